@@ -1,32 +1,34 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
-# make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
-# make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
-# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-book, test-files and test-reproducible   make test-no-llvm   an offld without LLVM
-# make test-llvm19  an offld with LLVM 19 inside: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/gpu-tests.md)
-# make test-reproducible  two builds in two folders give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
-# make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
-# make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   them, in bare roots of Debian 12 and 13
-# make test-cinstall  liboffld installed by cargo-c (docs/c-api.md)
-# make book      README and docs/ as a book with a search, into target/book; make test-book looks for something in it, in Chromium
-# make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
-# make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
-# make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, by offld and by LLVM's wrapper
-# make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
+# make test      the tests that need only LLVM 22     make test-releases   the tests that also need LLVM 14, 15, 16 and 19, or NVIDIA's tools
+# make test-cluster  device links on other machines, with two Slurm nodes and an SSH server on this machine, as root; some four minutes
+# make test-long make test with the longest tests in full (hundreds of processes and kills), then test-book, test-files and test-reproducible   make test-no-llvm   an offld without LLVM
+# make test-llvm19  an offld built with LLVM 19: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/dev/gpu-tests.md)
+# make test-reproducible  builds in two directories give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
+# make test-files split, merge and prune of real libraries and wheels with device code: downloads 1 GB, needs 10 GB of disk meanwhile
+# make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   tests them in bare roots of Debian 12 and 13
+# make test-clone  the README's commands one after the other in one clone, in bare roots of Debian 12 and 13, as root and as a user with sudo
+# make test-cinstall  liboffld installed by cargo-c (docs/reference/c.md)
+# make book      README and docs/ as a book with a search, into target/book; make test-book tests it in Chromium
+# make install   PREFIX=/usr/local DESTDIR=         make uninstall   with the same settings        make lint clean
+# make bench     BENCH=--check: fails beyond the bounds   make bench-large    memory, with code objects of 2 GiB
+# make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, linked by offld and by LLVM's wrapper
+# make fuzz      FUZZ_SECONDS=1200 for each target; TARGET=name: only that one
 #
-# Needs Rust 1.90 or later (https://rustup.rs). Everything else brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
+# Needs Rust 1.90 or later (https://rustup.rs). The other targets install the Debian packages that they need, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-# 22, or 19 where that alone is here.
+# 22, or 19 if only that is installed.
 LLVM := $(or $(LLVM),$(shell scripts/llvm.sh))
 FEATURES := $(if $(filter-out 22,$(LLVM)),--no-default-features --features llvm$(LLVM) --features remote-cache)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
-LINKS := $(CURDIR)/target/demo/links
-# The Rust that Cargo.toml asks for (rust-version).
+# A relative path, because make splits paths at spaces and the clone's directory may have some.
+DEMO := target/demo/links
+# The minimum Rust version, as in Cargo.toml (rust-version).
 RUST := 1.90
-# An offld without the cache that machines share.
+# An offld without the remote cache.
 WITHOUT_REMOTE := --no-default-features --features llvm
 SETUP := target/setup.stamp
 SETUP_DEMO := target/setup-demo$(patsubst %,-%,$(filter-out 22,$(LLVM))).stamp
@@ -36,20 +38,20 @@ SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
 
 all: build
 
-# A rustup installed a minute ago is not in this shell's PATH yet.
+# If rustup has just been installed, this shell's PATH does not have it yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-# Cargo knows what is out of date; make does not try to.
+# Cargo decides what is out of date, so make always runs it.
 build:
-	@command -v $(CARGO) >/dev/null || { echo 'no cargo here: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo 'cargo not found: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
 	@scripts/rust.sh $(RUST) $(CARGO)
 	$(CARGO) build --release $(FEATURES)
 
-# The scripts write the stamp themselves, and only when nothing is missing.
+# The scripts write the stamp file themselves, and only if nothing is missing.
 setup: $(SETUP)
 $(SETUP): scripts/setup.sh scripts/packages.sh
 	@scripts/setup.sh $@
@@ -75,90 +77,90 @@ $(SETUP_CI): scripts/setup-ci.sh scripts/ci-tools.txt scripts/packages.sh
 $(SETUP_PACKAGES): packaging/setup.sh scripts/packages.sh
 	@packaging/setup.sh $@
 
-# What building needs and what the demo compiles with, and nothing of the tests.
+# Installs only the packages for the build and for the demo, none for the tests.
 demo: $(SETUP_DEMO)
 	@$(MAKE) --no-print-directory build
-	$(BIN) links $(LINKS)
-	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS) LLVM=$(LLVM)
+	'$(BIN)' links $(DEMO)
+	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=../../$(DEMO) LLVM=$(LLVM)
 
-# What a contributor runs before each commit. The lints and the unit tests are those of an offld without LLVM, which is built sooner;
-# the list of the suite's tests is in tests/suite/effort.rs. `make lint test` looks at the rest.
+# For contributors, before each commit. Lints and unit tests run without LLVM, because that builds faster.
+# tests/suite/effort.rs lists the tests of the suite that run. `make lint test` checks the rest.
 check: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
-	$(CARGO) test --no-default-features --lib --test hygiene --test docs
+	$(CARGO) test --no-default-features --lib --test hygiene --test docs -- --skip releases::
 	OFFLD_TEST_CHECK=1 $(CARGO) test $(WITHOUT_REMOTE) --test suite
 
-# Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.
-# Other releases and CUDA's tools are hidden: a test that needs them and is not named releases:: fails here as on a fresh machine.
+# Only tests/suite.rs has tests with these names; it is the harness for all tests except unit tests. The last step tests an offld without LLVM.
+# Other LLVM releases and the CUDA tools are hidden: a test that needs them must be named releases::, or it fails here as on a fresh machine.
 test: $(SETUP)
 	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases:: --skip cluster:: --skip book::
 	@$(MAKE) --no-print-directory test-no-llvm
 
-# The same with the longest tests in full: what `make test` cuts short it tells at the end.
+# `make test` with the longest tests in full. `make test` lists at its end the tests that it cut short.
 test-long: $(SETUP)
 	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 OFFLD_TEST_PARTS=1 $(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-book
 	@$(MAKE) --no-print-directory test-files
 	@$(MAKE) --no-print-directory test-reproducible
 
-# The files are large, and go when the tests are done.
-FILES := $(CURDIR)/target/files
+# The files are large, so they are removed after the tests.
+FILES := target/files
 test-files: $(SETUP) $(SETUP_CUDA)
 	scripts/setup-files.sh $(FILES)
-	OFFLD_TEST_FILES=$(FILES) $(CARGO) test --no-fail-fast --test suite -- edit::real_files::; ended=$$?; rm -rf $(FILES); exit $$ended
+	OFFLD_TEST_FILES="$$PWD/$(FILES)" $(CARGO) test --no-fail-fast --test suite -- edit::real_files::; ended=$$?; rm -rf $(FILES); exit $$ended
 
-# mdbook is compiled once, which takes three minutes: too long for `make test`, which checks the links of the documents without it (tests/docs.rs).
+# The first run compiles mdbook, which takes three minutes. That is too long for `make test`, so tests/docs.rs checks the links without mdbook.
 book:
 	@CARGO=$(CARGO) scripts/book.sh
 test-book: $(SETUP) book
 	$(CARGO) test --test suite -- book::
 
 test-no-llvm: $(SETUP)
-	$(CARGO) test --no-default-features --features capi --no-fail-fast --lib
+	$(CARGO) test --no-default-features --features capi --no-fail-fast --lib -- --skip releases::
 	$(CARGO) test --no-default-features --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
-	$(CARGO) test --test suite -- releases::
+	$(CARGO) test --lib --test suite -- releases::
 
-# LLVM 19 inside, in a folder of its own: its unit tests, and the tests of the suite that make registration code (tests/suite/effort.rs).
+# An offld with LLVM 19, in its own target directory: its unit tests, and the tests of the suite that make registration code (tests/suite/effort.rs).
 LLVM19 := --target-dir target/llvm19 --no-default-features --features llvm19,remote-cache
 test-llvm19: $(SETUP) $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test $(LLVM19) --bin offld-llvm
 	$(CARGO) build $(LLVM19)
-	OFFLD_BIN=$(CURDIR)/target/llvm19/debug/offld OFFLD_TEST_LLVM=19 $(CARGO) test --test suite
+	OFFLD_BIN="$$PWD"/target/llvm19/debug/offld OFFLD_TEST_LLVM=19 $(CARGO) test --test suite
 
-# Programs on the GPUs of this machine. Without a GPU they are built and looked at, and not run, which REQUIRE_GPU=1 makes a failure.
+# Programs on the GPUs of this machine. Without a GPU, they are built and inspected but not run. REQUIRE_GPU=1 makes that a failure.
 test-gpu: $(SETUP) $(SETUP_CUDA)
 	$(CARGO) test --test suite -- gpu_device::
 
-# The same programs in an archive, for a machine that has a GPU and none of these tools: unpack it there, and call run.sh.
+# The same programs in an archive, for a machine that has a GPU but none of these tools: unpack it there, and run run.sh.
 GPU := target/gpu/offld-gpu
 gpu-bundle: $(SETUP) $(SETUP_CUDA)
 	$(if $(PROGRAMS),,$(CARGO) build --locked)
 	rm -rf $(GPU) && mkdir -p $(GPU)
-	OFFLD=$(abspath $(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug))/offld tests/gpu/build.sh $(GPU)
+	OFFLD="$$(realpath "$(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug)/offld")" tests/gpu/build.sh $(GPU)
 	tar -czf $(GPU).tar.gz -C $(dir $(GPU)) $(notdir $(GPU))
 	@echo 'On a machine with a GPU: tar -xzf $(notdir $(GPU)).tar.gz && $(notdir $(GPU))/run.sh    ($(GPU).tar.gz)'
 
-# The long form builds both programs as packages have them, twice.
+# FULL=1 builds both programs twice, as for packages.
 test-reproducible: $(SETUP)
 	scripts/reproducible.sh $(if $(filter 1,$(FULL)),--full)
 
-# liboffld as cargo-c installs it, and a program built by its .pc file. The first time cargo-c is built, a quarter of an hour.
+# liboffld installed by cargo-c, and a program built with its .pc file. The first run builds cargo-c, which takes a quarter of an hour.
 test-cinstall: $(SETUP)
 	scripts/cinstall.sh
 
-# What needs no build: licences and sources of the crates, who has looked at them, and the workflows.
+# Checks without a build: licences, sources and audits of the crates, and the workflows.
 audit: $(SETUP_CI)
 	scripts/audit.sh
 
-# lintian on a quickly made .deb of programs that are built: of a debug build unless PROGRAMS= names another folder.
+# lintian on a quickly made .deb of built programs. PROGRAMS=DIR: those in DIR (default: the debug build).
 lint-package: $(SETUP) $(SETUP_CI)
 	$(if $(PROGRAMS),,$(CARGO) build --locked)
-	packaging/lint.sh $(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug)
+	packaging/lint.sh "$(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug)"
 
-# One after the other: each has the cluster for itself, which tests/cluster/cluster.sh starts and ends.
+# One test at a time, because each needs the whole cluster, which tests/cluster/cluster.sh starts and stops.
 test-cluster: $(SETUP) $(SETUP_CLUSTER)
 	$(CARGO) test --test suite -- cluster:: --test-threads=1
 
@@ -173,83 +175,85 @@ lint: $(SETUP)
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh tests/gpu/*.sh .ci/run; \
-	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
-	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
+	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: shellcheck not found' >&2; exit 1; \
+	else echo 'lint: shellcheck not found: scripts were not checked' >&2; fi
 
-# Beside LLVM's tools: docs/performance.md. BENCH='zaxpy many': these groups alone; BENCH=--write: into benches/RESULTS.md
-# Rows that need NVIDIA's tools are left out where these cannot be had, and the table says so.
+# Compares offld with LLVM's tools (docs/dev/benchmarks.md). BENCH='zaxpy many': only these groups; BENCH=--write: updates benches/RESULTS.md
+# If NVIDIA's tools are missing, the table lists the omitted rows.
 bench: $(SETUP) $(SETUP_CUDA)
 	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
 
-# The memory that code objects of 2 GiB take; some 10 GiB of disk.
+# Peak memory with code objects of 2 GiB; needs some 10 GiB of disk.
 bench-large: $(SETUP)
 	@$(MAKE) --no-print-directory build
 	benches/large.sh --check
 
-# Every reader and every tool's command line is given files and lines that nobody would write: FUZZ_SECONDS each, or one TARGET.
+# Fuzzes every reader and every tool's command line with damaged and unusual input, FUZZ_SECONDS each; TARGET selects one.
 # Needs cargo-fuzz (`cargo install cargo-fuzz`) and a nightly compiler (`rustup toolchain install nightly`). See fuzz/README.md.
 FUZZ_SECONDS ?= 1200
 fuzz:
 	fuzz/run.sh $(FUZZ_SECONDS) $(TARGET)
 
-# The suite has 30 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its folder in /tmp.
+# The suite runs 30 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its directory in /tmp.
 LINKS ?= 600
 SEED ?= 1000
 fuzz-links: $(SETUP)
 	OFFLD_LINKS_COUNT=$(LINKS) OFFLD_LINKS_SEED=$(SEED) $(CARGO) test --test suite -- random_links::
 
-# PROGRAMS=DIR: of the programs that are built there, in place of a build of its own with the list of crates inside and no folder's name.
+# PROGRAMS=DIR packs the programs built in DIR. The default is a new build, with the list of crates inside and without names of local directories.
 packages: $(SETUP) $(SETUP_PACKAGES)
-	packaging/make.sh $(PROGRAMS)
+	packaging/make.sh $(if $(PROGRAMS),"$(PROGRAMS)")
 
-# Of what `make packages` has made; needs root. ROOTS=bookworm: that one alone. 1.5 GB to download, once.
+# Tests the result of `make packages`; needs root. ROOTS=bookworm: only that release. The first run downloads 1.5 GB.
 test-packages: $(SETUP) $(SETUP_PACKAGES)
 	tests/packages/run.sh $(ROOTS)
 
-# The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
-# What is built is not built again, because this is run as root, who often has no Rust.
+# The README's commands in one clone, in bare roots of Debian 12 and 13; needs root. PAIRS=bookworm:root: only that pair. Some 80 minutes each.
+test-clone: $(SETUP) $(SETUP_PACKAGES)
+	tests/packages/clone.sh $(PAIRS)
+
+# The tool links go into their own directory, for clang's -B, so that they do not shadow LLVM's tools in bin/.
+# Existing programs are not rebuilt, because root often has no Rust.
 NAMES := $(PREFIX)/libexec/offld
-MAN := $(PREFIX)/share/man/man1
-COMPLETIONS := $(PREFIX)/share
-# Where the names and pages are made before they are installed.
+TO := $(DESTDIR)$(PREFIX)
+COMPLETION_DIRS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
+PAPERS := share/doc/offld
+# Staging directory for tool links and manual pages.
 STAGE := $(or $(CARGO_TARGET_DIR),target)/install
-# What CMake, Meson and pkg-config find offld by (docs/build-systems.md).
+# Files by which CMake, Meson and pkg-config find offld (docs/guides/build-systems.md).
 FOR_BUILDS := $(addprefix share/,$(addprefix cmake/offld/offld,Config.cmake ConfigVersion.cmake Toolchain.cmake) meson/native/offld.ini pkgconfig/offld.pc)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# `install` sets all file modes, also for files that offld prints, so they do not depend on the umask.
 install:
-	@test -x $(BIN) -a -x $(BIN)-llvm || $(MAKE) --no-print-directory build
-	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/offld
-	install -D -m 755 $(BIN)-llvm $(DESTDIR)$(NAMES)/offld-llvm
-	ln -sfn offld $(DESTDIR)$(PREFIX)/bin/ld.offld
-	rm -rf $(STAGE)/names
-	$(BIN) links $(STAGE)/names
-	install -d $(DESTDIR)$(NAMES)
-	for name in $$(ls $(STAGE)/names); do ln -sfn ../../bin/offld $(DESTDIR)$(NAMES)/$$name; done
-	rm -rf $(STAGE)/man
-	$(BIN) man $(STAGE)/man
-	install -d $(DESTDIR)$(MAN)
-	install -m 644 $(STAGE)/man/*.1 $(DESTDIR)$(MAN)
-	install -d $(DESTDIR)$(COMPLETIONS)/bash-completion/completions $(DESTDIR)$(COMPLETIONS)/zsh/site-functions \
-	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d
-	$(BIN) completions bash > $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld
-	$(BIN) completions zsh > $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld
-	$(BIN) completions fish > $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
-	for file in $(FOR_BUILDS); do mkdir -p "$$(dirname "$(DESTDIR)$(PREFIX)/$$file")" && \
-	    sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(PREFIX)|' "$$file" > "$(DESTDIR)$(PREFIX)/$$file" && chmod 644 "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done
-	@echo
+	@test -x "$(BIN)" -a -x "$(BIN)-llvm" || $(MAKE) --no-print-directory build
+	@install -d $(foreach dir,bin libexec/offld share/man/man1 $(PAPERS) $(COMPLETION_DIRS) $(dir $(FOR_BUILDS)),"$(TO)/$(dir)")
+	@install -m 755 "$(BIN)" "$(TO)/bin/offld"
+	@install -m 755 "$(BIN)-llvm" "$(TO)/libexec/offld/offld-llvm"
+	@ln -sfn offld "$(TO)/bin/ld.offld"
+	@rm -rf "$(STAGE)/names" "$(STAGE)/man"
+	@"$(BIN)" links "$(STAGE)/names" >/dev/null
+	@for name in $$(ls "$(STAGE)/names"); do ln -sfn ../../bin/offld "$(TO)/libexec/offld/$$name"; done
+	@"$(BIN)" man "$(STAGE)/man" >/dev/null
+	@install -m 644 "$(STAGE)"/man/*.1 "$(TO)/share/man/man1"
+	@"$(BIN)" completions bash | install -m 644 /dev/stdin "$(TO)/share/bash-completion/completions/offld"
+	@"$(BIN)" completions zsh | install -m 644 /dev/stdin "$(TO)/share/zsh/site-functions/_offld"
+	@"$(BIN)" completions fish | install -m 644 /dev/stdin "$(TO)/share/fish/vendor_completions.d/offld.fish"
+	@install -m 644 LICENSE NOTICE "$(TO)/$(PAPERS)"
+	@for file in $(FOR_BUILDS); do \
+	    sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(PREFIX)|' "$$file" | install -m 644 /dev/stdin "$(TO)/$$file" || exit 1; done
+	@echo 'offld $(VERSION) is installed in $(TO)'
 	@echo 'Instead of LLVM'\''s wrapper:    clang++ -fopenmp --offload-arch=... -B$(NAMES) ...'
-	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, where it is in PATH)'
+	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, if it is in PATH)'
 
-# Takes away what `make install` has put there with the same PREFIX and DESTDIR, and no folder that others may use.
+# Removes the files that `make install` wrote with the same PREFIX and DESTDIR, and no directory that other packages may use.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/offld $(DESTDIR)$(PREFIX)/bin/ld.offld
-	rm -rf $(DESTDIR)$(NAMES)
-	rm -f $(DESTDIR)$(MAN)/offld.1 $(DESTDIR)$(MAN)/offld-*.1 $(DESTDIR)$(MAN)/ld.offld.1
-	rm -f $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld \
-	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(FOR_BUILDS))
-	rmdir $(DESTDIR)$(PREFIX)/share/cmake/offld 2>/dev/null || :
+	rm -f "$(TO)/bin/offld" "$(TO)/bin/ld.offld"
+	rm -rf "$(TO)/libexec/offld"
+	rm -f "$(TO)"/share/man/man1/offld.1 "$(TO)"/share/man/man1/offld-*.1 "$(TO)"/share/man/man1/ld.offld.1
+	rm -f "$(TO)/share/bash-completion/completions/offld" "$(TO)/share/zsh/site-functions/_offld" "$(TO)/share/fish/vendor_completions.d/offld.fish"
+	rm -f $(foreach file,$(FOR_BUILDS),"$(TO)/$(file)") "$(TO)/$(PAPERS)/LICENSE" "$(TO)/$(PAPERS)/NOTICE"
+	rmdir "$(TO)/share/cmake/offld" "$(TO)/$(PAPERS)" 2>/dev/null || :
 
 clean:
 	$(CARGO) clean

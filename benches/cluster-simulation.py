@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Device links over up to 1,000 nodes, by the figures that cluster.py has measured (docs/cluster.md): a table, and docs/images/cluster.svg.
+"""Simulates device links on up to 1,000 nodes, from the figures of cluster.py (docs/dev/measurements.md): a table, and docs/images/cluster.svg.
 
-usage: cluster-simulation.py [--write]     --write: the plot into docs/images/cluster.svg
+usage: cluster-simulation.py [--write]     --write: writes the plot into docs/images/cluster.svg
 
-What is simulated: JOBS device links are there at once. The controller starts one job after the other, as fast as was measured; a node
-runs one at a time, and each takes what a job was measured to take longer than a link here; inputs and images go through one file server,
-one after the other. How long links take is log-normal. The same links on one machine of 32 processors are what it is held against.
-Not simulated: other users' jobs, which make a queue, and nodes whose processors are faster or slower than those here.
+Model: JOBS device links start at the same time. The controller starts jobs one after the other, at the measured rate. A node runs one
+job at a time, and each job adds the measured overhead to its link. Inputs and images go through one file server, one after the other.
+Link times are log-normal. The baseline is the same links on one machine with 32 CPU cores.
+Not simulated: a queue with other users' jobs, and nodes with faster or slower CPUs.
 """
 
 import heapq
@@ -20,17 +20,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = json.loads((HERE / "cluster.json").read_text())
 JOBS = 4000
 NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]
-# The median of what a link takes, in seconds.
+# Median link times, in seconds.
 LINKS = [0.5, 2, 10, 60]
-HERE_PROCESSORS = 32
-# What one file server moves in a second: a network of 10 Gbit/s.
+BASELINE_CORES = 32
+# Bytes per second of the file server: a network of 10 Gbit/s.
 SERVER = 1.25e9
 SEED = 16
 
 
 def bytes_of(seconds):
-    """What a link of so many seconds moves, to the job and from it: between the sizes that were measured, and beyond them, in
-    proportion to its time, but at least as much as the smallest."""
+    """Returns the bytes that a link moves to its job and from it. Interpolates between the measured sizes; beyond the largest, the
+    bytes are proportional to the time, and below the smallest, they are those of the smallest."""
     sizes = sorted(FIGURES["sizes"], key=lambda size: size["seconds"])
     smallest, largest = sizes[0], sizes[-1]
     for before, after in zip(sizes, sizes[1:]):
@@ -43,25 +43,25 @@ def bytes_of(seconds):
 
 
 def durations(median):
-    """How long the links take; the same for all numbers of nodes. The longest first, as offld plans them."""
+    """Returns random link times, the same ones for all numbers of nodes. The longest come first, as in offld's schedule."""
     numbers = random.Random(SEED)
     return sorted((median * math.exp(numbers.gauss(0, 0.7)) for _ in range(JOBS)), reverse=True)
 
 
 def one_machine(links):
-    """How long they take on one machine."""
-    processors = [0.0] * HERE_PROCESSORS
+    """Returns the total time on one machine."""
+    cores = [0.0] * BASELINE_CORES
     for link in links:
-        heapq.heapreplace(processors, processors[0] + link)
-    return max(processors)
+        heapq.heapreplace(cores, cores[0] + link)
+    return max(cores)
 
 
 def cluster(links, nodes):
-    """How long they take on so many nodes."""
+    """Returns the total time on a cluster."""
     free = [0.0] * nodes
     starts, controller = 1 / FIGURES["jobs_per_second"], 0.0
     overhead = FIGURES["overhead"]["slurm"]
-    # Events of the file server, which takes them in the order of their times: (time, is the end of a job, what it moves, the link).
+    # Events of the file server, which serves them in order of time: (time, whether a job ends, bytes to move, link time).
     events, waiting, server, last = [], list(reversed(links)), 0.0, 0.0
 
     def begin():
@@ -86,7 +86,7 @@ def cluster(links, nodes):
 
 
 def plot(rows):
-    """The gain over the nodes, both with equal steps for equal ratios, as SVG."""
+    """Returns an SVG plot of the speedup over the number of nodes, with two logarithmic axes."""
     width, height, left, right, top, bottom = 760, 470, 70, 150, 46, 56
     colours = ["#b5482a", "#c98a12", "#2f7d4f", "#2458a6"]
     low, high = 0.01, 50
@@ -94,9 +94,9 @@ def plot(rows):
     up = lambda gain: height - bottom - (height - top - bottom) * math.log(gain / low) / math.log(high / low)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="DejaVu Sans, Arial, sans-serif" font-size="13">',
-        f'<title>{JOBS} device links over 1 to 1,000 nodes, held against one machine of {HERE_PROCESSORS} processors</title>',
+        f'<title>{JOBS} device links on 1 to 1,000 nodes, compared with one machine with {BASELINE_CORES} cores</title>',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{left}" y="24" font-size="15" fill="#222222">{JOBS:,} device links: times faster than one machine of {HERE_PROCESSORS} processors</text>',
+        f'<text x="{left}" y="24" font-size="15" fill="#222222">{JOBS:,} device links: speedup over one machine with {BASELINE_CORES} cores</text>',
     ]
     for gain in (0.01, 0.1, 1, 10):
         weight = 'stroke="#777777"' if gain == 1 else 'stroke="#dddddd"'
@@ -106,11 +106,11 @@ def plot(rows):
         out.append(f'<line x1="{across(nodes):.1f}" x2="{across(nodes):.1f}" y1="{top}" y2="{height - bottom}" stroke="#eeeeee"/>')
         out.append(f'<text x="{across(nodes):.1f}" y="{height - bottom + 20}" text-anchor="middle" fill="#444444">{nodes:,}</text>')
     out.append(f'<text x="{(left + width - right) / 2}" y="{height - 14}" text-anchor="middle" fill="#444444">nodes, one link at a time on each</text>')
-    ideal = f'M{across(1):.1f} {up(1 / HERE_PROCESSORS):.1f}L{across(1000):.1f} {up(1000 / HERE_PROCESSORS):.1f}'
+    ideal = f'M{across(1):.1f} {up(1 / BASELINE_CORES):.1f}L{across(1000):.1f} {up(1000 / BASELINE_CORES):.1f}'
     out.append(f'<path d="{ideal}" stroke="#999999" stroke-dasharray="5 4" fill="none"/>')
-    ends = [up(1000 / HERE_PROCESSORS)]
-    out.append(f'<text x="{width - right + 8}" y="{ends[0] + 4:.1f}" fill="#666666">nothing is lost</text>')
-    # Names stand at the ends of the lines, each with room for itself.
+    ends = [up(1000 / BASELINE_CORES)]
+    out.append(f'<text x="{width - right + 8}" y="{ends[0] + 4:.1f}" fill="#666666">ideal</text>')
+    # Labels at the ends of the lines, without overlaps.
     for (median, gains), colour in sorted(zip(rows.items(), colours), key=lambda row: -row[0][1][-1]):
         points = " ".join(f"{across(nodes):.1f},{up(gain):.1f}" for nodes, gain in zip(NODES, gains))
         out.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="2.2" fill="none"/>')

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What device links on other machines cost (docs/cluster.md): time and bytes of a job, through Slurm and SSH on this machine
-(tests/cluster/cluster.sh; root and `make setup-cluster`), beside the same links here.
+"""Measures the cost of device links on other machines (docs/dev/measurements.md): time and bytes of a job, through Slurm and SSH on this
+machine (tests/cluster/cluster.sh; needs root and `make setup-cluster`), compared with the same links here.
 
-usage: cluster.py [--write]     --write: the figures into benches/cluster.json, which cluster-simulation.py reads
-RUNS: rounds of each pair (default 15); OFFLD: the binary (default target/release/offld)
+usage: cluster.py [--write]     --write: writes the figures into benches/cluster.json, which cluster-simulation.py reads
+RUNS: the rounds of each pair (default: 15); OFFLD: the program (default: target/release/offld)
 """
 
 import concurrent.futures
@@ -21,10 +21,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 LLVM = "/usr/lib/llvm-22/bin"
 RUNS = int(os.environ.get("RUNS", "15"))
 OFFLD = os.environ.get("OFFLD", str(HERE.parent / "target/release/offld"))
-# Functions in the linked program: what a job costs is seen with few, what it moves and takes with many.
+# Functions in the linked program: few show the overhead of a job, many show its transfers and its time.
 SIZES = [3, 30, 300, 1200]
 SRUN = "srun -Q -n1 -c{threads} --mem={mem}M"
-# Writes down how many bytes are in the folder of a link before and after its job.
+# A launcher that records how many bytes are in a link's directory before its job, and how many the job adds.
 COUNT = """#!/bin/sh
 for script; do :; done
 folder=${script%/*/run}
@@ -37,7 +37,7 @@ exit $status
 
 
 def source(functions, unit, units):
-    """A unit of OpenMP device code with its share of the functions."""
+    """Returns a translation unit of OpenMP device code with its share of the functions."""
     lines = []
     for f in range(unit, functions, units):
         lines.append(f"__attribute__((noinline)) static int g{f}(int a, int b) {{ int s = {f + 1}; for (int i = 0; i < (a & 63); ++i) "
@@ -48,7 +48,7 @@ def source(functions, unit, units):
 
 
 class Link:
-    """A library for one of AMD's GPUs, compiled, and its link."""
+    """The compiled objects of a library for an AMD GPU, and their link."""
 
     def __init__(self, work, functions):
         self.folder = work / f"functions-{functions}"
@@ -63,37 +63,37 @@ class Link:
                 done.check_returncode()
 
     def run(self, links, environment, launcher, cache="off"):
-        """Links; how long it took."""
-        words = [f"{links}/clang-linker-wrapper", "--host-triple=x86_64-unknown-linux-gnu", "-shared", "-o", "out",
+        """Links the library and returns the time in seconds."""
+        command = [f"{links}/clang-linker-wrapper", "--host-triple=x86_64-unknown-linux-gnu", "-shared", "-o", "out",
                  f"--linker-path={LLVM}/ld.lld", "--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all", *self.objects]
         environment = {**environment, "OFFLD_CLANG": f"{LLVM}/clang", "OFFLD_CACHE": str(cache), "OFFLD_LAUNCHER": launcher}
         since = time.perf_counter()
-        ended = subprocess.run(words, cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True)
+        ended = subprocess.run(command, cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True)
         took = time.perf_counter() - since
         if ended.returncode or "warning:" in ended.stderr:
-            sys.exit(f"bench: {launcher}: status {ended.returncode}\n{ended.stderr}")
+            sys.exit(f"bench: the link with the launcher '{launcher}' failed, status {ended.returncode}\n{ended.stderr}")
         return took
 
 
 def paired(one, two):
-    """The medians of one and of two, and that of what two takes longer within each round; the first round is not counted."""
+    """Returns the medians of both, and the median of their differences within each round. The first round does not count."""
     rounds = [(one(), two()) for _ in range(RUNS + 1)][1:]
     medians = [statistics.median(side) for side in zip(*rounds)]
     return (*medians, statistics.median(b - a for a, b in rounds))
 
 
 def start_cluster(folder):
-    """The cluster; its end is that of its stdin."""
+    """Starts the cluster, which stops when its stdin is closed."""
     script = subprocess.Popen([HERE.parent / "tests/cluster/cluster.sh", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, start_new_session=True)
     answer = script.stdout.readline().strip()
     if answer != "ready":
-        sys.exit(f"bench: no cluster: {answer}\n{script.stdout.read()}")
+        sys.exit(f"bench: cannot start the cluster: {answer}\n{script.stdout.read()}")
     return script
 
 
 def measure(work, cluster):
-    """The figures."""
+    """Measures all figures, prints them as tables, and returns them."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OFFLD_")}
     environment.update(SLURM_CONF=str(cluster / "slurm.conf"), LC_ALL="C")
     links = work / "links"
@@ -120,7 +120,7 @@ def measure(work, cluster):
     print("\n| functions | device link here | to the job | from the job |\n|--:|--:|--:|--:|")
     for functions in SIZES:
         link = small if functions == SIZES[0] else Link(work, functions)
-        # The second link takes it from the cache: what is left is everything but the device link.
+        # The warm link is a cache hit, so the difference of the two times is the device link.
         cache = link.folder / "cache"
         cold = statistics.median(link.run(links, environment, "") for _ in range(3))
         link.run(links, environment, "", cache)
@@ -131,20 +131,20 @@ def measure(work, cluster):
         figures["sizes"].append({"functions": functions, "seconds": round(cold - warm, 3), "to_job": moved[0], "from_job": moved[1]})
         print(f"| {functions} | {cold - warm:.2f} s | {moved[0] / 1000:.0f} kB | {moved[1] / 1000:.0f} kB |", flush=True)
 
-    # How many jobs the controller starts in a second, with as many at once as offld has at most.
+    # The number of jobs that the controller starts per second, with as many at once as offld's maximum.
     jobs = 200
     since = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         one = lambda _: subprocess.run(["srun", "-Q", "-n1", "--mem=1M", "true"], env=environment, check=True)
         list(pool.map(one, range(jobs)))
     figures["jobs_per_second"] = round(jobs / (time.perf_counter() - since), 1)
-    print(f"\nSlurm's controller and two nodes on this machine start and end {figures['jobs_per_second']:.0f} empty jobs in a second.")
+    print(f"\nSlurm's controller and two nodes on this machine run {figures['jobs_per_second']:.0f} empty jobs per second.")
     return figures
 
 
 def main():
     if not pathlib.Path(OFFLD).is_file() or not shutil.which("srun"):
-        sys.exit("bench: needs `make build setup-cluster`, and root")
+        sys.exit("bench: offld or srun not found: run `make build setup-cluster` as root")
     with tempfile.TemporaryDirectory(prefix="offld-bench-") as folder:
         cluster = pathlib.Path(folder) / "cluster"
         script = start_cluster(cluster)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# offld against the installed LLVM 22 tools and against what the work costs at least, as a Markdown table.
+# Compares offld with the installed LLVM 22 tools and with the minimum cost of the work (the floor), as a Markdown table.
 # usage: compare.sh [--check] [--write[=FILE]] [GROUP...]
-#   groups: plain zaxpy many members amdgcn units lto images late huge containers size edit; all of them when none is named
-#   --check: fail when a row is beyond its bound (bounds.txt)
-#   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
-# RUNS: how often (default 15); PAIRED_RUNS: the same for rows whose bound is one of milliseconds over the floor (default 60); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
-# HIP_UNITS, HIP_UNIT_RUNS: how many HIP units there are (default 100), and how often their calls are run (default 3)
-# TMPDIR: where, with 15 GiB of room for all groups; BOUNDS: another bounds.txt
+#   groups: plain zaxpy many members amdgcn units lto images late huge containers size edit (default: all)
+#   --check: fails if a row is beyond its bound (bounds.txt)
+#   --write: writes the table, the machine and notes.md into FILE (default: benches/RESULTS.md, only for all groups)
+# RUNS: the number of runs (default: 15); PAIRED_RUNS: for rows with a bound in milliseconds over the floor (default: 60);
+# LARGE_RUNS: for rows that take seconds (default: 5); OFFLD: the program (default: target/release/offld)
+# HIP_UNITS: the number of HIP translation units (default: 100); HIP_UNIT_RUNS: the number of runs of their links (default: 3)
+# TMPDIR: the working directory, with 15 GiB of free space for all groups; BOUNDS: another bounds.txt
 set -euo pipefail
 from=$PWD benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
@@ -18,18 +19,18 @@ usage() {
     sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2
     exit 2
 }
-for word; do
-    case "$word" in
+for arg; do
+    case "$arg" in
         --check) check=1 ;;
         --write) write=$benches/RESULTS.md ;;
-        --write=?*) write=$(cd "$from" && realpath -- "${word#*=}") ;;
+        --write=?*) write=$(cd "$from" && realpath -- "${arg#*=}") ;;
         *)
-            [[ " ${all[*]} " = *" $word "* ]] || usage
-            groups+=("$word")
+            [[ " ${all[*]} " = *" $arg "* ]] || usage
+            groups+=("$arg")
             ;;
     esac
 done
-# RESULTS.md is of everything.
+# RESULTS.md must have all groups.
 [ ${#groups[@]} = 0 ] || [ "$write" != "$benches/RESULTS.md" ] || usage
 [ ${#groups[@]} != 0 ] || groups=("${all[@]}")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The memory that the container tools take for code objects of gigabytes; some 10 GiB of disk.
-# usage: large.sh [--check]     --check: fail when one takes more than it may
-# SIZE: MiB of a code object (default 2048); OFFLD: the binary (default target/release/offld)
+# Measures the peak memory of the container tools with code objects of gigabytes; needs some 10 GiB of disk.
+# usage: large.sh [--check]     --check: fails if a tool exceeds its limit
+# SIZE: the size of a code object in MiB (default: 2048); OFFLD: the program (default: target/release/offld)
 set -euo pipefail
 benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
@@ -28,7 +28,7 @@ limit() { # TITLE MIB TOOL ARGUMENTS
 
 SIZE=${SIZE:-2048}
 code 0 "$SIZE" one
-ln one two # the same code twice: as large for a bundler as any other
+ln one two # for a bundler, the same code twice is as large as different code
 : > host
 targets=-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906,hip-amdgcn-amd-amdhsa--gfx90a
 bundle="-type=bc $targets -input=host -input=one -input=two -output=out"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What dividing the code of full LTO into parts does to it: size of the code, registers and scratch memory of all kernels, for 1, 2, 4 and
-# 8 parts, as a Markdown table (docs/build-loop.md). The inputs are those of the benchmark, kernels that share functions, examples/many,
-# the OpenMP programs of tests/programs, and, with LLVM 19 and AMD's device libraries (setup-releases), HIP programs that call those.
+# Measures how splitting full LTO into 1, 2, 4 and 8 partitions changes code size, registers and scratch memory of all kernels, as a Markdown
+# table (docs/dev/measurements.md). Inputs: the benchmark's, kernels that share functions, examples/many, the OpenMP programs of
+# tests/programs, and, with LLVM 19 and AMD's device libraries (setup-releases), HIP programs that call these libraries.
 # usage: lto-corpus.sh
 set -euo pipefail
 benches=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ cd "$benches/.."
 cd "$work"
 bin=${LLVM:-/usr/lib/llvm-22}/bin packager=${LLVM:-/usr/lib/llvm-22}/bin/llvm-offload-binary
 
-# Kernels of all units call functions of each other, which are too large to be inlined: SHARED of them in each unit.
+# A translation unit with a kernel, and in the first four units a function that kernels of other units call. noinline keeps the calls.
 shared_unit() { # N
     local n=$1 k
     for k in 0 1 2 3; do echo "extern \"C\" __attribute__((device)) float shared_$k(float, int);"; done
@@ -34,7 +34,7 @@ __attribute__((global)) void kernel_$n(float *data, int n) { data[$n] = shared_$
 EOF
 }
 
-# Kernels that call functions of the device library, each in a loop.
+# A translation unit whose kernels call functions of the device library in loops.
 math_unit() { # N
     local n=$1 k
     hip_unit "$n" | sed '/^__global__/,$d'
@@ -51,7 +51,7 @@ EOF
     done
 }
 
-# The bitcode of a program: NAME FLAGS FILE….
+# Compiles the sources of a program to bitcode, in a directory NAME: NAME FLAGS FILE….
 bitcode() {
     local name=$1 flags=$2 file
     shift 2
@@ -64,7 +64,7 @@ bitcode() {
     done
 }
 
-# The rows of what is in these folders, each of them one link: NAME FOLDER….
+# Prints the rows of a program. The bitcode of each directory is linked separately, and the sizes are added: NAME DIR….
 measure() {
     local name=$1 parts folder
     shift
@@ -86,7 +86,7 @@ measure() {
     done
 }
 
-# The programs of tests/programs that this clang can compile for the GPU, each a folder of its own below FOLDER: FOLDER FLAGS.
+# Compiles the programs of tests/programs that this clang accepts for the GPU, each into its own directory below DIR: DIR FLAGS.
 programs() {
     local source name
     for source in "$benches"/../tests/programs/*.c "$benches"/../tests/programs/*.cpp; do
@@ -115,7 +115,7 @@ measure examples/many many
 programs programs '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full'
 measure "tests/programs, $(find programs -mindepth 1 -type d | wc -l) programs" programs/*
 
-# Units that call AMD's device library: LLVM 19 has it, and generates the code as well.
+# Translation units that call AMD's device library. It is for LLVM 19, which therefore generates the code.
 device_library=$(dpkg -L rocm-device-libs 2>/dev/null | sed -n 's,/ockl.bc$,,p')
 if [ -n "$device_library" ] && [ -x /usr/lib/llvm-19/bin/ld.lld ]; then
     bin=/usr/lib/llvm-19/bin
@@ -124,5 +124,5 @@ if [ -n "$device_library" ] && [ -x /usr/lib/llvm-19/bin/ld.lld ]; then
     bitcode hip-math "-x hip -nogpuinc --rocm-device-lib-path=$device_library --offload-new-driver -fgpu-rdc --offload-arch=gfx90a" math-?.hip
     measure "HIP with AMD's device library, LLVM 19" hip-math
 else
-    echo 'lto-corpus: without LLVM 19 and rocm-device-libs there is no row of HIP with the device library' >&2
+    echo 'lto-corpus: skipping the row with the device library: LLVM 19 or rocm-device-libs not found (make setup-releases)' >&2
 fi

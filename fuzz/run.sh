@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets one after the other; stops at the first that finds something.
+# Runs the fuzz targets one after the other; stops at the first finding.
 # usage: run.sh SECONDS [TARGET…]     New inputs go to fuzz/work/TARGET, findings to fuzz/artifacts/TARGET; fuzz/corpus is not changed.
 set -eu
 cd "$(dirname "$0")"
@@ -10,7 +10,7 @@ shift
 for target in "${targets[@]}"; do
     mkdir -p "work/$target" "corpus/$target"
     echo "== $target, $seconds s"
-    # No sanitizer: there is no unsafe code to watch, and the heap is watched by the targets themselves.
+    # No sanitizer, because there is no unsafe code, and the targets limit the heap themselves.
     cargo +nightly fuzz run --fuzz-dir . --sanitizer none "$target" "work/$target" "corpus/$target" -- \
         "-max_total_time=$seconds" -timeout=1 -rss_limit_mb=1024 -max_len=8192 -close_fd_mask=2 -dict=magics.dict < /dev/null
 done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Writes what the fuzz targets start from: files that compilers and LLVM's tools of several releases make, each as small as it gets.
-# usage: seeds.sh FOLDER     A release that is not installed (LLVM 14, 16, 19) is left out.
+# Writes the first inputs of the fuzz targets: small files from compilers and LLVM's tools of several releases.
+# usage: seeds.sh DIR     Skips releases that are not installed (LLVM 14, 16, 19).
 set -eu
-out=${1:?usage: seeds.sh FOLDER}
+out=${1:?usage: seeds.sh DIR}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)
@@ -12,10 +12,10 @@ cd "$work"
 llvm=/usr/lib/llvm-22/bin
 have() { [ -x "/usr/lib/llvm-$1/bin/$2" ]; }
 into() { mkdir -p "$out/$1"; cp "$2" "$out/$1/$3"; }
-# With a first byte that says what to do with the rest.
+# With leading bytes that select how the target reads the rest.
 tagged() { mkdir -p "$out/$1"; { printf "%b" "$4"; cat "$2"; } > "$out/$1/$3"; }
 
-# ---- what is put into containers --------------------------------------------------------------------------------------------
+# ---- contents of containers -------------------------------------------------------------------------------------------------
 
 printf 'HOST' > host; printf 'DEVICE-A' > a; printf 'DEVICE-BB' > b; : > empty
 cat > c.c <<'C'
@@ -65,7 +65,7 @@ done
 bundler -type=bc -compress -targets=$targets -input=c.o -input=a -input=b -output=v3.bc
 COMPRESSED_BUNDLE_FORMAT_VERSION=2 bundler -type=bc -compress -targets=$targets -input=c.o -input=a -input=b -output=v2.bc
 cat v3.bc v2.bc > both.bc
-# The writers of version 1, and those with zlib, are gone; this is what they wrote.
+# No installed tool writes version 1 or zlib compression any more, so the script does.
 python3 - plain.bc <<'PY'
 import hashlib, struct, sys, zlib
 plain = open(sys.argv[1], "rb").read()
@@ -90,7 +90,7 @@ if have 19 clang-offload-packager; then
     /usr/lib/llvm-19/bin/clang-offload-packager -o old.bin --image=file=a,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip
     into offload_binary old.bin old.bin
 fi
-# Versions 2 and 3 are those of the release to come.
+# Versions 2 and 3 come with the next LLVM release.
 python3 - <<'PY'
 import struct, zlib
 def plain(version, extra):
@@ -122,7 +122,7 @@ open("v3-zlib.bin", "wb").write(header + struct.pack("<Q", 40 + len(rest)) + pac
 PY
 for binary in v2.bin v3.bin v3-zlib.bin; do into offload_binary $binary $binary; done
 
-# ---- objects, archives, scripts, lines ---------------------------------------------------------------------------------------
+# ---- objects, archives, scripts, command lines -------------------------------------------------------------------------------
 
 "$llvm/clang-offload-bundler" -type=o -targets=$targets -input=c.o -input=a -input=b -output=fat.o
 for object in c.o debug.o c32.o big.o mips.o group.o omp.o fat.o; do
@@ -153,9 +153,9 @@ printf '\x00--host-triple=x86_64-unknown-linux-gnu\0--linker-path=/usr/bin/ld\0-
 printf '\x01-pie\0-m\0elf_x86_64\0--start-group\0-la\0--end-group\0--start-lib\0b.o\0--end-lib\0-dynamic-linker\0/lib/ld.so\0-o\0x\0--format=binary\0d\xff' > "$out/link_line/ld"
 printf '\x00--host-triple=x86_64-pc-windows-msvc\0-out:a.exe\0/libpath:c\0-defaultlib:libcmt\0-wholearchive:d.lib\0@r\xff"e\\f.obj" -nologo' > "$out/link_line/windows"
 
-# ---- the tools: a byte that picks one, its line, and the file `a` ---------------------------------------------------------------
+# ---- the tools: a byte that selects one, its command line, and the file `a` ------------------------------------------------------
 
-# line TARGET NAME PICK FILE WORDS...
+# line TARGET NAME SELECTION FILE ARGUMENTS...
 line() {
     mkdir -p "$out/$1"
     { printf '%b' "$3"; printf '%s\0' "${@:5}" | head -c -1; printf '\xff'; cat "$4"; } > "$out/$1/$2"
@@ -222,7 +222,7 @@ line front_wrapper hip '\x00' hip.hipfb --kind=hip -o out.s a
 line front_wrapper cuda '\x00' a --kind=cuda --triple=i386-pc-windows-msvc --emit=obj -o out.o a
 line front_wrapper old '\x01' c.so -target x86_64-pc-linux-gnu -o out.bc --offload-arch=gfx906 a --offload-arch=gfx90a b -add-omp-offload-notes
 
-# ---- readers of one format: the byte says which --------------------------------------------------------------------------------
+# ---- readers of one format, selected by a byte ---------------------------------------------------------------------------------
 
 tagged readers text.ii text.ii '\x00'
 for file in plain.bc hip.hipfb aligned.bc; do tagged readers $file $file '\x01'; done
@@ -231,9 +231,9 @@ tagged readers v3-zlib.bin v3-zlib.bin '\x03'
 for which in 5 6 7 8 9; do for file in c.o fat.o c.obj omp.o c.so; do tagged readers $file $file.$which "\\x0$which"; done; done
 tagged readers c.bc c.bc '\x0a'
 
-# ---- the engine that changes files: what becomes of the images, in turn, and a file -------------------------------------------------
+# ---- the editor: the fates of the images, in order, and a file -----------------------------------------------------------------------
 
-# Finished programs: what LLVM's tool registers, linked as small as it gets.
+# Finished programs with registration code from LLVM's tool, linked as small as possible.
 small=(-z max-page-size=512 -z common-page-size=512 -z noseparate-code -z norelro --unresolved-symbols=ignore-all --no-rosegment)
 for image in a b; do
     "$llvm/llvm-offload-binary" -o $image.img "--image=file=$image,triple=amdgcn-amd-amdhsa,arch=gfx90$image,kind=openmp"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# offld_VERSION_amd64.deb, and offld-dbgsym_VERSION_amd64.deb with the symbols for debuggers. Dependencies are those that dpkg-shlibdeps finds.
+# Builds offld_VERSION_amd64.deb, and offld-dbgsym_VERSION_amd64.deb with the debug symbols. dpkg-shlibdeps determines the dependencies.
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -13,7 +13,7 @@ rm -rf deb dbgsym shlibs
 cp -a "$TREE" deb
 mkdir -p deb/DEBIAN shlibs/debian
 
-# Debian's zsh looks in a folder of its own for what packages bring.
+# Debian's zsh loads completions of packages from vendor-completions.
 mkdir -p deb/usr/share/zsh/vendor-completions
 mv deb/usr/share/zsh/site-functions/_offld deb/usr/share/zsh/vendor-completions/
 rmdir deb/usr/share/zsh/site-functions
@@ -27,7 +27,7 @@ printf 'Source: offld\n\nPackage: offld\nArchitecture: amd64\n' > shlibs/debian/
 depends=$(cd shlibs && dpkg-shlibdeps -O -e "$PROGRAMS/offld" -e "$PROGRAMS/offld-llvm" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
 [ -n "$depends" ] || fail 'dpkg-shlibdeps found no dependencies'
 
-build() { # FOLDER LEVEL, and the control file on stdin
+build() { # DIR LEVEL, with the control file on stdin
     (cd "$1" && find usr -type f -print0 | sort -z | xargs -0 md5sum) > "$1/DEBIAN/md5sums"
     cat > "$1/DEBIAN/control"
     find "$1" -type d -exec chmod 755 {} +
@@ -35,7 +35,7 @@ build() { # FOLDER LEVEL, and the control file on stdin
     dpkg-deb --root-owner-group -Zxz "-z$2" --threads-max=1 --build "$1" "$OUT" >/dev/null
 }
 
-# DEB_LEVEL=0: for a look at the package alone (lint.sh).
+# lint.sh sets DEB_LEVEL=0, because it only inspects the package.
 build deb "${DEB_LEVEL:-6}" <<EOF
 Package: offld
 Version: $revision
@@ -54,7 +54,7 @@ mkdir -p dbgsym/DEBIAN dbgsym/usr/lib/debug dbgsym/usr/share/doc
 cp -a "$SYMBOLS/.build-id" dbgsym/usr/lib/debug/
 ln -s offld dbgsym/usr/share/doc/offld-dbgsym
 ids=$(cd "$SYMBOLS/.build-id" && find . -name '*.debug' | sed 's|^\./||; s|/||; s|\.debug$||' | sort | tr '\n' ' ')
-# Its sections are compressed already: more than the lowest level takes half a minute and saves nothing.
+# The debug sections are already compressed: higher levels take half a minute and save nothing.
 build dbgsym 0 <<EOF
 Package: offld-dbgsym
 Source: offld

@@ -1,8 +1,8 @@
-# Sourced by what builds programs for others (programs.sh, scripts/reproducible.sh): no name of a folder of this machine goes into them.
+# Sourced by scripts that build programs for others (programs.sh, scripts/reproducible.sh): keeps paths of this machine out of the programs.
 # shellcheck shell=bash
 
-# Both kinds of compilers write the names of sources into what they make. A wrong place for one is no error, so the results are looked at.
-without_folders() { # TOP, the folder of offld's sources
+# rustc and the C compilers write source paths into their output. A wrong prefix here is not an error, so the callers check the programs.
+without_folders() { # TOP, the source directory of offld
     local crates rust
     crates=${CARGO_HOME:-$HOME/.cargo}/registry/src
     rust=$(rustc --print sysroot)/lib/rustlib/src/rust

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# lintian's look at the .deb packages, made of programs that are built already: what CI does where a release build takes too long. What lintian may say has its
-# reason in debian/lintian-overrides. `make test-packages` looks at the packages that are given away.
-# usage: lint.sh FOLDER
+# Runs lintian on .deb packages of existing programs, for CI, where a release build takes too long. debian/lintian-overrides gives the
+# reasons for its overrides. `make test-packages` checks the published packages.
+# usage: lint.sh DIR
 set -eu
 OFFLD_PACKAGES=$(cd "$(dirname "$0")/.." && pwd)/target/packages-lint
 export OFFLD_PACKAGES DEB_LEVEL=0
@@ -10,8 +10,8 @@ export OFFLD_PACKAGES DEB_LEVEL=0
 here=$TOP/packaging
 
 if ! command -v lintian >/dev/null; then
-    [ "${REQUIRE_TOOLS:-0}" = 1 ] && fail 'no lintian (scripts/setup-ci.sh)'
-    say 'no lintian, the packages are not looked at'
+    [ "${REQUIRE_TOOLS:-0}" = 1 ] && fail 'lintian not found: scripts/setup-ci.sh installs it'
+    say 'lintian not found: the packages were not checked'
     exit
 fi
 rm -rf "$WORK"
@@ -20,5 +20,5 @@ mkdir -p "$OUT"
 "$here/tree.sh"
 "$here/deb.sh"
 lintian --fail-on error,warning --info "$OUT"/*.deb
-say 'lintian: nothing but what has its reason in packaging/debian/lintian-overrides'
+say 'lintian: ok, except for the overrides in packaging/debian/lintian-overrides'
 rm -rf "$WORK"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All packages, into target/packages/out, with SHA256SUMS. The same sources and tools give the same bytes.
-# usage: make.sh [FOLDER]: with a folder, of the programs that are built there already.
+# Builds all packages into target/packages/out, with SHA256SUMS. The same sources and tools give the same bytes.
+# usage: make.sh [DIR]      DIR: packs the programs that are already built there
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -11,7 +11,7 @@ rm -rf "$OUT"
 mkdir -p "$OUT"
 "$here/programs.sh" "${1:-}"
 
-say 'listing what the programs are made of'
+say 'writing the SBOMs'
 "$here/sbom.sh"
 cp "$WORK/offld.cdx.json" "$OUT/offld-$VERSION.cdx.json"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Copies README.md and docs/ into a folder of a package, with the links that lead somewhere there.
+"""Copies README.md and docs/ into a package directory, and adapts their links.
 
-usage: papers.py FOLDER [NAME=PLACE…]: papers that the package has under another name or in another place, relative to FOLDER
+usage: papers.py DIR [NAME=PATH…]      NAME=PATH: a document that the package has under another path, relative to DIR
 
-A link to a file that only the sources have (`../examples/c/list.c`) becomes plain words. A link to a file that they do not have either is an error.
+A link to a file that only the sources have (`../examples/c/list.c`) becomes plain text. A link to a file that does not exist is an error.
 """
 
 import os
@@ -17,7 +17,7 @@ LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)")
 
 
 def with_links(text: str, name: Path, folder: Path, placed: dict[str, str]) -> str:
-    """`text` with links that lead somewhere in `folder`. `name`: where it is, in `folder` as in the sources."""
+    """Returns `text` with links that work in `folder`. `name`: the document's path, in `folder` as in the sources."""
 
     def link(found: re.Match[str]) -> str:
         mark, words, target = found.groups()
@@ -31,10 +31,10 @@ def with_links(text: str, name: Path, folder: Path, placed: dict[str, str]) -> s
         if (folder / source).exists():
             return found[0]
         if not (TOP / source).exists():
-            sys.exit(f"papers: {name} has a link to {target}, which is nowhere")
+            sys.exit(f"papers: {name} links to {target}, which does not exist")
         return words
 
-    # Blocks of code (```) are left as they are.
+    # Code blocks (```) stay unchanged.
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(parts))
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The two programs as packages have them: built with the list of their crates inside (cargo auditable) and without the names of folders of this
-# machine, then split into the program and its debug symbols.
-# usage: programs.sh [FOLDER]: with a folder, the programs that are built there are taken as they are.
+# Builds the two programs for packages, with the list of their crates inside (cargo auditable) and without paths of this machine. Then
+# splits each into the stripped program and its debug symbols.
+# usage: programs.sh [DIR]      DIR: uses the programs that are already built there
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -11,7 +11,7 @@ set -eu
 from=${1:-}
 if [ -z "$from" ]; then
     cd "$TOP"
-    [ -x "$TOOLS/bin/cargo-auditable" ] || fail "no cargo-auditable: packaging/setup.sh installs it"
+    [ -x "$TOOLS/bin/cargo-auditable" ] || fail 'cargo-auditable not found: packaging/setup.sh installs it'
     say 'building the programs (cargo auditable build --release)'
     without_folders "$TOP"
     PATH=$TOOLS/bin:$PATH cargo auditable build --release --locked --target-dir "$WORK/build"
@@ -20,13 +20,13 @@ fi
 
 rm -rf "$PROGRAMS" "$SYMBOLS"
 mkdir -p "$PROGRAMS"
-# For the test that packs them once more.
+# For the test that packs the same programs a second time.
 (cd "$from" && pwd) > "$WORK/packed-from"
 echo "$SOURCE_DATE_EPOCH" > "$WORK/packed-when"
 for program in offld offld-llvm; do
-    [ -x "$from/$program" ] || fail "$from/$program is not there"
+    [ -x "$from/$program" ] || fail "program not found: $from/$program"
     id=$(readelf -n "$from/$program" | sed -n 's/^ *Build ID: //p')
-    [ -n "$id" ] || fail "$from/$program has no build id, by which debuggers find its symbols"
+    [ -n "$id" ] || fail "$from/$program has no build ID, which debuggers need to find its symbols"
     symbols=$SYMBOLS/.build-id/${id:0:2}/${id:2}.debug
     mkdir -p "$(dirname "$symbols")"
     objcopy --only-keep-debug --compress-debug-sections "$from/$program" "$symbols"
@@ -38,6 +38,6 @@ for program in offld offld-llvm; do
     [ "$(printf '%s\n' "$newest" "$GLIBC" | sort -V | tail -n 1)" = "$GLIBC" ] ||
         fail "$program needs glibc $newest: packages are built on Debian 12, which has $GLIBC"
     if [ -z "${1:-}" ] && grep -qaF -e "$TOP/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$PROGRAMS/$program"; then
-        fail "$program holds the name of a folder of this machine: strings -a $PROGRAMS/$program | grep -F $HOME"
+        fail "$program contains a path of this machine: strings -a $PROGRAMS/$program | grep -F $HOME"
     fi
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# offld-VERSION-1.x86_64.rpm, by Debian's rpmbuild.
+# Builds offld-VERSION-1.x86_64.rpm with Debian's rpmbuild.
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The list of what the programs are made of, as CycloneDX: the crates by cargo-cyclonedx, and the libraries in C and C++ that are linked in.
+"""Writes a CycloneDX SBOM of the programs: the crates from cargo-cyclonedx, and the linked C and C++ libraries.
 
 usage: cargo tree … | sbom.py FROM-CARGO-CYCLONEDX SOURCES LIBRARY=VERSION… > offld.cdx.json
-Of the crates those are kept that stdin names, `NAME vVERSION …` in a line.
+Only crates named on stdin are included (one per line: `NAME vVERSION …`).
 """
 
 import json
@@ -11,8 +11,8 @@ import sys
 LICENSES = {"llvm": "Apache-2.0 WITH LLVM-exception", "zstd": "BSD-3-Clause"}
 
 
-def library(word: str) -> dict:
-    name, version = word.split("=", 1)
+def library(spec: str) -> dict:
+    name, version = spec.split("=", 1)
     return {
         "type": "library",
         "bom-ref": f"pkg:generic/{name}@{version}",
@@ -27,21 +27,21 @@ def library(word: str) -> dict:
 def main() -> None:
     source, folder, *libraries = sys.argv[1:]
     with open(source, encoding="utf-8") as file:
-        # The folder that was built in is nobody's business, and differs from machine to machine.
+        # Local paths differ between machines, so they would make the SBOM irreproducible.
         text = file.read().replace(f"file://{folder}", "file://.")
     bom = json.loads(text)
-    # Made up anew for each file; without it the file is as valid.
+    # A random number per file; CycloneDX does not require it.
     bom.pop("serialNumber", None)
-    kept = {tuple(line.split(" ")[:2]) for line in sys.stdin.read().splitlines()}
-    bom["components"] = [one for one in bom["components"] if (one["name"], "v" + one["version"]) in kept]
+    linked = {tuple(line.split(" ")[:2]) for line in sys.stdin.read().splitlines()}
+    bom["components"] = [one for one in bom["components"] if (one["name"], "v" + one["version"]) in linked]
     root = bom["metadata"]["component"]["bom-ref"]
     refs = {root} | {one["bom-ref"] for one in bom["components"]}
     bom["dependencies"] = [row for row in bom["dependencies"] if row["ref"] in refs]
-    bom["components"] += [library(word) for word in libraries]
+    bom["components"] += [library(spec) for spec in libraries]
     for row in bom["dependencies"]:
         row["dependsOn"] = [ref for ref in row.get("dependsOn", []) if ref in refs]
         if row["ref"] == root:
-            row["dependsOn"] = sorted(row["dependsOn"] + [library(word)["bom-ref"] for word in libraries])
+            row["dependsOn"] = sorted(row["dependsOn"] + [library(spec)["bom-ref"] for spec in libraries])
     bom["components"].sort(key=lambda component: component["bom-ref"])
     bom["dependencies"].sort(key=lambda row: row["ref"])
     json.dump(bom, sys.stdout, indent=1, sort_keys=True)

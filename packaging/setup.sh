@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make packages` and `make test-packages` need beside what building offld needs: Debian's packages, and two tools from crates.io, and one from PyPI.
+# Installs the tools for `make packages` and `make test-packages`: Debian packages, two tools from crates.io, and one from PyPI.
 # usage: setup.sh [STAMP]
 set -eu
 # shellcheck source-path=SCRIPTDIR source=../scripts/packages.sh
@@ -7,7 +7,7 @@ set -eu
 
 install_packages dpkg-dev lintian rpm debootstrap python3 python3-venv
 
-# Below target/, so that nothing of the user's is replaced.
+# Below target/, so that the user's own tools stay unchanged.
 tools=$(cd "$(dirname "$0")/.." && pwd)/target/packages-tools
 for tool in cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9; do
     [ -x "$tools/bin/${tool%@*}" ] && continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is installed below /usr, which all packages are made of: the result of `make install`, manual pages compressed, and the papers.
+# Creates the file tree below /usr for all packages: the result of `make install`, with compressed manual pages, and the documents.
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -10,9 +10,10 @@ make --no-print-directory -s install BIN="$PROGRAMS/offld" PREFIX=/usr DESTDIR="
 gzip -9n "$TREE"/usr/share/man/man1/*.1
 
 papers=$TREE/usr/share/doc/offld
-install -d "$papers"
+# Each package format has its own form and location for licences.
+rm -f "$papers/LICENSE" "$papers/NOTICE"
 gzip -9nc CHANGELOG.md > "$papers/changelog.gz"
 packaging/papers.py "$papers" CHANGELOG.md=changelog.gz
-# The licences of what is linked in.
+# The licences of linked libraries and crates.
 if [ -e NOTICE ]; then gzip -9nc NOTICE > "$papers/NOTICE.gz"; fi
 if [ -e "$WORK/offld.cdx.json" ]; then gzip -9nc "$WORK/offld.cdx.json" > "$papers/offld.cdx.json.gz"; fi

@@ -1,6 +1,6 @@
 /* cc -std=c11 -Wall -shared -fPIC cuda.c -o libcudart.so */
 
-/* libcudart as far as registration reaches. Its fat binaries hold images one after the other, each behind a header of its own. */
+/* The registration part of libcudart. A fatbinary has images one after the other, each after its own header. */
 #define RUNTIME "cuda"
 #define NAME(rest) __cuda##rest
 #define API(rest) cuda##rest
@@ -8,7 +8,7 @@
 #define HAS_END
 #include "fatbin.h"
 
-/* As `fatbinary` writes it: a header of 16 bytes, then images, each with a header of `header` bytes and `size` bytes of contents. */
+/* Reads a container as `fatbinary` writes it: a header of 16 bytes, then images, each with a header (its size is stored in it) and contents. */
 static void fat_binary(int lib, const uint8_t *bytes, size_t room) {
   char words[128], what[512];
   if (!ledger_check(room >= 16, "cuda fatbinary lib=%d: no room for its header", lib) ||
@@ -35,7 +35,7 @@ static void fat_binary(int lib, const uint8_t *bytes, size_t room) {
       snprintf(what, sizeof what, "compressed");
     else
       ledger_describe(what, sizeof what, e + own, length);
-    /* The contents are padded to 8 bytes; of an ELF file the padding is as much its own as not. */
+    /* The stored size includes padding to 8 bytes, which may or may not belong to an ELF file. */
     ledger_line("%s kind=%s sm=%" PRIu64 " is=%s size=%" PRIu64 " hash=%016" PRIx64, words,
                 kind == 1 ? "ptx" : kind == 2 ? "elf" : "other", ledger_u(e + 28, 4), what, length, ledger_hash(e + own, length));
     ledger_check(kind == 1 || kind == 2, "%s: kind %" PRIu64, words, kind);
@@ -58,7 +58,7 @@ void __cudaRegisterFatBinaryEnd(void **handle) {
   ledger_line("cuda end lib=%d", lib);
 }
 
-/* What clang calls where it takes the CUDA at hand for one before 9.2. */
+/* clang calls these if it detects a CUDA version before 9.2. */
 WEAK int cudaConfigureCall() { return NO_DEVICE; }
 WEAK int cudaSetupArgument() { return NO_DEVICE; }
 WEAK int cudaLaunch() { return NO_DEVICE; }

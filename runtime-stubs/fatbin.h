@@ -1,14 +1,14 @@
-/* What the stubs of CUDA and HIP share: both runtimes are told of one fat binary per call, get back a handle, and are then told of the
- * kernels and variables in it, one call each, in the order of a table that the host's linker joined. That order is nobody's promise:
- * the lines of a handle are collected and written sorted.
+/* Shared code of the CUDA and HIP stubs. A program registers one fat binary per call, gets a handle, and then registers the fat binary's
+ * kernels and variables, one call each. The order of these calls is that of a table that the host linker joined, and has no meaning.
+ * Therefore the stub collects the lines of a handle and writes them sorted.
  *
- * Before this file: RUNTIME, its name in the ledger; NAME(rest), its names for functions; WRAPPER_MAGIC; and
- * `static void fat_binary(int lib, const uint8_t *bytes, size_t room)`, which reads its container. */
+ * The includer defines RUNTIME, the runtime's name in the log; NAME(rest) and API(rest), which build function names; WRAPPER_MAGIC; and
+ * `static void fat_binary(int lib, const uint8_t *bytes, size_t room)`, which reads the container. */
 #ifndef OFFLD_FATBIN_H
 #define OFFLD_FATBIN_H
 #include "ledger.h"
 
-enum { NO_DEVICE = 100 /* of both runtimes */ };
+enum { NO_DEVICE = 100 /* in both runtimes */ };
 
 struct fatbin_wrapper {
   uint32_t magic, version;
@@ -18,7 +18,7 @@ struct fatbin_wrapper {
 
 struct registration {
   char *line;
-  const void *address; /* the host's name for it: of a kernel what is launched, of a variable its shadow */
+  const void *address; /* its host address: for a kernel, the launched function; for a variable, its shadow */
   int is_function;
   char *name;
 };
@@ -30,18 +30,18 @@ struct module {
   size_t count, written;
 };
 
-static struct module modules[256]; /* a handle is an address in here; the index is its name in the ledger */
+static struct module modules[256]; /* a handle is an address of an element; the index is `lib` in the log */
 static int module_count;
 
 static void fat_binary(int lib, const uint8_t *bytes, size_t room);
 
-/* From `bytes` to the end of what is mapped there, which no length in the bytes may exceed. */
+/* Returns the number of bytes from `bytes` to the end of its segment, which limits all stored sizes. */
 static size_t fatbin_room(const uint8_t *bytes) {
   struct ledger_segment segment = {(uintptr_t)bytes, 0, 0};
   return dl_iterate_phdr(ledger_match_segment, &segment) ? segment.end - (uintptr_t)bytes : 0;
 }
 
-/* clang makes what is static or in an anonymous namespace known by a name with a hash of the source's path at its end. */
+/* clang appends a hash of the source's path to names that are static or in an anonymous namespace. */
 static const char *fatbin_stable_name(const char *name, char *to, size_t room) {
   static const char *const marks[] = {".static.", "__static__", ".intern.", "__intern__"};
   for (size_t i = 0; name && i < sizeof marks / sizeof *marks; ++i) {
@@ -66,7 +66,7 @@ static void fatbin_write(struct module *m) {
     ledger_line("%s", m->rows[m->written++].line);
 }
 
-/* HIP has no call that says a handle is complete: whatever is next says so. */
+/* HIP has no call that completes a handle, so the next other call does. */
 static void fatbin_write_all(void) {
   for (int i = 0; i < module_count; ++i)
     fatbin_write(&modules[i]);
@@ -81,7 +81,7 @@ static struct module *fatbin_module(void **handle, const char *call) {
              : NULL;
 }
 
-/* One kernel or variable. `name` is what the device calls it. */
+/* Registers one kernel or variable. `name` is its device name. */
 __attribute__((format(printf, 6, 7))) static void fatbin_row(void **handle, const char *what, const void *address, const char *host_name,
                                                             const char *name, const char *format, ...) {
   struct module *m = fatbin_module(handle, what);
@@ -96,8 +96,8 @@ __attribute__((format(printf, 6, 7))) static void fatbin_row(void **handle, cons
   ledger_check(address != NULL, RUNTIME " %s lib=%d name=%s: the host's address is null", what, lib, stable);
   ledger_check(name && host_name && strcmp(host_name, name) == 0, RUNTIME " %s lib=%d name=%s: its other name is %s", what, lib, stable,
                ledger_text(host_name));
-  /* The same name and address again is no fault: every object that uses a kernel of a template, or declares a managed variable, has an
-   * entry for it. */
+  /* Registering the same name and address again is correct: every object that uses a template kernel, or declares a managed variable, has
+   * an entry for it. */
   for (size_t i = 0; i < m->count; ++i) {
     int same_name = name && m->rows[i].name && strcmp(m->rows[i].name, name) == 0, same_address = m->rows[i].address == address;
     ledger_check(same_name == same_address || !address, RUNTIME " %s lib=%d name=%s: %s", what, lib, stable,
@@ -125,7 +125,7 @@ static const struct registration *fatbin_find(const void *address, int *lib) {
 #define fatbin_bit(call, name, word, value)                                                                                          \
   ledger_check((value) == 0 || (value) == 1, RUNTIME " " call " name=%s: " word "=%d", ledger_text(name), value)
 
-/* ---- the entry points that both have --------------------------------------------------------------------------------------------- */
+/* ---- entry points of both runtimes ----------------------------------------------------------------------------------------------- */
 
 void **NAME(RegisterFatBinary)(const struct fatbin_wrapper *wrapper) {
   int lib = module_count;
@@ -183,7 +183,7 @@ void NAME(RegisterVar)(void **handle, void *host, const char *host_name, const c
   ledger_check(global == 0, RUNTIME " var name=%s: the last argument is %d", ledger_text(name), global);
 }
 
-/* The host reaches a managed variable through a pointer that only the runtime fills, device or not. */
+/* The host accesses a managed variable through a pointer that only the runtime sets, even without a device. */
 void NAME(RegisterManagedVar)(void **handle, void **pointer, const void *initial, const char *name, size_t size, unsigned align) {
   fatbin_row(handle, "managed", pointer, name, name, "size=%zu align=%u", size, align);
   if (!ledger_check(pointer && initial && (const void *)pointer != initial,
@@ -208,8 +208,8 @@ void NAME(RegisterTexture)(void **handle, const void *host, const char *host_nam
   fatbin_bit("texture", name, "extern", external);
 }
 
-/* ---- what compiled programs call besides ------------------------------------------------------------------------------------------
- * As on a machine without a device. A launch and a copy name something by its host address: that it was registered is checked. */
+/* ---- other functions that compiled programs call ----------------------------------------------------------------------------------
+ * They behave as on a machine without a device. Launches and copies pass host addresses, which must be registered. */
 #define WEAK __attribute__((weak))
 
 struct dim3 {

@@ -1,6 +1,6 @@
 /* cc -std=c11 -Wall -shared -fPIC hip.c -o libamdhip64.so */
 
-/* libamdhip64 as far as registration reaches. Its fat binaries are offload bundles, compressed or not. */
+/* The registration part of libamdhip64. Its fat binaries are offload bundles, compressed or not. */
 #define RUNTIME "hip"
 #define NAME(rest) __hip##rest
 #define API(rest) hip##rest
@@ -12,7 +12,7 @@ static const char bundle_magic[] = "__CLANG_OFFLOAD_BUNDLE__";
 static void compressed_bundle(int lib, const uint8_t *bytes, size_t room) {
   static const char *const methods[] = {"zlib", "zstd"};
   uint64_t version = ledger_u(bytes + 4, 2), method = ledger_u(bytes + 6, 2);
-  uint64_t size = version >= 3 ? ledger_u(bytes + 8, 8) : version == 2 ? ledger_u(bytes + 8, 4) : room; /* 1 does not say */
+  uint64_t size = version >= 3 ? ledger_u(bytes + 8, 8) : version == 2 ? ledger_u(bytes + 8, 4) : room; /* version 1 stores no size */
   if (!ledger_check(version >= 1 && version <= 3, "hip bundle lib=%d: compressed, version %" PRIu64, lib, version) ||
       !ledger_check(method < 2, "hip bundle lib=%d: compression method %" PRIu64, lib, method) ||
       !ledger_check(size > 24 && size <= room, "hip bundle lib=%d: %" PRIu64 " compressed bytes of %zu mapped ones", lib, size, room))
@@ -26,7 +26,7 @@ static void compressed_bundle(int lib, const uint8_t *bytes, size_t room) {
 
 static void fat_binary(int lib, const uint8_t *bytes, size_t room) {
   char words[512], what[512];
-  /* The loader maps code objects out of the bundle by page. Where they do not lie on one it copies them: slow, not wrong. */
+  /* The loader maps code objects from the bundle by page. It copies unaligned ones, which is slow but correct. */
   if ((uintptr_t)bytes % 4096 != 0)
     ledger_line("NOTE: hip bundle lib=%d does not lie on a page", lib);
   if (room >= 24 && memcmp(bytes, "CCOB", 4) == 0) {

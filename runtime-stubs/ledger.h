@@ -1,8 +1,7 @@
-/* What every runtime stub shares: where the ledger goes, and how bytes and entry tables are put into words.
+/* Shared code of all runtime stubs: writes the registration log, and describes bytes and entry tables in it.
  *
- * A ledger is for comparing by machine: one fact per line, first word the runtime, then `key=value` words, no address, and nothing
- * that differs from one run or one folder to the next but the `hash=` and `size=` of an image (always the last words of its line).
- * A check that fails is a line that starts with `BAD: `. */
+ * Tests compare logs, so a log has one fact per line: first the runtime, then `key=value` pairs. It has no addresses, and only the `hash=`
+ * and `size=` of an image, always last in their line, differ between runs or directories. A failed check is a line that starts with `BAD: `. */
 #ifndef OFFLD_LEDGER_H
 #define OFFLD_LEDGER_H
 #ifndef _GNU_SOURCE
@@ -17,14 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEDGER_FN static __attribute__((unused)) /* no stub needs all of these */
+#define LEDGER_FN static __attribute__((unused)) /* no stub uses all of these functions */
 
 enum { LEDGER_OPENMP = 1, LEDGER_CUDA = 2, LEDGER_HIP = 4, LEDGER_SYCL = 8 };
 
 /* ---- lines ------------------------------------------------------------------------------------------------------------------ */
 
-/* Opened at the first line and never closed: runtimes are called from constructors, before main, and from destructors, after exit.
- * Appending, because the stubs of two runtimes in one program write to one file. */
+/* Opened at the first line and never closed, because constructors call runtimes before main, and destructors after exit.
+ * Opened for appending, because the stubs of two runtimes in one program write to the same file. */
 LEDGER_FN FILE *ledger_file(void) {
   static FILE *file;
   if (!file) {
@@ -32,7 +31,7 @@ LEDGER_FN FILE *ledger_file(void) {
     file = path && *path ? fopen(path, "a") : stdout;
     if (!file) {
       perror(path);
-      abort(); /* a test that silently loses its ledger passes for the wrong reason */
+      abort(); /* a test without its log could pass for the wrong reason */
     }
   }
   return file;
@@ -47,7 +46,7 @@ __attribute__((format(printf, 1, 2))) LEDGER_FN void ledger_line(const char *for
   fflush(ledger_file());
 }
 
-/* ledger_check(condition, "what is wrong"): the text says what was found, as the reader has no debugger at hand. */
+/* ledger_check(condition, "the defect"): the text includes the wrong value, because a reader of the log has no debugger. */
 #define ledger_check(ok, ...) ((ok) ? 1 : ledger_bad(__VA_ARGS__))
 #define ledger_bad(...) (ledger_line("BAD: " __VA_ARGS__), 0)
 
@@ -62,7 +61,7 @@ LEDGER_FN uint64_t ledger_hash(const void *bytes, size_t size) { /* 64-bit FNV-1
   return hash;
 }
 
-LEDGER_FN uint64_t ledger_u(const uint8_t *at, size_t width) { /* host byte order, as OffloadBinary is written; any alignment */
+LEDGER_FN uint64_t ledger_u(const uint8_t *at, size_t width) { /* host byte order, as in OffloadBinaries; any alignment */
   uint16_t h = 0;
   uint32_t w = 0;
   uint64_t d = 0;
@@ -97,7 +96,7 @@ struct ledger_binary {
   const char *triple, *arch; /* null: no such key */
 };
 
-/* 1 when an OffloadBinary that is whole within `room` bytes stands at `base`. Reads nothing beyond `room`. */
+/* Returns 1 if `base` starts an OffloadBinary of at most `room` bytes. Reads nothing beyond `room`. */
 LEDGER_FN int ledger_read_binary(const uint8_t *base, uint64_t room, struct ledger_binary *out) {
   memset(out, 0, sizeof *out);
   if (room < 72 || memcmp(base, "\x10\xff\x10\xad", 4) != 0 || ledger_u(base + 4, 4) != 1)
@@ -145,8 +144,8 @@ LEDGER_FN int ledger_match_segment(struct dl_phdr_info *info, size_t size, void 
   return 0;
 }
 
-/* The OffloadBinary whose image is exactly [image, image+size): LLVM's wrapper embeds the whole binary and registers the image inside
- * it. Looked for downwards from the image, 8 bytes at a time, never below the segment that holds it. */
+/* Finds the OffloadBinary whose image is exactly [image, image+size): LLVM's wrapper embeds the whole binary and registers the image
+ * inside it. Searches downwards from the image in steps of 8 bytes, never below the image's segment. */
 LEDGER_FN int ledger_enclosing_binary(const uint8_t *image, size_t size, struct ledger_binary *out) {
   struct ledger_segment segment = {(uintptr_t)image, 0, 0};
   if (!dl_iterate_phdr(ledger_match_segment, &segment))
@@ -174,7 +173,7 @@ LEDGER_FN const char *ledger_machine(unsigned machine) {
   }
 }
 
-/* What `size` bytes at `bytes` are, as words of a ledger line. The machine fields are in the image's own byte order. */
+/* Describes `size` bytes at `bytes` for a line of the log. The machine fields are in the image's own byte order. */
 LEDGER_FN void ledger_describe(char *to, size_t room, const uint8_t *bytes, size_t size) {
   static const char *const types[] = {"none", "rel", "exec", "dyn"};
   struct ledger_binary binary;
@@ -196,7 +195,7 @@ LEDGER_FN void ledger_describe(char *to, size_t room, const uint8_t *bytes, size
   }
 }
 
-/* One image of any runtime: `words` come first on its line. */
+/* Logs one image of any runtime. The line starts with `words`. */
 LEDGER_FN void ledger_image(const char *words, const void *start, const void *end) {
   char what[512], in[512] = "none";
   struct ledger_binary binary;
@@ -234,7 +233,7 @@ struct ledger_old_entry { /* up to LLVM 19: 32 bytes on 64-bit hosts */
 
 enum ledger_layout { LEDGER_EMPTY, LEDGER_OLD, LEDGER_NEW };
 
-/* As libomptarget decides: the first eight bytes of a new table are zero, those of an old one are an address. */
+/* Decides as libomptarget does: the first eight bytes of a new table are zero, those of an old one are an address. */
 LEDGER_FN enum ledger_layout ledger_table_layout(const void *begin, const void *end) {
   return begin == end ? LEDGER_EMPTY : ledger_u(begin, 8) == 0 ? LEDGER_NEW : LEDGER_OLD;
 }
@@ -261,7 +260,7 @@ LEDGER_FN const char *ledger_stable_name(const char *name, char *to, size_t room
 
 LEDGER_FN int ledger_compare_lines(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* A line per entry, sorted: the order in the table is the order of the host link and says nothing about its being right. */
+/* Logs a line per entry, sorted, because the order in the table is that of the host link and has no meaning. */
 LEDGER_FN void ledger_entries(const char *words, const void *begin, const void *end) {
   enum ledger_layout layout = ledger_table_layout(begin, end);
   size_t row = ledger_entry_size(layout), bytes = (size_t)((const char *)end - (const char *)begin), count = bytes / row;
@@ -283,7 +282,7 @@ LEDGER_FN void ledger_entries(const char *words, const void *begin, const void *
     }
     const char *shown = ledger_stable_name(e.name, name, sizeof name);
     ledger_check(e.name != NULL, "%s: entry %zu has no name", words, i);
-    /* OpenMP's entry that registers `requires` flags (0x10) and SYCL's kernels, known by name alone, stand for no symbol. */
+    /* OpenMP's entry for `requires` flags (0x10) and SYCL's kernels, which are found by name, have no symbol. */
     ledger_check(e.address || (e.flags & 0x10) || e.kind == LEDGER_SYCL, "%s: entry %s has no address", words, shown);
     if (asprintf(&lines[i], "%s name=%s size=%" PRIu64 " flags=0x%x kind=%s data=%" PRIu64 " addr=%s aux=%s", words, shown, e.size,
                  e.flags, layout == LEDGER_OLD ? "unsaid" : ledger_kind(e.kind), e.data, e.address ? "set" : "null",

@@ -1,7 +1,7 @@
 /* cc -std=c11 -Wall -shared -fPIC openmp.c -o libomptarget.so */
 
-/* libomptarget as far as registration reaches. What is registered goes to the ledger; every request to do something on a device
- * fails, so that a program runs on as it does on a machine without one: on the host. */
+/* The registration part of libomptarget. Registrations go to the log. Every request for device work fails, so that a program continues on
+ * the host, as on a machine without a device. */
 #include "ledger.h"
 
 struct device_image {
@@ -20,7 +20,7 @@ struct image_info { /* AMD's clang-offload-wrapper --offload-arch: a call per im
   const char *arch, *compile_opts;
 };
 
-static struct bin_desc *registered[256]; /* null again after its unregistration; the index is its name in the ledger */
+static struct bin_desc *registered[256]; /* null again after unregistration; the index is `lib` in the log */
 static int registered_count;
 
 void __tgt_register_lib(struct bin_desc *desc) {
@@ -60,7 +60,7 @@ void __tgt_unregister_lib(struct bin_desc *desc) {
   (void)ledger_bad("openmp unregister: a descriptor that is not registered");
 }
 
-/* Wrappers unregister by atexit or a destructor, both of which run before the destructors of the library they depend on. */
+/* Wrappers unregister by atexit or in a destructor. Both run before the destructors of this library, on which the program depends. */
 __attribute__((destructor)) static void all_unregistered(void) {
   for (int i = 0; i < registered_count; ++i)
     ledger_check(!registered[i], "openmp lib=%d was never unregistered", i);
@@ -75,9 +75,9 @@ void __tgt_register_image_info(struct image_info *info) {
   ledger_check(info->number >= 0 && info->number < info->count, "openmp image-info: number %d of %d", info->number, info->count);
 }
 
-/* ---- what compiled programs call besides ---------------------------------------------------------------------------------------
- * Declared without parameters on purpose: nothing is read, and the C calling convention lets a callee ignore its arguments. Weak, so
- * that a test may bring its own. */
+/* ---- other functions that compiled programs call -------------------------------------------------------------------------------
+ * Deliberately declared without parameters: none is read, and the C calling convention lets a callee ignore its arguments. Weak, so that
+ * a test can define its own. */
 #define FAILS(name)                                                                                                                  \
   __attribute__((weak)) int name() { return ~0; } /* OFFLOAD_FAIL: run the region on the host */
 #define NOTHING(name)                                                                                                                \
@@ -94,7 +94,7 @@ FAILS(__tgt_target_teams_nowait_mapper)
 FAILS(__tgt_target_kernel)
 FAILS(__tgt_target_kernel_nowait)
 
-/* Data directives succeed by doing nothing: on the host the device's copy is the original. */
+/* Data directives do nothing and succeed, because on the host, the device's copy is the original. */
 NOTHING(__tgt_target_data_begin)
 NOTHING(__tgt_target_data_begin_mapper)
 NOTHING(__tgt_target_data_begin_nowait)

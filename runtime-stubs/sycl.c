@@ -1,10 +1,10 @@
 /* cc -std=c11 -Wall -shared -fPIC sycl.c -o libsycl.so */
 
-/* A SYCL runtime as far as registration reaches. Programs compiled by clang 22 call nothing else in it: the host's side of a kernel is
+/* The registration part of a SYCL runtime. Programs compiled by clang 22 call nothing else in it, because the host side of a kernel is
  * empty.
  *
- * LLVM 22's runtime takes a descriptor, that of LLVM 23 and later the address and the size of an OffloadBinary, by functions of the same
- * names. This one takes either, by its first bytes, and checks all that the runtime it stands for would read. */
+ * LLVM 22's runtime takes a descriptor; that of LLVM 23 and later takes the address and the size of an OffloadBinary, through functions with
+ * the same names. This stub accepts both, told apart by the first bytes, and checks everything that the real runtime would read. */
 #include "ledger.h"
 
 struct device_image {
@@ -12,7 +12,7 @@ struct device_image {
   uint8_t kind, image_kind;
   const char *target, *compile_options, *link_options;
   void *start, *end;
-  void *entries_begin, *entries_end; /* this image's own kernels, copied out of the table */
+  void *entries_begin, *entries_end; /* the kernels of this image, copied from the entry table */
   void *properties_begin, *properties_end;
 };
 
@@ -22,12 +22,12 @@ struct bin_desc {
   void *entries_begin, *entries_end; /* null */
 };
 
-static const void *registered[256]; /* null again after its unregistration; the index is its name in the ledger */
+static const void *registered[256]; /* null again after unregistration; the index is `lib` in the log */
 static size_t registered_size[256]; /* of OffloadBinaries, else 0 */
 static int registered_count;
 
-/* The kernels of an image of LLVM 23: their number; the place and the size of each name, from the table's start; the names, each with a
- * zero after it. */
+/* Logs the kernel table of an image of LLVM 23: the number of kernels; for each name, its offset in the table and its size; then the
+ * zero-terminated names. */
 static void kernels(const char *words, const uint8_t *table, uint64_t size) {
   if (!ledger_check(size >= 4, "%s: a table of kernels of %" PRIu64 " bytes", words, size))
     return;
@@ -88,7 +88,7 @@ static void register_binary(int lib, const uint8_t *base, size_t size) {
 
 static void register_descriptor(int lib, const struct bin_desc *desc);
 
-void __sycl_register_lib(const void *start, size_t size) { /* of LLVM 22, there is no size: it is anything */
+void __sycl_register_lib(const void *start, size_t size) { /* callers of LLVM 22 pass no size, so it can be anything */
   int lib = registered_count;
   if (!ledger_check(start != NULL, "sycl register: the descriptor is null") || !ledger_check(lib < 256, "sycl register: too many"))
     return;

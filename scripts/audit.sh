@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What can be said of the project without building it: licences and sources of its crates (deny.toml), who has looked at them
-# (supply-chain/), and the workflows of CI. Advisories need RustSec's database, which .github/workflows fetches.
-# usage: audit.sh      The tools are in target/ci-tools (scripts/setup-ci.sh), else in PATH.
+# Checks of the project that need no build: licences and sources of its crates (deny.toml), their audits (supply-chain/), and the
+# CI workflows. Advisories need RustSec's database, so .github/workflows checks them.
+# usage: audit.sh      Looks for the tools in target/ci-tools (scripts/setup-ci.sh), then in PATH.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PWD/target/ci-tools/bin:$PWD/target/ci-tools/node_modules/.bin:$PATH
@@ -11,12 +11,12 @@ check() { # NAME TOOL COMMAND…
     local name=$1 tool=$2
     shift 2
     if ! command -v "$tool" >/dev/null; then
-        echo "audit: no $tool, $name not looked at" >&2
+        echo "audit: $tool not found: $name not checked" >&2
         [ "${REQUIRE_TOOLS:-0}" != 1 ] || failed=1
     elif "$@"; then
-        echo "audit: $name: in order" >&2
+        echo "audit: $name: ok" >&2
     else
-        echo "audit: $name: see above" >&2
+        echo "audit: $name: failed, see above" >&2
         failed=1
     fi
 }

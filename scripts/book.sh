@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The book of README.md and docs/, as pages with a search, in target/book: `make book`.
+# Builds README.md and docs/ as a book with a search, in target/book: `make book`.
 # usage: book.sh
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . scripts/packages.sh
 
-# Below target/, so that nothing of the user's is replaced. Three minutes once; without its features for watching and serving.
+# Below target/, so that the user's own tools stay unchanged. The build takes three minutes, once; it omits the watch and serve features.
 mdbook=0.5.4
 tools=$PWD/target/book-tools
 if [ ! -x "$tools/bin/mdbook" ] || [ "$("$tools/bin/mdbook" --version)" != "mdbook v$mdbook" ]; then
@@ -18,18 +18,18 @@ if [ ! -x "$tools/bin/mdbook" ] || [ "$("$tools/bin/mdbook" --version)" != "mdbo
     rm -rf "$tools/build"
 fi
 
-# The documents stand in the book as they do here; what they refer to besides is beside them. The list of chapters is written from docs/.
+# The book has the same directory layout as the repository, so that relative links work. Other linked files are copied, too.
 source=target/book-source
 rm -rf "$source" target/book
 mkdir -p "$source"
 sed 's|](\([a-z]\)|](docs/\1|; s|](\.\./|](|' docs/SUMMARY.md > "$source/SUMMARY.md"
 cp --parents ./*.md LICENSE examples/cargo-app/{Makefile,Cargo.toml,build.rs} "$source"
-grep -ohE '\]\(\.\./[^)#]+' docs/*.md | cut -c 6- | sort -u | while read -r linked; do
+grep -rohE --include='*.md' '\]\((\.\./)+[^)#]+' docs | sed -E 's|^\]\((\.\./)+||' | sort -u | while read -r linked; do
     if [ -f "$linked" ]; then cp --parents "$linked" "$source"; fi
 done
 cp -r docs "$source/docs"
 rm "$source/docs/SUMMARY.md"
-# mdBook makes index.html of README.md, and leaves links to it as they are.
+# mdBook turns README.md into index.html, but does not update links to it.
 find "$source" -name '*.md' ! -name SUMMARY.md -exec sed -i 's|\(](\([^)]*/\)\{0,1\}\)README\.md|\1index.md|g' {} +
 "$tools/bin/mdbook" build
 say "the book is target/book/index.html"

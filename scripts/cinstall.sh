@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# liboffld as cargo-c installs it, into target/cinstall/root, and examples/c built with what pkg-config says of it: `make test-cinstall`.
-# cargo-c takes a quarter of an hour to build. CARGO_C: a folder that has it.
+# Installs liboffld with cargo-c into target/cinstall/root, and builds examples/c with the flags from pkg-config: `make test-cinstall`.
+# cargo-c takes a quarter of an hour to build. CARGO_C: a directory with an installed one.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . scripts/packages.sh
 
-# The last one that Rust 1.95 can build.
+# The last version that Rust 1.95 can build.
 version=0.10.24+cargo-0.98.0
 tools=${CARGO_C:-$PWD/target/c-tools/bin}
 if [ ! -x "$tools/cargo-cinstall" ]; then
@@ -22,12 +22,12 @@ rm -rf "$root"
 PATH=$tools:$PATH cargo-cinstall cinstall --release --locked --no-default-features --prefix=/usr/local --destdir="$root" --target-dir "$place/build"
 
 installed=$(find "$root" ! -type d -printf '%f\n' | sort | tr '\n' ' ')
-[ "$installed" = 'liboffld.a liboffld.pc liboffld.so liboffld.so.1 liboffld.so.1.0.0 offld.h ' ] || { say "$root has other files than it should: $installed"; exit 1; }
+[ "$installed" = 'liboffld.a liboffld.pc liboffld.so liboffld.so.1 liboffld.so.1.0.0 offld.h ' ] || { say "unexpected list of files in $root: $installed"; exit 1; }
 config=$(find "$root" -name liboffld.pc)
 export PKG_CONFIG_PATH=${config%/*} PKG_CONFIG_SYSROOT_DIR=$root
 libraries=$(find "$root" -name liboffld.so)
 libraries=${libraries%/*}
-# What pkg-config says is several words.
+# pkg-config prints several arguments.
 # shellcheck disable=SC2046
 cc $(pkg-config --cflags liboffld) examples/c/list.c $(pkg-config --libs liboffld) -o "$place/shared"
 # shellcheck disable=SC2046

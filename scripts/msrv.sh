@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Whether every package in Cargo.lock builds with the Rust that Cargo.toml promises (rust-version), by what each package declares.
-# Of packages that declare nothing only the number is told: building with that Rust is the only proof for them.
+# Checks that every package in Cargo.lock declares support for the Rust version of Cargo.toml (rust-version).
+# Packages without a declaration are only counted: for them, a build with that Rust is the only proof.
 set -eu
 cd "$(dirname "$0")/.."
 
 if ! command -v jq >/dev/null; then
-    echo 'msrv: no jq, the Rust versions of the dependencies are not looked at' >&2
+    echo 'msrv: jq not found: the Rust versions of the dependencies were not checked' >&2
     [ "${REQUIRE_TOOLS:-0}" != 1 ]
     exit
 fi
@@ -14,9 +14,9 @@ fi
     .resolve.root as $root
     | (.packages[] | select(.id == $root) | .rust_version) as $promised
     | [.packages[] | select(.rust_version and (.rust_version | numbers) > ($promised | numbers))] as $newer
-    | ($newer[] | "msrv: \(.name) \(.version) needs Rust \(.rust_version), and Cargo.toml promises \($promised)"),
+    | ($newer[] | "msrv: \(.name) \(.version) needs Rust \(.rust_version), but Cargo.toml promises \($promised)"),
       if $newer == [] then
-          "msrv: \(.packages | length) packages for Rust \($promised), \([.packages[] | select(.rust_version == null)] | length) of them do not say what they need"
+          "msrv: \(.packages | length) packages for Rust \($promised), \([.packages[] | select(.rust_version == null)] | length) of them without a declared version"
       else
           "" | halt_error(1)
       end'

@@ -1,4 +1,4 @@
-"""Pictures as SVG: a terminal with the text of a file, or the lanes of a time trace in Chrome's form (scripts/pictures.sh).
+"""SVG pictures for scripts/pictures.sh: a terminal with the text of a file, or the lanes of a time trace in Chrome's format.
 
 usage: pictures.py terminal TEXT OUT.svg | trace JSON OUT.svg
 """
@@ -8,7 +8,7 @@ import sys
 from html import escape
 
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-# Told apart by eyes of all kinds: Okabe and Ito's colours.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#6e7781"]
 
 
@@ -18,7 +18,7 @@ def svg(width, height, background, parts):
 
 
 def terminal(text):
-    """The lines as they are; a command after `$ ` is brighter."""
+    """The lines unchanged; a command after `$ ` is brighter."""
     lines = text.splitlines()
     parts = []
     for index, line in enumerate(lines):
@@ -28,7 +28,7 @@ def terminal(text):
 
 
 def trace(events):
-    """A row for each depth of each lane, a bar for each span; sums over all lanes are left out."""
+    """A row for each depth of each lane, and a bar for each span; totals over all lanes are omitted."""
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     spans = [event for event in events if event["ph"] == "X" and not event["name"].startswith("Total ")]
     end = max(span["ts"] + span["dur"] for span in spans)
@@ -58,13 +58,13 @@ def trace(events):
                 named.add(span["name"])
                 parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}" font-size="12" fill="#ffffff">{escape(shown)}</text>')
         row += 22 * deepest + 24
-    # A ruler in steps that are round.
+    # A ruler with round steps.
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000) if end / 1000 / step <= 10)
     for tick in range(0, int(end / 1000) + 1, step):
         x = left + tick * 1000 * scale
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{row - 8}" stroke="#24292f" stroke-opacity="0.15"/>')
         parts.append(f'<text x="{x + 3:.1f}" y="{row + 6}" font-size="11" fill="#57606a">{tick} ms</text>')
-    # What the colours are, for bars that are too narrow for their names.
+    # A legend for bars that are too narrow for their names.
     x, row = left, row + 28
     for name, colour in colours.items():
         if name in named:

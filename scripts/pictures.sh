@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The pictures of README.md and docs/, made of what offld prints and writes: run by hand after `make build` when that has changed, and looked at.
-# They are in docs/images, beside size.png, which is the page of `offld size --html` of libcurand 10.3.10 in Chromium, and cluster.svg (benches/cluster-simulation.py).
+# Creates the pictures of README.md and docs/ in docs/images from offld's output. Run it manually after `make build` when the output has
+# changed, and review the pictures. Other pictures there: size.png, a Chromium screenshot of `offld size --html` for libcurand 10.3.10,
+# and cluster.svg (benches/cluster-simulation.py).
 # usage: pictures.sh [OFFLD]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +15,7 @@ mkdir lib
 export OFFLD_CACHE=off LD_LIBRARY_PATH=lib
 offld links names > /dev/null
 
-# A HIP library of three units for three GPUs, whose device code is optimized as a whole when it is linked. It needs no ROCm.
+# A HIP library of three translation units for three GPUs, with device LTO. It needs no ROCm.
 cat > kernels.h <<'END'
 #define __global__ __attribute__((global))
 typedef struct hipStream *hipStream_t;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two builds of the same sources, in two folders and with two homes of cargo, give the same programs byte for byte.
-# usage: reproducible.sh [--full]      offld alone, hardly optimized, without LLVM and the shared cache: two minutes on two cores.
-#        --full: both programs as `make packages` builds them (without cargo-auditable's list), twice eight minutes.
+# Checks that two builds of the same sources, in two directories and with two cargo homes, give byte-identical programs.
+# usage: reproducible.sh [--full]      Builds only offld, with little optimization, without LLVM and the remote cache: two minutes on two cores.
+#        --full: both programs as `make packages` builds them (without cargo-auditable's list), two times eight minutes.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck source-path=SCRIPTDIR source=../packaging/flags.sh
@@ -21,12 +21,12 @@ unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR RUSTFLAGS
 work=$PWD/target/reproducible
 home=${CARGO_HOME:-$HOME/.cargo}
 rm -rf "$work"
-# Names of other lengths, and neither is a part of the other.
+# Paths of different lengths, neither of which contains the other.
 for name in one another/place; do
     folder=$work/$name
     mkdir -p "$folder" "$work/home-of-${name%/*}"
     tar --exclude=./target --exclude=./fuzz/target --exclude=./fuzz/work --exclude=./.git -cf - . | tar -C "$folder" -xf -
-    # What cargo has fetched and how it is set up stays the same, by another name.
+    # The same downloads and settings of cargo, under another path.
     for part in registry git config.toml config; do
         if [ -e "$home/$part" ]; then ln -s "$home/$part" "$work/home-of-${name%/*}/$part"; fi
     done
@@ -42,13 +42,13 @@ done
 for program in "${programs[@]}"; do
     first=$work/one/target/release/$program second=$work/another/place/target/release/$program
     if ! cmp "$first" "$second"; then
-        say "$program differs. Both are kept; \`diffoscope $first $second\` shows where"
+        say "$program differs between the two builds. To compare them: diffoscope $first $second"
         exit 1
     fi
     if grep -qaF "$work" "$first"; then
-        say "$program holds the name of the folder that it was built in: strings -a $first | grep -F $work"
+        say "$program contains the path of its build directory: strings -a $first | grep -F $work"
         exit 1
     fi
-    say "$program: the same $(stat -c %s "$first") bytes, $(sha256sum < "$first" | cut -c 1-16)…"
+    say "$program: identical, $(stat -c %s "$first") bytes, $(sha256sum < "$first" | cut -c 1-16)…"
 done
 rm -rf "$work"

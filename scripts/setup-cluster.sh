@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What the tests on a cluster need: Slurm and an SSH server, which the tests start for themselves. No service is started or enabled.
+# Installs the packages for the cluster tests: Slurm and an SSH server. The tests start them; no service is started or enabled here.
 # usage: setup-cluster.sh [STAMP]
 set -eu
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . "$(dirname "$0")/packages.sh"
 
-# Its parts by name, because what enables their services goes by the name of each.
+# Each part by name, because install_servers disables services by package name.
 install_servers munge slurmctld slurmd slurm-wlm slurm-client openssh-server openssh-client
 for tool in munged slurmctld slurmd srun sshd ssh; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || shortfall "there is no $tool"
+    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || shortfall "$tool not found"
 done
-# Namespaces and a file system are needed as well.
-[ "$(id -u)" = 0 ] || say 'the tests on a cluster are for root, who may make namespaces and mount'
+# The tests create namespaces and mount a file system.
+[ "$(id -u)" = 0 ] || say 'the cluster tests must run as root, because they create namespaces and mount file systems'
 finish "${1:-}"

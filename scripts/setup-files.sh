@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Libraries and wheels with device code, as PyPI and Debian have them, which `offld split`, `merge` and `prune` are tested with: 1 GB to
-# download, and 10 GB of disk while the tests run.
-# usage: setup-files.sh FOLDER
+# Downloads libraries and wheels with device code from PyPI and Debian, for the tests of `offld split`, `merge` and `prune`: 1 GB, and
+# 10 GB of disk while the tests run.
+# usage: setup-files.sh DIR
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=packages.sh
@@ -11,7 +11,7 @@ root=$1
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
 
-# The wheel of a package into the folder, for x86-64 and Python 3.12 wherever it is read.
+# Downloads the wheel of a package, for x86-64 and Python 3.12, on every host.
 wheel() { # PACKAGE==VERSION
     local platforms=()
     for platform in manylinux2014 manylinux_2_17 manylinux_2_24 manylinux_2_27 manylinux_2_28; do platforms+=(--platform "${platform}_x86_64"); done
@@ -20,7 +20,7 @@ wheel() { # PACKAGE==VERSION
         --dest "$root/new" "$1" >&2 || shortfall "could not download the PyPI wheel of $1"
 }
 
-# A library out of the wheel that was downloaded last.
+# Extracts a library from the wheel that was downloaded last.
 library() { # END-OF-MEMBER NAME
     python3 - "$root/new" "$1" "$root/$2" <<'PYTHON' || shortfall "no $1 in the wheel"
 import glob, shutil, sys, zipfile
@@ -53,7 +53,7 @@ from_package() { # PACKAGE FILE NAME
     rm -rf "$root/new"
     mkdir "$root/new"
     say "downloading the Debian package $1"
-    # As it is downloaded by the user, apt warns that it could not use one with fewer rights.
+    # The sandbox option prevents apt's warning that the unprivileged user _apt cannot write to this directory.
     if (cd "$root/new" && apt-get -o APT::Sandbox::User=root download -qq "$1") >&2 && dpkg-deb -x "$root"/new/*.deb "$root/new"; then
         find "$root/new" -type f -name "$2" -exec mv {} "$root/$3" \;
     fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# LLVM 14, 15, 16 and 19 beside 22: compilers installed, OpenMP runtimes unpacked, and a list of where all of it is.
-# usage: setup-releases.sh [STAMP]      OFFLD_RELEASES: where to unpack (default target/releases; no spaces in it)
+# Installs LLVM 14, 15, 16 and 19 next to 22: installs the compilers, unpacks the OpenMP runtimes, and writes a list of all paths.
+# usage: setup-releases.sh [STAMP]      OFFLD_RELEASES: the target directory (default: target/releases), without spaces
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=packages.sh
@@ -11,22 +11,22 @@ root=${OFFLD_RELEASES:-$here/../target/releases}
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
 
-packages=(libelf1 libffi8) # the host plugins' own needs
+packages=(libelf1 libffi8) # dependencies of the host plugins
 for n in "${releases[@]}"; do packages+=("clang-$n" "clang-tools-$n" "lld-$n" "llvm-$n"); done
-# Device code: AMD's bitcode libraries, and the linker of SPIR-V modules.
+# For device code: AMD's bitcode libraries, and the SPIR-V linker.
 packages+=(rocm-device-libs spirv-tools)
 # LLVM 19 as a library, for `make test-llvm19`.
 packages+=(llvm-19-dev libpolly-19-dev)
 install_packages "${packages[@]}"
 
-# The runtimes of two releases cannot be installed together (libomp-14-dev conflicts with libomp-15-dev, and so on), but
-# nothing in them minds standing elsewhere.
+# The runtimes of two releases cannot be installed together (libomp-14-dev conflicts with libomp-15-dev, and so on), but they work
+# from any directory.
 unpack() { # RELEASE
     local into=$root/llvm-$1 debs
     [ -e "$into/.unpacked" ] && return
     command -v apt-get >/dev/null || return 0
     debs=$(mktemp -d "$root/debs.XXXXXX")
-    # apt drops root for its downloads where that user may write; here it may not, and says so at length.
+    # apt downloads as the unprivileged user _apt, which cannot write here; the sandbox option prevents its long warning.
     if (cd "$debs" && apt-get -o APT::Sandbox::User=root download -qq "libomp-$1-dev" "libomp5-$1") >&2; then
         rm -rf "$into"
         mkdir "$into"
@@ -39,18 +39,18 @@ unpack() { # RELEASE
 }
 for n in "${releases[@]}"; do unpack "$n"; done
 
-# From here on nothing is changed: the list and the table say what is really there.
+# The rest only reads: the list and the table name the files that really exist.
 list=$root/releases.txt
 : > "$list.new"
 row='%-8s %-9s %-8s %-8s %-6s %-11s %s\n'
-# shellcheck disable=SC2059 # the format is ours
+# shellcheck disable=SC2059 # a constant format
 printf "$row" release compiler wrapper ld.lld omp.h libomptarget 'host plugin'
 
 check() { # FILE: "yes" or "NO"
     if [ -e "$1" ]; then echo yes; else echo NO; fi
 }
 
-first() { # the first of FILE... that exists, else the first one
+first() { # prints the first existing FILE, or the first argument if none exists
     local file
     for file; do [ -e "$file" ] && break; file=$1; done
     echo "$file"
@@ -59,17 +59,17 @@ first() { # the first of FILE... that exists, else the first one
 record() { # RELEASE PREFIX-OF-RUNTIME
     local n=$1 bin=/usr/lib/llvm-$1/bin lib=$2/lib flags='' include plugin builtin=''
     include=$(dirname "$(first "$lib"/clang/*/include/omp.h)")
-    # Up to 16 a plugin per device is a library of its own; later ones are inside libomptarget.
+    # Up to 16, each device plugin is a separate library; later ones are inside libomptarget.
     plugin=$(first "$lib/libomptarget.rtl.$(uname -m).so" "$lib/libomptarget.so")
     [ "$n" -gt 16 ] && builtin=' (built in)'
-    # In 14 the new driver, the one that makes fat objects, is not yet the default one.
+    # In 14, the new driver, which makes fat objects, is not the default.
     [ "$n" = 14 ] && flags=' flags=-fopenmp-new-driver'
     local cells=("$(check "$bin/clang++")" "$(check "$bin/clang-linker-wrapper")" "$(check "$bin/ld.lld")"
         "$(check "$include/omp.h")" "$(check "$lib/libomptarget.so")" "$(check "$plugin")")
     # shellcheck disable=SC2059
     printf "$row" "$n" "${cells[@]:0:5}" "${cells[5]}$builtin"
     case " ${cells[*]} " in
-        *' NO '*) shortfall "LLVM $n is not complete, and its tests cannot run" ;;
+        *' NO '*) shortfall "LLVM $n is incomplete (NO in the table): its tests cannot run" ;;
         *)
             echo "$n clang=$bin/clang clangxx=$bin/clang++ wrapper=$bin/clang-linker-wrapper bin=$bin include=$include lib=$lib plugin=$plugin$flags" >> "$list.new"
             ;;
@@ -82,7 +82,7 @@ bitcode=$(dpkg -L rocm-device-libs 2>/dev/null | sed -n 's,/ockl.bc$,,p')
 spirv=$(command -v spirv-link || true)
 for extra in "rocm bitcode=$bitcode" "spirv link=$spirv"; do
     case $extra in
-        *=) shortfall "nothing found for: ${extra%=}" ;;
+        *=) shortfall "not found: ${extra%=}" ;;
         *) echo "$extra" | tee -a "$list.new" ;;
     esac
 done

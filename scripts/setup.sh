@@ -1,39 +1,46 @@
 #!/usr/bin/env bash
-# What building offld, its tests, its lint and its benchmarks need, on Debian and Ubuntu; with --demo, what building and `make demo` need, all of it.
-# usage: setup.sh [--demo] [STAMP]      LLVM=19: with --demo, that release in the place of 22 (scripts/llvm.sh)
+# Installs the packages for building, testing, linting and benchmarking offld, on Debian and Ubuntu. With --demo, only those for the build
+# and `make demo`, all of which are required.
+# usage: setup.sh [--demo] [STAMP]      LLVM=19: with --demo, that release instead of 22 (scripts/llvm.sh)
 set -eu
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . "$(dirname "$0")/packages.sh"
 
 build=(
-    # the host side: C and C++ compiler, GNU ld, make
+    # for host code: C and C++ compilers, GNU ld, make
     g++ make binutils
-    # LLVM 22, which offld is linked against (statically: all its libraries' own needs too)
+    # LLVM 22, linked into offld statically, with the dependencies of its libraries
     llvm-22-dev libpolly-22-dev libzstd-dev zlib1g-dev libxml2-dev
-    # what programs are compiled and linked with, and an OpenMP runtime whose device is the host
+    # compiler and linker for programs, and an OpenMP runtime that offloads to the CPU
     clang-22 lld-22 libomp-22-dev liboffload-22-dev
 )
 tests=(
-    # the tools that offld is compared with
+    # LLVM's tools, for comparison
     clang-tools-22
-    # the programs whose files `offld inspect` opens, beside tar, gzip and dpkg-deb
+    # sanitizers and profiles, for linked programs
+    libclang-rt-22-dev
+    # Fortran programs with device code
+    flang-22
+    # writers of formats that `offld inspect` reads, in addition to tar, gzip and dpkg-deb
     xz-utils zstd bzip2
-    # lint and bench, and what shows which programs a link starts
+    # lint, benchmarks, and a tracer for the programs that a link starts
     shellcheck jq hyperfine time strace
-    # one of the host linkers that tests link with
+    # another host linker for tests
     mold
+    # file systems with unreliable timestamps: images, and FUSE programs for them and for other directories
+    squashfs-tools squashfuse bindfs e2fsprogs
     # tools that change or check finished programs
     patchelf elfutils gdb
-    # what finds errors of memory in C programs that use liboffld
+    # memory checks of C programs that use liboffld
     valgrind
-    # another kind of host: what links programs for it, and what runs them
+    # another host architecture: linker and emulator
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-    # the browser that the page of `offld size --html` is tested in
+    # a browser for tests of `offld size --html` and of the book
     chromium fonts-dejavu-core
-    # the build systems that there are recipes for (docs/recipes.md, docs/build-systems.md), and what fetches a newer CMake
+    # the build systems of docs/guides/build-systems.md, and pip, which downloads a newer CMake
     cmake ninja-build meson libtool automake autoconf pkgconf python3-pip
 )
-# CMake's linker types came with 3.29, which Debian 12 does not have: the wheel of a newer one, into target/cmake, if the system's is older.
+# Tests need CMake's linker types, which came with 3.29. If the system's CMake is older (Debian 12), downloads a wheel into target/cmake.
 cmake_wheel=4.4.4
 fetch_cmake() {
     local folder oldest
@@ -44,7 +51,7 @@ fetch_cmake() {
     python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --upgrade --target "$folder" \
         "cmake==$cmake_wheel" >&2 || shortfall "could not download the PyPI wheel of CMake $cmake_wheel"
 }
-# A wheel with device code, as PyPI has it, which `offld inspect` is tested with: 3.5 MB, for x86-64 hosts wherever it is read.
+# Downloads a wheel with device code for the tests of `offld inspect`: 3.5 MB, the x86-64 one on every host.
 cuda_runtime_wheel=12.9.79
 fetch_wheel() {
     local folder
@@ -54,7 +61,7 @@ fetch_wheel() {
     python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 --dest "$folder" \
         "nvidia-cuda-runtime-cu12==$cuda_runtime_wheel" >&2 || shortfall "could not download the PyPI wheel of CUDA's runtime $cuda_runtime_wheel"
 }
-# What checks the types of the Python module, into target/mypy.
+# Installs mypy, for the types of the Python module, into target/mypy.
 mypy_wheel=2.4.1
 fetch_mypy() {
     local folder
@@ -65,30 +72,52 @@ fetch_mypy() {
     python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --only-binary=:all: --target "$folder" "mypy==$mypy_wheel" >&2 ||
         shortfall "could not download the PyPI wheel of mypy $mypy_wheel"
 }
-# A Debian package with device code, which `offld inspect` is tested with: 8 MB of HIP code in Debian 12 and 13.
+# Installs wild, another host linker for tests, into target/wild: with cargo, because no distribution packages it. It takes 3.5 minutes of
+# CPU time, once.
+wild_version=0.10.0 wild_rust=1.94
+install_wild() {
+    local folder rust
+    folder=$(cd "$(dirname "$0")/.." && pwd)/target/wild
+    if [ -x "$folder/bin/ld.wild" ] && grep -qs "\"wild-linker $wild_version " "$folder/.crates.toml"; then return; fi
+    rust=$(cargo --version | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+    if [ "$(printf '%s\n' "$wild_rust" "$rust" | sort -V | head -n 1)" != "$wild_rust" ]; then
+        say "skipping the linker wild, which needs Rust $wild_rust (found: $rust); its tests are skipped"
+        return
+    fi
+    say "compiling the linker wild $wild_version"
+    # In another directory, so that offld's settings in .cargo do not apply.
+    (cd / && CARGO_TARGET_DIR=$folder/build cargo install -q --locked --root "$folder" --version "$wild_version" wild-linker >&2) ||
+        shortfall "could not install wild-linker $wild_version (cargo install)"
+    rm -rf "$folder/build"
+    # clang's -fuse-ld=wild looks for this name.
+    ln -sf wild "$folder/bin/ld.wild"
+}
+# Downloads a Debian package with device code for the tests of `offld inspect`: 8 MB, HIP, in Debian 12 and 13.
 fetch_package() {
     local folder
     folder=$(cd "$(dirname "$0")/.." && pwd)/target/debs
     if compgen -G "$folder/librocrand1_*.deb" >/dev/null; then return; fi
     say 'downloading the Debian package librocrand1'
     mkdir -p "$folder"
-    # As it is downloaded by the user, apt warns that it could not use one with fewer rights.
+    # apt warns that the unprivileged user _apt cannot write to this directory, so its output is dropped.
     (cd "$folder" && apt-get download -qq librocrand1 >/dev/null 2>&1) || shortfall 'could not download the Debian package librocrand1 (apt-get download)'
 }
 if [ "${1:-}" = --demo ]; then
     shift
     NEEDS_ALL=1
     if [ "${LLVM:-22}" != 22 ]; then
-        say "LLVM $LLVM is here and 22 is not: taking that (make demo LLVM=22 installs 22)"
+        say "using LLVM $LLVM, because 22 is not installed (make demo LLVM=22 installs it)"
         build=("${build[@]//-22/-$LLVM}")
-        # Up to 19 the offloading runtime is in libomp's package.
+        # Up to 19, the offloading runtime is in the libomp package.
         [ "$LLVM" -gt 19 ] || build=("${build[@]/#liboffload-*/}")
     fi
-    # shellcheck disable=SC2068 # what was taken out of the list is an empty word
+    # shellcheck disable=SC2068 # removed packages are empty strings, which word splitting drops
     install_packages ${build[@]}
 else
     install_packages "${build[@]}" "${tests[@]}"
-    # Servers that tests of the shared cache start for themselves, and what makes a certificate for one of them.
+    # gold, another host linker: Debian 12 has it in binutils, Debian 13 in a separate package.
+    command -v ld.gold >/dev/null || install_packages binutils-gold
+    # Servers that the remote cache tests start, and openssl for the certificate of one of them.
     install_servers redis-server nginx-light openssl
     fetch_cmake
     fetch_wheel
@@ -97,8 +126,10 @@ else
 fi
 
 if ! command -v cargo >/dev/null; then
-    shortfall 'no Rust here (cargo is not in PATH). Get version 1.90 or later from https://rustup.rs:'
+    shortfall 'cargo not found in PATH. Install Rust 1.90 or later from https://rustup.rs:'
     command -v curl >/dev/null || say '    apt-get install -y --no-install-recommends curl ca-certificates    # as root'
     say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\""
+elif [ -z "${NEEDS_ALL:-}" ]; then
+    install_wild
 fi
 finish "${1:-}"

@@ -2,11 +2,11 @@
 //! is noted as an error, and the rest of the file is gone through all the same. Images are read in chunks, so memory use does not
 //! depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip`, `tar`, `compressed` and
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `embedded`, `archive`, `zip`, `tar`, `compressed` and
 //! `bitcode` each read one family of formats; `allowance` holds them to a limit of what may come out of a small file; `image`
 //! describes an image, `choice` what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers with;
 //! `report` is the result as data, `units` puts its images together as runtimes see them, `claims` tells images that are not what
-//! their container says; `folders` finds the files below a folder.
+//! their container says; `folders` finds the files below a folder, `selection` says which of them are looked at.
 
 mod allowance;
 mod archive;
@@ -16,6 +16,7 @@ pub(crate) mod choice;
 pub(crate) mod claims;
 mod compressed;
 mod containers;
+mod embedded;
 pub(crate) mod folders;
 mod image;
 pub(crate) mod inflate;
@@ -24,6 +25,7 @@ mod libraries;
 pub(crate) mod objects;
 mod registers;
 pub mod report;
+pub(crate) mod selection;
 mod tar;
 #[cfg(test)]
 mod tests;
@@ -41,12 +43,14 @@ use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
 use crate::formats::{bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary};
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use image::ImageMetadata;
+pub(crate) use image::kernel_names;
 use layout::{Footprint, Names};
 use report::{FileReport, Place, UNREADABLE};
+use selection::{Choice, Selection};
 use walk::{Cursor, Walk};
 use what::{ByteKind, byte_kind};
 
@@ -68,6 +72,8 @@ pub(crate) struct Options {
     pub max_unpacked: u64,
     /// Whether no other file is opened: neither what a thin archive names, nor the libraries that a program needs.
     pub alone: bool,
+    /// Which files and members are gone into.
+    pub selection: Arc<Selection>,
 }
 
 impl Default for Options {
@@ -80,6 +86,7 @@ impl Default for Options {
             max_unpacked: allowance::MAX_UNPACKED,
             sizes: None,
             alone: false,
+            selection: Arc::default(),
         }
     }
 }
@@ -108,13 +115,13 @@ impl<'r> Reader<'r> {
 
     /// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
     pub(crate) fn open(&self, path: &Path) -> Result<FileReport> {
-        Ok(self.opened(path, Piece::open(path)?))
+        Ok(self.opened(path, FileSlice::open(path)?))
     }
 
     /// Looks into one of many files; that it cannot be opened is in the report, too.
     pub(crate) fn one_of_many(&self, path: &Path) -> FileReport {
         // There may be more files than can be open at once, and those whose images are kept are needed to the end.
-        let piece = if self.options.keep_bytes { Piece::try_open_one_of_many(path) } else { Piece::try_open(path) };
+        let piece = if self.options.keep_bytes { FileSlice::try_open_one_of_many(path) } else { FileSlice::try_open(path) };
         match piece.with_context(|| path.display().to_string()) {
             Ok(piece) => self.opened(path, piece),
             Err(error) => self.unreadable(path, &error),
@@ -131,10 +138,11 @@ impl<'r> Reader<'r> {
     /// What each byte of a file belongs to, its type, and what is wrong with what is in it; an error is one of opening it.
     /// [`Options::sizes`] must be there.
     pub(crate) fn footprint(&self, path: &Path) -> Result<(Footprint, &'static str, Vec<String>)> {
-        let piece = Piece::open(path)?;
+        let piece = FileSlice::open(path)?;
         let kind = kind(piece.bytes());
         let mut walk = Walk::new(self, piece.size());
         let (size, reached) = (piece.size(), walk.reached.clone());
+        reached.now_at(&path.display().to_string());
         self.enter(&mut walk, path, piece);
         let (mut footprint, errors) = walk.footprint();
         debug_assert_eq!(footprint.leaves.iter().map(|leaf| leaf.file).sum::<u64>(), footprint.size, "each byte once");
@@ -144,20 +152,23 @@ impl<'r> Reader<'r> {
     }
 
     /// Looks into `piece`, which is what is at `path`.
-    pub(crate) fn opened(&self, path: &Path, piece: Piece) -> FileReport {
+    pub(crate) fn opened(&self, path: &Path, piece: FileSlice) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
         let kind = kind(piece.bytes());
         let size = piece.size();
+        walk.reached.now_at(&path.display().to_string());
         self.enter(&mut walk, path, piece);
         walk.reached.up_to(size);
         walk.report(path, kind)
     }
 
-    fn enter(&self, walk: &mut Walk<'_>, path: &Path, piece: Piece) {
+    fn enter(&self, walk: &mut Walk<'_>, path: &Path, piece: FileSlice) {
         let place = Place { file: path.to_owned(), steps: Vec::new() };
-        let (facts, spot) = (ImageMetadata::default(), layout::Spot::default());
+        let (facts, spot) = (ImageMetadata::default(), layout::LayoutPosition::default());
         let (file, numbers) = (path.to_owned(), Vec::new());
-        let cursor = Cursor { piece, file, place, numbers, facts, inside: false, depth: 0, spot };
+        // Standard input has no name.
+        let choice = if path == Path::new("-") { Choice::Selected } else { self.options.selection.of(path, None) };
+        let cursor = Cursor { piece, file, place, numbers, facts, inside: false, depth: 0, spot, choice };
         let cursor = walk.root(&cursor);
         walk.enter(&cursor);
     }

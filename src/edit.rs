@@ -5,34 +5,37 @@
 //! report. `rewriter` goes into files and archives, `containers` into containers, `objects` into objects and finished programs,
 //! whose pointers `pointers` makes right.
 
-mod amid;
 mod archives;
+pub(crate) mod backpatch;
 mod blocks;
 mod compress;
 mod containers;
+mod embedded_images;
 mod fatbinaries;
 pub(crate) mod files;
-pub(crate) mod fill;
+mod header_space;
+pub(crate) mod image_ranges;
 pub(crate) mod merge;
 mod objects;
 mod order;
 pub(crate) mod pack;
-pub(crate) mod places;
 mod pointers;
-pub(crate) mod recipe;
 mod rewriter;
-mod room;
+pub(crate) mod split_manifest;
 pub(crate) mod trial;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use serde::Serialize;
 
 use crate::contents::report::FileReport;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
-use rewriter::{Rewriter, Spot};
+use crate::model::OffloadKind;
+use rewriter::{Location, Rewriter};
 
 /// What becomes of an image.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +46,7 @@ pub(crate) enum Verdict {
     /// It goes.
     Drop,
     /// These bytes take its place. What its container says of it stays.
-    Replace(Piece),
+    Replace(FileSlice),
 }
 
 impl Verdict {
@@ -59,6 +62,58 @@ pub(crate) struct Edited {
     pub bytes: Option<Rope>,
     /// What has lost all of its images: registrations, and members of archives. Each with its place.
     pub emptied: Vec<String>,
+    /// Whether nothing is left of the file: it was an image, or a container, by itself.
+    pub is_gone: bool,
+    /// The counts of recompressed containers.
+    pub recompressed: Recompressed,
+}
+
+/// Images that cannot be changed where they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Fixed {
+    /// The file, and the member that has them.
+    pub place: String,
+    /// The programming models that they are for.
+    pub kinds: Vec<String>,
+    /// Why they cannot be changed: `they are in …`.
+    pub why: String,
+}
+
+impl Fixed {
+    /// Their name in messages: `SYCL images`.
+    pub(crate) fn images(&self) -> String {
+        let known = |name: &str| OffloadKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let title = |name: &String| known(name).map_or_else(|| name.clone(), |kind| kind.title().to_owned());
+        let titles: Vec<String> = self.kinds.iter().map(title).collect();
+        if titles.is_empty() { "images".to_owned() } else { format!("{} images", titles.join(" and ")) }
+    }
+}
+
+impl fmt::Display for Fixed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot change {} in {}: {}", self.images(), self.place, self.why)
+    }
+}
+
+impl std::error::Error for Fixed {}
+
+/// Counts of containers that were compressed anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Recompressed {
+    /// How many compressed containers, and compressed entries of fatbinaries, are smaller now.
+    pub smaller: u64,
+    /// How many there are.
+    pub all: u64,
+    /// How many of them are LZ4, which is kept.
+    pub lz4: u64,
+}
+
+impl Recompressed {
+    pub(crate) fn add(&mut self, other: Recompressed) {
+        self.smaller += other.smaller;
+        self.all += other.all;
+        self.lz4 += other.lz4;
+    }
 }
 
 /// How to compress anew what was compressed.
@@ -68,6 +123,8 @@ pub(crate) struct Levels {
     pub level: Option<i32>,
     /// Which containers are compressed anew although none of their images changes.
     pub repack: Repack,
+    /// Whether only what becomes smaller is compressed anew.
+    pub only_smaller: bool,
     /// Whether images that are alike are put next to each other in what is compressed as a whole, where none of them changes.
     pub sort: bool,
 }
@@ -89,7 +146,7 @@ pub(crate) enum Repack {
 /// # Errors
 /// The file is damaged, or an image that is to change is where none can be changed; the error says why.
 pub(crate) fn edit(
-    (path, piece): (&Path, &Piece),
+    (path, piece): (&Path, &FileSlice),
     report: &FileReport,
     verdicts: &[Verdict],
     levels: Levels,
@@ -98,19 +155,27 @@ pub(crate) fn edit(
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
-    let mut rewriter = Rewriter { images: &report.images, verdicts, next: 0, levels, spool, emptied: Vec::new(), places: None };
-    let spot = Spot { piece: piece.clone(), place: path.display().to_string(), inside: false, depth: 0 };
-    let outcome = rewriter.enter(&spot)?;
-    rewriter.check_all_met(&spot)?;
+    let mut rewriter = Rewriter {
+        images: &report.images,
+        verdicts,
+        next: 0,
+        levels,
+        spool,
+        emptied: Vec::new(),
+        places: None,
+        recompressed: Recompressed::default(),
+    };
+    let place = path.display().to_string();
+    let location = Location { piece: piece.clone(), file: place.clone(), place, inside: false, depth: 0 };
+    let outcome = rewriter.enter(&location)?;
+    rewriter.check_all_met(&location)?;
+    let is_gone = matches!(outcome, Outcome::Gone);
     let bytes = match outcome {
         Outcome::Same => None,
         Outcome::New(changed) => Some(changed.bytes),
-        Outcome::Gone => {
-            rewriter.emptied.push(spot.place.clone());
-            Some(Rope::default())
-        }
+        Outcome::Gone => Some(Rope::default()),
     };
-    Ok(Edited { bytes, emptied: rewriter.emptied })
+    Ok(Edited { bytes, emptied: rewriter.emptied, is_gone, recompressed: rewriter.recompressed })
 }
 
 /// What became of something.

@@ -1,6 +1,6 @@
-//! How bad input and failed steps are told: [`Malformed`] for bytes that break a format, [`Error`] for what the library's functions
-//! can meet, and the one place that turns a chain of causes into text. Formats do not know file names; whoever opened the file adds
-//! its name ([`Origin`](crate::model::Origin)).
+//! Errors: [`Malformed`] for bytes that break a format, [`Error`] for failures of the library's functions, and `chain`, which
+//! formats a chain of causes. Formats do not know file names; the code that opened the file adds its name
+//! ([`Origin`](crate::model::Origin)).
 
 mod library;
 
@@ -9,35 +9,35 @@ use std::{fmt, io};
 pub use library::Error;
 pub(crate) use library::FileError;
 
-/// Bytes that break a format: what is wrong, and how far into the data given to the reader.
+/// A format error with its byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Malformed {
-    /// What is wrong, a lowercase fragment: `size field past the end`.
+    /// The error as a lowercase fragment: `size field past the end`.
     pub what: &'static str,
-    /// Byte offset from the start of the data the reader was given.
+    /// The offset in bytes from the start of the reader's data.
     pub at: u64,
 }
 
 impl Malformed {
-    /// A fault `what` found `at` bytes into the data.
+    /// Creates the error `what` at byte offset `at`.
     pub fn new(what: &'static str, at: u64) -> Self {
         Malformed { what, at }
     }
 
-    /// The same fault seen from data in which the reader's data starts at `base`.
+    /// Returns the same error relative to outer data in which the reader's data starts at offset `base`.
     pub fn shifted(self, base: u64) -> Self {
         Malformed { what: self.what, at: self.at.saturating_add(base) }
     }
 }
 
 impl Malformed {
-    /// The fault that a reader of a stream tells as an error of reading (`io::Error::from`), if it is one.
+    /// Returns the format error that a stream reader wrapped into an I/O error with `io::Error::from`, if there is one.
     pub fn of(error: &io::Error) -> Option<Malformed> {
         error.get_ref()?.downcast_ref().copied()
     }
 
-    /// An error of reading as the fault that it stands for, where it does.
+    /// Unwraps a format error from an I/O error, or passes the I/O error on.
     pub(crate) fn or_io(error: io::Error) -> anyhow::Error {
         Malformed::of(&error).map_or_else(|| error.into(), anyhow::Error::from)
     }
@@ -57,14 +57,14 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A step that ends the whole program with a given exit status: a child's own status where a child failed,
-/// 128+n where signal n ended it or us.
+/// A step whose failure ends the whole program with a given exit status: the status of the failed child process, or 128+n if signal
+/// n ended the child or offld.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StepFailed {
-    /// The report: the step, its inputs, the command, the status.
+    /// The message: the step, its inputs, the command, the status.
     pub report: String,
-    /// The exit status offld ends with.
+    /// The exit status of offld.
     pub status: u8,
 }
 
@@ -76,10 +76,10 @@ impl fmt::Display for StepFailed {
 
 impl std::error::Error for StepFailed {}
 
-/// An exit status that says all there is to say: nothing failed, or it has been told.
+/// An exit status without a message, because nothing failed or offld has already reported the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silent {
-    /// The exit status offld ends with.
+    /// The exit status of offld.
     pub(crate) status: u8,
 }
 
@@ -91,13 +91,13 @@ impl fmt::Display for Silent {
 
 impl std::error::Error for Silent {}
 
-/// The exit status an error asks for: that of the step that failed, else 1.
+/// Returns the exit status for an error: that of the failed step, else 1.
 pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
     let of_step = step_failed(error).map(|step| step.status);
     of_step.or(error.downcast_ref::<Silent>().map(|silent| silent.status)).unwrap_or(1)
 }
 
-/// The step that failed, if that is the cause of `error`.
+/// Returns the failed step, if one caused `error`.
 fn step_failed(error: &anyhow::Error) -> Option<&StepFailed> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(Error::StepFailed(step)) => Some(step),
@@ -105,18 +105,31 @@ fn step_failed(error: &anyhow::Error) -> Option<&StepFailed> {
     })
 }
 
-/// The text of an error as the system has it, without the number that Rust adds.
+/// Returns the system's text for an error, without the number that Rust appends.
 pub(crate) fn strerror(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+    without_numbers(&error.to_string())
 }
 
-/// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin
-/// (`a.o: .llvm.offloading+0x20: …`).
+/// Removes the numbers of system errors, such as ` (os error 2)`, from `text`.
+fn without_numbers(text: &str) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut parts = text.split(NUMBER);
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')').filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some((_, rest)) => plain.push_str(rest),
+            None => plain.extend([NUMBER, part]),
+        }
+    }
+    plain
+}
+
+/// Formats an error as one line: the causes joined by `: `, outermost first, without repetitions. A `Malformed` follows its origin
+/// without a separator (`a.o: .llvm.offloading+0x20: …`).
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let part = cause.to_string();
+        let part = without_numbers(&cause.to_string());
         if text.is_empty() {
             text = part;
         } else if part.starts_with('+') && (cause.is::<Malformed>() || cause.is::<Error>()) {

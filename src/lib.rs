@@ -1,10 +1,10 @@
-//! offld, the offload linker, as a library: it links the device code that is embedded in host objects, registers it with its
-//! runtime, and runs the host link; and it reads and writes every format that device code is kept in.
+//! offld, the offload linker, as a library. It links the device code embedded in host objects, registers the images with their
+//! runtimes, and runs the host link. It also reads and writes every format that holds device code.
 //!
 //! ```
 //! use offld::InspectOptions;
 //!
-//! // This program has no device code in it.
+//! // This program contains no device code.
 //! let report = offld::inspect("/proc/self/exe", &InspectOptions::default())?;
 //! assert_eq!(report.kind, "elf-executable");
 //! assert!(report.errors.is_empty());
@@ -16,27 +16,26 @@
 //!
 //! # What is public
 //!
-//! * The facade: [`link()`], [`inspect()`] ([`inspect_file()`], [`inspect_bytes()`]), [`size()`], [`check()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
-//!   what the programs of this package do, as functions. They open files, run compilers and linkers where a link needs them, and
-//!   read the environment variables that the program reads.
-//! * [`report`]: what [`inspect()`] finds; [`sizes`]: what [`size()`] counts; [`answers`]: what [`check()`] answers. Each is also written as
-//!   the JSON that the command prints.
-//! * [`formats`]: bytes to values and back, a module for each format. No file is opened and no process is started there.
-//! * [`model`] and [`target`]: the nouns. Offload kinds, image kinds, generations of registration; targets, which image serves
-//!   which target, and the one order of images.
-//! * [`args`]: the command line of a link as a ledger of tagged tokens, and what it asks for.
-//! * [`Error`], the one error of all of these, and [`error::Malformed`], a fault in bytes with its offset.
+//! * The facade: [`link()`], [`inspect()`] ([`inspect_file()`], [`inspect_bytes()`]), [`size()`], [`check()`], [`bundle()`] and
+//!   [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These functions do the work of the programs in this package. They
+//!   open files, run the compilers and linkers that a link needs, and read the environment variables that the program reads.
+//! * [`inspect_report`], [`size_report`] and [`check_report`]: the results of [`inspect()`], [`size()`] and [`check()`]. Each
+//!   serializes to the JSON that the command prints.
+//! * [`formats`]: conversion between bytes and values, one module for each format. It opens no files and starts no processes.
+//! * [`model`] and [`target`]: the basic types. Offload kinds, image kinds and registration generations; targets, the rule for
+//!   which image serves which target, and the one order of images.
+//! * [`args`]: the command line of a link as a list of tagged tokens, and the settings that it requests.
+//! * [`Error`], the error of all these functions, and [`error::Malformed`], a format error with its offset.
 //!
-//! Everything else is private: the stages of a link change with what compilers and runtimes do. Public types are
-//! `#[non_exhaustive]` where fields or variants may come.
+//! Everything else is private, because the stages of a link follow changes in compilers and runtimes. Public types are
+//! `#[non_exhaustive]` if fields or variants may be added.
 //!
 //! # Files must not change while they are read
 //!
-//! Files are mapped into memory. Whoever calls the facade takes it that nobody writes to the inputs until the function has come
-//! back, and for [`inspect()`] until its report is dropped. If somebody changes bytes all the same, the result may be wrong or an
-//! error; if somebody truncates a file, touching what is gone raises SIGBUS, which ends the process. Outputs are never damaged by
-//! it: they are written beside their places, and appear whole or not at all. The readers in [`formats`] are given bytes, so there
-//! the caller says where they are from.
+//! offld maps files into memory. The caller must make sure that nothing writes to the inputs until the function has returned, and
+//! for [`inspect()`] until its report is dropped. If bytes change, the result may be wrong or an error. If a file is truncated,
+//! reading the lost part raises SIGBUS, which ends the process. Outputs are never damaged: offld writes them under temporary names
+//! and renames them into place when they are complete. The readers in [`formats`] take bytes, so the caller chooses their source.
 
 #![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run compilers and what they have made"))]
 
@@ -64,48 +63,53 @@ mod sys;
 pub mod target;
 mod tools;
 
-pub use contents::report;
+pub use contents::report as inspect_report;
 pub use error::Error;
 pub use facade::{
     BundleOptions, CheckOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages, PackOptions, PackedImage,
     SizeOptions, WrapOptions, bundle, check, extract, inspect, inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
 };
-pub use tools::check::report as answers;
-pub use tools::size::report as sizes;
+pub use tools::check::report as check_report;
+pub use tools::size::report as size_report;
 
 /// The version of this library.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change
-/// with any version.
+/// Items for the programs, the tests and the fuzz targets of this package. They are not part of the library's API and may change in
+/// any version.
 #[doc(hidden)]
 pub mod programs {
     pub use crate::cli::main;
-    pub use crate::io::piece::Piece;
+    pub use crate::io::file_slice::FileSlice;
     pub use crate::io::resize::{Patch, Replacement, resize};
     pub use crate::io::rope::Rope;
     pub use crate::llvm::protocol;
     pub use crate::store::{BlobName, Cache, Digest, Event, Key, Naming, RemoteSettings, SecretKey, Store};
     pub use crate::sys::service::LARGEST_FRAME;
 
-    /// Registration plans and each runtime's contract, which `offld-llvm` makes modules of.
+    /// Registration plans and the contract of each runtime, from which `offld-llvm` builds modules.
     pub mod registration {
         pub use crate::registration::*;
     }
 
-    /// Objects of images that are too large for a module.
+    /// Object files for images that are too large for an LLVM module.
     pub mod image_object {
-        pub use crate::link::register::image_object::{StreamedImage, write};
+        pub use crate::link::register::image_object::{HostObject, StreamedImage, write};
     }
 
-    /// What the commands that change finished files do, for the fuzz targets.
+    /// Editing of finished files, for the fuzz targets.
     pub mod edit {
         pub use crate::edit::trial::trial;
     }
 
-    /// Inputs of a link as values, for the fuzz targets.
+    /// Link inputs as values, for the fuzz targets.
     pub mod inputs {
         pub use crate::link::inputs::*;
         pub use crate::link::scan;
     }
 }
+
+/// The program in docs/reference/rust.md, which `cargo test` compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/reference/rust.md")]
+mod page {}

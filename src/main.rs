@@ -1,4 +1,4 @@
-//! The binary: `argv` in, an exit status out. Everything else is in the library.
+//! The `offld` binary: passes `argv` to the library and returns its exit status.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Types that every stage shares: kinds of programming model, kinds of image, where an image came from, and which generation of
-//! entry table a host object was built for. Plain values; nothing here reads files or runs programs.
+//! Types that all stages share: offload kinds, image kinds, the origin of an image, and the generation of a host object's entry
+//! table. Plain values; nothing here reads files or runs programs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -46,6 +46,11 @@ impl OffloadKind {
             OffloadKind::Sycl => "SYCL",
         }
     }
+
+    /// Returns the name in messages for a kind's name on command lines, or `name` itself if it is not a kind.
+    pub(crate) fn title_of(name: &'static str) -> &'static str {
+        OffloadKind::ALL.into_iter().find(|kind| kind.name() == name).map_or(name, OffloadKind::title)
+    }
 }
 
 /// A set of kinds: one linked image may be registered with several runtimes.
@@ -70,7 +75,7 @@ impl OffloadKinds {
         OffloadKinds(self.0 | other.0)
     }
 
-    /// The set of the kinds with these names; others are passed over.
+    /// Returns the set of the kinds with these names and ignores unknown names.
     pub(crate) fn from_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
         let known = names.filter_map(|name| OffloadKind::ALL.into_iter().find(|kind| kind.name() == name));
         known.fold(OffloadKinds::default(), OffloadKinds::with)
@@ -87,7 +92,7 @@ impl OffloadKinds {
     }
 }
 
-/// The format of an image's bytes (docs/spec/link-driver.md 4.1). Unknown values are kept as `Other`.
+/// The format of an image's bytes (docs/spec/link-driver.md 4.1). Unknown values become `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ImageKind {
@@ -105,7 +110,7 @@ pub enum ImageKind {
     Ptx,
     /// SPIR-V.
     Spirv,
-    /// A value this version has no name for.
+    /// A value that this version does not know.
     Other(u16),
 }
 
@@ -124,7 +129,7 @@ impl ImageKind {
         }
     }
 
-    /// The value that is stored.
+    /// The stored value.
     pub fn raw(self) -> u16 {
         match self {
             ImageKind::None => 0,
@@ -161,8 +166,8 @@ impl Generation {
         self.entry_section(OffloadKind::OpenMp)
     }
 
-    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL's was never another,
-    /// as support for it came after that.
+    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL has only
+    /// `llvm_offload_entries`, because LLVM's support for it came later.
     pub fn entry_section(self, kind: OffloadKind) -> &'static str {
         match kind {
             _ if self == Generation::Llvm21 => "llvm_offload_entries",
@@ -179,23 +184,23 @@ impl Generation {
     }
 }
 
-/// The release of LLVM whose tools offld replaces. It is what `--version` reports and what is written into files.
+/// The LLVM release whose tools offld replaces. `--version` prints it, and offld writes it into files.
 pub const LLVM_RELEASE: &str = "22.1.8";
-/// Its major version.
+/// The major version of [`LLVM_RELEASE`].
 pub const LLVM_MAJOR: u32 = 22;
 
-/// The major version in the name of an LLVM release, its first number: 19 of `19.1.7` (`clang -dumpversion`) and of `LLVM19.1.7`
-/// (the producer of a bitcode file).
+/// Returns the major version of an LLVM release, the first number in its name: 19 for `19.1.7` (`clang -dumpversion`) and for
+/// `LLVM19.1.7` (the producer of a bitcode file).
 pub fn llvm_major(release: &str) -> Option<u32> {
     let number = release.trim_start_matches(|c: char| !c.is_ascii_digit());
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Where bytes came from, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
+/// The source of some bytes, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Origin {
-    /// The file the user named (or a search found).
+    /// The file that the user named or that a library search found.
     pub file: PathBuf,
     /// Members within it, outermost archive first.
     pub members: Vec<String>,
@@ -204,24 +209,24 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// A whole file.
+    /// The origin of a whole file.
     pub fn file(path: &Path) -> Self {
         Origin { file: path.to_path_buf(), ..Origin::default() }
     }
 
-    /// A member of the archive this origin names.
+    /// The origin of the member `name` in this archive.
     pub fn member(&self, name: &str) -> Self {
         let mut inner = self.clone();
         inner.members.push(name.to_owned());
         inner
     }
 
-    /// A section of the object this origin names.
+    /// The origin of the section `name` in this object.
     pub fn in_section(&self, name: &str) -> Self {
         Origin { section: Some(name.to_owned()), ..self.clone() }
     }
 
-    /// The innermost name: the member's, else the file's own (without folders), for temp file names.
+    /// The innermost name, for names of temporary files: the last member, else the file name without its directories.
     pub fn innermost_name(&self) -> String {
         let name = match self.members.last() {
             Some(member) => member.clone(),
@@ -244,8 +249,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is
-/// in them. So are characters that change the direction of writing, which can make a line read as another.
+/// Escapes control characters (`\u{1b}`, `\n`), because names in files may contain anything and a terminal obeys control sequences.
+/// Also escapes characters that change the writing direction, which can make one line look like another.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let harmless =
         |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -259,12 +264,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The name of a symbol or member, whatever bytes it is of, as messages show it.
+/// Returns the name of a symbol or member for messages, even if it is not UTF-8.
 pub(crate) fn printable_name(name: &[u8]) -> String {
     printable(&String::from_utf8_lossy(name)).into_owned()
 }
 
-/// The same for a text of ours that has lines and tabs.
+/// Like [`printable`], but keeps line feeds and tabs: for texts that offld itself laid out.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     let parts = || text.split_inclusive(['\n', '\t']).map(|part| part.split_at(part.trim_end_matches(['\n', '\t']).len()));
     if parts().all(|(part, _)| matches!(printable(part), Cow::Borrowed(_))) {
@@ -279,14 +284,15 @@ pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
 pub enum ObjectFormat {
     /// ELF.
     Elf,
-    /// COFF, for Windows (Microsoft's toolchain and GNU's) and UEFI.
+    /// COFF, for Windows (Microsoft and GNU toolchains) and UEFI.
     Coff,
-    /// Mach-O, for Apple's systems.
+    /// Mach-O, for Apple systems.
     MachO,
 }
 
 impl ObjectFormat {
-    /// The format for the host `triple`: the one its last component names (`-elf`, `-macho`), else the default of its system.
+    /// Returns the format for the host `triple`: the one that its last component names (`-elf`, `-macho`), else the system's
+    /// default.
     pub fn of(triple: &str) -> ObjectFormat {
         let names =
             |systems: &[&str]| triple.split('-').skip(1).any(|part| systems.iter().any(|system| part.starts_with(system)));

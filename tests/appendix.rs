@@ -1,6 +1,6 @@
-//! Every promise of LLVM's documents (docs/spec/containers.md, Appendix A: OB, PK, WR, OD) and every fault of LLVM's tools that
-//! offld has not (docs/spec/faults.md: B, P, W) is a test by that name: `ob_12_comma_lists`, `containers::b13 …`,
-//! `cases/…/wr-06-….case`.
+//! Every promise of LLVM's documents has a test with its name (docs/spec/containers.md, Appendix A: OB, PK, WR, OD). So has every
+//! fault of LLVM's tools that offld must not have (docs/spec/faults.md: B, P, W). Examples: `ob_12_comma_lists`, `containers::b13
+//! …`, `cases/…/wr-06-….case`.
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the sources has failed")]
 
@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rows: what their names start with, and how many there are.
+/// The prefixes of the rows, and the number of rows with each.
 const ROWS: [(&str, u32); 7] = [("ob", 62), ("pk", 17), ("wr", 23), ("od", 14), ("b", 24), ("p", 9), ("w", 3)];
 
-/// What no tool does: metadata that compilers make for compilers.
+/// Rows that concern no tool: metadata that compilers write for compilers.
 const NO_TOOLS: [Row; 1] = [("od", 4)];
 
 type Row = (&'static str, u32);
@@ -55,8 +55,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The rows that the tests of a source name: functions after `#[test]`, and the names of trials, which are text. A text names rows at
-/// its start only, or after `::`, because file names look like rows.
+/// The rows in a source's test names: functions after `#[test]`, and names of trials, which are string literals. In a literal, rows
+/// count only at its start or after `::`, because file names look like rows.
 fn rows_of_source(text: &str) -> BTreeSet<Row> {
     let mut rows = BTreeSet::new();
     for after in text.split("#[test]").skip(1) {
@@ -74,7 +74,7 @@ fn words(name: &str) -> Vec<String> {
     name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// The row at the start of `words`, and how many words it takes.
+/// The row at the start of `words`, and the number of words in it.
 fn row_at(words: &[String]) -> Option<(Row, usize)> {
     let first = words.first()?;
     ROWS.iter().find_map(|(letters, count)| {
@@ -92,7 +92,7 @@ fn rows_of(name: &str) -> BTreeSet<Row> {
     (0..words.len()).filter_map(|at| row_at(&words[at..])).map(|(row, _)| row).collect()
 }
 
-/// The rows at the start of a name that goes on after them; the numbers of decisions (`q14`) may stand before them.
+/// The rows at the start of a name that has more words after them. Numbers of decisions (`q14`) may precede the rows.
 fn leading_rows(name: &str) -> BTreeSet<Row> {
     let words = words(name);
     let is_decision = |word: &&String| word.strip_prefix('q').is_some_and(|number| number.parse::<u32>().is_ok());

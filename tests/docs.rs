@@ -1,5 +1,5 @@
-//! README.md and docs/: every link of a document leads to a file and a heading that are there, every page is in the book and begins by saying
-//! what it is for, and every block of commands says who runs it (`tests/docs/blocks.rs` has the form).
+//! Checks of README.md and docs/: every link leads to an existing file and heading, and every page is in the book and starts with a
+//! sentence. Every block of commands names the test that runs it (`tests/docs/blocks.rs` describes the form).
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the documents has failed")]
 
@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use blocks::blocks;
 
-/// Folders whose documents are not the project's.
+/// Directories with documents of other projects.
 const NOT_OURS: [&str; 4] = [".git", "target", "node_modules", "corpus"];
 
 fn root() -> PathBuf {
@@ -22,9 +22,9 @@ fn root() -> PathBuf {
 /// Every Markdown file below `folder`.
 fn documents(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of the repository").flatten() {
+    for entry in fs::read_dir(folder).expect("a directory of the repository").flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let kind = entry.file_type().expect("what an entry is");
+        let kind = entry.file_type().expect("the type of an entry");
         if kind.is_dir() && !NOT_OURS.iter().any(|other| name == *other) {
             all.append(&mut documents(&path));
         } else if kind.is_file() && path.extension().is_some_and(|end| end == "md") {
@@ -34,16 +34,16 @@ fn documents(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Whether a language is one of commands.
+/// Whether a block's language is that of a shell.
 fn is_commands(info: &str) -> bool {
     ["sh", "bash", "shell", "console"].contains(&info.split(' ').next().unwrap_or_default())
 }
 
-/// The documents whose commands must say who runs them: README.md and the pages of docs/.
+/// The documents whose commands must have a mark: README.md and the pages below docs/, except for the specifications.
 fn pages() -> Vec<PathBuf> {
-    let pages = fs::read_dir(root().join("docs")).expect("docs/").flatten().map(|entry| entry.path());
-    let mut pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
-    pages.retain(|path| !path.ends_with("SUMMARY.md"));
+    let docs = root().join("docs");
+    let mut pages = documents(&docs);
+    pages.retain(|path| !path.ends_with("SUMMARY.md") && !path.starts_with(docs.join("spec")));
     pages.push(root().join("README.md"));
     pages.sort();
     pages
@@ -57,7 +57,7 @@ fn fail_on(what: &str, wrong: &[String]) {
     assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
 }
 
-/// The document without what is code, whose lines are empty then, and whose code within lines is gone.
+/// The document without code: lines of code blocks are empty, and code spans are removed.
 fn prose(document: &str) -> String {
     let mut lines: Vec<String> = document.lines().map(str::to_owned).collect();
     for block in blocks(document) {
@@ -68,15 +68,15 @@ fn prose(document: &str) -> String {
     lines.iter().map(without_code).collect::<Vec<_>>().join("\n")
 }
 
-/// The targets of the links and pictures of a document: `[text](target)`, `![text](target)`.
+/// The targets of links and images in a document: `[text](target)`, `![text](target)`.
 fn links(document: &str) -> Vec<String> {
-    // Code within a link's text is no trouble: only what is between the brackets' end and the parenthesis counts.
+    // Code spans in a link's text are harmless, because only the target after `](` counts.
     let prose = prose(document);
     let starts = prose.match_indices("](").map(|(at, _)| &prose[at + 2..]);
     starts.filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned())).collect()
 }
 
-/// What headings are linked by, as GitHub and mdBook make it: small letters, digits, `-` and `_`; spaces are `-`.
+/// The anchor of a heading, as on GitHub and in mdBook: lowercase letters, digits, `-` and `_`; spaces become `-`.
 fn anchor(heading: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || ['-', '_'].contains(&c);
     let small = heading.to_lowercase();
@@ -132,7 +132,7 @@ fn every_link_leads_somewhere() {
         }
     }
     fail_on("links that lead nowhere", &wrong);
-    assert!(seen > 100, "{seen} links are found: is that all?");
+    assert!(seen > 100, "only {seen} links were found");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn every_page_is_in_the_book() {
         "not in docs/SUMMARY.md",
         &all.iter().filter(|path| !listed.contains(*path)).map(|path| path.display().to_string()).collect::<Vec<_>>(),
     );
-    // In the book a link to a document is one to a page of it.
+    // A link to a document must lead to a page of the book.
     let mut wrong = Vec::new();
     for path in &listed {
         for target in links(&read(path)).into_iter().filter(|target| !target.contains("://")) {
@@ -158,74 +158,107 @@ fn every_page_is_in_the_book() {
             }
         }
     }
-    fail_on("links of the book to documents that are not in it", &wrong);
+    fail_on("links to documents that are not in the book", &wrong);
 }
 
 #[test]
-fn every_command_says_who_runs_it() {
+fn every_command_names_its_test() {
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for path in pages() {
         for block in blocks(&read(&path)) {
             let place = format!("{}:{}", path.display(), block.line);
             let mark = block.mark.as_deref().unwrap_or_default();
             match block.info.as_deref() {
-                None => wrong.push(format!("{place}: an indented block; put a fence around it")),
-                Some("") => wrong.push(format!("{place}: a block without a language: sh, console, text, …")),
+                None => wrong.push(format!("{place}: indented block: use a fenced block")),
+                Some("") => wrong.push(format!("{place}: block without a language: add sh, console, text, …")),
                 Some(info) if is_commands(info) => {
                     seen += 1;
                     let why =
                         mark.strip_prefix("not run: ").or(mark.strip_prefix("test: ")).or(mark.strip_prefix("run: ends with "));
                     if mark != "run" && why.is_none_or(|why| why.trim().is_empty()) {
                         wrong.push(format!(
-                            "{place}: who runs this? `<!-- run -->`, `<!-- test: NAME -->` or `<!-- not run: WHY -->`"
+                            "{place}: commands without a mark: add `<!-- run -->`, `<!-- test: NAME -->` or `<!-- not run: WHY -->`"
                         ));
                     }
                 }
                 Some(_) if block.text.lines().any(|line| line.starts_with("$ ")) => {
-                    wrong.push(format!("{place}: commands with what they print are `console`"));
+                    wrong.push(format!("{place}: commands with output: use the language `console`"));
                 }
                 Some(_) => {}
             }
         }
     }
     fail_on("commands in the documents", &wrong);
-    assert!(seen > 30, "{seen} blocks of commands are found: is that all?");
+    assert!(seen > 30, "only {seen} blocks of commands were found");
 }
 
 #[test]
-fn every_page_begins_by_saying_what_it_is_for() {
-    let says = |text: &str| {
+fn every_page_starts_with_a_sentence() {
+    let has_introduction = |text: &str| {
         let mut lines = text.lines();
         let title = lines.next().is_some_and(|line| line.starts_with("# "));
         let empty = lines.next().is_some_and(str::is_empty);
         title && empty && lines.next().is_some_and(|line| line.starts_with(|c: char| c.is_alphanumeric() || c == '`'))
     };
-    let silent = pages().into_iter().filter(|path| !says(&read(path))).map(|path| path.display().to_string());
-    fail_on("no title with a sentence below it", &silent.collect::<Vec<_>>());
+    let without = pages().into_iter().filter(|path| !has_introduction(&read(path))).map(|path| path.display().to_string());
+    fail_on("pages without a title and a sentence below it", &without.collect::<Vec<_>>());
 }
 
 #[test]
-fn the_readme_has_two_screens_and_what_help_says() {
-    let readme = read(&root().join("README.md"));
-    assert!(readme.lines().count() <= 110, "{} lines", readme.lines().count());
-    // What `offld help link` says of each way is what the table says.
+fn the_readme_is_short() {
+    let words = read(&root().join("README.md")).split_whitespace().count();
+    assert!(words < 400, "{words} words");
+}
+
+#[test]
+fn the_guide_to_build_systems_agrees_with_help() {
     let topics = read(&root().join("src/cli/topics.rs")).replace("\\\"", "\"");
-    for page in ["README.md", "docs/use.md"] {
-        let text = read(&root().join(page));
-        let table = text.split("| you have | you add |").nth(1).expect("the table").lines().skip(2);
-        let rows: Vec<Vec<&str>> = table.take_while(|line| line.starts_with('|')).map(|line| line.split('|').collect()).collect();
-        assert_eq!(rows.len(), 5, "{page}");
-        for cell in rows.iter().flat_map(|row| &row[1..3]) {
-            // The page may say more of it, after a colon.
-            let cell = cell.replace('`', "");
-            let said = cell.split(": ").next().unwrap_or_default().trim();
-            assert!(topics.contains(said), "{page}: `offld help link` does not say: {said}");
-        }
+    let page = read(&root().join("docs/guides/build-systems.md"));
+    let table = page.split("| you have | you add |").nth(1).expect("the table").lines().skip(2);
+    let rows: Vec<Vec<&str>> = table.take_while(|line| line.starts_with('|')).map(|line| line.split('|').collect()).collect();
+    assert_eq!(rows.len(), 5);
+    for cell in rows.iter().flat_map(|row| &row[1..3]) {
+        let cell = cell.replace('`', "");
+        assert!(topics.contains(cell.trim()), "`offld help link` lacks: {cell}");
     }
 }
 
+/// The text of all files of src/.
+fn sources() -> String {
+    let files = scripts_and_sources(&root().join("src")).into_iter();
+    files.filter(|path| path.extension().is_some_and(|end| end == "rs")).map(|path| read(&path)).collect()
+}
+
 #[test]
-fn documents_are_read() {
+fn messages_that_are_headings_are_printed() {
+    let sources = sources();
+    let page = "docs/guides/not-cached.md";
+    let text = read(&root().join(page));
+    let headings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
+    // `…` stands for a variable part of the message. Messages about changes consist of the changed part and "has changed".
+    let change = " has changed";
+    let has = |part: &str| sources.contains(part.trim());
+    let is_printed = |heading: &str| {
+        let mut parts = heading.split('…');
+        parts.all(|part| has(part) || part.strip_suffix(change).is_some_and(|subject| has(subject) && has(change)))
+    };
+    let unknown = headings.iter().filter(|heading| !is_printed(heading)).map(|heading| format!("{page}: {heading}"));
+    fail_on("offld prints no such message", &unknown.collect::<Vec<_>>());
+    assert!(headings.len() > 15, "only {} messages were found", headings.len());
+}
+
+#[test]
+fn the_environment_page_has_every_variable() {
+    let source = read(&root().join("src/cli/environment.rs"));
+    let rows = source.split("row(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+    let page = read(&root().join("docs/reference/environment.md"));
+    let missing: Vec<String> = rows.clone().filter(|name| !page.contains(&format!("| `{name}` |"))).map(str::to_owned).collect();
+    fail_on("not in docs/reference/environment.md", &missing);
+    assert!(rows.count() > 40, "too few variables were found");
+}
+
+#[test]
+fn documents_are_parsed() {
     let text = "# A b\n\n[x](y.md#z) `[n](o)`\n\n<!-- run -->\n```sh\n# not a heading\n[n](o)\n```\n\n    indented\n    more\n\n## `c`: D-e, f\n\n* list\n\n    of it\n";
     assert_eq!(links(text), ["y.md#z"]);
     assert_eq!(anchors(text).into_iter().collect::<Vec<_>>(), ["a-b", "c-d-e-f"]);
@@ -234,4 +267,96 @@ fn documents_are_read() {
     assert_eq!(shown, [(6, Some("sh"), Some("run")), (11, None, None)]);
     assert_eq!(found[0].text, "# not a heading\n[n](o)\n");
     assert_eq!(plain(Path::new("/a/b/../c.md")), Path::new("/a/c.md"));
+}
+
+/// Directories and files below `src` whose comments still have retired words.
+const NOT_YET: [&str; 11] = [
+    "src/contents",
+    "src/edit",
+    "src/formats/elf",
+    "src/sys/launcher/job.sh",
+    "src/tools/check",
+    "src/tools/inspect",
+    "src/tools/merge",
+    "src/tools/prune",
+    "src/tools/replace",
+    "src/tools/size",
+    "src/tools/split",
+];
+
+/// The retired words of the glossary.
+fn retired() -> Vec<String> {
+    let page = read(&root().join("docs/reference/glossary.md"));
+    let (_, table) = page.split_once("## Retired words").expect("the section");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    cells
+        .flat_map(|cell| cell.split('`').step_by(2).map(str::to_owned).collect::<Vec<_>>())
+        .filter(|word| !word.contains(','))
+        .collect()
+}
+
+/// Every source file and script below `folder`.
+fn scripts_and_sources(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a directory of the repository").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.append(&mut scripts_and_sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs" || end == "sh" || end == "py") {
+            all.push(path);
+        }
+    }
+    all
+}
+
+/// The comments of a source file: the lines that begin with `//` or `#`, without code in backticks.
+fn comments(text: &str) -> String {
+    let comment = |line: &str| {
+        let line = line.trim_start();
+        let is_comment = line.starts_with("//") || line.starts_with('#') && !line.starts_with("#[") && !line.starts_with("#!");
+        if is_comment { line.split('`').step_by(2).collect::<Vec<_>>().join(" ") } else { String::new() }
+    };
+    text.lines().map(comment).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn retired_words_do_not_come_back() {
+    let words = retired();
+    assert!(words.len() > 8, "{words:?}");
+    let mut texts: Vec<(PathBuf, String)> = Vec::new();
+    let specifications = root().join("docs/spec");
+    for path in documents(&root()).into_iter().filter(|path| !path.starts_with(&specifications)) {
+        let text = prose(&read(&path));
+        // The glossary's table has them in code font only.
+        texts.push((path, text));
+    }
+    for folder in ["src", "benches", "scripts", "packaging", "fuzz/fuzz_targets"] {
+        for path in scripts_and_sources(&root().join(folder)) {
+            let below = path.strip_prefix(root()).expect("a path below the root").to_string_lossy().into_owned();
+            if !NOT_YET.iter().any(|start| below.starts_with(start)) {
+                let text = comments(&read(&path));
+                texts.push((path, text));
+            }
+        }
+    }
+    for case in ["help", "help-200", "topics", "check", "inspect"] {
+        let path = root().join(format!("tests/cases/offld/{case}.case"));
+        let text = read(&path);
+        texts.push((path, text));
+    }
+    assert!(texts.len() > 400, "{} texts are found: is that all?", texts.len());
+    let mut wrong = Vec::new();
+    for (path, text) in &texts {
+        for (number, line) in text.lines().enumerate() {
+            if line.starts_with("<!--") {
+                continue;
+            }
+            let spaced: String = line.to_lowercase().chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect();
+            let spaced = format!(" {} ", spaced.split(' ').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "));
+            for word in words.iter().filter(|word| spaced.contains(&format!(" {word} "))) {
+                wrong.push(format!("{}:{}: {word}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    fail_on("retired words (docs/reference/glossary.md)", &wrong);
 }

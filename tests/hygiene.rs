@@ -1,6 +1,6 @@
-//! What the source promises about itself (ARCHITECTURE.md) and no lint can hold, checked by reading it: who may use whom, which
-//! program knows LLVM, how long a file may be. Clippy holds the rest (clippy.toml and the lints in Cargo.toml): which file starts
-//! processes, that nothing but `main` ends the process, where `unsafe` and `unwrap` may be, how long a function may be.
+//! Rules for the source (ARCHITECTURE.md) that no lint can check: which modules may use each other, which program may use LLVM, how
+//! long a file may be. Clippy checks the other rules, about processes, `unsafe`, `unwrap` and the length of functions (clippy.toml
+//! and the lints in Cargo.toml).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -12,12 +12,12 @@ use std::path::Path;
 
 use source::{Source, bare, paths, places, product, room_of, sources};
 
-/// A stage of the link, whose functions only `link::pipeline` calls.
+/// The stages of the link. Only `link::pipeline` may call their functions.
 const STAGES: [&str; 7] =
     ["link::inputs", "link::scan", "link::select", "link::device", "link::payload", "link::register", "link::host"];
 
-/// What each room may use: the folders and files of `src`, with those of `link` and `tools` each by itself. A permission that
-/// nothing uses is an error as well, so that this table is the map.
+/// The modules that each module may use. Modules are the directories and files of `src`, and of `src/link`, `src/tools` and
+/// `src/bin`. An unused permission is an error too, so this table shows the actual dependencies.
 const ARROWS: &[(&str, &str)] = &[
     ("args", "error formats target"),
     ("bin::offld-llvm", ""),
@@ -59,38 +59,38 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", "error formats model"),
     ("tools", ""),
     ("tools::bundler", "error formats io model sys"),
-    ("tools::check", "contents error model registration sys target"),
+    ("tools::check", "contents error formats model registration sys target"),
     ("tools::doctor", "error llvm model store sys"),
-    ("tools::explain", "build_log sys"),
+    ("tools::explain", "build_log model sys"),
     ("tools::inspect", "contents formats io model sys"),
     ("tools::merge", "contents edit error formats io model sys"),
     ("tools::packager", "error formats io model sys target"),
     ("tools::prune", "contents edit model sys target"),
     ("tools::recompress", "contents edit sys"),
-    ("tools::replace", "contents edit io sys target"),
+    ("tools::replace", "contents edit formats io model sys target"),
     ("tools::size", "contents error formats io model sys target"),
     ("tools::split", "contents edit formats io model sys"),
     ("tools::strip_device", "contents edit formats io sys"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 
-/// Functions of a stage that another stage calls, and why that is none of its work.
+/// Functions of a stage that another stage may call, each with the reason.
 const SHARED: &[(&str, &str)] = &[
-    ("link::inputs::worth_threads", "how much work is worth starting threads for: one measure for all that go over the objects"),
-    ("link::scan::device_symbols", "a symbol table is read when selection turns out to need it"),
-    ("link::payload::sycl::binary", "one container of all SYCL images: what is registered, and what `--emit-fatbin-only` writes"),
-    ("link::payload::sycl::push_image", "an image's bytes, in a file or inflated, as part of a larger whole"),
+    ("link::inputs::worth_threads", "the amount of work that is worth starting threads: one limit for all loops over objects"),
+    ("link::scan::device_symbols", "a symbol table is read only if selection needs it"),
+    ("link::payload::sycl::binary", "one container of all SYCL images, for the registration and for `--emit-fatbin-only`"),
+    ("link::payload::sycl::push_image", "an image's bytes, from a file or decompressed, as part of a container"),
 ];
 
-const LONGEST_FILE: usize = 400;
-/// Files that may be longer, and why.
+const LONGEST_FILE: usize = 800;
+/// Files that may be longer, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
 fn fail_on(what: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
 
-/// Every path below `crate::` that a source names, and where.
+/// Every path below `crate::` in a source, with its offset.
 fn crate_paths(source: &Source) -> Vec<(usize, String)> {
     let text = source.product();
     let each = text.match_indices("crate::").filter(|(at, _)| !text[..*at].ends_with('$'));
@@ -149,12 +149,12 @@ fn stages_do_not_call_stages() {
             if !STAGES.contains(&stage.as_str()) || source.room().is_some_and(|room| room == stage) || is_type(&path) {
                 continue;
             }
-            // A module's name stands for what is called through it.
+            // A path to a module stands for the functions that are called through it.
             let path = path.trim_end_matches("::self").to_owned();
             let through = called_in(source.product(), &path);
             let calls = if through.is_empty() { vec![path] } else { through };
             for call in calls.into_iter().filter(|call| !is_type(call)) {
-                // `Type::new` and the like are the type's.
+                // Associated functions such as `Type::new` are allowed.
                 let of_type = call.split("::").any(|part| part.starts_with(char::is_uppercase));
                 match SHARED.iter().find(|(name, _)| *name == call) {
                     Some((name, _)) => drop(seen.insert(*name)),
@@ -169,7 +169,7 @@ fn stages_do_not_call_stages() {
     assert!(stale.is_empty(), "no longer called by another stage: {stale:?}");
 }
 
-/// What is named of an imported module: `scan::device_symbols` of `scan`.
+/// The items of an imported module that `text` uses: `scan::device_symbols` for `scan`.
 fn called_in(text: &str, module: &str) -> Vec<String> {
     let last = module.rsplit("::").next().unwrap_or(module);
     let uses = places(text, last).filter(|at| !text[..*at].ends_with("::"));
@@ -191,13 +191,13 @@ fn one_program_knows_llvm() {
 
 #[test]
 fn every_file_says_what_it_is() {
-    let all = sources(&["src", "tests", "examples", "build.rs"].iter().copied().filter(there).collect::<Vec<_>>());
+    let all = sources(&["src", "tests", "examples", "build.rs"].iter().copied().filter(exists).collect::<Vec<_>>());
     let silent = |source: &Source| !source.text.starts_with("//! ");
     fail_on("no `//!` on the first line", all.into_iter().filter(silent).map(|source| source.path).collect());
 }
 
-/// The parts of the benchmark are read into one shell: a second function of a name takes the place of the first, and a setting with two
-/// defaults has that of the part that is read first.
+/// One shell sources all parts of the benchmark. A second function with the same name would replace the first, and a setting with
+/// two defaults would get the one that is read first.
 #[test]
 fn names_of_the_benchmark_mean_one_thing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/parts");
@@ -218,10 +218,10 @@ fn names_of_the_benchmark_mean_one_thing() {
         }
     }
     assert!(seen.len() > 20 && defaults.len() > 5, "{seen:?} {defaults:?}");
-    fail_on("these are in another part already", twice);
+    fail_on("functions or defaults that another part defines, too", twice);
 }
 
-fn there(name: &&str) -> bool {
+fn exists(name: &&str) -> bool {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name).exists()
 }
 
@@ -237,7 +237,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn the_reader_of_this_file_reads_rust() {
+fn sources_are_parsed() {
     let text = "fn a<'x>(b: &'x str) -> char {\n  // fn c() {\n  let _ = (\"}\\\"\", r#\"}\"}\"#, b'}', '\\'', 'x'); '{' }\nfn d();\nconst E: fn(u8) = f;";
     let bare = bare(text);
     assert_eq!(bare.lines().count(), text.lines().count());

@@ -1,5 +1,5 @@
-//! What comments refer to can be looked up: every `docs/spec/FILE.md N` is a chapter or a row of that file, and every other path below
-//! `docs/` is a file; so is every path of a source below `tests/`.
+//! References in comments are valid: every `docs/spec/FILE.md N` is a section or a row of that file. Every other path below `docs/`
+//! and every source path below `tests/` exists, and so does every path in ARCHITECTURE.md and the decisions.
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the sources has failed")]
 
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
 /// The Rust sources below `folder`.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of the repository").flatten() {
+    for entry in fs::read_dir(folder).expect("a directory of the repository").flatten() {
         let path = entry.path();
         if path.is_dir() {
             all.append(&mut sources(&path));
@@ -24,8 +24,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The files below `docs/` that `text` names, each with the number that follows it, if one does: `2.13`, `F17`, `B.1`. A name that the
-/// end of a line cuts off from its number is one without.
+/// The files below `docs/` in `text`, each with the number after it, if any: `2.13`, `F17`, `B.1`. The number must be on the same
+/// line.
 fn references(text: &str) -> Vec<(&str, &str)> {
     let end_of = |text: &str, ends: fn(char) -> bool| text.find(ends).unwrap_or(text.len());
     let each = text.match_indices("docs/").map(|(at, _)| &text[at..]);
@@ -40,18 +40,18 @@ fn references(text: &str) -> Vec<(&str, &str)> {
     .collect()
 }
 
-/// Whether `document` has a chapter or a row of this number.
+/// Whether `document` has a section or a row with this number.
 fn has(document: &str, number: &str) -> bool {
     document.lines().any(|line| {
-        let words = line.trim_start_matches(['#', '|', '*', ' ']);
-        let begins = ["#", "|", "**"].iter().any(|start| line.starts_with(start));
-        let rest = words.strip_prefix(number).map(|rest| rest.trim_start_matches('.'));
-        begins && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '*']))
+        let title = line.trim_start_matches(['#', '|', '*', ' ']);
+        let is_heading = ["#", "|", "**"].iter().any(|start| line.starts_with(start));
+        let rest = title.strip_prefix(number).map(|rest| rest.trim_start_matches('.'));
+        is_heading && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '*']))
     })
 }
 
 #[test]
-fn what_comments_refer_to_is_there() {
+fn documents_in_comments_exist() {
     let mut seen = 0;
     let mut wrong = Vec::new();
     for path in ["src", "tests"].iter().flat_map(|folder| sources(&root().join(folder))) {
@@ -61,17 +61,17 @@ fn what_comments_refer_to_is_there() {
         let text = fs::read_to_string(&path).expect("a source");
         for (document, number) in references(&text) {
             seen += 1;
-            let there = fs::read_to_string(root().join(document)).is_ok_and(|text| number.is_empty() || has(&text, number));
-            if !there {
+            let exists = fs::read_to_string(root().join(document)).is_ok_and(|text| number.is_empty() || has(&text, number));
+            if !exists {
                 wrong.push(format!("{}: {document} {number}", path.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "nobody can look up:\n  {}", wrong.join("\n  "));
-    assert!(seen > 50, "{seen} references are found: is that all?");
+    assert!(wrong.is_empty(), "invalid references:\n  {}", wrong.join("\n  "));
+    assert!(seen > 50, "only {seen} references were found");
 }
 
-/// The sources below `tests/` that `text` names.
+/// The paths of sources below `tests/` in `text`.
 fn tests(text: &str) -> Vec<&str> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
     let starts = text.match_indices("tests/").filter(|(at, _)| !text[..*at].ends_with(is_path)).map(|(at, _)| &text[at..]);
@@ -80,7 +80,7 @@ fn tests(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn tests_that_are_named_are_there() {
+fn tests_in_comments_exist() {
     assert_eq!(tests("`tests/a.rs`, tests/b-c/d.rs. src/tests/no.rs tests/folder"), ["tests/a.rs", "tests/b-c/d.rs"]);
     let (mut seen, mut wrong) = (0, Vec::new());
     for path in ["src", "tests"].iter().flat_map(|folder| sources(&root().join(folder))).filter(|path| !path.ends_with(file!())) {
@@ -91,12 +91,39 @@ fn tests_that_are_named_are_there() {
             }
         }
     }
-    assert!(wrong.is_empty(), "nobody can look up:\n  {}", wrong.join("\n  "));
-    assert!(seen > 2, "{seen} references are found: is that all?");
+    assert!(wrong.is_empty(), "invalid references:\n  {}", wrong.join("\n  "));
+    assert!(seen > 2, "only {seen} references were found");
+}
+
+/// The paths among the code spans of a Markdown document: `src/link/`, `args/table.rs`, without placeholders (`tests/cases/NAME/`).
+fn code_paths(document: &str) -> Vec<&str> {
+    let is_path = |span: &&str| {
+        let plain = span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "/-_.".contains(c));
+        plain && span.contains('/') && span.starts_with(|c: char| c.is_ascii_lowercase())
+    };
+    document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_path).collect()
 }
 
 #[test]
-fn references_are_read() {
+fn paths_in_the_documents_of_the_design_exist() {
+    assert_eq!(code_paths("`src/a-b.rs`, `x`, `/dev/shm`, `a/NAME.rs` b/c\n`d/`"), ["src/a-b.rs", "d/"]);
+    let decisions = fs::read_dir(root().join("docs/dev/decisions")).expect("the decisions").flatten().map(|entry| entry.path());
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for path in decisions.chain([root().join("ARCHITECTURE.md")]) {
+        for named in code_paths(&fs::read_to_string(&path).expect("a document")) {
+            seen += 1;
+            // The map leaves out `src/`.
+            if !root().join(named).exists() && !root().join("src").join(named).exists() {
+                wrong.push(format!("{}: {named}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "paths that do not exist:\n  {}", wrong.join("\n  "));
+    assert!(seen > 50, "only {seen} paths were found");
+}
+
+#[test]
+fn references_are_parsed() {
     let text =
         "//! As docs/spec/a-b.md 2.13. Or (docs/spec/faults.md F17, B3), docs/x.md. And docs/spec/a.md B.1: so; docs/spec/a.md";
     let found = [

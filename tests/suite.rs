@@ -1,10 +1,13 @@
-//! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
-//! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
-//! LLVM 14, 15, 16 and 19 or NVIDIA's tools, those that start `cluster::` Slurm and root, `book::` the book of `make book`; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
-//! `REQUIRE_TOOLS=1` makes it a failure. The longest tests are cut short and the end says so; `OFFLD_TEST_LONG=1` runs them in full.
+//! All tests that run the offld program, with real compilers and runtimes, compared with LLVM's own tools. They form one harness,
+//! so that filters work for all: `cargo test --test suite -- f13` or `-- programs::weak`.
+//!
+//! Tests with names in `releases::` need LLVM 14, 15, 16 and 19 or NVIDIA's tools, those in `cluster::` Slurm and root, and those
+//! in `book::` the book of `make book`. The others need only LLVM 22. If a tool is missing, the test is ignored and names the tool;
+//! `REQUIRE_TOOLS=1` makes that a failure. The longest tests are cut short, which the end of the output lists; `OFFLD_TEST_LONG=1`
+//! runs them in full.
 
 #![expect(clippy::disallowed_types, reason = "tests run offld, compilers and the programs they make")]
-#![expect(clippy::expect_used, reason = "a test that cannot make what it needs has failed")]
+#![expect(clippy::expect_used, reason = "a test that cannot create its inputs has failed")]
 
 #[path = "suite/bench.rs"]
 mod bench;
@@ -58,10 +61,14 @@ mod faults;
 mod gpu;
 #[path = "suite/gpu_device.rs"]
 mod gpu_device;
+#[path = "suite/hardening.rs"]
+mod hardening;
 #[path = "suite/hip_builds.rs"]
 mod hip_builds;
 #[path = "suite/host_bitcode/mod.rs"]
 mod host_bitcode;
+#[path = "suite/host_outputs.rs"]
+mod host_outputs;
 #[path = "suite/inspect/mod.rs"]
 mod inspect;
 #[path = "suite/kinds.rs"]
@@ -112,6 +119,8 @@ mod size;
 mod size_page;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/terminal.rs"]
+mod terminal;
 #[path = "suite/units.rs"]
 mod units;
 #[path = "suite/without_llvm.rs"]
@@ -127,6 +136,7 @@ fn main() -> ExitCode {
     if let Some(ended) = cache_store::worker() {
         return ended;
     }
+    support::with_default_signals();
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(programs::trials());
@@ -156,8 +166,10 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(gpu_device::trials());
     trials.extend(inspect::trials());
+    trials.extend(hardening::trials());
     trials.extend(hip_builds::trials());
     trials.extend(host_bitcode::trials());
+    trials.extend(host_outputs::trials());
     trials.extend(launcher::trials());
     trials.extend(library::trials());
     trials.extend(lit::trials());
@@ -178,6 +190,7 @@ fn main() -> ExitCode {
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
     trials.extend(size_page::trials());
+    trials.extend(terminal::trials());
     trials.extend(units::trials());
     trials.extend(without_llvm::trials());
     trials.extend(wrapper::trials());

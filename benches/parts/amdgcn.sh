@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Rows of a link for six GPUs, whose device code is bitcode: what costs is LTO, once for each.
+# Rows of a link for six GPUs with bitcode as device code. LTO dominates the cost, once per GPU.
 
 gpus=gfx900,gfx906,gfx90a,gfx942,gfx1030,gfx1100
 
-# The C++ of a matrix, whose operations have ATTRIBUTES.
+# C++ source of a matrix class, whose operator has ATTRIBUTES.
 matrix() { # ATTRIBUTES
     cat <<EOF
 template <int N> struct Matrix {
@@ -22,8 +22,8 @@ template <int N> struct Matrix {
 EOF
 }
 
-# Kernels that an optimizer has work with. There are no device libraries in clang's packages, so there are no calls of any. TUNED
-# changes one kernel, and that for one GPU.
+# Kernels with work for the optimizer. They call no device library, because clang's packages have none. TUNED changes the kernels' code for
+# one GPU only.
 gpu_unit() { # N KERNELS
     local k
     cat <<EOF
@@ -62,7 +62,7 @@ compile_gpu() { # FLAGS SOURCE OBJECT
     echo "'$llvm/bin/clang++' -O2 -fopenmp --offload-arch=$gpus -nogpulib $1 -c '$2' -o '$3'"
 }
 
-tuned() { # before: an object of which one GPU's code was never linked before
+tuned() { # before: an object with new code for one GPU
     cp "gpu/tuned.$2" gpu/0.o
 }
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What each script begins with: a folder that is gone on every way out, the binary, and what all rows share. Sourced; $benches is known.
+# The start of each script: a temporary directory that every exit removes, the program, and the shared functions. Sourced; needs $benches.
 benches=${benches:?}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")

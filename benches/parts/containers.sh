@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Rows of the container tools, on code objects of hundreds of megabytes.
+# Rows of the container tools, with code objects of hundreds of megabytes.
 
 targets=-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906,hip-amdgcn-amd-amdhsa--gfx90a
 
@@ -9,8 +9,8 @@ container_row() {
         ours="$links/$3 ${4//OUT/out.ours}" "${@:7}"
 }
 
-# A list, an image: what both say must be the same.
-same_output() { cmp -s out.theirs out.ours || echo 'another output'; }
+# Checks that both outputs (a list or an image) are equal.
+same_output() { cmp -s out.theirs out.ours || echo 'the outputs differ'; }
 
 group_containers() {
     local mib=${SIZE:-256} what bundler=clang-offload-bundler packager=llvm-offload-binary

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Rows of links: without device code, and of generated programs whose device is the host.
+# Rows of links without device code, and of generated programs that offload to the CPU.
 
-# A link without device code becomes the host linker; both wrappers have to find out that there is none.
+# Links without device code: both wrappers must find out that there is none, and then run the host linker.
 group_plain() {
     echo 'int main() { return 0; }' > plain.cpp
     "$llvm/bin/clang++" -c plain.cpp -o plain.o
@@ -16,7 +16,7 @@ group_plain() {
         row "$1" "no device code: $2" over_floor=1 floor_is='ld.lld alone' floor="$(line_for floor "$floor") $3" \
             theirs="$theirs $(line_for theirs "$line") $3" ours="$ours $(line_for ours "$line") $3" "${@:4}"
     }
-    # Differences of milliseconds take many rounds.
+    # Differences of milliseconds need many rounds.
     plain_row plain 'one object' '' runs="$PAIRED_RUNS"
     plain_row plain-many '301 objects' "${many[*]}" runs="$PAIRED_RUNS"
     local archives=("$llvm"/lib/libLLVM*.a)
@@ -34,9 +34,20 @@ group_zaxpy() {
     done
     line=$(argv -fuse-ld=lld "${offload[@]}" "${objects[@]}" -o OUT)
     on_disk_and_in_memory zaxpy_rows "$line"
-    new_cache zaxpy-bfd
-    line=$(argv -fuse-ld=bfd "${offload[@]}" "${objects[@]}" -o OUT)
-    row zaxpy-bfd 'zaxpy, warm, with ld.bfd' theirs="$theirs $(line_for theirs "$line")" ours="$ours $(line_for ours "$line")" after=agree
+    zaxpy_by zaxpy-bfd 'zaxpy, warm, with ld.bfd' -fuse-ld=bfd
+    local wild=$benches/../target/wild/bin/ld.wild
+    if [ -x "$wild" ]; then
+        zaxpy_by zaxpy-wild 'zaxpy, warm, with wild' --ld-path="$(realpath -s "$wild")"
+    else
+        leave_out 'wild not found (make setup)' 'zaxpy, warm, with wild'
+    fi
+}
+
+zaxpy_by() { # KEY TITLE OPTION; OPTION selects the host linker of both sides
+    local line
+    new_cache "$1"
+    line=$(argv "$3" "${offload[@]}" "${objects[@]}" -o OUT)
+    row "$1" "$2" theirs="$theirs $(line_for theirs "$line")" ours="$ours $(line_for ours "$line")" after=agree
 }
 
 zaxpy_rows() { # SUFFIX TITLE LINE
@@ -47,11 +58,11 @@ zaxpy_rows() { # SUFFIX TITLE LINE
     program_row "zaxpy-warm$1" "zaxpy, warm$2" "$3"
 }
 
-# Rows with temporary files on the disk of the work folder, and again with them in memory, where LLVM's many files cost it least:
-# FUNCTION ARGUMENTS..., which is called with the suffix of the rows' keys and what to add to their titles first.
+# Rows with temporary files on the disk of the working directory, and again in memory, where LLVM's many files cost least:
+# FUNCTION ARGUMENTS..., which is called with a suffix of the rows' keys, a suffix of their titles, and ARGUMENTS.
 on_disk_and_in_memory() {
     "$1" '' '' "${@:2}"
-    [ -d /dev/shm ] || { say 'no /dev/shm: no rows with temporary files in memory'; return; }
+    [ -d /dev/shm ] || { say '/dev/shm not found: skipping the rows with temporary files in memory'; return; }
     local disk=$TMPDIR
     TMPDIR=$(mktemp -d /dev/shm/offld-bench.XXXXXX)
     in_memory=$TMPDIR
@@ -60,7 +71,7 @@ on_disk_and_in_memory() {
     TMPDIR=$disk
 }
 
-# A link of a program that can be run: KEY TITLE LINE [BEFORE [NAME=VALUE...]]
+# The row of a link whose program can run: KEY TITLE LINE [BEFORE [NAME=VALUE...]]
 program_row() {
     local floor
     floor=$(host_line "$ours $(line_for floor "$3")") || exit 1
@@ -70,8 +81,8 @@ program_row() {
 
 # ---- generated translation units ----------------------------------------------------------------------------------------------
 
-# A unit has a kernel, a global and a function on the device, and calls device code of another unit. HOST changes host code alone,
-# DEVICE device code.
+# A translation unit with a kernel, a device variable and a device function, which calls device code of another unit. HOST changes only
+# host code, DEVICE device code.
 unit() { # N
     cat <<EOF
 #ifndef HOST
@@ -103,8 +114,8 @@ EOF
 
 compile_unit() { echo "'$llvm/bin/clang++' -O2 ${offload[*]} $1 -c '$2' -o '$3'"; }
 
-# The program of units 0 up to COUNT, as FOLDER/main.cpp, whose main calls those that CALLED names; compiled but for UNITS beyond COUNT.
-generate_main() { # FOLDER CALLED...
+# Compiles DIR/main.cpp, whose main calls the units CALLED, and DIR/mix.cpp, whose device function all units call.
+generate_main() { # DIR CALLED...
     local folder=$1 n
     shift
     {
@@ -112,18 +123,18 @@ generate_main() { # FOLDER CALLED...
         printf 'int run%d(int *, int);\n' "$@"
         echo 'int main() { int data[64] = {}; unsigned total = 0;'
         printf 'total = total * 31 + run%d(data, 64);\n' "$@"
-        # shellcheck disable=SC2028 # it is C's
+        # shellcheck disable=SC2028 # \n for C
         echo 'std::printf("%u\n", total); }'
     } > "$folder/main.cpp"
     printf '#pragma omp begin declare target\nint mix(int a, int b) { return a * 17 + b; }\n#pragma omp end declare target\n' > "$folder/mix.cpp"
     for n in main mix; do compile_unit '' "$folder/$n.cpp" "$folder/$n.o"; done | in_parallel
 }
 
-# Units FROM to TO - 1 of FOLDER, as objects.
-generate_units() { # FOLDER FROM TO
+# Compiles the translation units FROM to TO - 1 into DIR, unless they exist.
+generate_units() { # DIR FROM TO
     local n
     mkdir -p "$1"
-    say "compiling units $2 to $(($3 - 1)) that are not there yet"
+    say "compiling translation units $2 to $(($3 - 1))"
     for ((n = $2; n < $3; n++)); do
         [ -e "$1/$n.o" ] && continue
         unit "$n" > "$1/$n.cpp"
@@ -131,17 +142,18 @@ generate_units() { # FOLDER FROM TO
     done | in_parallel
 }
 
-# Objects that another variant of a unit is taken from: round by round two in turns that differ in host code, or one never seen before.
-generate_variants() { # FOLDER
+# Compiles variants of translation units, one of which each round uses: two with different host code, in turns, and one with new device code
+# per round.
+generate_variants() { # DIR
     local n
     for n in 0 1; do compile_unit "-DHOST=$((n + 2))" "$1/7.cpp" "$1/host.$n"; done | in_parallel
     for ((n = 0; n <= RUNS + 1; n++)); do compile_unit "-DDEVICE=$((n + 2))" "$1/8.cpp" "$1/device.$n"; done | in_parallel
     for n in 0 1; do "$llvm/bin/llvm-objcopy" --dump-section ".llvm.offloading=$1/section.$n" "$1/host.$n" "$1/copy.o"; done
-    cmp -s "$1/section.0" "$1/section.1" || fail 'the device code of two variants that differ in host code alone differs'
-    ! cmp -s "$1/host.0" "$1/host.1" || fail 'two variants of host code do not differ'
+    cmp -s "$1/section.0" "$1/section.1" || fail "the two host code variants of $1/7.cpp have different device code"
+    ! cmp -s "$1/host.0" "$1/host.1" || fail "the two host code variants of $1/7.cpp are equal"
 }
 
-# What `before` does with them; ARCHIVE is made again where there is one.
+# Values of `before` in rows: replace an object by a variant, and update the archive if there is one.
 swap() { # OBJECT VARIANT
     cp "$2" "$1"
     [ -z "$units_archive" ] || "$llvm/bin/llvm-ar" rcs "$units_archive" "$1"
@@ -176,7 +188,7 @@ many_rows() { # SUFFIX MORE-TITLE KEY TITLE INPUTS...
     program_row "$key-device" "$title, warm, one changed on the device" "$line" device_change
 }
 
-# An archive of which a link needs a part: the rest is looked at and left.
+# Links that need only some members of an archive: the wrappers read the others, but do not link them.
 group_members() {
     local count=${MEMBERS:-1000} called objects line
     units_folder=many

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Rows of link-time optimization for one GPU: ThinLTO's units out of the cache, and the code of full LTO in parts.
+# Rows of link-time optimization for one GPU: cached ThinLTO units, and full LTO in partitions.
 
 lto_flags=(-O2 -fopenmp --offload-arch=gfx90a -nogpulib)
 lto_line=(-fuse-ld=lld -fopenmp --offload-arch=gfx90a -nogpulib -Xoffload-linker --unresolved-symbols=ignore-all)
 
-# Kernels whose code takes long to generate and little to compile: loops over matrices, which are unrolled in the link alone.
+# Kernels with slow code generation but a fast compile step: loops over matrices, which only the link unrolls.
 lto_unit() { # N KERNELS
     local k
     echo '#ifndef TUNED'; echo '#define TUNED 1'; echo '#endif'
@@ -36,12 +36,12 @@ lto_compile() { # FLAGS SOURCE OBJECT
     echo "'$llvm/bin/clang' ${lto_flags[*]} $1 -c '$2' -o '$3'"
 }
 
-# before: one of the units is one that was never linked before.
+# before: one translation unit is new.
 lto_changed() { # SIDE ROUND
     cp "lto/changed.$2.o" lto/thin.0.o
 }
 
-# before: a program that no cache knows.
+# before: an empty cache.
 lto_cold() {
     rm -rf "$OFFLD_CACHE"
 }
@@ -52,18 +52,18 @@ lto_objects() { # MODE UNITS
     echo "lto/$1.main.o"
 }
 
-# The part of a device link that is code generation, by ld.lld's own time trace: LINE.
+# Prints the percentage of code generation in a device link, from ld.lld's time trace: LINE.
 code_generation() {
     local trace=$PWD/lto/trace.json
     if ! eval "OFFLD_CACHE=off $ours $(line_for floor "$1") --device-linker=--time-trace=$trace" > "$work/verbose" 2>&1 || [ ! -s "$trace" ]; then
         cat "$work/verbose" >&2
-        fail 'ld.lld writes no time trace'
+        fail "ld.lld wrote no time trace $trace (see above)"
     fi
     tr '{' '\n' < "$trace" | awk '
         match($0, /"dur": *[0-9]+/) { took = substr($0, RSTART, RLENGTH); sub(/.*:/, "", took) }
         /"name": *"Total codegen"/ { codegen = took }
         /"name": *"Total ExecuteLinker"/ { all = took }
-        END { if (!all || !codegen) exit 1; printf "%.0f", codegen / all * 100 }' || fail 'no code generation in the time trace'
+        END { if (!all || !codegen) exit 1; printf "%.0f", codegen / all * 100 }' || fail "no code generation in the time trace $trace"
 }
 
 group_lto() {
@@ -82,16 +82,16 @@ group_lto() {
     # shellcheck disable=SC2046
     line=$(argv "${lto_line[@]}" -foffload-lto=thin $(lto_objects thin "$units") -o OUT)
     floor=$(host_line "$ours $(line_for floor "$line")") || exit 1
-    row lto-thin-one "$units units with ThinLTO for one GPU, one changed" floor_is='ld.lld alone' floor="$floor" runs="$runs" \
+    row lto-thin-one "$units TUs with ThinLTO for one GPU, one changed" floor_is='ld.lld alone' floor="$floor" runs="$runs" \
         theirs="$theirs $(line_for theirs "$line")" ours="$ours $(line_for ours "$line")" before=lto_changed
-    row lto-thin-none "$units units with ThinLTO for one GPU, nothing changed, beside the host link alone" theirs="$floor" \
+    row lto-thin-none "$units TUs with ThinLTO for one GPU, nothing changed, compared with the host link alone" theirs="$floor" \
         ours="$ours $(line_for ours "$line")"
 
     # shellcheck disable=SC2046
     line=$(argv "${lto_line[@]}" -foffload-lto=full $(lto_objects full "$parts") -o OUT)
     floor=$(host_line "$ours $(line_for floor "$line")") || exit 1
     share=$(code_generation "$line") || exit 1
-    [ "$share" -ge 60 ] || say "code generation is $share % of the link: too little for the bound"
-    row lto-parts "$parts units with full LTO for one GPU, two parts, beside one ($share % are code generation)" floor_is='ld.lld alone' floor="$floor" \
+    [ "$share" -ge 60 ] || say "code generation is only $share % of the link: the bound expects at least 60 %"
+    row lto-parts "$parts TUs with full LTO for one GPU, two parts, compared with one ($share % are code generation)" floor_is='ld.lld alone' floor="$floor" \
         runs="$runs" theirs="$ours $(line_for theirs "$line")" ours="$ours $(line_for ours "$line") --wrapper-lto-partitions=2" before=lto_cold
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# benches/RESULTS.md: the table with what it was measured on.
+# Writes benches/RESULTS.md: the table with a description of the machine.
 
 version() { "$@" --version 2>/dev/null | head -n 1; }
 
-# What the program takes on a disk when it is installed. Where that is more than its bound, it counts as a row that misses it.
+# The size of the installed program. A size beyond its bound counts as a row that misses its bound.
 program_size() { # to stdout
     local size most
     most=$(bound program MEMORY)
@@ -18,22 +18,23 @@ results() { # to stdout, of $work/table
     commit=$(git -C "$benches" rev-parse --short=12 HEAD 2>/dev/null || echo 'no commit')
     git -C "$benches" diff --quiet HEAD -- ../src ../Cargo.toml ../Cargo.lock ../build.rs 2>/dev/null || commit="$commit and changes"
     cat <<EOF
-# offld beside LLVM's tools
+# offld compared with LLVM's tools
 
-Written by \`$command_line\`; \`make bench\` prints the same table. [docs/performance.md](../docs/performance.md) says what
-each row is.
+This table compares the time and memory of offld and of LLVM 22's tools. [Benchmarks](../docs/dev/benchmarks.md) explains the rows.
+
+\`$command_line\` wrote it; \`make bench\` prints the same table.
 
 | | |
 |---|---|
 | date | $(date -u +%Y-%m-%d) |
-| processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
+| CPU | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
 | memory | $(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
 | temporary files | $(df --output=fstype "$work" | tail -n 1) |
 | system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r) |
 | LLVM | $(version "$llvm/bin/clang") |
 | host linker | $(version "$llvm/bin/ld.lld") |
 | offld | $(version "$offld"), $commit |
-| measured with | $(version hyperfine), $RUNS runs, $LARGE_RUNS of what takes seconds |
+| measured with | $(version hyperfine), $RUNS runs, $LARGE_RUNS for rows that take seconds |
 
 EOF
     cat "$work/table"

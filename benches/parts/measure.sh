@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# Rows of the table: two commands and a floor take turns, and the medians are held against the bounds. Sourced; $work is a folder for
-# what is measured, $RUNS and $LARGE_RUNS say how often, bounds.txt what each row may take.
+# Measures rows of the table: two commands and a floor run in turns, and the medians are compared with the bounds of bounds.txt. Sourced;
+# $work is the directory of measurements, $RUNS and $LARGE_RUNS are the numbers of runs.
 
 RUNS=${RUNS:-15} LARGE_RUNS=${LARGE_RUNS:-5} PAIRED_RUNS=${PAIRED_RUNS:-60}
 misses=0
 
 say() { echo "bench: $*" >&2; }
 
-# Rows that cannot be measured here: the reason, and which. They are told at once, and once more below the table.
+# Skipped rows, with the reasons. They are reported at once, and again below the table.
 left_out=()
 leave_out() { # WHY ROW...
     local why=$1
     shift
-    say "left out: $*: $why"
+    say "skipped: $*: $why"
     left_out+=("$*: $why")
 }
 
 left_out_rows() {
-    [ "${#left_out[@]}" = 0 ] || printf 'Left out: %s.\n' "${left_out[@]}"
+    [ "${#left_out[@]}" = 0 ] || printf 'Skipped: %s.\n' "${left_out[@]}"
 }
 
 fail() {
@@ -32,14 +32,14 @@ table_heading() {
 
 table_legend() {
     cat <<'EOF'
-Times are medians; ratio is offld's time to LLVM's. ‡: the ratio of what is over the floor, since both do little else than run the host linker.
-Paired: the median of the differences to the floor within each round, where the bound is one of milliseconds.
-Memory is the peak of the largest process; where it has a bound, the wrapper's own, both linkers stubbed.
-§: the device compiler has its images ready, so the row is what the wrapper and the host linker do with them.
+Times are medians; the ratio is offld's time divided by LLVM's. ‡: the floor is subtracted first, because both sides do little more than run the host linker.
+Paired: the median of the differences to the floor within each round, for bounds in milliseconds.
+Memory is the peak of the largest process. If it has a bound, it is the wrapper's own, with both linkers stubbed.
+§: the device compiler has its images ready, so the row measures the wrapper and the host linker.
 EOF
 }
 
-# What bounds.txt says of a row: KEY TIME|MEMORY|OVER. Empty where it has no bound.
+# Prints a bound of a row, or nothing if it has none: KEY TIME|MEMORY|OVER.
 bound() {
     awk -v key="$1" -v column="$2" '
         /^#/ || $1 != key { next }
@@ -52,18 +52,18 @@ once() {
     if ! hyperfine -N --style none --runs 1 --export-csv "$work/one.csv" -n one "$3" >/dev/null 2>"$work/errors"; then
         cat "$work/errors" >&2
         eval "$3" >&2 || :
-        fail "this failed: $(printf %.2000s "$3")"
+        fail "a measured command failed (see above): $(printf %.2000s "$3")"
     fi
     [ "$2" = 0 ] || awk -F, -v side="$1" -v round="$2" 'NR == 2 { print side, $2, $5 + $6, round }' "$work/one.csv" >> "$work/times"
 }
 
-median() { # SIDE [COLUMN]: in seconds; nothing where it was not run
+median() { # SIDE [COLUMN]: in seconds; empty if SIDE was not run
     awk -v side="$1" -v column="${2:-2}" '$1 == side { print $column }' "$work/times" | sort -g |
         awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
-# How much longer ours takes than the floor: the median of the differences within each round, in milliseconds. Both ran one after the
-# other then, so that a machine whose speed changes does not count.
+# The time of ours over the floor: the median of the differences within each round, in milliseconds. Within a round, both run one after the
+# other, so changes of the machine's speed cancel out.
 paired_difference() {
     awk '$1 == "floor" { floor[$4] = $2 } $1 == "ours" { ours[$4] = $2 } END { for (at in ours) if (at in floor) print (ours[at] - floor[at]) * 1000 }' \
         "$work/times" | sort -g | awk '{ all[NR] = $1 } END { if (NR) printf "%.1f", (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
@@ -75,25 +75,25 @@ paired_ratio() {
         "$work/times" | sort -g | awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
-peak() { # COMMAND: the largest resident size, in MiB, that it or one of its children reached
-    eval "/usr/bin/time -v -o '$work/peak' $1" >/dev/null 2>"$work/errors" || { cat "$work/errors" >&2; fail "this failed: $(printf %.2000s "$1")"; }
+peak() { # COMMAND: the peak resident size of the largest process, in MiB
+    eval "/usr/bin/time -v -o '$work/peak' $1" >/dev/null 2>"$work/errors" || { cat "$work/errors" >&2; fail "a measured command failed (see above): $(printf %.2000s "$1")"; }
     awk -F': ' '/Maximum resident set size/ { printf "%.0f", $2 / 1024 }' "$work/peak"
 }
 
 # row KEY TITLE NAME=VALUE…: measures, and prints a row.
-#   floor_is, floor       what the least is that any tool could do, and a command that does it
+#   floor_is, floor       the description and the command of the minimum work that any tool must do
 #   theirs, ours          the commands
-#   before                a function that is called with SIDE and ROUND before each run, untimed: what makes a cache cold or an input new
-#   after                 a function that says what is wrong with what was made; nothing when all is well
-#   runs                  how often; one round more goes before and does not count
-#   over_floor            not empty: the ratio is that of what is over the floor
-#   paired                not empty: the ratio is the median of those within each round
-#   memory_theirs, _ours  the commands whose memory is told, when not those
+#   before                a function that runs untimed before each run, with SIDE and ROUND: empties a cache or replaces an input
+#   after                 a function that checks the outputs, and prints what is wrong, or nothing
+#   runs                  the number of counted rounds; one more round runs first and does not count
+#   over_floor            if not empty, the floor is subtracted before the ratio
+#   paired                if not empty, the ratio is the median of the ratios within each round
+#   memory_theirs, _ours  the commands for the memory columns, if different
 row() {
     local key=$1 title=$2 floor_is='' floor='' theirs='' ours='' before='' after='' runs=$RUNS over_floor='' paired='' memory_theirs='' memory_ours=''
     shift 2
-    local word side round wrong='' floor_time theirs_time ours_time theirs_peak='' ours_peak
-    for word; do printf -v "${word%%=*}" %s "${word#*=}"; done
+    local setting side round wrong='' floor_time theirs_time ours_time theirs_peak='' ours_peak
+    for setting; do printf -v "${setting%%=*}" %s "${setting#*=}"; done
     say "$title"
     : > "$work/times"
     if [ -n "$theirs" ]; then
@@ -111,7 +111,7 @@ row() {
             once "$side" "$round" "${!side}"
         done
     done
-    # A second opinion where something else runs on the machine.
+    # CPU times are a cross-check if other load runs on the machine.
     for side in floor theirs ours; do
         [ -z "${!side}" ] || say "    CPU time, $side: $(median "$side" 3) s"
     done
@@ -128,10 +128,10 @@ row() {
         function mark(text) { marks = marks (marks == "" ? "" : ", ") text }
         BEGIN {
             base = over_floor == "" ? 0 : floor
-            # At or below the floor, there is nothing left that could be compared.
+            # At or below the floor, no time remains to compare.
             if (theirs != "") ratio = theirs > base ? (ours > base ? (ours - base) / (theirs - base) : 0) : ours > base ? 99 : 0
             if (in_rounds != "") ratio = in_rounds
-            # What is shown is what counts.
+            # The rounded ratio, as printed, is compared with the bound.
             if (theirs != "") ratio = sprintf(bound != "" && bound + 0 < 0.1 ? "%.3f" : "%.2f", ratio)
             if (bound != "" && theirs != "" && ratio + 0 > bound + 0) mark("**misses its bound**")
             if (over_bound != "" && paired + 0 > over_bound + 0) mark("**too long over the floor**")
@@ -146,9 +146,9 @@ row() {
     tee -a "$work/table" < "$work/row"
 }
 
-finish() { # CHECK: fails when it is set and a row is beyond its bound
+finish() { # CHECK: if not empty, fails if a row is beyond its bound
     if [ "$misses" != 0 ]; then
-        say "$misses of the rows beyond a bound"
+        say "$misses rows are beyond a bound (marked ** in the table)"
         [ -z "$1" ] || exit 1
     fi
 }

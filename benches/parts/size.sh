@@ -1,20 +1,21 @@
 # shellcheck shell=bash
-# Rows of `offld size`, on a library of PyPI with 159 MiB, beside NVIDIA's lister of images and the tool that counts the bytes of CUDA code.
+# Rows of `offld size`, on a library from PyPI of 159 MiB, compared with cuobjdump, which lists images, and cubloaty, which counts the bytes of
+# CUDA code.
 
 curand=10.3.10.19
 cubloaty=0.2.0b1
 
-# The library and cubloaty, in target/size, and NVIDIA's lister: `cuobjdump` is its path, empty where it is missing. What cannot be had
-# leaves out the rows that need it, and says so.
+# Downloads the library and cubloaty into target/size, and sets `cuobjdump` to NVIDIA's tool, or to nothing if it is missing. Rows that need
+# missing tools are skipped.
 size_tools() {
     local folder=$1 list=${OFFLD_CUDA:-$benches/../target/cuda}/cuda.txt
     cuobjdump=''
     if [ -r "$list" ]; then
-        cuobjdump=$(awk '$1 == "cuda" { for (i = 2; i <= NF; i++) if (sub(/^path=/, "", $i)) print $i }' "$list")/bin/cuobjdump
+        cuobjdump=$(sed -n 's|^cuda path=||; s| before22=.*||p' "$list")/bin/cuobjdump
     fi
     if [ ! -x "$cuobjdump" ]; then
         cuobjdump=''
-        leave_out "NVIDIA's cuobjdump is missing (make setup-cuda)" size-listed size-inspected
+        leave_out "NVIDIA's cuobjdump not found (make setup-cuda)" size-listed size-inspected
     fi
     mkdir -p "$folder"
     if [ ! -e "$folder/libcurand.so.10" ]; then
@@ -40,11 +41,11 @@ group_size() {
         return
     fi
     export PYTHONPATH=$folder/python
-    [ -z "$cuobjdump" ] || row size-listed 'offld size of libcurand, beside cuobjdump --list-elf' floor_is='cat of the file' floor="cat $library" \
+    [ -z "$cuobjdump" ] || row size-listed 'offld size of libcurand, compared with cuobjdump --list-elf' floor_is='cat of the file' floor="cat $library" \
         theirs="$cuobjdump --list-elf $library" ours="$offld size $library"
-    [ ! -e "$folder/cubloaty-$cubloaty" ] || row size-counted 'offld size of libcurand, beside cubloaty' floor_is='cat of the file' floor="cat $library" \
+    [ ! -e "$folder/cubloaty-$cubloaty" ] || row size-counted 'offld size of libcurand, compared with cubloaty' floor_is='cat of the file' floor="cat $library" \
         theirs="python3 -m cubloaty $library" ours="$offld size $library"
-    [ -z "$cuobjdump" ] || row size-inspected 'offld inspect --kernels of libcurand, beside cuobjdump --list-elf' floor_is='cat of the file' floor="cat $library" \
+    [ -z "$cuobjdump" ] || row size-inspected 'offld inspect --kernels of libcurand, compared with cuobjdump --list-elf' floor_is='cat of the file' floor="cat $library" \
         theirs="$cuobjdump --list-elf $library" ours="$offld inspect --kernels $library"
     unset PYTHONPATH
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Rows of a build of HIP units, each of them for six GPUs: clang 22 calls the wrapper once for each unit (--offload-new-driver, no
-# -fgpu-rdc), and what is measured is these calls, one after another. The kernels of a unit take at least 50 ms of code generation for
-# each GPU. There are no device libraries in clang's packages, so there are no calls of any (-nogpulib).
+# Rows of a build of HIP translation units, each for six GPUs. clang 22 runs the wrapper once per unit (--offload-new-driver, no -fgpu-rdc);
+# the rows measure these runs, one after another. The kernels of a unit take at least 50 ms of code generation per GPU. They call no device
+# library, because clang's packages have none (-nogpulib).
 
 HIP_UNITS=${HIP_UNITS:-100} HIP_UNIT_RUNS=${HIP_UNIT_RUNS:-3}
 unit_gpus=gfx900,gfx906,gfx90a,gfx942,gfx1030,gfx1100
@@ -41,20 +41,20 @@ int host_code_that_was_edited(int x) { return x * 3; }
 EOT
 }
 
-# A wrapper that keeps what it is called with: the packed device code of the unit, and the words.
+# Creates a wrapper that saves its input, the packed device code of the unit, and its arguments.
 capture() {
     mkdir -p units/capture
     cat > units/capture/clang-linker-wrapper <<'EOT'
 #!/bin/sh
-for word; do
-    case $last in -o) out=$word ;; esac
-    last=$word
+for arg; do
+    case $last in -o) out=$arg ;; esac
+    last=$arg
 done
 cp "$last" "$KEEP.out"
-for word; do
-    case $word in "$out") word=OUT ;; "$last") word=IN ;; esac
-    echo "$word"
-done > "$KEEP.words"
+for arg; do
+    case $arg in "$out") arg=OUT ;; "$last") arg=IN ;; esac
+    echo "$arg"
+done > "$KEEP.arguments"
 : > "$out"
 echo > "$out"
 EOT
@@ -65,16 +65,16 @@ compile_hip() { # N NAME FLAGS
     echo "KEEP=units/$2 '$llvm/bin/clang++' -x hip -O2 -nogpuinc -nogpulib --offload-new-driver --offload-arch=$unit_gpus -cuid=unit$1 $3 -B units/capture -c units/$1.hip -o units/$2.o"
 }
 
-# A script with the call of the wrapper for each unit: SIDE WRAPPER NAME. What a unit becomes is SIDE.N.
+# Writes a script that runs the wrapper for each unit: SIDE WRAPPER NAME. The output of unit N is SIDE.N.
 unit_calls() {
-    local n words word
+    local n arguments arg
     for ((n = 0; n < HIP_UNITS; n++)); do
-        words=''
-        while read -r word; do
-            case $word in OUT) word=units/$1.$n ;; IN) word=units/$3$n.out ;; esac
-            words+=" '$word'"
-        done < "units/$3$n.words"
-        echo "$2$words || exit"
+        arguments=''
+        while read -r arg; do
+            case $arg in OUT) arg=units/$1.$n ;; IN) arg=units/$3$n.out ;; esac
+            arguments+=" '$arg'"
+        done < "units/$3$n.arguments"
+        echo "$2$arguments || exit"
     done > "units/$1.sh"
 }
 
@@ -85,7 +85,7 @@ unit_outputs_agree() {
     done
 }
 
-# Nothing of these units is in the cache, but clang has been asked what it runs.
+# A cache without these units, but with clang's answers.
 cold_units() {
     [ "$1" = ours ] || return 0
     rm -rf "$OFFLD_CACHE"
@@ -101,22 +101,22 @@ group_units() {
         for ((n = 0; n <= HIP_UNITS; n++)); do compile_hip "$n" "$n" ''; done
         for ((n = 0; n < HIP_UNITS; n++)); do compile_hip "$n" "edited$n" -DEDITED; done
     } | in_parallel
-    # Another unit than those that are measured, twice: files that were written a moment ago are not taken for known.
+    # A unit that is not measured, twice, because offld does not trust the timestamps of files that were written a moment ago.
     for n in 1 2; do
         sleep 0.1
         (HIP_UNITS=$((HIP_UNITS + 1)) && unit_calls other "OFFLD_CACHE=$work/cache.units.known $ours" '') && tail -n 1 units/other.sh > units/last.sh
-        sh units/last.sh || fail 'a unit cannot be linked'
+        sh units/last.sh || fail 'cannot link a translation unit (see above)'
     done
 
     unit_calls theirs "$theirs" '' && unit_calls ours "$ours" ''
-    row units-cold "$HIP_UNITS HIP units for 6 GPUs, cold" theirs='sh units/theirs.sh' ours='sh units/ours.sh' before=cold_units after=unit_outputs_agree \
+    row units-cold "$HIP_UNITS HIP files for 6 GPUs, cold" theirs='sh units/theirs.sh' ours='sh units/ours.sh' before=cold_units after=unit_outputs_agree \
         runs="$HIP_UNIT_RUNS"
     cp units/ours.sh units/off.sh
-    row units-miss "$HIP_UNITS HIP units for 6 GPUs, cold, beside the same without a cache" theirs="env OFFLD_CACHE=off sh units/off.sh" \
+    row units-miss "$HIP_UNITS HIP files for 6 GPUs, cold, compared with the same without a cache" theirs="env OFFLD_CACHE=off sh units/off.sh" \
         ours='sh units/ours.sh' before=cold_units runs="$HIP_UNIT_RUNS" paired=1
     sleep 0.1
-    sh units/ours.sh || fail 'the units cannot be linked'
+    sh units/ours.sh || fail 'cannot link the translation units (see above)'
     unit_calls theirs "$theirs" edited && unit_calls ours "$ours" edited
-    row units-host "$HIP_UNITS HIP units for 6 GPUs, the host code of each edited" theirs='sh units/theirs.sh' ours='sh units/ours.sh' \
+    row units-host "$HIP_UNITS HIP files for 6 GPUs, the host code of each edited" theirs='sh units/theirs.sh' ours='sh units/ours.sh' \
         after=unit_outputs_agree runs="$HIP_UNIT_RUNS"
 }

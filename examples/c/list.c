@@ -1,4 +1,4 @@
-/* Lists the device images of a file, and which runtimes it registers them with: list FILE. */
+/* Lists the device images of a file, and the runtimes that it registers them with: list FILE. */
 #include <inttypes.h>
 #include <offld.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-//! Compiles the kernels into fat objects (host code with device code embedded) and an archive of them. No crate is needed for it.
+//! Compiles the kernels into a fat object (host code with embedded device code) and an archive, without any crates.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -16,7 +16,7 @@ fn main() {
 
     println!("cargo:rustc-link-search=native={}", out.display());
     println!("cargo:rustc-link-lib=static=kernel");
-    // clang's own library folder, where its OpenMP runtimes are; offld itself adds -lomptarget when there are images to register.
+    // clang's library directory, with its OpenMP runtimes. offld adds -lomptarget if there are images to register.
     for library in ["libomp.so", "libomptarget.so"] {
         let found = run(Command::new(&clang).arg(format!("-print-file-name={library}")));
         if let Some(folder) = PathBuf::from(found.trim()).parent() {
@@ -29,7 +29,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=DEVICE");
 }
 
-/// What the command prints; a failure of it fails the build and shows the command.
+/// Runs the command and returns its output. A failure fails the build and prints the command.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Lists the device images of a file, and writes each into a folder if one is named, which is made: `library FILE [FOLDER]`.
+//! Lists the device images of a file, and extracts them into a new directory if one is given: `library FILE [DIR]`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,9 +23,9 @@ fn list(file: &Path, folder: Option<&Path>) -> Result<ExitCode, Error> {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let [file, folder @ ..] = &words[..] else {
-        eprintln!("usage: library FILE [FOLDER]");
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let [file, folder @ ..] = &arguments[..] else {
+        eprintln!("usage: library FILE [DIR]");
         return ExitCode::FAILURE;
     };
     list(Path::new(file), folder.first().map(Path::new)).unwrap_or_else(|error| {

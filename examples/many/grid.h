@@ -1,4 +1,4 @@
-// What the parts of this program share. Under declare target there is one of each on the host and one on the device.
+// Declarations shared by the parts of this program. Each declare target variable exists once on the host and once on the device.
 #pragma once
 
 enum { side = 64 };
@@ -12,4 +12,4 @@ int clamp_to_hot(int value);                          // stats/clamp.cpp, in lib
 
 void step(int *grid, int *next); // step.cpp
 long sum(const int *grid);       // stats/sum.cpp, in libstats.a
-int smooth(int *grid);           // filter/smooth.cpp, in libfilter.so; returns how often its device code was used
+int smooth(int *grid);           // filter/smooth.cpp, in libfilter.so; returns how many times its device code has run

@@ -1,4 +1,4 @@
-// A point of heat spreads over a grid for a few steps; then the library smooths it. All in whole numbers, checked against the host.
+// A point of heat spreads over a grid for a few steps; then the library smooths it. All values are integers, checked against the host.
 #include "grid.h"
 #include <cstdio>
 #include <omp.h>
@@ -14,7 +14,7 @@ int main() {
   std::vector<int> grid(side * side), next(side * side), expected(side * side);
   grid[32 * side + 32] = expected[32 * side + 32] = 1;
 
-  hot = 100; // the host's; the device is told
+  hot = 100; // on the host; the next line copies it to the device
 #pragma omp target update to(hot)
   for (int i = 0; i < 4; ++i) {
     step(grid.data(), next.data());

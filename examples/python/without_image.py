@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Which wheels in a folder have no image for a GPU: the ones that would install, and then fail or run on the processor.
+"""Lists the wheels in a directory without an image for a GPU. They would install, and then fail or run on the CPU.
 
-usage: without_image.py FOLDER [DEVICE…]
+usage: without_image.py DIR [DEVICE…]
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import offld
 
 
 def reasons(wheel: pathlib.Path, devices: Sequence[str]) -> Iterator[str]:
-    """Why a wheel would not run on one of the devices; nothing where it would, and where there is no device code in it."""
+    """Yields why a wheel would not run on one of the devices. Yields nothing if it would, or if it has no device code."""
     report = offld.check(wheel, *devices)
     for file in report["files"]:
         if file["answer"] == "yes" or any(finding["what"] == "no-device-code" for finding in file["findings"]):
@@ -23,11 +23,11 @@ def reasons(wheel: pathlib.Path, devices: Sequence[str]) -> Iterator[str]:
                 if load["answer"] != "yes":
                     yield f"{member}: {load['device']}: {load['answer']}: {load['text']}"
         yield from (f"{member}: {finding['text']}" for finding in file["findings"] if finding["answer"] != "yes")
-        yield from (f"cannot be read: {error}" for error in file["errors"])
+        yield from (f"cannot read: {error}" for error in file["errors"])
 
 
 def main(folder: str, *devices: str) -> int:
-    """The number of wheels that have none, as the exit status; 100 at most."""
+    """Returns the exit status: the number of wheels without an image, at most 100."""
     without = 0
     for wheel in sorted(pathlib.Path(folder).glob("*.whl")):
         found = sorted(set(reasons(wheel, devices or ["native"])))

@@ -1,4 +1,4 @@
-// The ZAXPY of LLVM's "Offloading Design & Internals", made to check its own numbers: Y = D * X + Y for complex vectors.
+// The ZAXPY of LLVM's "Offloading Design & Internals", with checks of its results: Y = D * X + Y for complex vectors.
 #include <complex>
 #include <cstddef>
 #include <cstdio>

@@ -1,4 +1,4 @@
-//! Binary bundles and the ids in them: what is read can be written again and reads the same.
+//! Binary bundles and their ids: a bundle can be written again, and then reads the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         if let [bundle] = &bundles[..] {
             let sources =
                 bundle.entries.iter().map(|entry| Source { id: entry.id, size: entry.object.len() as u64, bytes: entry.object });
-            // Objects may overlap in what is read, but not in what is written.
+            // Objects may overlap in a read bundle, but not in a written one.
             let total: usize = bundle.entries.iter().map(|entry| entry.object.len()).sum();
             if total <= 2 * data.len() {
                 let mut again = Vec::new();

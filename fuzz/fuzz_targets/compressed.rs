@@ -1,4 +1,4 @@
-//! Compressed bundles, several in a row: headers without inflating, then all of the data as a stream.
+//! Compressed bundles, several in a row: first the headers alone, then all data as a stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// How much was written.
+/// A writer that counts bytes.
 struct Count(u64);
 
 impl std::io::Write for Count {

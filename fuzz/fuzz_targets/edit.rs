@@ -1,5 +1,5 @@
-//! The engine that changes finished files: eight bytes that say what becomes of the images, in turn, and a file. What comes out has the
-//! images that it should have, and no others.
+//! The editor of finished files: eight bytes with the fates of the images, in order, and a file. The new file has exactly the
+//! expected images.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let path = offld_fuzz::file("a", file);
     offld_fuzz::bounded(data.len(), || {
         if let Err(error) = offld::programs::edit::trial(&path, fates) {
-            // A file of the fuzzer's own, which is there whatever the input is.
+            // An I/O error does not depend on the input. Any other error is a defect of the editor.
             assert!(error.is::<std::io::Error>(), "{error:#}");
         }
     });

@@ -1,4 +1,4 @@
-//! `clang-offload-bundler`, its line and the file that it reads.
+//! `clang-offload-bundler`: its command line and its input file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

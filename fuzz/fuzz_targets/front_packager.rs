@@ -1,4 +1,4 @@
-//! `llvm-offload-binary`, its line and the file that it reads.
+//! `llvm-offload-binary` and `clang-offload-packager`: their command lines and their input file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

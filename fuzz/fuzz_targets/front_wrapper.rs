@@ -1,4 +1,4 @@
-//! `llvm-offload-wrapper` and `clang-offload-wrapper`: their lines and the file that they read.
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: their command lines and their input file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! `offld inspect`: everything that it looks into, and what it extracts.
+//! `offld inspect`: all formats that it reads, and the extraction of images.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A file on a link line, whatever it is: archive, linker script, ELF or COFF object, shared library, OffloadBinary. It is opened,
-//! spread, scanned for device images and asked for its symbols, as a link does.
+//! A link input of any format: archive, linker script, ELF or COFF object, shared library, OffloadBinary. As in a link, the target
+//! opens it, expands archives and scripts, scans for device images, and reads their symbols.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The command line of a link: words between zeros, and after the byte 0xff the text of the response file `r` that they may name.
-//! Every token stays, in order, whatever it means.
+//! The command line of a link: arguments separated by zeros, and after the byte 0xff the text of the response file `r`, to which
+//! they may refer. No token is lost, and the order stays.
 #![no_main]
 
 use std::ffi::OsString;
@@ -8,22 +8,23 @@ use std::os::unix::ffi::OsStringExt;
 use libfuzzer_sys::fuzz_target;
 use offld::args::request::LinkRequest;
 use offld::args::response::{self, Style};
-use offld::args::{Ledger, Role};
+use offld::args::{ArgumentList, Role};
 
 fuzz_target!(|data: &[u8]| {
     let Some((how, data)) = data.split_first() else { return };
     let (line, response) = offld_fuzz::split(data);
-    // Only this one: a response file may be any file of this machine, however large.
-    let others = |text: &[u8]| text.contains(&b'@') && text.contains(&b'/');
-    if others(response) || line.split(|byte| *byte == 0).any(|word| word.starts_with(b"@") && others(word)) {
+    // Only `r`: other response files could be any file of this machine, of any size.
+    let names_other_files = |text: &[u8]| text.contains(&b'@') && text.contains(&b'/');
+    let mut arguments = line.split(|byte| *byte == 0);
+    if names_other_files(response) || arguments.any(|text| text.starts_with(b"@") && names_other_files(text)) {
         return;
     }
     offld_fuzz::file("r", response);
     std::env::set_current_dir(offld_fuzz::folder()).unwrap();
     offld_fuzz::bounded(data.len(), || {
-        let argv: Vec<OsString> = line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
+        let argv: Vec<OsString> = line.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect();
         let role = if how % 2 == 0 { Role::Wrapper } else { Role::Ld };
-        let Ok(ledger) = Ledger::read(role, argv) else { return };
+        let Ok(ledger) = ArgumentList::read(role, argv) else { return };
         let mut next = 0;
         for arg in ledger.args() {
             assert_eq!(arg.tokens.start, next);
@@ -33,10 +34,10 @@ fuzz_target!(|data: &[u8]| {
         let host = ledger.host_line(&["OBJECT".into()], &["LIBRARY".into()]);
         assert!(host.len() <= ledger.tokens().len() + 2);
         let _ = LinkRequest::new(&ledger);
-        // What is put into a response file is what its reader finds.
+        // The reader of response files gets back the written arguments.
         for style in [Style::Gnu, Style::Windows] {
-            let words: Vec<OsString> = host.iter().filter(|word| !word.is_empty()).cloned().collect();
-            assert_eq!(response::tokenize(&response::spill(&words, style), style), words);
+            let arguments: Vec<OsString> = host.iter().filter(|argument| !argument.is_empty()).cloned().collect();
+            assert_eq!(response::tokenize(&response::spill(&arguments, style), style), arguments);
         }
     });
 });

@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
         for image in &images {
             let (triple, arch) = (image.triple(), image.arch());
             let strings = [("triple", triple.as_ref()), ("arch", arch.as_ref())];
-            // Zeros in a value end it in the version that is written.
+            // In the written version, a zero ends a value.
             if image.image.len() <= data.len() && strings.iter().all(|(_, value)| !value.contains('\0')) {
                 let again = offload_binary::write(image.image_kind, image.offload_kind, image.flags, &strings, &image.image);
                 let reread = offload_binary::read_all(&again).unwrap();

@@ -1,7 +1,6 @@
-//! Readers of single formats, one a call; the first byte says which: text bundles, the header of a bundle as a stream, compressed
-//! bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images,
-//! bundles in objects, late sections, notes, bitcode, zip files, tar archives,
-//! files that are compressed as a whole.
+//! Readers of single formats. The first byte selects one: text bundles, the header of a bundle as a stream, compressed bundles as a
+//! stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images, bundles in
+//! objects, late sections, notes, bitcode, zip files, tar archives, compressed files.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -9,12 +8,12 @@ use std::io::{self, Read, Write};
 use libfuzzer_sys::fuzz_target;
 use offld::formats::bundle::{self, text};
 use offld::formats::compressed::{Header, Unpack};
-use offld::formats::fat_object::{NewSection, ObjectPart};
+use offld::formats::bundled_object::{NewSection, ObjectPart};
 use offld::formats::deferred_section::{self, Wanted};
 use offld::formats::offload_binary::Packed;
 use offld::formats::bitstream;
 use offld::formats::compression::{Compression, Unpacked};
-use offld::formats::fat_object;
+use offld::formats::bundled_object;
 use offld::formats::fatbin;
 use offld::formats::kernels;
 use offld::formats::offload_sections;
@@ -33,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
                 assert!(span.start >= end && span.start + span.size <= size);
                 end = span.start + span.size;
             }
-            // What is put into a bundle comes out of it, unless it looks like a part of one.
+            // A bundled text is read back, unless it contains bundle markers itself.
             if !data.windows(5).any(|part| part == b"__STA" || part == b"__END") {
                 let bundle =
                     [text::start_marker("//", "host-x").as_bytes(), data, text::end_marker("//", "host-x").as_bytes()].concat();
@@ -90,12 +89,12 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// Bundles in objects: read, taken out, put in; what was put in is read again.
+/// Bundles in objects: reads, removes and adds bundles. An added bundle must be readable.
 fn objects(data: &[u8]) {
-    let readable = fat_object::bundle_sections(data).is_ok();
-    let _ = fat_object::hip_sections(data);
+    let readable = bundled_object::bundle_sections(data).is_ok();
+    let _ = bundled_object::hip_sections(data);
     let new = [NewSection { id: "hip-x", size: 3 }];
-    for plan in [fat_object::without_bundles(data), fat_object::with_sections(data, &new)] {
+    for plan in [bundled_object::without_bundles(data), bundled_object::with_sections(data, &new)] {
         let Ok(plan) = plan else { continue };
         if plan.size(&new) > 4 * data.len() as u64 + 4096 {
             continue;
@@ -110,11 +109,11 @@ fn objects(data: &[u8]) {
             }
         }
         assert_eq!(object.len() as u64, plan.size(&new));
-        assert!(!readable || fat_object::bundle_sections(&object).is_ok());
+        assert!(!readable || bundled_object::bundle_sections(&object).is_ok());
     }
 }
 
-/// Members of a tar archive: in their order, all in it, and as large as they say; the same as a stream.
+/// Members of a tar archive: in order, within the archive, and of the stated sizes. Reading from a stream must give the same.
 fn tar_members(data: &[u8]) {
     const MOST: u64 = 1 << 20;
     let size = data.len() as u64;
@@ -143,7 +142,7 @@ fn tar_members(data: &[u8]) {
     }
 }
 
-/// A compressed file: what fails goes on failing, and no more is taken than there is.
+/// A compressed file: after an error, reads keep failing, and the reader consumes at most the whole input.
 fn compressed(data: &[u8]) {
     const MOST: u64 = 4 << 20;
     let Some(compression) = Compression::of(data) else { return };
@@ -154,7 +153,7 @@ fn compressed(data: &[u8]) {
     assert!(plain.taken() <= data.len() as u64);
 }
 
-/// Members of a zip file: all in it, no byte in many of them, and as much in each as the directory says.
+/// Members of a zip file: within the file, without overlaps, and of the sizes in the central directory.
 fn zip_members(data: &[u8]) {
     let Ok(zip) = ZipFile::read(data) else { return };
     let mut held = 0;
@@ -169,7 +168,7 @@ fn zip_members(data: &[u8]) {
     }
 }
 
-/// How much was written.
+/// A writer that counts bytes.
 struct Count(u64);
 
 impl Write for Count {

@@ -1,5 +1,5 @@
-//! The small readers, one a call; the first byte says which: bitcode (its producer, its images, its symbols), linker directives, a library's interface, SPIR-V for
-//! Intel's runtime, what a file is by its first bytes.
+//! Small readers. The first byte selects one: bitcode (producer, images, symbols), linker directives, a library's interface, SPIR-V
+//! for Intel's runtime, file types by magic number.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     offld_fuzz::bounded(data.len(), || match which % 5 {
         0 => {
             if let Some(name) = bitcode::producer(data) {
-                // A character takes a bit at least, and there are not more without bits than there are bits.
+                // Each character takes at least one bit, and characters without bits are not more than the bits.
                 assert!(name.len() <= 16 * data.len());
             }
             bitcode::producer_major(data);

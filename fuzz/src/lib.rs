@@ -1,5 +1,4 @@
-//! What every fuzz target shares: the allocator that holds a target to its memory, bytes as a file of their own, and a tool run
-//! in this process.
+//! Shared code of the fuzz targets: an allocator with a limit, input bytes as a file, and tools that run in this process.
 
 use std::alloc::System;
 use std::ffi::OsString;
@@ -9,18 +8,18 @@ use std::sync::Once;
 
 use cap::Cap;
 
-/// Counts what lives on the heap, and refuses more than the limit: Rust then aborts, which the fuzzer reports.
+/// Counts live heap bytes and refuses allocations beyond the limit. Rust then aborts, which the fuzzer reports.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// What a reader may take whatever it is given: zstd's tables, a thread's stack, a page of output.
+/// Heap bytes that a reader may use for any input: zstd's tables, a thread's stack, a page of output.
 const BASE: usize = 64 << 20;
-/// What it may take for each byte that it is given.
-const EACH: usize = 10;
+/// Additional heap bytes per input byte.
+const PER_BYTE: usize = 10;
 
-/// Runs `read` with no more memory than an input of `len` bytes deserves, beyond what lives already.
+/// Runs `read` with the heap limit for an input of `len` bytes, in addition to live allocations.
 pub fn bounded<T>(len: usize, read: impl FnOnce() -> T) -> T {
-    let limit = HEAP.allocated() + BASE + EACH * len;
+    let limit = HEAP.allocated() + BASE + PER_BYTE * len;
     let set = |limit| HEAP.set_limit(limit).expect("more lives than the limit allows");
     set(limit);
     let result = read();
@@ -28,14 +27,14 @@ pub fn bounded<T>(len: usize, read: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A folder in memory that belongs to this process; `name` in it is a file of these bytes.
+/// Writes `bytes` to the file `name` in [`folder`], and returns its path.
 pub fn file(name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder().join(name);
     std::fs::write(&path, bytes).expect("a file in memory");
     path
 }
 
-/// The folder of this process, made anew at the first call.
+/// The directory of this process, in memory if possible. The first call creates it.
 pub fn folder() -> &'static Path {
     static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -46,42 +45,44 @@ pub fn folder() -> &'static Path {
     })
 }
 
-/// Cuts `data` at the first byte 0xff: what is before it, and what comes after.
+/// Splits `data` at the first byte 0xff, which belongs to neither part.
 pub fn split(data: &[u8]) -> (&[u8], &[u8]) {
     let at = data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len());
     (&data[..at], data.get(at + 1..).unwrap_or_default())
 }
 
-/// Runs the tool that the first byte of `data` picks among `tools`, which are its name and the words before the line: words between
-/// zeros up to the byte 0xff, then the contents of the file `a` that the line may name. The file `b` is always the same.
+/// Runs a tool with a fuzzed command line. The first byte of `data` selects one of `tools`, each with its first arguments. More
+/// arguments follow, separated by zeros, up to the byte 0xff; the rest is the contents of the file `a`. The file `b` is always the
+/// same.
 pub fn tool(tools: &[&[&str]], data: &[u8]) {
-    let Some((pick, data)) = data.split_first() else { return };
+    let Some((selection, data)) = data.split_first() else { return };
     let (line, contents) = split(data);
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    // The line may name files of this folder, and no others: it may write to them.
+    let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    // The tool may write to files that its arguments name, so they must be in this directory.
     if contents.contains(&b'/') && contents.contains(&b'@')
         || line.contains(&b'/')
-        || words.iter().any(|word| word.ends_with(b".."))
+        || arguments.iter().any(|argument| argument.ends_with(b".."))
     {
         return;
     }
-    settle();
+    prepare_process();
     file("a", contents);
     file("b", b"The other file.");
-    let tool = tools[usize::from(*pick) % tools.len()];
-    let argv = tool.iter().map(OsString::from).chain(words.into_iter().map(|word| OsString::from_vec(word.to_vec())));
+    let tool = tools[usize::from(*selection) % tools.len()];
+    let argv = tool.iter().map(OsString::from).chain(arguments.into_iter().map(|argument| OsString::from_vec(argument.to_vec())));
     bounded(data.len(), || {
         offld::programs::main(argv.collect());
     });
     clean();
 }
 
-/// Once: this process works in its folder, is silent, and is deaf to signals, for which every run would start to listen.
-fn settle() {
+/// Once per process: enters the process's directory, silences output, and ignores signals, because every run would install
+/// handlers.
+fn prepare_process() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
         std::env::set_current_dir(folder()).expect("the folder");
-        // SAFETY: this is the only thread so far, and the names are those of files and signals that are there.
+        // SAFETY: no other thread exists yet, and the files and signals exist.
         unsafe {
             std::env::set_var("TMPDIR", folder());
             [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].iter().for_each(|signal| {
@@ -97,7 +98,7 @@ fn settle() {
     });
 }
 
-/// Removes what the run left.
+/// Removes the files of the run.
 fn clean() {
     for entry in std::fs::read_dir(folder()).expect("the folder").flatten() {
         let path = entry.path();

@@ -1,6 +1,6 @@
-//! Command lines as LLVM's `cl::opt` reads them, for the drop-ins of LLVM's container tools (docs/spec/containers.md 1): named
-//! options with one dash or two, values after `=` or in the next word, LLVM's error messages and help text. A table (`ToolSpec`)
-//! describes a tool; a `ParsedLine` has what was given, in order.
+//! Command lines with the rules of LLVM's `cl::opt`, for the drop-in replacements of LLVM's container tools
+//! (docs/spec/containers.md 1): named options with one dash or two, values after `=` or in the next argument, LLVM's error messages
+//! and help text. A table (`ToolSpec`) describes a tool; a `ParsedLine` contains the given options, in order.
 
 mod help;
 mod parse;
@@ -25,14 +25,14 @@ pub(crate) struct ToolSpec {
     pub category: &'static str,
     /// Its options, in any order.
     pub options: &'static [Opt],
-    /// How many positional arguments it takes.
+    /// The number of its positional arguments.
     pub positional: Positional,
-    /// What `--version` prints.
+    /// Returns the text of `--version`.
     pub version: fn() -> String,
 }
 
 impl ToolSpec {
-    /// Every option as the help spells it, hidden ones and those of all tools as well, each with its help text.
+    /// Every option as the help spells it, with its help text, including hidden options and those that all tools have.
     pub(crate) fn listed(&self) -> Vec<(String, String)> {
         help::listed(self)
     }
@@ -41,57 +41,57 @@ impl ToolSpec {
 /// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {
-    /// Its name, without dashes.
+    /// The name, without dashes.
     pub name: &'static str,
-    /// What value it takes.
+    /// The form of its value.
     pub kind: Kind,
     /// The placeholder of its value in the help: `<string>`; empty for a flag.
     pub value: &'static str,
-    /// The help text; further lines keep their indentation. An option without a text is in no help.
+    /// The help text; further lines keep their indentation. Without a text, the help omits the option.
     pub help: &'static str,
-    /// Whether leaving it out is an error.
+    /// Whether a missing option is an error.
     pub required: bool,
     /// Whether only `--help-hidden` lists it.
     pub hidden: bool,
 }
 
 impl Opt {
-    /// An optional option that the help lists.
+    /// Creates an optional option that the help lists.
     pub(crate) const fn new(name: &'static str, kind: Kind, value: &'static str, help: &'static str) -> Opt {
         Opt { name, kind, value, help, required: false, hidden: false }
     }
 
-    /// The same option, but leaving it out is an error.
+    /// The same option, but required.
     pub(crate) const fn required(self) -> Opt {
         Opt { required: true, ..self }
     }
 
-    /// The same option, but only `--help-hidden` lists it.
+    /// The same option, listed only by `--help-hidden`.
     pub(crate) const fn hidden(self) -> Opt {
         Opt { hidden: true, ..self }
     }
 }
 
-/// What value an option takes.
+/// The form of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// None, or a boolean: `=true`, `=0`.
+    /// No value, or a boolean: `=true`, `=0`.
     Flag,
-    /// Text. If the option is repeated, the last value counts.
+    /// Text. The last value counts.
     Text,
     /// An unsigned number of 32 bits.
     Uint,
     /// A signed number of 32 bits.
     Int,
-    /// Text. If the option is repeated, all values count.
+    /// Text. All values count.
     List,
-    /// Texts separated by commas. If the option is repeated, all values count.
+    /// Texts separated by commas. All values count.
     CommaList,
-    /// One of these names; each comes with its help text.
+    /// One of these names; each has a help text.
     Choice(&'static [(&'static str, &'static str)]),
 }
 
-/// How many positional arguments a tool takes.
+/// The number of positional arguments that a tool accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Positional {
     /// None.
@@ -102,16 +102,16 @@ pub(crate) enum Positional {
     Many,
 }
 
-/// What a command line asks for.
+/// The action that a command line requests.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// To print this (help, version) and do nothing else.
+    /// Print this text (help, version) and exit.
     Print(String),
-    /// To do the tool's work.
+    /// Do the tool's work.
     Run(ParsedLine),
 }
 
-/// The arguments of a command line without errors, in order. Every value has the form that its option requires.
+/// The arguments of a valid command line, in order. Every value has the form that its option requires.
 #[derive(Debug)]
 pub(crate) struct ParsedLine {
     given: Vec<(&'static str, Kind, OsString)>,
@@ -128,7 +128,7 @@ impl ParsedLine {
         self.given.iter().filter(move |(given, ..)| *given == name).map(|(_, _, value)| value.as_os_str())
     }
 
-    /// How often an option was given.
+    /// The number of times that an option was given.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.all(name).count()
     }
@@ -143,17 +143,17 @@ impl ParsedLine {
         self.text(name).and_then(parse::boolean)
     }
 
-    /// The number an option was set to last.
+    /// The last value of an unsigned number option.
     pub(crate) fn uint(&self, name: &str) -> Option<u32> {
         self.text(name).and_then(parse::number).and_then(|number| u32::try_from(number).ok())
     }
 
-    /// The number an option was set to last.
+    /// The last value of a signed number option.
     pub(crate) fn int(&self, name: &str) -> Option<i32> {
         self.text(name).and_then(parse::number).and_then(|number| i32::try_from(number).ok())
     }
 
-    /// All values of an option; those of a comma list one by one (`-targets=` is one empty value).
+    /// All values of an option, with comma lists split (`-targets=` is one empty value).
     pub(crate) fn list(&self, name: &str) -> Vec<&OsStr> {
         let values = self.given.iter().filter(|(given, ..)| *given == name);
         values
@@ -161,21 +161,20 @@ impl ParsedLine {
             .collect()
     }
 
-    /// The positional arguments.
     pub(crate) fn positionals(&self) -> Vec<&OsStr> {
         self.list("")
     }
 
-    /// The text of `--help`, for tools that print it if no work was asked for.
+    /// The text of `--help`, for tools that print it if the command line requests no work.
     pub(crate) fn help(&self) -> &str {
         &self.help
     }
 }
 
-/// The error for a command line that LLVM's parser would reject. Its lines are printed as they are, without `error:`.
+/// The error for a command line that LLVM's parser would reject. The lines are printed unchanged, without `error:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// The messages, one or more lines each, with the program's name.
+    /// The messages, each with the program's name and one or more lines.
     pub lines: Vec<String>,
 }
 

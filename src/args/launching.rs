@@ -1,4 +1,4 @@
-//! The options that say how device links are run by a launcher, on other machines (docs/cluster.md).
+//! Options for a launcher that runs device links on other machines (docs/guides/cluster.md).
 
 use std::ffi::{OsStr, OsString};
 
@@ -6,19 +6,19 @@ use anyhow::{Result, bail};
 
 use super::Id;
 
-/// What the command line says of the launcher; the environment may say it, too.
+/// The launcher options on the command line; the environment can set them, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launching {
-    /// `--wrapper-launcher`, the last one: the launcher's words, not split yet. Empty: none.
+    /// `--wrapper-launcher`, the last one: the launcher's command, unsplit. An empty one means no launcher.
     pub launcher: Option<OsString>,
-    /// `--wrapper-launcher-wait`, the last one: for how many seconds a job may wait in the launcher's queue.
+    /// `--wrapper-launcher-wait`, the last one: the maximum time of a job in the launcher's queue, in seconds.
     pub wait: Option<u64>,
-    /// `--wrapper-remote-jobs`, the last one: how many jobs the launcher runs at once.
+    /// `--wrapper-remote-jobs`, the last one: the number of jobs that the launcher runs at once.
     pub jobs: Option<usize>,
 }
 
 impl Launching {
-    /// Takes the value of one of the options.
+    /// Sets one of the options.
     pub(super) fn set(&mut self, id: Id, value: &OsStr) -> Result<()> {
         match id {
             Id::Launcher => self.launcher = Some(value.to_owned()),
@@ -30,12 +30,12 @@ impl Launching {
     }
 }
 
-/// The value of `option`, which says for how many seconds a job may wait.
+/// Parses the maximum queue time of a job in the value of `option`, in seconds.
 pub(crate) fn launcher_wait(option: &str, value: &OsStr) -> Result<u64> {
     positive(option, value, "a number of seconds")
 }
 
-/// The value of `option`, which says how many jobs the launcher runs at once.
+/// Parses the number of jobs that the launcher runs at once in the value of `option`.
 pub(crate) fn remote_jobs(option: &str, value: &OsStr) -> Result<usize> {
     positive(option, value, "a positive number")
 }

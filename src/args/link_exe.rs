@@ -1,4 +1,4 @@
-//! Command lines of link.exe and lld-link: how they are told from those of GNU ld, their own options, and such a linker's defaults.
+//! Command lines of link.exe and lld-link: how to recognize them, their own options, and the defaults of these linkers.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::request::LinkRequest;
 use super::values::text;
 use super::{Id, Role};
 
-/// Which family of linkers the host arguments are spelled for.
+/// The family of linkers whose syntax the host arguments use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -18,8 +18,8 @@ pub enum Dialect {
     LinkExe,
 }
 
-/// The dialect of a line: link.exe's if the host linker is link.exe or lld-link, or if the host triple is Windows with Microsoft's
-/// toolchain.
+/// Returns the dialect of a command line: link.exe's if the host linker is link.exe or lld-link, or if the host triple is Windows
+/// with the Microsoft toolchain.
 pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
     let is_link_exe = tokens.iter().any(|token| {
         let token = token.to_string_lossy();
@@ -33,20 +33,20 @@ pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
     if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
 }
 
-/// Whether the file name of a linker is that of link.exe or lld-link.
+/// Whether the file name of a linker is `link` or `lld-link`, also with a version or `.exe`.
 fn is_link_exe(linker: &str) -> bool {
     let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
     let stem = name.strip_suffix(".exe").unwrap_or(&name);
     stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-")
 }
 
-/// Whether a triple is Windows with Microsoft's toolchain, which is the default if `-windows` has no environment.
+/// Whether a triple is Windows with the Microsoft toolchain, the default for `-windows` without an environment.
 pub(super) fn is_msvc(triple: &str) -> bool {
     triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
 }
 
-/// The functions that a program may start at if no option names its entry. The linker looks for them, and the C library's start
-/// code, which may be in no library that offld finds, calls the first few. On i386 their names start with `_`.
+/// The possible entry functions of a program, if no option sets the entry. The linker looks for them. The start code of the C
+/// library calls the first few, and offld may not find the library with that code. On i386 their names start with `_`.
 pub fn default_entries() -> impl Iterator<Item = String> {
     const NAMES: [&str; 10] = [
         "main",
@@ -64,18 +64,18 @@ pub fn default_entries() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| plain_and_i386(name)).chain(stdcall.map(str::to_owned))
 }
 
-/// The symbols of a C function: its name, and its name on i386. The machine may not be known from the command line.
+/// Returns the symbols of a C function: its name, and its name on i386. The command line may not reveal the machine.
 fn plain_and_i386(name: &str) -> [String; 2] {
     [name.to_owned(), format!("_{name}")]
 }
 
-/// The symbol that must be defined for `/export:name[=internal][,@ordinal][,flags]`.
+/// Returns the symbol that must be defined for `/export:name[=internal][,@ordinal][,flags]`.
 fn exported(value: &str) -> &str {
     let name = value.split(',').next().unwrap_or_default();
     name.split_once('=').map_or(name, |(_, internal)| internal)
 }
 
-/// Whether `/nodefaultlib:without` leaves out the library `name`. Case does not matter, nor whether `.lib` is written.
+/// Whether `/nodefaultlib:without` excludes the library `name`. Case and the extension `.lib` do not matter.
 pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
     let full = |name: &OsStr| {
         let lower = name.to_string_lossy().to_ascii_lowercase();

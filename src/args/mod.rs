@@ -1,8 +1,9 @@
-//! The command line of a link as a ledger: the user's tokens, each tagged with what it is and who gets it. Tokens are never
-//! rewritten or dropped, so the host linker gets its arguments exactly as the user wrote them. `request` turns the tags into
-//! settings for offld. Nothing here opens an input, searches for a library or runs a program.
+//! The command line of a link, as a list of the user's tokens. Each token is tagged with its meaning and its recipient. offld never
+//! rewrites or drops tokens, so the host linker gets its arguments exactly as the user wrote them. `request` turns the tags into
+//! settings. Nothing here opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
+pub(crate) mod gnu_ld;
 pub(crate) mod launching;
 pub mod link_exe;
 mod parse;
@@ -28,33 +29,33 @@ pub use table::{Dashes, Id, OptionRow, Route, Scope, Shape, own_rows};
 pub use table_ld::{host_rows, link_exe_rows};
 pub use target_arg::{TargetArg, is_llvm_arch};
 
-/// Which tool's command line this is.
+/// The tool whose command line is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Role {
     /// `clang-linker-wrapper`: offld's options, then the host linker's arguments.
     #[default]
     Wrapper,
-    /// `ld.offld`: the arguments of a linker, with offld's options among them.
+    /// `ld.offld`: linker arguments and offld's options in any order.
     Ld,
 }
 
-/// What a command line asks for.
+/// The request that a command line makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// offld's help. Only if it is the sole argument: on a link line it belongs to the linker (docs/spec/faults.md F23).
+    /// Print offld's help. Only if it is the sole argument: on a link line it belongs to the linker (docs/spec/faults.md F23).
     Help {
         /// `--help-hidden`: also lists options of earlier releases.
         hidden: bool,
     },
-    /// offld's version, also only if it is the sole argument.
+    /// Print offld's version, also only if it is the sole argument.
     Version,
     /// A link.
     Link,
 }
 
-/// What an argument is.
+/// The meaning of an argument.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum ArgKind {
@@ -64,7 +65,7 @@ pub enum ArgKind {
     Separator,
     /// A file.
     Input,
-    /// Anything else: an option that is in no table, `--`, `-`, an empty argument.
+    /// Any other argument: an option that is in no table, `--`, `-`, an empty argument.
     Unknown,
 }
 
@@ -72,18 +73,18 @@ pub enum ArgKind {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Arg {
-    /// What it is.
+    /// Its meaning.
     pub kind: ArgKind,
-    /// Its tokens, as a range of [`Ledger::tokens`].
+    /// Its tokens, as a range of [`ArgumentList::tokens`].
     pub tokens: Range<usize>,
-    /// Who gets it.
+    /// Its recipients.
     pub route: Route,
     /// The operand of an option, from the same token or the next; the path of an input.
     pub value: Option<OsString>,
 }
 
 impl Arg {
-    /// Which option it is, if it is in the tables.
+    /// The option, if the tables have it.
     pub fn id(&self) -> Option<Id> {
         match self.kind {
             ArgKind::Known(row) => Some(row.id),
@@ -91,7 +92,7 @@ impl Arg {
         }
     }
 
-    /// Whether it brings a file or library into the link.
+    /// Whether the argument brings a file or a library into the link.
     pub fn is_input(&self) -> bool {
         match self.kind {
             ArgKind::Input => true,
@@ -104,7 +105,7 @@ impl Arg {
 
 /// The user's command line, without the program's name, response files expanded.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct ArgumentList {
     role: Role,
     mode: Mode,
     dialect: Dialect,
@@ -114,37 +115,37 @@ pub struct Ledger {
     args: Vec<Arg>,
 }
 
-impl Ledger {
+impl ArgumentList {
     /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every token.
-    pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger, Error> {
+    pub fn read(role: Role, argv: Vec<OsString>) -> Result<ArgumentList, Error> {
         let style = response::style_of(role, &argv);
         let given = argv.clone();
         let (tokens, response_files) = response::expand_with_files(argv, style).map_err(Error::in_line)?;
-        Ok(Ledger { given, response_files, ..Ledger::parse(role, tokens)? })
+        Ok(ArgumentList { given, response_files, ..ArgumentList::parse(role, tokens)? })
     }
 
     /// Tags the tokens of a command line without response files.
-    pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger, Error> {
+    pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<ArgumentList, Error> {
         let (mode, dialect, args) = parse::arguments(role, &tokens).map_err(Error::in_line)?;
-        Ok(Ledger { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
+        Ok(ArgumentList { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
     }
 
-    /// Which tool's command line this is.
+    /// The tool whose command line was read.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Help, version or a link.
+    /// The request: help, version or a link.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Which family of linkers the host arguments are spelled for.
+    /// The family of linkers whose syntax the host arguments use.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// The command line before its response files were expanded.
+    /// The command line before the expansion of response files.
     pub fn given(&self) -> &[OsString] {
         &self.given
     }
@@ -154,12 +155,12 @@ impl Ledger {
         &self.response_files
     }
 
-    /// Every token, as the user gave it.
+    /// Every token, as the user wrote it.
     pub fn tokens(&self) -> &[OsString] {
         &self.tokens
     }
 
-    /// Every argument, in order; their token ranges cover all tokens without gap or overlap.
+    /// Every argument, in order. Their token ranges cover all tokens without gaps or overlaps.
     pub fn args(&self) -> &[Arg] {
         &self.args
     }
@@ -170,7 +171,7 @@ impl Ledger {
         self.host_line_to(None, objects, libraries)
     }
 
-    /// The same with `output` in place of the output that the line names, if there is one.
+    /// Like [`ArgumentList::host_line`], but `output`, if given, replaces the output that the command line names.
     pub(crate) fn host_line_to(&self, output: Option<&OsStr>, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
         let (objects_at, libraries_at) = self.insertion_points();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
@@ -193,19 +194,19 @@ impl Ledger {
         if libraries_at >= self.args.len() {
             line.extend_from_slice(libraries);
         }
-        // Only the last output counts for linkers, wherever it stands.
+        // Linkers use only the last output option, at any position.
         line.extend(output.into_iter().flat_map(|output| ["-o".into(), output.to_owned()]));
         line
     }
 
-    /// The indices of the arguments before which the wrapper objects and the extra libraries go.
+    /// The indices of the arguments before which the registration objects and the extra libraries are inserted.
     fn insertion_points(&self) -> (usize, usize) {
         let (mut output, mut link_output, mut first_input) = (None, None, None);
         let mut libraries = self.args.len();
         let mut walk = Walk::new(&self.args);
         for (index, arg) in self.args.iter().enumerate() {
-            // The linker drops an object between --start-lib and --end-lib that nothing refers to, and takes one after -b binary
-            // for data. A wrapper object must be in neither place.
+            // The linker drops an unreferenced object between --start-lib and --end-lib, and treats one after -b binary as data. A
+            // registration object must be in neither position.
             let takes_objects = |walk: &Walk| !walk.state.lazy && !walk.state.binary;
             if arg.is_input() {
                 first_input = first_input.or(Some((index, takes_objects(&walk))));
@@ -221,11 +222,11 @@ impl Ledger {
                 libraries = index + 1;
             }
         }
-        let clean = |place: Option<(usize, bool)>| place.filter(|(_, clean)| *clean).map(|(index, _)| index);
+        let clean = |position: Option<(usize, bool)>| position.filter(|(_, clean)| *clean).map(|(index, _)| index);
         let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
         let nothing_to_precede = output.or(link_output).or(first_input).is_none();
         let objects = objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 });
-        // The libraries define symbols that the objects use, and linkers search only the libraries that follow an object.
+        // The libraries define symbols that the objects use, and linkers search only libraries that follow an object.
         (objects, libraries.max(objects))
     }
 }

@@ -5,12 +5,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use anyhow::{Result, anyhow};
 
+use super::gnu_ld;
 use super::link_exe::{Dialect, dialect_of};
 use super::table::{self, Dashes, OptionRow, Route, Shape, own_rows};
 use super::table_ld::{host_rows, link_exe_rows};
 use super::{Arg, ArgKind, Id, Mode, Role};
 
-/// The mode, dialect and arguments of a command line.
+/// Returns the mode, dialect and arguments of a command line.
 pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Dialect, Vec<Arg>)> {
     let mut args = Vec::new();
     let dialect = dialect_of(role, tokens);
@@ -45,38 +46,52 @@ fn to_os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }
 
-/// How a token spells an option.
+/// Returns how a token spells the option of `row` with its full name. `joined`: the value after `=`. `number_next`: whether the
+/// next token starts with a digit.
+fn whole_name(row: &'static OptionRow, joined: Option<&[u8]>, number_next: bool) -> Option<Spelling> {
+    match (row.shape, joined) {
+        (Shape::Flag | Shape::OptionalEquals, None) => Some(Spelling::Alone(row)),
+        (Shape::EitherNumber, None) if !number_next => Some(Spelling::Alone(row)),
+        (Shape::Separate | Shape::Either | Shape::EitherNumber, None) => Some(Spelling::Separate(row)),
+        (Shape::Equals | Shape::Either | Shape::EitherNumber | Shape::OptionalEquals, Some(value)) => {
+            Some(Spelling::Joined(row, to_os(value)))
+        }
+        _ => None,
+    }
+}
+
+/// The way in which a token spells an option.
 enum Spelling {
     /// Complete in one token.
     Alone(&'static OptionRow),
     /// With its operand in the same token.
     Joined(&'static OptionRow, OsString),
-    /// The next token is its operand.
+    /// With its operand in the next token.
     Separate(&'static OptionRow),
 }
 
 struct Parser<'a> {
     role: Role,
     dialect: Dialect,
-    /// Whether the token is before the separator of clang 14 to 16, where some options of those releases are accepted.
+    /// Whether the current token is before the separator of clang 14 to 16, where some options of those releases are accepted.
     before_separator: bool,
     tokens: &'a [OsString],
 }
 
 impl Parser<'_> {
-    /// The index of the `--` that separates offld's options from the linker's arguments, if there is one; the options before it are
-    /// put into `args`. Clang 14 to 16 write it. LLVM 22 has no separator, so any other `--` belongs to the linker.
+    /// Returns the index of the `--` between offld's options and the linker's arguments, if there is one, and puts the options
+    /// before it into `args`. Only clang 14 to 16 write it. LLVM 22 has no separator, so any other `--` belongs to the linker.
     fn separator(&mut self, args: &mut Vec<Arg>) -> Option<usize> {
-        let place = self.tokens.iter().position(|token| token == "--")?;
+        let separator = self.tokens.iter().position(|token| token == "--")?;
         if self.role != Role::Wrapper {
             return None;
         }
         self.before_separator = true;
         let mut ours = Vec::new();
         let mut at = 0;
-        while at < place {
+        while at < separator {
             match self.arg(at) {
-                Ok(arg) if arg.route == Route::Wrapper && arg.tokens.end <= place => {
+                Ok(arg) if arg.route == Route::Wrapper && arg.tokens.end <= separator => {
                     at = arg.tokens.end;
                     ours.push(arg);
                 }
@@ -84,14 +99,14 @@ impl Parser<'_> {
             }
         }
         self.before_separator = false;
-        if at < place {
+        if at < separator {
             return None;
         }
         *args = ours;
-        Some(place)
+        Some(separator)
     }
 
-    /// The argument that starts at token `at`.
+    /// Parses the argument that starts at token `at`.
     fn arg(&self, at: usize) -> Result<Arg> {
         let token = &self.tokens[at];
         let one = |kind, route, value| Ok(Arg { kind, tokens: at..at + 1, route, value });
@@ -102,12 +117,15 @@ impl Parser<'_> {
                 Some(value) => {
                     Ok(Arg { kind: ArgKind::Known(row), tokens: at..at + 2, route: row.route, value: Some(value.clone()) })
                 }
-                // The linker reports a missing operand of its own options, but without an output offld cannot link.
+                // The linker reports a missing operand of its own options, but offld needs the output to link.
                 None if row.route == Route::Wrapper || row.id == Id::Output => {
                     Err(anyhow!("{}: missing argument", token.to_string_lossy()))
                 }
                 None => one(ArgKind::Unknown, Route::Host, None),
             },
+            // clang passes an empty argument for an empty directory name, and LLVM's wrapper drops it
+            // (docs/spec/link-driver.md 2.1). Linkers would treat it as a file.
+            None if token.is_empty() && self.role == Role::Wrapper => one(ArgKind::Unknown, Route::Wrapper, None),
             None if self.is_input(token) => one(ArgKind::Input, Route::Both, Some(token.clone())),
             None => one(ArgKind::Unknown, Route::Host, None),
         }
@@ -140,25 +158,15 @@ impl Parser<'_> {
             None => (body, None),
         };
         let number_next = self.tokens.get(at + 1).is_some_and(|next| next.as_bytes().first().is_some_and(u8::is_ascii_digit));
-        for row in self.rows(name, dashes) {
-            let found = match (row.shape, joined) {
-                (Shape::Flag | Shape::OptionalEquals, None) => Spelling::Alone(row),
-                (Shape::EitherNumber, None) if !number_next => Spelling::Alone(row),
-                (Shape::Separate | Shape::Either | Shape::EitherNumber, None) => Spelling::Separate(row),
-                (Shape::Equals | Shape::Either | Shape::EitherNumber | Shape::OptionalEquals, Some(value)) => {
-                    Spelling::Joined(row, to_os(value))
-                }
-                _ => continue,
-            };
+        if let Some(found) = self.rows(name, dashes).find_map(|row| whole_name(row, joined, number_next)) {
             return Some(found);
         }
         let [letter, rest @ ..] = body else {
             return None;
         };
-        if dashes == Dashes::Two {
-            return None;
-        }
-        let row = self.rows(std::slice::from_ref(letter), dashes).find(|row| row.shape.is_letter())?;
+        let by_letter =
+            self.rows(std::slice::from_ref(letter), dashes).find(|row| row.shape.is_letter() && dashes == Dashes::One);
+        let Some(row) = by_letter else { return self.abbreviation(token, joined, number_next) };
         Some(match rest {
             [] if row.shape == Shape::LetterNumber && !number_next => Spelling::Alone(row),
             [] => Spelling::Separate(row),
@@ -166,7 +174,17 @@ impl Parser<'_> {
         })
     }
 
-    /// The rows with this name that apply here: offld's options first, then the linker's.
+    /// Returns the linker option that `token` abbreviates, if there is exactly one. GNU ld accepts abbreviations; other linkers
+    /// reject them.
+    fn abbreviation(&self, token: &[u8], joined: Option<&[u8]>, number_next: bool) -> Option<Spelling> {
+        let [name] = gnu_ld::abbreviated(std::str::from_utf8(token).ok()?) else { return None };
+        if self.dialect != Dialect::Gnu {
+            return None;
+        }
+        table::named(host_rows(), name.as_bytes()).iter().find_map(|row| whole_name(row, joined, number_next))
+    }
+
+    /// Returns the applicable rows with this name: offld's options first, then the linker's.
     fn rows(&self, name: &[u8], dashes: Dashes) -> impl Iterator<Item = &'static OptionRow> {
         let (role, before_separator) = (self.role, self.before_separator);
         let host = if self.dialect == Dialect::Gnu { host_rows() } else { &[] };
@@ -174,8 +192,8 @@ impl Parser<'_> {
         both.filter(move |row| row.dashes.accept(dashes) && row.scope.holds(role, before_separator))
     }
 
-    /// An option of link.exe with one of LLVM's four prefixes: `/out:P`, `-out:P`, `/?out:P`, `-?out:P`. On a GNU line only the few
-    /// that LLVM's wrapper accepts there count, in lower case.
+    /// Parses an option of link.exe with one of LLVM's four prefixes: `/out:P`, `-out:P`, `/?out:P`, `-?out:P`. On a command line
+    /// for GNU linkers only the few that LLVM's wrapper accepts there are options, in lower case.
     fn link_exe_spelling(&self, token: &[u8]) -> Option<Spelling> {
         let body = match token {
             [b'/' | b'-', b'?', body @ ..] | [b'/' | b'-', body @ ..] => body,

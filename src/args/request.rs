@@ -1,5 +1,5 @@
-//! The settings that a command line gives offld, as plain data: offld's options with their values checked, and the inputs in
-//! command-line order with the linker state at each. Nothing is looked up on disk; `inputs` does that.
+//! The settings on a command line, as plain data: offld's options with checked values, and the inputs in command-line order with
+//! the linker state at each. Nothing is looked up on disk; `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ pub use super::launching::Launching;
 use super::state::{Walk, input};
 pub use super::values::{Defsym, Distribute, Jobs, LateImages, LtoPartitions, MemoryLimit};
 use super::values::{distribute, granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
-use super::{Arg, Dialect, Id, Ledger, Role, TargetArg};
+use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
 
-/// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.
+/// An argument for LLVM. Both kinds reach the LTO of the device link, in command-line order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LlvmOption {
     /// `-mllvm X`, which is passed to the device compiler as well.
@@ -23,7 +23,7 @@ pub enum LlvmOption {
 }
 
 impl LlvmOption {
-    /// The option itself.
+    /// The argument itself.
     pub fn value(&self) -> &OsStr {
         match self {
             LlvmOption::Mllvm(value) | LlvmOption::OffloadOpt(value) => value,
@@ -47,19 +47,19 @@ impl BitcodeLibrary {
     }
 }
 
-/// What an input names.
+/// The file or library that an input names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputName {
     /// A file, as given.
     File(PathBuf),
-    /// `-l`: a library to be searched for. A leading `:` means a file of exactly that name.
+    /// `-l`: a library to search for. A leading `:` requests a file of exactly that name.
     Library(OsString),
 }
 
-/// One input of the host link, with the linker state at its place on the command line.
+/// One input of the host link, with the linker state at its position on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputSpec {
-    /// What it names.
+    /// The file or library.
     pub name: InputName,
     /// `--whole-archive` is in effect: every member of an archive is linked.
     pub whole_archive: bool,
@@ -71,17 +71,17 @@ pub struct InputSpec {
     pub as_needed: bool,
     /// `--format=binary` is in effect: the file is data and is not scanned.
     pub binary: bool,
-    /// The `--start-group` it is in, counted from 0.
+    /// The index of the enclosing `--start-group`, counted from 0.
     pub group: Option<usize>,
-    /// Its first token, an index into [`Ledger::tokens`].
+    /// The index of its first token in [`ArgumentList::tokens`].
     pub token: usize,
 }
 
 impl InputSpec {
-    /// The token of an input that no argument names.
+    /// The token of an input that is not on the command line.
     pub const NO_TOKEN: usize = usize::MAX;
 
-    /// A library that no argument names but an object asks for.
+    /// A library that an object requests, not the command line.
     pub fn library(name: OsString) -> InputSpec {
         InputSpec {
             name: InputName::Library(name),
@@ -96,13 +96,13 @@ impl InputSpec {
     }
 }
 
-/// A link, as asked for.
+/// The settings of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkRequest {
-    /// Which tool's command line it was.
+    /// The tool whose command line was read.
     pub role: Role,
-    /// Which family of linkers its host arguments are spelled for.
+    /// The family of linkers whose syntax the host arguments use.
     pub dialect: Dialect,
     /// `--host-triple`.
     pub host_triple: Option<String>,
@@ -132,7 +132,7 @@ pub struct LinkRequest {
     pub save_temps: bool,
     /// `--compress`.
     pub compress: bool,
-    /// `--compression-level`, not checked here: the code that compresses knows the range.
+    /// `--compression-level`, unchecked: the code that compresses knows the range.
     pub compression_level: Option<String>,
     /// `--wrapper-time-trace`.
     pub time_trace: Option<PathBuf>,
@@ -140,17 +140,17 @@ pub struct LinkRequest {
     pub time_trace_granularity: u32,
     /// `--wrapper-jobs`, the last one.
     pub jobs: Jobs,
-    /// `--wrapper-memory`, the last one; none if it is not given.
+    /// `--wrapper-memory`, the last one.
     pub memory: Option<MemoryLimit>,
-    /// `--wrapper-late-images`, the last one; none if it is not given.
+    /// `--wrapper-late-images`, the last one.
     pub late_images: Option<LateImages>,
-    /// `--wrapper-lto-partitions`, the last one; none if it is not given.
+    /// `--wrapper-lto-partitions`, the last one.
     pub lto_partitions: Option<LtoPartitions>,
-    /// How a launcher runs device links.
+    /// The options for the launcher of device links.
     pub launching: Launching,
-    /// `--wrapper-distribute`, the last one; none if it is not given.
+    /// `--wrapper-distribute`, the last one.
     pub distribute: Option<Distribute>,
-    /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
+    /// `--wrapper-cache`, the last one: a directory, or a keyword that turns the cache off or on.
     pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
     pub override_images: Vec<(String, PathBuf)>,
@@ -158,15 +158,15 @@ pub struct LinkRequest {
     pub should_extract: Vec<String>,
     /// `--emit-fatbin-only`.
     pub emit_fatbin_only: bool,
-    /// `--allow-multiple-definition`, or `-z muldefs`: of several definitions of a symbol, the first is taken.
+    /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol is used.
     pub allow_multiple_definition: bool,
-    /// `--no-lto`: device bitcode for AMD's GPUs is compiled, each input by itself, instead of being linked as bitcode.
+    /// `--no-lto`: device bitcode for AMD GPUs is compiled separately for each input, instead of being linked as bitcode.
     pub no_lto: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
     /// `--no-offld-note`.
     pub no_note: bool,
-    /// `--offld-sycl-registration`: the release of LLVM whose SYCL runtime the program meets.
+    /// `--offld-sycl-registration`: the LLVM version of the SYCL runtime that the program will load.
     pub sycl_release: Option<u32>,
     /// `--reproduce`.
     pub reproduce: Option<PathBuf>,
@@ -188,7 +188,7 @@ pub struct LinkRequest {
     pub output: Option<PathBuf>,
     /// `--sysroot`, the last one.
     pub sysroot: Option<PathBuf>,
-    /// `-L` of the whole line in order, as given: a leading `=` stands for the sysroot.
+    /// `-L` of the whole command line in order, as given: a leading `=` stands for the sysroot.
     pub library_dirs: Vec<PathBuf>,
     /// `-rpath` and `-R` in order.
     pub rpaths: Vec<OsString>,
@@ -202,37 +202,37 @@ pub struct LinkRequest {
     pub gc_sections: bool,
     /// `-m`, the last one.
     pub emulation: Option<String>,
-    /// Symbols that the command line requires: of `-e`, `-u` and `--require-defined`.
+    /// Symbols that the command line requires, from `-e`, `-u` and `--require-defined`.
     pub undefined: Vec<String>,
-    /// Those of them that ld.lld looks for only after it has read all inputs: of `-e`.
+    /// The symbols in `undefined` that ld.lld looks up only after it has read all inputs: those from `-e`.
     pub late_undefined: Vec<String>,
-    /// What `--defsym` requires.
+    /// `--defsym`, with the symbols that each definition requires.
     pub defsyms: Vec<Defsym>,
-    /// `--undefined-glob`: patterns for symbols whose definitions are linked.
+    /// `--undefined-glob`: patterns for symbols whose definitions must be linked.
     pub undefined_globs: Vec<String>,
-    /// Linker scripts that options name (`-T`).
+    /// Linker scripts from options (`-T`).
     pub scripts: Vec<PathBuf>,
     /// `--wrap`.
     pub wrapped_symbols: Vec<String>,
     /// `-z` keywords in order.
     pub z_keywords: Vec<OsString>,
-    /// link.exe's `/defaultlib:`, searched by the linker after everything else.
+    /// link.exe's `/defaultlib:`, which the linker searches after everything else.
     pub default_libraries: Vec<OsString>,
     /// link.exe's `/nodefaultlib:`.
     pub without_libraries: Vec<OsString>,
-    /// link.exe's `/nodefaultlib` without a value, which leaves out all of them.
+    /// link.exe's `/nodefaultlib` without a value, which excludes all default libraries.
     pub no_default_libraries: bool,
     /// link.exe's `/alternatename:from=to`: `to` is used for `from` if nothing defines `from`.
     pub alternate_names: Vec<(String, String)>,
-    /// Whether an option names the program's entry or says there is none (link.exe's `/entry:` and `/noentry`).
+    /// Whether an option sets the program's entry or declares that it has none (link.exe's `/entry:` and `/noentry`).
     pub entry_is_named: bool,
     /// The inputs in order.
     pub inputs: Vec<InputSpec>,
 }
 
 impl LinkRequest {
-    /// Reads a ledger. An error names the option whose value is wrong.
-    pub fn new(ledger: &Ledger) -> Result<LinkRequest, Error> {
+    /// Reads the settings from an argument list. An error names the option with the invalid value.
+    pub fn new(ledger: &ArgumentList) -> Result<LinkRequest, Error> {
         let (role, dialect) = (ledger.role(), ledger.dialect());
         let mut request = LinkRequest { role, dialect, time_trace_granularity: 500, ..LinkRequest::default() };
         let mut link_output = None;
@@ -263,6 +263,21 @@ impl LinkRequest {
     /// Whether `--should-extract` makes archive members with device code for `arch` part of the link.
     pub fn extracts(&self, arch: &str) -> bool {
         self.should_extract.iter().any(|wanted| wanted == arch)
+    }
+
+    /// Returns the existing files that the command line names for device links only; the host linker reads none of them.
+    pub(crate) fn device_files(&self) -> Vec<PathBuf> {
+        let arguments = self.device_linker.iter().chain(&self.builtin_bitcode).map(|arg| PathBuf::from(arg.argument()));
+        let images = self.override_images.iter().map(|(_, file)| file.clone());
+        let libraries = self.bitcode_libraries.iter().map(|library| library.path.clone());
+        arguments.chain(images).chain(libraries).filter(|path| path.is_file()).collect()
+    }
+
+    /// Whether temporary files go into the directory of the output. clang passes `--save-temps` for each form of `-save-temps`, and
+    /// the option itself to the device compiler.
+    pub(crate) fn saves_temps_beside_output(&self) -> bool {
+        let mut kinds = self.device_compiler.iter().filter_map(|arg| arg.argument().to_str()?.strip_prefix("-save-temps"));
+        kinds.next_back() == Some("=obj")
     }
 
     fn flag(&mut self, id: Id, arg: &Arg) {
@@ -331,7 +346,8 @@ impl LinkRequest {
         Ok(())
     }
 
-    /// Options of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored: offld always does what they ask for.
+    /// Reads an option of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored, because offld always does what they
+    /// request.
     fn old_device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);

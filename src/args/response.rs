@@ -1,5 +1,5 @@
-//! Response files: replaces `@file` on a command line by the arguments in the file, and writes arguments to such a file for a child
-//! process whose command line would be too long for the system (docs/spec/faults.md F21).
+//! Response files: replaces `@file` on a command line with the arguments in the file, and writes arguments to such a file if a
+//! child process's command line would exceed the system's limit (docs/spec/faults.md F21).
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -12,19 +12,19 @@ use anyhow::{Context, Result, bail};
 use super::link_exe::is_msvc;
 use super::{Dialect, Role};
 
-/// How arguments are quoted in a response file.
+/// The quoting rules of a response file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Style {
     /// GNU tools, clang, ld.lld: single and double quotes; a backslash makes the next character literal.
     #[default]
     Gnu,
-    /// lld-link and other tools of Windows: double quotes; a backslash is an ordinary character unless a quote follows.
+    /// lld-link and other Windows tools: double quotes; a backslash is an ordinary character unless a quote follows.
     Windows,
 }
 
-/// The style of the response files on a command line: Windows rules for a link with Microsoft's linker, unless lld's option
-/// `--rsp-quoting=` chooses.
+/// Returns the style of the response files on a command line: Windows rules for a link with Microsoft's linker, unless lld's option
+/// `--rsp-quoting=` sets the style.
 pub fn style_of(role: Role, argv: &[OsString]) -> Style {
     let mut style = Style::Gnu;
     for token in argv {
@@ -41,7 +41,7 @@ pub fn style_of(role: Role, argv: &[OsString]) -> Style {
 }
 
 impl Style {
-    /// The style that a linker of this dialect reads.
+    /// The style that linkers of this dialect read.
     pub fn of_linker(dialect: Dialect) -> Style {
         match dialect {
             Dialect::Gnu => Style::Gnu,
@@ -50,20 +50,20 @@ impl Style {
     }
 }
 
-/// Replaces every `@file` by the arguments in the file, recursively. An `@file` that does not exist is kept: a file may have that
+/// Replaces every `@file` with the arguments in the file, recursively. An `@file` that does not exist stays: a file may have that
 /// name, and if not, the linker reports it.
 pub(crate) fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
     Ok(expand_with_files(args, style)?.0)
 }
 
-/// Does the same as [`expand`], and also returns the files that were read.
+/// Like [`expand`], but also returns the files that were read.
 pub(super) fn expand_with_files(args: Vec<OsString>, style: Style) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
     let mut expanded = (Vec::with_capacity(args.len()), Vec::new());
     expand_into(args, style, &mut Vec::new(), &mut expanded)?;
     Ok(expanded)
 }
 
-/// `open` has the files being read, outermost first; `expanded` has the arguments and the files read so far.
+/// `open` contains the files being read, outermost first; `expanded` the arguments and the files read so far.
 fn expand_into(
     args: Vec<OsString>,
     style: Style,
@@ -92,15 +92,15 @@ fn expand_into(
     Ok(())
 }
 
-/// Path and contents of the file `name`, relative to the current directory, else to the folder of the file that names it.
+/// Returns path and contents of the file `name`, relative to the current directory, else to the directory of the including file.
 fn find(name: &Path, outer: Option<&PathBuf>) -> Result<Option<(PathBuf, Vec<u8>)>> {
-    let beside = outer.and_then(|outer| outer.parent()).map(|folder| folder.join(name));
-    for path in [Some(name.to_owned()), beside].into_iter().flatten() {
+    let next_to_outer = outer.and_then(|outer| outer.parent()).map(|directory| directory.join(name));
+    for path in [Some(name.to_owned()), next_to_outer].into_iter().flatten() {
         match fs::read(&path) {
             Ok(bytes) => return Ok(Some((path, bytes))),
             Err(error) if not_a_file(&error) => {}
             Err(error) => {
-                return Err(error).with_context(|| format!("response file `{}`", path.display()));
+                return Err(error).with_context(|| format!("cannot read response file `{}`", path.display()));
             }
         }
     }
@@ -118,7 +118,7 @@ fn is_open(path: &Path, open: &[PathBuf]) -> bool {
     open.iter().any(|other| real(other) == this)
 }
 
-/// The text as UTF-8 without a byte order mark. Microsoft's tools write UTF-16 with such a mark.
+/// Decodes the text to UTF-8 without a byte order mark. Microsoft's tools write UTF-16 with such a mark.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let (units, order): (_, fn([u8; 2]) -> u16) = match bytes {
         [0xef, 0xbb, 0xbf, text @ ..] => return Ok(Cow::Borrowed(text)),
@@ -130,7 +130,7 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let units: Vec<u16> = pairs.iter().map(|pair| order(*pair)).collect();
     match String::from_utf16(&units) {
         Ok(text) if rest.is_empty() => Ok(Cow::Owned(text.into_bytes())),
-        _ => bail!("not the UTF-16 text its byte order mark says it is"),
+        _ => bail!("invalid UTF-16 after the byte order mark"),
     }
 }
 
@@ -149,7 +149,7 @@ pub fn tokenize(text: &[u8], style: Style) -> Vec<OsString> {
 struct Tokens {
     done: Vec<OsString>,
     token: Vec<u8>,
-    /// Whether the token has a quote: then it counts even if it is empty.
+    /// Whether the token contains a quote; a quoted token counts even if it is empty.
     quoted: bool,
 }
 
@@ -162,7 +162,7 @@ impl Tokens {
     }
 }
 
-/// Reads the text as LLVM and libiberty do: a backslash makes the next byte literal, within quotes of either kind as well.
+/// Follows the rules of LLVM and libiberty: a backslash makes the next byte literal, also within quotes of either kind.
 fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     let mut quote = None;
     let mut bytes = text.iter().copied();
@@ -181,7 +181,7 @@ fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     }
 }
 
-/// Reads the text as `CommandLineToArgvW` does: before a quote two backslashes stand for one, and an odd one makes the quote
+/// Follows the rules of `CommandLineToArgvW`. Before a quote, two backslashes stand for one, and an odd one makes the quote
 /// literal; elsewhere they are ordinary. Two quotes within quotes are one literal quote.
 fn tokenize_windows(text: &[u8], tokens: &mut Tokens) {
     let mut in_quotes = false;
@@ -220,17 +220,17 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
 }
 
-/// The text of a response file with these arguments, one per line. A child reads them back byte for byte, but LLVM's tools drop an
-/// empty one.
+/// Formats a response file with these arguments, one per line. A child process reads them back byte for byte, except that LLVM's
+/// tools drop empty arguments.
 ///
-/// Every argument is in double quotes: all readers agree on these, and the file then cannot start with bytes that would be taken
-/// for a byte order mark.
+/// Every argument is in double quotes. All readers agree on these, and the file then cannot start with bytes that look like a byte
+/// order mark.
 pub fn spill(args: &[OsString], style: Style) -> Vec<u8> {
     let mut text = Vec::new();
     for arg in args {
         text.push(b'"');
         match style {
-            // Within double quotes these are the only bytes before which every reader drops a backslash.
+            // Within double quotes, every reader drops a backslash only before these bytes.
             Style::Gnu => arg.as_bytes().iter().for_each(|byte| {
                 if matches!(byte, b'"' | b'\\') {
                     text.push(b'\\');
@@ -253,17 +253,18 @@ fn quote_windows(arg: &[u8], text: &mut Vec<u8>) {
         backslashes = if *byte == b'\\' { backslashes + 1 } else { 0 };
         text.push(*byte);
     }
-    // The closing quote follows, before which backslashes must be doubled.
+    // The closing quote follows, and backslashes before it must be doubled.
     text.extend(std::iter::repeat_n(b'\\', backslashes));
 }
 
-/// Whether a child needs these arguments in a response file.
+/// Whether a child process needs these arguments in a response file.
 ///
-/// Linux refuses a single argument of 128 KiB (`MAX_ARG_STRLEN`) and, where the stack limit is small, arguments and environment of
-/// 128 KiB together (`ARG_MAX`'s floor). Some room is left below both for the program's name and the environment.
+/// Linux refuses a single argument of 128 KiB (`MAX_ARG_STRLEN`). If the stack limit is small, it also refuses arguments and
+/// environment of 128 KiB together (the lower bound of `ARG_MAX`). The limit here is lower, to leave space for the program's name
+/// and the environment.
 pub fn needs_spill(args: &[OsString]) -> bool {
-    const ROOM: usize = 96 * 1024;
+    const LIMIT: usize = 96 * 1024;
     // Each argument also takes a terminating zero and a pointer.
     let total: usize = args.iter().map(|arg| arg.len() + 1 + size_of::<usize>()).sum();
-    total > ROOM
+    total > LIMIT
 }

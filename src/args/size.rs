@@ -1,19 +1,19 @@
-//! Sizes as users write them: in options, and in variables of the environment.
+//! Sizes in options and environment variables.
 
 use std::ffi::OsStr;
 
 use anyhow::{Context, Result, bail};
 
-/// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024 (`5G`, `1.5g`, `2GiB`); of `KB`, `MB`,
-/// `GB` or `TB`, which are powers of 1000.
+/// Parses a size in bytes. Suffixes: `K`, `M`, `G` or `T` for powers of 1024 (`5G`, `1.5g`, `2GiB`); `KB`, `MB`, `GB` or `TB` for
+/// powers of 1000.
 ///
 /// # Errors
-/// Anything else.
+/// Any other text is an error.
 pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
-    let shown = || format!("`{}` is no size: expected a number of bytes, or something like 500M or 5G", text.display());
-    let all = text.to_str().with_context(shown)?.trim();
+    let invalid = || format!("invalid size '{}': expected bytes, or a number with K, M, G, T", text.display());
+    let all = text.to_str().with_context(invalid)?.trim();
     let digits = all.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(all.len());
-    let (number, unit) = all.split_at_checked(digits).with_context(shown)?;
+    let (number, unit) = all.split_at_checked(digits).with_context(invalid)?;
     let unit: u64 = match unit.to_ascii_uppercase().as_str() {
         "" | "B" => 1,
         "K" | "KIB" => 1 << 10,
@@ -24,7 +24,7 @@ pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "TB" => 1_000_000_000_000,
-        _ => bail!(shown()),
+        _ => bail!(invalid()),
     };
     let bytes = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(unit),
@@ -33,7 +33,7 @@ pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
             bytes.filter(|bytes| *bytes >= 0.0 && *bytes < u64::MAX as f64).map(|bytes| bytes as u64)
         }
     };
-    bytes.with_context(shown)
+    bytes.with_context(invalid)
 }
 
 #[cfg(test)]

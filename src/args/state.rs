@@ -1,12 +1,12 @@
-//! The options of a linker that change how later inputs are treated, such as `--whole-archive`. Each input gets a copy of the state
-//! at its place, so no later stage has to look at these options (docs/spec/faults.md F4, F6, F18).
+//! Linker options that change the treatment of later inputs, such as `--whole-archive`. Each input gets a copy of the state at its
+//! position, so no later stage has to read these options (docs/spec/faults.md F4, F6, F18).
 
 use std::path::PathBuf;
 
 use super::request::{InputName, InputSpec};
 use super::{Arg, ArgKind, Id};
 
-/// The options in effect at one place of a command line.
+/// The options in effect at one position of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct State {
     /// `--whole-archive`.
@@ -17,13 +17,13 @@ pub(super) struct State {
     pub prefer_static: bool,
     /// `--as-needed`.
     pub as_needed: bool,
-    /// `--format=binary`: a file is data, whatever its contents look like.
+    /// `--format=binary`: a file is data, even if its contents look like an object.
     pub binary: bool,
-    /// The `--start-group` it is in, counted from 0.
+    /// The index of the enclosing `--start-group`, counted from 0.
     pub group: Option<usize>,
 }
 
-/// Follows the state from left to right along the arguments.
+/// Tracks the state from left to right along the arguments.
 pub(super) struct Walk {
     /// The state after the last step.
     pub state: State,
@@ -32,13 +32,13 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole line wherever it stands.
+    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole command line at any position.
     pub(super) fn new(args: &[Arg]) -> Walk {
         let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
         Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
     }
 
-    /// Takes one argument into account.
+    /// Applies one argument.
     pub(super) fn step(&mut self, arg: &Arg) {
         let state = &mut self.state;
         match arg.id() {
@@ -70,12 +70,12 @@ impl Walk {
     }
 }
 
-/// The input an argument brings in.
+/// Returns the input that an argument adds to the link.
 pub(super) fn input(arg: &Arg, state: State) -> Option<InputSpec> {
     let value = arg.value.as_ref()?;
     let (name, whole_archive) = match arg.kind {
         ArgKind::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
-        // `/wholearchive:lib` names the library and takes all of it.
+        // `/wholearchive:lib` names the library and links all of it.
         ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
         _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
     };

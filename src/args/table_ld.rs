@@ -1,16 +1,18 @@
-//! The tables of host linkers' options: one for GNU ld, gold, ld.lld, mold and wild, one for link.exe and lld-link.
+//! Tables of the host linkers' options: one for GNU ld, gold, ld.lld, mold and wild, one for link.exe and lld-link.
 //!
-//! A row is here for one of three reasons: offld reads the option (`both`); it takes its operand from the next token, which must
-//! not be taken for an input (`operand`); or its name with one dash would be read as a letter with a value, as
-//! `-emit-relocs` as `-e mit-relocs` (`flag`). Any other option is forwarded without a row. Which linker takes what was found by
-//! running each of them. Where two disagree, the option takes an operand if it does for one of them, as the other knows no such
-//! option.
+//! An option has a row for one of three reasons:
+//! - offld reads it (`both`).
+//! - It takes its operand from the next token, which must not be taken for an input (`operand`).
+//! - Its name with one dash would be read as a letter with a value, as `-emit-relocs` as `-e mit-relocs` (`flag`).
+//!
+//! Any other option is forwarded without a row. The rows were determined by running each linker. If two linkers disagree, the
+//! option takes an operand if it does so for one of them, because the other does not know the option.
 
 use super::table::{Dashes, Id, OptionRow, Route, Scope, Shape};
 use Dashes::{Any, One, Two};
 use Shape::{Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals, Separate};
 
-/// Options of the linkers with GNU ld's command line, ordered by name.
+/// Options of the linkers with GNU ld's command-line syntax, ordered by name.
 pub fn host_rows() -> &'static [OptionRow] {
     HOST
 }
@@ -48,15 +50,15 @@ const LINK_EXE: &[OptionRow] = &[
     both("nodefaultlib", Any, OptionalColon, Id::LinkNoDefaultLib),
     both("noentry", Any, Flag, Id::LinkEntry),
     both("out", Any, Colon, Id::LinkOut),
-    // lld-link knows no such option, but a compiler driver that is asked for a relocatable link may write it.
+    // lld-link has no such option, but a compiler driver may pass it for a relocatable link.
     both("r", Any, Flag, Id::Relocatable),
     both("start-lib", Any, Flag, Id::StartLib),
     both("wholearchive", Any, OptionalColon, Id::LinkWholeArchive),
     both("wrap", Any, Colon, Id::Wrap),
 ];
 
-// GNU ld: a long name takes one dash or two, but with one dash `-o…` is always the output; so for names that begin with `o`
-// only two dashes count.
+// GNU ld accepts one or two dashes before a long name. With one dash, `-o…` is always the output, so names that begin with `o` need
+// two.
 const HOST: &[OptionRow] = &[
     both("(", One, Flag, Id::StartGroup),
     both(")", One, Flag, Id::EndGroup),
@@ -117,10 +119,10 @@ const HOST: &[OptionRow] = &[
     flag("ctors-in-init-array", Any, Flag),
     both("dT", One, Separate, Id::Script),
     operand("debug", Any, Either),
-    both("default-script", Two, Either, Id::Script),
+    both("default-script", Any, Either, Id::Script),
     both("defsym", Any, Either, Id::Defsym),
     operand("depaudit", Any, Either),
-    operand("dependency-file", Two, Either),
+    operand("dependency-file", Any, Either),
     operand("directory", Two, Either),
     operand("dll-search-prefix", Any, Either),
     both("dn", Any, Flag, Id::Bstatic),

@@ -18,14 +18,30 @@ impl TargetArg {
         TargetArg { raw }
     }
 
-    /// The argument that a device link for `triple` gets from this value, if any.
+    /// Returns the argument that a device link for `triple` gets from this value, if any.
     pub fn for_triple(&self, triple: &str) -> Option<&OsStr> {
         self.for_target(&Target::new(triple, ""))
     }
 
-    /// The argument that a device link for `target` gets from this value, if any. An AMD GPU gets what is for any of its names, for
-    /// its family, and for all AMD GPUs, as LLVM 24 has it.
+    /// Returns the argument that a device link for `target` gets from this value, if any. Arguments for another spelling of a
+    /// device's triple apply as well. For an AMD GPU, so do arguments for any of its names, for its family, and for all AMD GPUs,
+    /// as in LLVM 24.
     pub fn for_target(&self, target: &Target) -> Option<&OsStr> {
+        let (head, argument) = self.parts();
+        let matches_target = |head: &[u8]| {
+            let is_name = |head: &str| is_amd_name(head, target) || target.is_spelled(head);
+            head == target.triple.as_bytes() || std::str::from_utf8(head).is_ok_and(is_name)
+        };
+        head.is_none_or(matches_target).then_some(argument)
+    }
+
+    /// The argument, independent of the device links that get it.
+    pub fn argument(&self) -> &OsStr {
+        self.parts().1
+    }
+
+    /// Splits the value into the triple, if there is one, and the argument.
+    fn parts(&self) -> (Option<&[u8]>, &OsStr) {
         let bytes = self.raw.as_bytes();
         let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
             Some(equals) => (&bytes[..equals], &bytes[equals + 1..]),
@@ -34,19 +50,14 @@ impl TargetArg {
         let arch = head.split(|byte| *byte == b'-').next().unwrap_or_default();
         match std::str::from_utf8(arch) {
             Ok(arch) if is_llvm_arch(arch) => {}
-            _ => return Some(&self.raw),
+            _ => return (None, &self.raw),
         }
-        if tail.is_empty() {
-            Some(OsStr::from_bytes(head))
-        } else {
-            let names = head == target.triple.as_bytes() || std::str::from_utf8(head).is_ok_and(|head| is_amd_name(head, target));
-            names.then_some(OsStr::from_bytes(tail))
-        }
+        if tail.is_empty() { (None, OsStr::from_bytes(head)) } else { (Some(head), OsStr::from_bytes(tail)) }
     }
 }
 
-/// Whether `triple` is a name for the AMD GPU `target`: of that device, of a family it is in, or of any device; or the target is
-/// for a family and the name is of one of its devices.
+/// Whether `triple` can name the AMD GPU `target`: as that device, as its family, or as any device. If the target is a family, the
+/// name of one of its devices counts, too.
 fn is_amd_name(triple: &str, target: &Target) -> bool {
     let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
     match (AmdArch::of_triple(triple), target.amd_arch()) {
@@ -114,6 +125,17 @@ mod tests {
         assert_eq!(given("nvptx64=c", "nvptx64-nvidia-cuda"), None);
         assert_eq!(given("nvptx64-nvidia-cuda=b", amd), None);
         assert_eq!(given("AMDGCN-amd-amdhsa=b", amd).as_deref(), Some("AMDGCN-amd-amdhsa=b"));
+    }
+
+    #[test]
+    fn a_triple_has_several_spellings() {
+        for spelled in ["x86_64-unknown-linux-gnu", "x86_64--linux-gnu", "x86_64-redhat-linux", "x86_64"] {
+            assert_eq!(given("x86_64-pc-linux-gnu=x", spelled).as_deref(), Some("x"), "{spelled}");
+        }
+        assert_eq!(given("nvptx64-nvidia-cuda=x", "nvptx64").as_deref(), Some("x"));
+        for other in ["x86_64-pc-linux-musl", "i686-pc-linux-gnu", "x86_64-pc-linux-gnux32", "x86_64-pc-windows-msvc"] {
+            assert_eq!(given("x86_64-pc-linux-gnu=x", other), None, "{other}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The values of options: as text, as numbers, as pairs of a name and a path. An error names the option and what it was given.
+//! Values of options: text, numbers, pairs of a name and a path. An error names the option and its value.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use anyhow::{Result, bail};
 use super::Arg;
 use super::size::parse_size;
 
-/// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
+/// Returns a value as text. Invalid UTF-8 is replaced, which is harmless: such values are only compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// How many device links run at once.
+/// The number of device links that run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Jobs {
-    /// As many as there are cores.
+    /// The number of cores.
     #[default]
     Auto,
     /// `--wrapper-jobs=N`.
     N(usize),
-    /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
+    /// `--wrapper-jobs=jobserver`: the number that make's jobserver, found through the environment, allows.
     Jobserver,
 }
 
-/// The value of `--wrapper-jobs`.
+/// Parses the value of `--wrapper-jobs`.
 pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     let given = text(value);
     if given.eq_ignore_ascii_case("jobserver") {
@@ -37,19 +37,19 @@ pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     }
 }
 
-/// How much memory all device links may take together.
+/// The memory limit for all device links together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemoryLimit {
-    /// What is free.
+    /// The free memory.
     #[default]
     Free,
-    /// So many bytes, and no more than is free.
+    /// A number of bytes, and never more than the free memory.
     Bytes(u64),
-    /// They are not counted.
+    /// No limit.
     Off,
 }
 
-/// The value of `option`, which says how much memory device links may take.
+/// Parses the memory limit in the value of `option`.
 pub(crate) fn memory_limit(option: &str, value: &OsStr) -> Result<MemoryLimit> {
     match text(value).as_str() {
         "auto" => Ok(MemoryLimit::Free),
@@ -61,19 +61,19 @@ pub(crate) fn memory_limit(option: &str, value: &OsStr) -> Result<MemoryLimit> {
     }
 }
 
-/// Whether images are put into a program after its host link (docs/late-images.md).
+/// When offld inserts images into a program after its host link (docs/explanation/late-images.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LateImages {
-    /// Where it pays, as far as the command line and the inputs tell.
+    /// If the command line and the inputs suggest that the link gets faster.
     #[default]
     Auto,
-    /// Wherever it can be done.
+    /// Whenever possible.
     On,
     /// Never.
     Off,
 }
 
-/// The value of `option`, which says whether images are put into a program after its host link.
+/// Parses the value of `option`, a [`LateImages`].
 pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
     match text(value).as_str() {
         "auto" => Ok(LateImages::Auto),
@@ -83,19 +83,19 @@ pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
     }
 }
 
-/// Into how many parts the code of a full LTO link for AMD's GPUs is divided when it is generated.
+/// The number of parts into which the code generation of a full LTO link for AMD GPUs is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LtoPartitions {
-    /// As many as the size of the bitcode is worth.
+    /// Depends on the size of the bitcode.
     Auto,
-    /// So many.
+    /// This many parts.
     N(u32),
 }
 
-/// Each part is a module of its own that LLVM writes and reads, so that very many only cost time.
+/// LLVM writes and reads each part as a separate module, so a very large number only costs time.
 const MOST_PARTITIONS: u32 = 256;
 
-/// The value of `option`, which says into how many parts code is divided.
+/// Parses the number of partitions in the value of `option`.
 pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartitions> {
     let given = text(value);
     match given.parse() {
@@ -107,19 +107,19 @@ pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartition
     }
 }
 
-/// Whether ThinLTO's units are compiled one by one, each looked up in the cache (docs/build-loop.md).
+/// When the translation units of ThinLTO are compiled one by one, each with its own cache lookup (docs/explanation/lto.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Distribute {
-    /// Where other machines are there to do it.
+    /// If other machines are available.
     #[default]
     Auto,
-    /// Wherever it can be done.
+    /// Whenever possible.
     On,
-    /// Never: by the linker, in its own process.
+    /// Never: the linker compiles them in its own process.
     Off,
 }
 
-/// The value of `option`, which says whether ThinLTO's units are compiled one by one; without a value they are.
+/// Parses the value of `option`, a [`Distribute`]; an empty value means `on`.
 pub(crate) fn distribute(option: &str, value: &OsStr) -> Result<Distribute> {
     match text(value).as_str() {
         "auto" => Ok(Distribute::Auto),
@@ -129,7 +129,7 @@ pub(crate) fn distribute(option: &str, value: &OsStr) -> Result<Distribute> {
     }
 }
 
-/// The shortest span that a time trace shows.
+/// Parses the duration of the shortest span in a time trace, in microseconds.
 pub(super) fn granularity(value: &OsStr) -> Result<u32> {
     let given = text(value);
     match given.parse() {
@@ -138,7 +138,7 @@ pub(super) fn granularity(value: &OsStr) -> Result<u32> {
     }
 }
 
-/// Splits `<name>=<path>`; both must be there.
+/// Splits `<name>=<path>`; neither may be empty.
 pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = value.as_bytes();
@@ -151,36 +151,38 @@ pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, P
     }
 }
 
-/// A `--defsym`.
+/// The definition of a symbol by `--defsym`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defsym {
+    /// The symbol.
+    pub defines: String,
     /// Every name in its expression. This includes functions of the script language, but an extra name does no harm.
     pub needs: Vec<String>,
-    /// Its first token, an index into [`Ledger::tokens`](super::Ledger::tokens).
+    /// The index of its first token in [`ArgumentList::tokens`](super::ArgumentList::tokens).
     pub token: usize,
-    /// The `--start-group` it is in, counted from 0.
+    /// The index of the enclosing `--start-group`, counted from 0.
     pub group: Option<usize>,
 }
 
 impl Defsym {
     pub(super) fn new(arg: &Arg, group: Option<usize>) -> Defsym {
         let value = arg.value.as_deref().map(text).unwrap_or_default();
-        let expression = value.split_once('=').map_or("", |(_, expression)| expression);
+        let (defines, expression) = value.split_once('=').unwrap_or((&value, ""));
         let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
         let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
         let needs = words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect();
-        Defsym { needs, token: arg.tokens.start, group }
+        Defsym { defines: defines.to_owned(), needs, token: arg.tokens.start, group }
     }
 }
 
-/// The release of LLVM whose SYCL runtime the program meets.
+/// Parses the LLVM version of the SYCL runtime that the program will load.
 pub(super) fn sycl_release(value: &OsStr) -> Result<u32> {
     match text(value).as_str() {
         "22" => Ok(22),
         "23" => Ok(23),
         "24" => Ok(24),
         given => {
-            bail!("--offld-sycl-registration={given}: expected 22, 23 or 24, the release of LLVM whose SYCL runtime is used")
+            bail!("--offld-sycl-registration={given}: expected 22, 23 or 24, the LLVM version of the SYCL runtime")
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Appends lines to the log. Many processes do that at once: each line is one write to a file that is open for appending, which
-//! Linux does as a whole on file systems of its own (not on NFS). A full disk and a process that is killed can leave half a line all
-//! the same: whoever appends next begins a line of its own, so that nothing but that half is lost.
+//! Appends lines to the log. Many processes do that at once. Each line is one write to a file that is open for appending, which
+//! is atomic on Linux's local file systems (not on NFS). A full disk or a killed process can still leave half a line. The next
+//! writer then starts a new line, so that only that half is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -14,30 +14,28 @@ use super::Record;
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
 
-/// The log that a process appends to.
 pub(crate) struct Log {
     path: PathBuf,
     shell: Arc<Shell>,
     file: Mutex<State>,
 }
 
-/// The file, once there was something to write.
+/// The file, opened by the first write.
 enum State {
     Unopened,
     Open(OpenLog),
-    /// It cannot be written, and that was said.
-    Given,
+    /// The file cannot be written, and a warning was printed.
+    Failed,
 }
 
-/// The open file.
 struct OpenLog {
     end: File,
-    /// The same file, to look at its last byte; none for a pipe, a terminal, or a file that may be written and not read.
+    /// The same file, for reading its last byte. `None` for a pipe, a terminal, or a file that is writable but not readable.
     reader: Option<File>,
 }
 
 impl Log {
-    /// The log that the environment names (`OFFLD_CACHE_LOG`), if it names one. What is wrong with it is told to `shell`, once.
+    /// Returns the log that the environment names (`OFFLD_CACHE_LOG`), if any. Problems with it are reported to `shell`, once.
     pub(crate) fn from_environment(shell: &Arc<Shell>) -> Option<Arc<Log>> {
         let path = Session::env(session::OFFLD_CACHE_LOG)?;
         Some(Arc::new(Log::new(path.into(), Arc::clone(shell))))
@@ -47,13 +45,14 @@ impl Log {
         Log { path, shell, file: Mutex::new(State::Unopened) }
     }
 
-    /// Appends a line. A log that cannot be written is one warning, and the link goes on.
+    /// Appends a line. If the log cannot be written, prints one warning, and the link continues.
     pub(crate) fn append(&self, record: &Record) {
         let mut state = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = append(&mut state, &self.path, record) {
             let (path, name) = (self.path.display(), session::OFFLD_CACHE_LOG);
-            self.shell.warn(&format!("cannot write the log `{path}`, which {name} names: {error}"));
-            *state = State::Given;
+            self.shell
+                .warn(&format!("cannot write the build log `{path}` ({name}): {error}; further device links are not logged"));
+            *state = State::Failed;
         }
     }
 }
@@ -67,18 +66,19 @@ fn append(state: &mut State, path: &Path, record: &Record) -> io::Result<()> {
     write_line(&mut log.end, &line, log.reader.as_ref().is_some_and(ends_in_half_a_line))
 }
 
-/// Appends `line`. `after_half`: the file ends in half a line, which is ended first.
+/// Appends `line`. With `after_half`, the file ends in half a line, which is ended first.
 fn write_line(file: &mut impl Write, line: &[u8], after_half: bool) -> io::Result<()> {
     let with_end = |before: &[u8]| [before, line, b"\n"].concat();
     let before: &[u8] = if after_half { b"\n" } else { b"" };
     if write_once(file, &with_end(before))? {
         return Ok(());
     }
-    // The rest alone would come after what others have written meanwhile: the half is ended, and the line is written again.
+    // The missing rest alone would follow lines that others have written meanwhile. So the half is ended, and the line is written
+    // again.
     if write_once(file, &with_end(b"\n"))? {
         return Ok(());
     }
-    Err(io::Error::new(ErrorKind::StorageFull, "a line was written in part only"))
+    Err(io::Error::new(ErrorKind::StorageFull, "only part of a line was written"))
 }
 
 /// Whether `bytes` were written as a whole, by one write.
@@ -91,7 +91,8 @@ fn write_once(file: &mut impl Write, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Two processes that both see this begin with a newline each, and readers skip the empty line between.
+/// Whether the file ends without a newline. If two processes notice this at once, each begins with a newline, and readers skip
+/// the empty line.
 fn ends_in_half_a_line(file: &File) -> bool {
     let mut last = [0];
     let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -99,7 +100,7 @@ fn ends_in_half_a_line(file: &File) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<OpenLog> {
-    // A pipe that nobody reads must not hold the link up.
+    // Opening a pipe without a reader must not block the link.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let end = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
     let reader = if end.metadata()?.is_file() { File::open(path).ok() } else { None };
@@ -111,11 +112,11 @@ mod tests {
     use super::super::{Outcome, example, read};
     use super::*;
 
-    /// A shell whose messages a test reads.
+    /// Collects the messages of a shell.
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<u8>>>);
+    struct Messages(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Told {
+    impl Write for Messages {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn many_append_whole_lines() {
+    fn many_threads_append_whole_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::thread::scope(|scope| {
@@ -145,7 +146,7 @@ mod tests {
         assert!((0..8).all(|process| records.iter().filter(|record| record.process == process).count() == 50));
     }
 
-    /// A file on a disk that has room for `room` bytes, and for all once it was full `times` times.
+    /// A file on a disk that has room for `room` bytes per write, for the first `times` writes, and then for everything.
     struct Disk {
         text: Vec<u8>,
         room: usize,
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_written_in_part_is_ended_and_written_again() {
+    fn a_partly_written_line_is_ended_and_written_again() {
         let mut disk = Disk { text: Vec::new(), room: 3, times: 1 };
         write_line(&mut disk, b"first", false).unwrap();
         write_line(&mut disk, b"second", false).unwrap();
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_after_half_a_line_begins_a_line() {
+    fn after_half_a_line_a_new_line_begins() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let half = br#"{"version":1,"time_us":17"#;
@@ -194,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_is_one_warning() {
+    fn an_unwritable_log_causes_one_warning() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
             .unwrap();
         for path in [dir.path().to_owned(), dir.path().join("none/log"), "/dev/full".into(), pipe] {
-            let told = Told::default();
-            let log = Log::new(path.clone(), Arc::new(Shell::from_write("offld", Box::new(told.clone()))));
+            let messages = Messages::default();
+            let log = Log::new(path.clone(), Arc::new(Shell::from_write("offld", Box::new(messages.clone()))));
             log.append(&example(Outcome::Hit));
             log.append(&example(Outcome::Hit));
-            let text = String::from_utf8(told.0.lock().unwrap().clone()).unwrap();
-            assert_eq!(text.matches("warning: cannot write the log").count(), 1, "{text}");
+            let text = String::from_utf8(messages.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.matches("warning: cannot write the build log").count(), 1, "{text}");
             assert!(text.contains(&*path.to_string_lossy()) && text.contains("OFFLD_CACHE_LOG"), "{text}");
         }
     }

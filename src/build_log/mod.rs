@@ -1,5 +1,5 @@
-//! The log of a build (`OFFLD_CACHE_LOG`): one line of JSON for each device link, which says what became of it and what it cost.
-//! Links append to it, and `offld cache stats` and `offld explain` read it.
+//! The build log (`OFFLD_CACHE_LOG`): one line of JSON for each device link, with its outcome and its cost. Links append to it,
+//! and `offld cache stats` and `offld explain` read it.
 
 mod append;
 mod read;
@@ -13,125 +13,140 @@ pub(crate) use append::Log;
 pub(crate) use read::{Damaged, read};
 pub(crate) use summary::{Reason, Summary};
 
-/// The version of the lines. Another one when a field goes or changes its meaning; new fields do not change it.
+/// Format version of the lines. It changes when a field disappears or changes its meaning. New fields do not change it.
 pub(crate) const VERSION: u32 = 1;
-/// How many inputs a line names, the largest first, so that no line is long however many objects a program has.
+/// Number of inputs that a line names, the largest first, so that lines stay short for programs with many objects.
 const NAMED_INPUTS: usize = 8;
 
-/// What became of a device link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// Its image was in the cache.
+    /// The image was in the cache.
     Hit,
-    /// It was not, and the link was run.
+    /// The image was not in the cache, and the link was run.
     Miss,
-    /// The link was run without the cache: what it reads cannot be known, or there is no cache.
+    /// The link was run without the cache: its inputs cannot be determined, or there is no cache.
     Uncached,
     /// The link was run and failed.
     Failed,
 }
 
 impl Outcome {
+    /// Name of the outcome in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Outcome::Hit => "hit",
+            Outcome::Miss => "miss",
+            Outcome::Uncached => "uncached",
+            Outcome::Failed => "failed",
+        }
+    }
+
     /// Every outcome, with its name for people.
     pub(crate) const ALL: [(Outcome, &str); 4] =
         [(Outcome::Hit, "hits"), (Outcome::Miss, "misses"), (Outcome::Uncached, "not cached"), (Outcome::Failed, "failed")];
 }
 
-/// An input of a device link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Input {
-    /// Where the device code comes from: `a.o`, `libb.a(c.o)`.
+    /// Name of the file with the device code: `a.o`, `libb.a(c.o)`.
     pub name: String,
-    /// How large it is.
+    /// Size of the input, in bytes.
     pub bytes: u64,
 }
 
-/// What a device link cost. For one that was in the cache: what it cost to make the image.
+/// Cost of a device link. For a cache hit: the cost of the link that made the image.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cost {
-    /// How long it took, in microseconds.
+    /// Duration, in microseconds.
     pub wall_us: u64,
-    /// The processors' time of it, in microseconds.
+    /// CPU time, in microseconds.
     pub cpu_us: u64,
-    /// The peak of its resident memory, in bytes.
+    /// Peak resident memory, in bytes.
     pub peak_memory: u64,
 }
 
 /// One line: a device link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// [`VERSION`].
     pub version: u32,
-    /// When it began, in microseconds since 1970.
+    /// Start time, in microseconds since 1970.
     pub time_us: u64,
-    /// The process that did it: device links of one program have the same.
+    /// Id of the process. All device links of one program have the same.
     pub process: u32,
     /// The program that is linked, as an absolute path.
     pub program: String,
-    /// The device's triple.
     pub triple: String,
-    /// The device's architecture.
     pub arch: String,
-    /// What became of it.
     pub outcome: Outcome,
-    /// Why it was not in the cache, not cached, or failed.
+    /// Reason for a miss, for an uncached link, or for a failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// Why it was not put into the cache, although it might have been.
+    /// Why the image was not stored in the cache, although it could have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
-    /// Whether the image came from the shared cache.
+    /// Whether the image came from the remote cache.
     #[serde(default)]
     pub shared: bool,
-    /// The machine that it ran on, where a launcher ran it on another.
+    /// The machine that the link ran on, if a launcher ran it on another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How long it took in all, in microseconds.
+    /// Total duration, in microseconds.
     pub wall_us: u64,
-    /// How long of this it waited until it was allowed to run.
+    /// The part of it that the link waited for its slot, in microseconds.
     #[serde(default)]
     pub waited_us: u64,
-    /// The processors' time that programs took for it, in microseconds.
+    /// CPU time of all programs that ran for it, in microseconds.
     pub cpu_us: u64,
-    /// The peak of their resident memory, in bytes.
+    /// Their peak resident memory, in bytes.
     pub peak_memory: u64,
-    /// For one in the cache: what making the image has cost, where that is known.
+    /// For a cache hit: the cost of making the image, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Cost>,
-    /// How many inputs it has.
     pub input_count: u64,
-    /// How large they are together.
+    /// Total size of the inputs, in bytes.
     pub input_bytes: u64,
-    /// The largest of them, the largest first.
+    /// The largest inputs, the largest first.
     pub inputs: Vec<Input>,
-    /// How large the image is.
+    /// Size of the image, in bytes.
     #[serde(default)]
     pub image_bytes: u64,
 }
 
 impl Record {
-    /// The inputs of the link, of which the largest are named.
-    pub(crate) fn set_inputs(&mut self, mut inputs: Vec<Input>) {
-        self.input_count = inputs.len() as u64;
-        self.input_bytes = inputs.iter().map(|input| input.bytes).sum();
-        inputs.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-        inputs.truncate(NAMED_INPUTS);
-        self.inputs = inputs;
+    /// Sets the inputs of the link. Only the largest are named.
+    pub(crate) fn set_inputs(&mut self, inputs: Vec<Input>) {
+        let Inputs { count, bytes, largest } = Inputs::of(inputs);
+        (self.input_count, self.input_bytes, self.inputs) = (count, bytes, largest);
     }
 
-    /// The device as messages name it.
     pub(crate) fn target(&self) -> String {
         if self.arch.is_empty() { self.triple.clone() } else { format!("{} ({})", self.triple, self.arch) }
     }
 }
 
-/// A length of time as lines have it.
+/// Totals of the inputs of a device link, and the largest inputs.
+pub(crate) struct Inputs {
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+    pub(crate) largest: Vec<Input>,
+}
+
+impl Inputs {
+    pub(crate) fn of(mut inputs: Vec<Input>) -> Inputs {
+        let (count, bytes) = (inputs.len() as u64, inputs.iter().map(|input| input.bytes).sum());
+        inputs.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        inputs.truncate(NAMED_INPUTS);
+        Inputs { count, bytes, largest: inputs }
+    }
+}
+
+/// A duration in microseconds, as in the log.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A line as others may have written it, for tests.
+/// An example of a line, for tests.
 #[cfg(test)]
 pub(crate) fn example(outcome: Outcome) -> Record {
     Record {

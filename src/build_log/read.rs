@@ -1,5 +1,5 @@
-//! Reads a log back. A line that is damaged is left out, because a process that was killed or a disk that was full leaves half a line
-//! in an otherwise good log; a line of a later release is an error that names the file and the line.
+//! Reads a log. Damaged lines are skipped, because a killed process or a full disk leaves half a line in an otherwise good log. A
+//! line of a later release is an error that names the file and the line.
 
 use std::path::{Path, PathBuf};
 
@@ -8,48 +8,46 @@ use serde::Deserialize;
 
 use super::{Record, VERSION};
 
-/// What every version of a line has.
+/// The common part of all versions of a line.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
 }
 
-/// What a log has.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// Its lines, in the order in which they were written.
+    /// The records, in the order in which they were written.
     pub records: Vec<Record>,
-    /// The lines that are damaged.
+    /// The damaged lines, if any.
     pub damaged: Option<Damaged>,
 }
 
-/// Lines that are left out because they are damaged.
+/// Damaged lines, which are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Damaged {
     path: PathBuf,
-    /// The first of them, counted from 1.
+    /// Number of the first damaged line, counted from 1.
     first: usize,
-    /// How many there are.
+    /// Number of damaged lines.
     lines: u64,
 }
 
 impl Damaged {
-    /// A warning.
     pub(crate) fn warning(&self) -> String {
         let (path, first) = (self.path.display(), self.first);
         match self.lines {
-            1 => format!("{path}:{first}: this line is damaged and not counted"),
-            lines => format!("{path}:{first}: this line and {} more are damaged and not counted", lines - 1),
+            1 => format!("{path}:{first}: skipped a damaged line"),
+            lines => format!("{path}:{first}: skipped {lines} damaged lines, beginning here"),
         }
     }
 }
 
-/// What the log at `path` has.
+/// Reads the log at `path`.
 ///
 /// # Errors
-/// It cannot be read, no line of it can, or a line was written by a later release.
+/// The log cannot be read, all of its lines are damaged, or a line was written by a later release.
 pub(crate) fn read(path: &Path) -> Result<Contents> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the log `{}`", path.display()))?;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read the build log `{}`", path.display()))?;
     let mut contents = Contents { records: Vec::new(), damaged: None };
     let lines = bytes.split(|byte| *byte == b'\n').zip(1..).filter(|(line, _)| !line.trim_ascii().is_empty());
     for (line, number) in lines {
@@ -61,16 +59,19 @@ pub(crate) fn read(path: &Path) -> Result<Contents> {
         }
     }
     if let (Some(damaged), true) = (&contents.damaged, contents.records.is_empty()) {
-        bail!("{}:{}: this is no line of a log of device links, or it is damaged", path.display(), damaged.first);
+        bail!("{}:{}: not a line of a build log, or damaged", path.display(), damaged.first);
     }
     Ok(contents)
 }
 
-/// The record of a line; none if it is damaged.
+/// Parses a line. Returns `None` if it is damaged.
+///
+/// # Errors
+/// The line has another format version.
 fn record(line: &[u8]) -> Result<Option<Record>> {
     let Ok(Versioned { version }) = serde_json::from_slice(line) else { return Ok(None) };
     if version != VERSION {
-        bail!("this line has version {version}, and this offld reads version {VERSION}");
+        bail!("log format version {version}; this offld reads version {VERSION}");
     }
     Ok(serde_json::from_slice(line).ok())
 }
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_damaged_is_left_out_and_named_with_its_line() {
+    fn damaged_lines_are_skipped_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let line = serde_json::to_string(&example(Outcome::Hit)).unwrap();
@@ -95,7 +96,7 @@ mod tests {
             let read_back = read(&path).unwrap();
             assert_eq!(read_back.records.len(), 2, "{bad}");
             let warning = read_back.damaged.unwrap().warning();
-            assert_eq!(warning, format!("{}:2: this line is damaged and not counted", path.display()));
+            assert_eq!(warning, format!("{}:2: skipped a damaged line", path.display()));
 
             std::fs::write(&path, format!("\n{bad}\n{bad}\n")).unwrap();
             let error = format!("{:#}", read(&path).unwrap_err());
@@ -103,7 +104,7 @@ mod tests {
         }
         std::fs::write(&path, format!("{half}\n{line}\n{glued}\n")).unwrap();
         let warning = read(&path).unwrap().damaged.unwrap().warning();
-        assert_eq!(warning, format!("{}:1: this line and 1 more are damaged and not counted", path.display()));
+        assert_eq!(warning, format!("{}:1: skipped 2 damaged lines, beginning here", path.display()));
     }
 
     #[test]

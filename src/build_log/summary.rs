@@ -1,4 +1,4 @@
-//! What became of many device links, in all.
+//! Totals of many device links.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,58 +7,54 @@ use serde::Serialize;
 
 use super::{Outcome, Record};
 
-/// The sum of lines of a log.
+/// Totals of the lines of a log.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
-    /// How many device links there are.
+    /// Number of device links.
     pub links: u64,
-    /// Those whose image was in the cache.
+    /// Links whose image was in the cache.
     pub hits: u64,
-    /// Those of them whose image came from the shared cache.
+    /// Hits whose image came from the remote cache.
     pub shared_hits: u64,
-    /// Those that were run, and might have been in the cache.
+    /// Links that were run, and could have been in the cache.
     pub misses: u64,
-    /// Those of them that could not be put into it.
+    /// Misses whose image could not be stored in the cache.
     pub not_kept: u64,
-    /// Those for which the cache is no help.
+    /// Links that the cache cannot help.
     pub uncached: u64,
-    /// Those that failed.
+    /// Links that failed.
     pub failed: u64,
-    /// How long those that were run took in all, one after another, in microseconds.
+    /// Total duration of the links that were run, one after another, in microseconds.
     pub wall_us: u64,
-    /// How long those waited until they were allowed to run.
+    /// Time that those links waited for their slots, in microseconds.
     pub waited_us: u64,
-    /// The processors' time of those.
+    /// CPU time of those links, in microseconds.
     pub cpu_us: u64,
-    /// The most memory that one of them took, in bytes.
+    /// Peak memory of any of them, in bytes.
     pub peak_memory: u64,
-    /// How much longer hits would have taken if they had been run, in microseconds.
+    /// Additional time that hits would have taken if they had been run, in microseconds.
     pub saved_wall_us: u64,
-    /// The processors' time that hits would have taken.
+    /// CPU time that hits would have taken, in microseconds.
     pub saved_cpu_us: u64,
-    /// Hits of which it is not known what their images cost.
+    /// Number of hits whose images have an unknown cost.
     pub saved_unknown: u64,
-    /// When the first began, in microseconds since 1970.
+    /// Start time of the first link, in microseconds since 1970.
     pub first_us: Option<u64>,
-    /// When the last began.
+    /// Start time of the last link, in microseconds since 1970.
     pub last_us: Option<u64>,
-    /// Why links were not in the cache, or not cached, or failed, the most frequent reason first.
+    /// Why links were misses, not cached, or failed. The most frequent reason comes first.
     pub reasons: Vec<Reason>,
 }
 
-/// A reason, and how many links it is that of.
+/// A reason, and the number of links that have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
-    /// What became of the links.
     pub outcome: Outcome,
-    /// Why.
     pub why: String,
-    /// How many there are.
     pub links: u64,
 }
 
 impl Summary {
-    /// The sum of `records`.
     pub(crate) fn of<'r>(records: impl IntoIterator<Item = &'r Record>) -> Summary {
         let mut sum = Summary::default();
         let mut reasons: BTreeMap<(Outcome, &str), u64> = BTreeMap::new();
@@ -102,7 +98,6 @@ impl Summary {
         }
     }
 
-    /// How many links of an outcome there are.
     pub(crate) fn count(&self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Hit => self.hits,
@@ -119,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hits_save_and_the_others_take() {
+    fn hits_count_as_savings_and_all_others_as_cost() {
         let hit = |saved| Record { saved, wall_us: 10, shared: true, ..example(Outcome::Hit) };
         let miss = |why: &str| Record { why: why.to_owned(), waited_us: 400, time_us: 5, ..example(Outcome::Miss) };
         let cost = Cost { wall_us: 5_010, cpu_us: 7_000, peak_memory: 1 };

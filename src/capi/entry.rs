@@ -1,13 +1,13 @@
-//! An image of a package, with what it is for.
+//! An image of a package, with its metadata.
 
-#![expect(unsafe_code, reason = "names that C finds")]
+#![expect(unsafe_code, reason = "exported C symbols")]
 
 use super::text::{OffldString, Text, nth, shown};
 use crate::facade::StoredImage;
 
-/// The producer has given no format.
+/// The producer gave no format.
 pub const OFFLD_FORMAT_NONE: u32 = 0;
-/// An object or shared object of the device.
+/// A native object or shared object of the device.
 pub const OFFLD_FORMAT_OBJECT: u32 = 1;
 /// LLVM bitcode.
 pub const OFFLD_FORMAT_BITCODE: u32 = 2;
@@ -36,7 +36,7 @@ impl OffldEntry {
         OffldEntry { image, keys, values }
     }
 
-    /// Stores a string. Of several with the key, it takes the place of the last, which is the one that counts.
+    /// Stores a string. If the key exists, replaces its last value, which is the one in effect.
     pub(super) fn set(&mut self, key: &str, value: &str) {
         let known = self.image.strings.iter().rposition(|(known, _)| known == key.as_bytes());
         match known.and_then(|at| Some((self.image.strings.get_mut(at)?, self.values.get_mut(at)?))) {
@@ -53,67 +53,67 @@ impl OffldEntry {
     }
 }
 
-/// The programming models that it is for, as stored: `OFFLD_KIND_OPENMP` and the like, a bit for each.
+/// Returns the stored programming models of an entry, one bit for each: `OFFLD_KIND_OPENMP` and so on.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_kinds(entry: Option<&OffldEntry>) -> u32 {
     entry.map_or(0, |entry| entry.image.offload_kind.into())
 }
 
-/// What its bytes are, as stored: `OFFLD_FORMAT_OBJECT` and the like, or a number that this version has no name for.
+/// Returns the stored format of an entry: `OFFLD_FORMAT_OBJECT` and so on, or a number that this version does not know.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_format(entry: Option<&OffldEntry>) -> u32 {
     entry.map_or(0, |entry| entry.image.image_kind.raw().into())
 }
 
-/// Its flags, as stored.
+/// Returns the stored flags of an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_flags(entry: Option<&OffldEntry>) -> u32 {
     entry.map_or(0, |entry| entry.image.flags)
 }
 
-/// Its bytes, valid until the package is freed. NULL for NULL.
+/// Returns the bytes of an entry, valid until the package is freed. NULL for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_data(entry: Option<&OffldEntry>) -> *const u8 {
     entry.map_or(std::ptr::null(), |entry| entry.image.contents.bytes().as_ptr())
 }
 
-/// How many bytes it has. 0 for NULL.
+/// Returns the number of bytes of an entry. 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_size(entry: Option<&OffldEntry>) -> usize {
     entry.map_or(0, |entry| entry.image.contents.bytes().len())
 }
 
-/// How many strings are stored with it.
+/// Returns the number of strings that are stored with an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_string_count(entry: Option<&OffldEntry>) -> usize {
     entry.map_or(0, |entry| entry.keys.len())
 }
 
-/// The key of one of these strings, in the order stored; empty where there are fewer.
+/// Returns the key of the string with this index, in stored order; empty if `index` is out of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_string_key(entry: Option<&OffldEntry>, index: usize) -> OffldString {
     nth(entry.map(|entry| &entry.keys), index)
 }
 
-/// Its value; empty where there are fewer.
+/// Returns the value of the string with this index; empty if `index` is out of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_string_value(entry: Option<&OffldEntry>, index: usize) -> OffldString {
     nth(entry.map(|entry| &entry.values), index)
 }
 
-/// The value of the key `triple`; empty where there is none.
+/// Returns the value of the key `triple`; empty if the entry has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_triple(entry: Option<&OffldEntry>) -> OffldString {
     value(entry, b"triple")
 }
 
-/// The value of the key `arch`; empty where there is none.
+/// Returns the value of the key `arch`; empty if the entry has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_arch(entry: Option<&OffldEntry>) -> OffldString {
     value(entry, b"arch")
 }
 
-/// The value of `key`; the last one where there are several.
+/// Returns the value of `key`. If there are several, the last one counts.
 fn value(entry: Option<&OffldEntry>, key: &[u8]) -> OffldString {
     let at = |entry: &&OffldEntry| entry.keys.iter().rposition(|known| known.bytes() == key);
     shown(entry.and_then(|entry| entry.values.get(at(&entry)?)))
@@ -122,11 +122,11 @@ fn value(entry: Option<&OffldEntry>, key: &[u8]) -> OffldString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::piece::Piece;
+    use crate::io::file_slice::FileSlice;
     use crate::model::ImageKind;
 
     #[test]
-    fn the_numbers_of_formats_are_those_of_the_model() {
+    fn format_numbers_match_the_model() {
         let all = [
             (OFFLD_FORMAT_NONE, ImageKind::None),
             (OFFLD_FORMAT_OBJECT, ImageKind::Object),
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_string_takes_the_place_of_the_one_that_counts() {
-        let mut image = StoredImage::new(Piece::owned(Vec::new()));
+    fn a_string_replaces_the_last_value_of_its_key() {
+        let mut image = StoredImage::new(FileSlice::owned(Vec::new()));
         image.strings = vec![(b"arch".to_vec(), b"a".to_vec()), (b"arch".to_vec(), b"b".to_vec())];
         let mut entry = OffldEntry::new(image);
         entry.set("arch", "c");

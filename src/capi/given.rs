@@ -1,6 +1,6 @@
-//! What C hands in: bytes, text and paths, each looked at before it is used.
+//! Checks of the C caller's arguments: bytes, texts, paths and file descriptors.
 
-#![expect(unsafe_code, reason = "memory of the caller, who says that it is there for the time of the call")]
+#![expect(unsafe_code, reason = "memory that the caller guarantees to be valid during the call")]
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::status::OffldError;
 
-/// `size` bytes from `data`, which may be NULL if there are none.
+/// Returns the `size` bytes at `data`, which may be NULL if `size` is 0.
 ///
 /// # Safety
 /// `data` is NULL, or `size` bytes can be read there and do not change during the call.
@@ -22,56 +22,56 @@ pub(super) unsafe fn bytes<'a>(data: *const u8, size: usize) -> Result<&'a [u8],
         return Err(OffldError::argument(format!("{size} bytes at NULL")));
     }
     if isize::try_from(size).is_err() || data.addr().checked_add(size).is_none() {
-        return Err(OffldError::argument(format!("{size} bytes are more than there can be")));
+        return Err(OffldError::argument(format!("{size} bytes exceed the address space")));
     }
-    // SAFETY: the caller says so, and they end within the address space.
+    // SAFETY: the caller guarantees it, and the bytes end within the address space.
     Ok(unsafe { std::slice::from_raw_parts(data, size) })
 }
 
-/// The C string at `text`, if there is one.
+/// Returns the C string at `text`; `None` for NULL.
 ///
 /// # Safety
-/// `text` is NULL, or ends with a zero and does not change during the call.
+/// `text` is NULL, or ends with a zero byte and does not change during the call.
 unsafe fn c_string<'a>(text: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// The path at `text`: bytes, whatever they stand for.
+/// Returns the path at `text`, as arbitrary bytes.
 ///
 /// # Safety
-/// That of [`c_string`].
+/// The same as for [`c_string`].
 pub(super) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, OffldError> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { c_string(text) }.ok_or_else(|| OffldError::argument("the path is NULL"))?;
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The name that messages have for what has no path, or `otherwise`.
+/// Returns the name that messages use for input without a path, or `otherwise` for NULL.
 ///
 /// # Safety
-/// That of [`c_string`].
+/// The same as for [`c_string`].
 pub(super) unsafe fn name(text: *const c_char, otherwise: &str) -> &Path {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { c_string(text) }.map_or(Path::new(otherwise), |bytes| Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The UTF-8 text at `text`, which is `what`.
+/// Returns the UTF-8 text at `text`. `what` names the argument in errors.
 ///
 /// # Safety
-/// That of [`c_string`].
+/// The same as for [`c_string`].
 pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, OffldError> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { c_string(text) }.ok_or_else(|| OffldError::argument(format!("{what} is NULL")))?;
-    std::str::from_utf8(bytes).map_err(|error| OffldError::argument(format!("{what} is no UTF-8: {error}")))
+    std::str::from_utf8(bytes).map_err(|error| OffldError::argument(format!("{what} is not UTF-8: {error}")))
 }
 
-/// The file with the descriptor `number`, as a descriptor of our own; the caller's stays open.
+/// Duplicates the file descriptor `number`; the caller's descriptor stays open.
 pub(super) fn file(number: i32) -> Result<File, OffldError> {
     if number < 0 {
-        return Err(OffldError::argument(format!("{number} is no file descriptor")));
+        return Err(OffldError::argument(format!("invalid file descriptor {number}")));
     }
-    // SAFETY: it is used for this one call of the system, which says whether it is open.
+    // SAFETY: the descriptor is used for this one system call, which checks whether it is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     Ok(File::from(borrowed.try_clone_to_owned()?))
 }
@@ -82,8 +82,8 @@ mod tests {
     use std::ptr;
 
     #[test]
-    fn what_cannot_be_is_refused_before_it_is_touched() {
-        // SAFETY: nothing is read where an error is expected, and the rest is constant.
+    fn invalid_arguments_are_rejected_before_they_are_read() {
+        // SAFETY: the calls that must fail read nothing, and the others read constants.
         unsafe {
             assert_eq!(bytes(ptr::null(), 0).unwrap(), b"");
             assert!(bytes(ptr::null(), 1).is_err());

@@ -1,11 +1,12 @@
-//! liboffld, the library for C (docs/c-api.md): images, containers and registrations of files and buffers as handles with accessors,
-//! OffloadBinaries packed and unpacked. `include/offld.h` is made of the files of this folder by cbindgen (cbindgen.toml).
+//! liboffld, the C library (docs/reference/c.md): images, containers and registrations of files and buffers as handles with
+//! accessors, and packing and unpacking of OffloadBinaries. cbindgen generates `include/offld.h` from the files of this directory
+//! (cbindgen.toml).
 //!
-//! Everything is a layer over the facade and decides nothing. What crosses the boundary is turned here: `given` what a caller hands
-//! in, `text` and `buffer` what it gets, `status` errors and panics, `sink` where bytes are written. Handles that a function takes
-//! are references (`Option<&T>` is a pointer that may be NULL), so `unsafe` is left for buffers, C strings and results alone.
+//! The module is a thin layer over the facade. It converts everything that crosses the boundary: `given` checks the caller's
+//! arguments, `text` and `buffer` return data, `status` returns errors and catches panics, `sink` writes bytes. Functions take
+//! handles as references (`Option<&T>` is a pointer that may be NULL), so only buffers, C strings and results need `unsafe`.
 //!
-//! Nothing here is for Rust: the feature `capi` and this module's names are no part of the promise of the Rust library.
+//! Nothing here is for Rust: the feature `capi` and this module's names are not part of the Rust library's API.
 
 mod buffer;
 mod entry;

@@ -1,21 +1,21 @@
-//! What is looked for in a file. A handle with functions, so that options can be added without a change of any structure.
+//! Options for reading a file. They are a handle with functions, so that new options change no structure.
 
-#![expect(unsafe_code, reason = "names that C finds")]
+#![expect(unsafe_code, reason = "exported C symbols")]
 
 use crate::facade::InspectOptions;
 
-/// What is looked for when something is opened. Made by `offld_options_new`, freed by `offld_options_free`; where NULL is given for
-/// it, everything is as it is in a new one. It can be used for any number of calls; while one thread changes it, no other may use it.
+/// Options for opening something. Created by `offld_options_new`, freed by `offld_options_free`. NULL in place of options means the
+/// defaults. One handle can be used for any number of calls; while one thread changes it, no other may use it.
 #[derive(Debug, Default)]
 pub struct OffldOptions(pub(super) InspectOptions);
 
-/// Options as they are if nothing is said: no kernels, hashes and bytes of every image, 64 GiB at the most out of compression.
+/// Creates options with the defaults: no kernels, hashes and bytes of every image, at most 64 GiB of decompressed data.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_options_new() -> Box<OffldOptions> {
     Box::default()
 }
 
-/// Whether the kernels of images that are ELF files are read, too. NULL is nothing to do.
+/// Sets whether the kernels of ELF images are read, too (default: false). Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_options_set_kernels(options: Option<&mut OffldOptions>, kernels: bool) {
     if let Some(OffldOptions(options)) = options {
@@ -23,8 +23,8 @@ pub extern "C" fn offld_options_set_kernels(options: Option<&mut OffldOptions>, 
     }
 }
 
-/// Whether headers alone are read: no hashes, and nothing is unpacked but compressed files, members of archives and the heads of
-/// compressed bundles. The images have no bytes then. NULL is nothing to do.
+/// Sets whether only headers are read (default: false): no hashes, and only compressed files, archive members and the headers of
+/// compressed bundles are decompressed. The bytes of the images are then unavailable. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_options_set_headers_only(options: Option<&mut OffldOptions>, headers_only: bool) {
     if let Some(OffldOptions(options)) = options {
@@ -32,8 +32,8 @@ pub extern "C" fn offld_options_set_headers_only(options: Option<&mut OffldOptio
     }
 }
 
-/// How many bytes may come out of what is compressed in a file, at the most; 1000 times the size of the file is a limit, too. NULL
-/// is nothing to do.
+/// Sets the limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file is a limit, too. Does nothing
+/// for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_options_set_max_unpacked(options: Option<&mut OffldOptions>, bytes: u64) {
     if let Some(OffldOptions(options)) = options {
@@ -41,7 +41,7 @@ pub extern "C" fn offld_options_set_max_unpacked(options: Option<&mut OffldOptio
     }
 }
 
-/// Frees options. NULL is nothing to do.
+/// Frees options. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_options_free(options: Option<Box<OffldOptions>>) {
     drop(options);

@@ -1,6 +1,6 @@
-//! OffloadBinaries: images put together and written, and taken apart.
+//! OffloadBinaries: packing and writing images, and unpacking them.
 
-#![expect(unsafe_code, reason = "names that C finds, and pointers that it hands in")]
+#![expect(unsafe_code, reason = "exported C symbols and pointers from the caller")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write;
@@ -9,37 +9,37 @@ use super::buffer::OffldBuffer;
 use super::entry::OffldEntry;
 use super::given;
 use super::sink::{OffldWrite, to_function};
-use super::status::{OffldError, OffldStatus, made, needed, told};
+use super::status::{OffldError, OffldStatus, catch_into_status, made, needed};
 use crate::error::Error;
 use crate::facade::{self, StoredImage};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::model::ImageKind;
 
-/// A binary for each image, one behind the other: version 1 of the format, which every release of LLVM reads.
+/// One binary for each image, in sequence: version 1 of the format, which every LLVM release reads.
 pub const OFFLD_PACK_SEPARATE: u32 = 1;
 /// One binary for all images: version 2 of the format, which LLVM 23 reads.
 pub const OFFLD_PACK_SHARED: u32 = 2;
 
-/// Images with what they are for, which become an OffloadBinary, or have come out of one. Made by `offld_package_new` or
-/// `offld_package_read`, freed by `offld_package_free`. Several threads may read it at the same time; while one changes it, no other
-/// may use it.
+/// Images with their metadata, to write to an OffloadBinary or read from one. Created by `offld_package_new` or
+/// `offld_package_read`, freed by `offld_package_free`. Several threads may read a package at the same time; while one changes it,
+/// no other may use it.
 #[derive(Debug, Default)]
 pub struct OffldPackage {
-    /// Each in a box of its own, so that what C has of one stays where it is when others are added.
+    /// Each entry is boxed, so that pointers that C holds stay valid when entries are added.
     #[expect(clippy::vec_box, reason = "C holds pointers to the entries")]
     entries: Vec<Box<OffldEntry>>,
 }
 
-/// A package without images.
+/// Creates an empty package.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_package_new() -> Box<OffldPackage> {
     Box::default()
 }
 
-/// Takes the OffloadBinaries apart that the `size` bytes at `data` are: one or several, of any version, compressed or not. Every
-/// image is an entry as it is stored, whatever it is itself (`offld_open_memory` goes on into images that are containers); `flags`
-/// and strings are kept, and HIP has today's number in all of them. The bytes are copied. Malformed is what is no OffloadBinary, and
-/// a compressed one that is more than 1000 times as large as its file.
+/// Unpacks the OffloadBinaries in the `size` bytes at `data`: one or several, of any version, compressed or not. Every image
+/// becomes an entry as it is stored, even if it is a container itself (`offld_open_memory` also opens containers in images). Flags
+/// and strings are preserved, and HIP has today's number in all entries. The bytes are copied. The status is malformed for other
+/// data, and for compressed data that is more than 1000 times as large after decompression.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_read(
     data: *const u8,
@@ -48,18 +48,18 @@ pub unsafe extern "C" fn offld_package_read(
     error: *mut *mut OffldError,
 ) -> OffldStatus {
     let read = || {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let bytes = unsafe { given::bytes(data, size) }?;
         let images = facade::unpack_bytes(bytes)?;
         Ok(OffldPackage { entries: images.into_iter().map(|image| Box::new(OffldEntry::new(image))).collect() })
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { made(package, error, read) }
 }
 
-/// Adds an image: the `size` bytes at `data`, which are copied. Its number, which the functions below take, goes to `*index`, unless
-/// `index` is NULL: it is the number of images that were there before. It is for no programming model and has no strings yet, and is
-/// an object or bitcode by its bytes.
+/// Adds an image: the `size` bytes at `data`, which are copied. Sets `*index`, unless `index` is NULL, to the image's index for the
+/// functions below, which is the previous number of images. The new entry has no programming model and no strings. Its format is
+/// object or bitcode, according to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_add(
     package: Option<&mut OffldPackage>,
@@ -70,24 +70,24 @@ pub unsafe extern "C" fn offld_package_add(
 ) -> OffldStatus {
     let add = || {
         let entries = &mut needed(package, "the package")?.entries;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let bytes = unsafe { given::bytes(data, size) }?;
         let number = entries.len();
-        entries.push(Box::new(OffldEntry::new(StoredImage::new(Piece::owned(bytes.to_vec())))));
+        entries.push(Box::new(OffldEntry::new(StoredImage::new(FileSlice::owned(bytes.to_vec())))));
         if !index.is_null() {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it.
             unsafe { index.write(number) };
         }
         Ok(())
     };
-    // SAFETY: the caller says so.
-    unsafe { told(error, add) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, add) }
 }
 
 /// Changes one entry of `package`.
 ///
 /// # Safety
-/// That of [`told`].
+/// The same as for [`catch_into_status`].
 unsafe fn change(
     package: Option<&mut OffldPackage>,
     index: usize,
@@ -97,19 +97,19 @@ unsafe fn change(
     let body = || {
         let entries = &mut needed(package, "the package")?.entries;
         let (count, entry) = (entries.len(), entries.get_mut(index));
-        change(entry.ok_or_else(|| OffldError::argument(format!("there is no image {index}: there are {count}")))?)
+        change(entry.ok_or_else(|| OffldError::argument(format!("no image {index}: the package has {count}")))?)
     };
-    // SAFETY: the caller says so.
-    unsafe { told(error, body) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, body) }
 }
 
-/// A number that is stored with 16 bits.
+/// Converts a number that is stored with 16 bits.
 fn short(number: u32, what: &str) -> Result<u16, OffldError> {
-    u16::try_from(number).map_err(|_| OffldError::argument(format!("{number:#x} is no {what}: it has more than 16 bits")))
+    u16::try_from(number).map_err(|_| OffldError::argument(format!("invalid {what} {number:#x}: more than 16 bits")))
 }
 
-/// Says which programming models an image is for: `OFFLD_KIND_OPENMP` and the like, a bit for each, or 0. For linkers of LLVM 15 to
-/// 19, HIP is 3.
+/// Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0. Use 3 for HIP if a linker of
+/// LLVM 15 to 19 reads the package.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_kinds(
     package: Option<&mut OffldPackage>,
@@ -121,11 +121,11 @@ pub unsafe extern "C" fn offld_package_set_kinds(
         entry.image.offload_kind = short(kinds, "set of kinds")?;
         Ok(())
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { change(package, index, error, set) }
 }
 
-/// Says what the image's bytes are: `OFFLD_FORMAT_OBJECT` and the like, or any number of 16 bits.
+/// Sets the format of an image: `OFFLD_FORMAT_OBJECT` and so on, or any 16-bit number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_format(
     package: Option<&mut OffldPackage>,
@@ -137,11 +137,11 @@ pub unsafe extern "C" fn offld_package_set_format(
         entry.image.image_kind = ImageKind::from_raw(short(format, "format")?);
         Ok(())
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { change(package, index, error, set) }
 }
 
-/// Sets the flags of an image's entry; 0 if nothing is said.
+/// Sets the flags of an image's entry (default: 0).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_flags(
     package: Option<&mut OffldPackage>,
@@ -153,12 +153,12 @@ pub unsafe extern "C" fn offld_package_set_flags(
         entry.image.flags = flags;
         Ok(())
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { change(package, index, error, set) }
 }
 
-/// Stores a string with an image, in place of one with the same key: `triple` and `arch` are those that linkers go by. Both are
-/// UTF-8. What was asked of the entry's strings before is not valid any longer.
+/// Stores a string with an image and replaces an existing one with the same key. Linkers select images by `triple` and `arch`. Key
+/// and value are UTF-8. Strings that were obtained from this entry before become invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_string(
     package: Option<&mut OffldPackage>,
@@ -168,22 +168,22 @@ pub unsafe extern "C" fn offld_package_set_string(
     error: *mut *mut OffldError,
 ) -> OffldStatus {
     let set = |entry: &mut OffldEntry| {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let (key, value) = unsafe { (given::text(key, "the key")?, given::text(value, "the value")?) };
         entry.set(key, value);
         Ok(())
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { change(package, index, error, set) }
 }
 
-/// How many images there are. 0 for NULL.
+/// Returns the number of images. 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_package_count(package: Option<&OffldPackage>) -> usize {
     package.map_or(0, |package| package.entries.len())
 }
 
-/// An image by its number, valid until the package is freed; NULL where there are fewer, and for NULL.
+/// Returns the image with this index, valid until the package is freed; NULL if `index` is out of range, and for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_package_entry(package: Option<&OffldPackage>, index: usize) -> Option<&OffldEntry> {
     package?.entries.get(index).map(Box::as_ref)
@@ -195,10 +195,10 @@ fn write(package: Option<&OffldPackage>, form: u32, out: &mut dyn Write) -> Resu
     facade::pack_to(&images, form == OFFLD_PACK_SHARED, out)
 }
 
-/// What can be written, and in which form.
+/// Checks the form and the package.
 fn checked(package: Option<&OffldPackage>, form: u32) -> Result<Option<&OffldPackage>, OffldError> {
     if form != OFFLD_PACK_SEPARATE && form != OFFLD_PACK_SHARED {
-        return Err(OffldError::argument(format!("{form} is neither OFFLD_PACK_SEPARATE nor OFFLD_PACK_SHARED")));
+        return Err(OffldError::argument(format!("invalid form {form}: expected OFFLD_PACK_SEPARATE or OFFLD_PACK_SHARED")));
     }
     needed(package, "the package").map(Some)
 }
@@ -216,12 +216,11 @@ pub unsafe extern "C" fn offld_package_write_memory(
         write(checked(package, form)?, form, &mut bytes)?;
         Ok(OffldBuffer::new(bytes))
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { made(buffer, error, all) }
 }
 
-/// Writes the images to the file at `path`, which appears whole or not at all, and takes the place of one that is there. `-` is
-/// stdout.
+/// Writes the images to the file at `path`, which appears complete or not at all, and replaces an existing file. `-` is stdout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_write_path(
     package: Option<&OffldPackage>,
@@ -231,15 +230,15 @@ pub unsafe extern "C" fn offld_package_write_path(
 ) -> OffldStatus {
     let all = || {
         let package = checked(package, form)?;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         let path = unsafe { given::path(path) }?;
         Ok(facade::whole_file(path, |out| write(package, form, out))?)
     };
-    // SAFETY: the caller says so.
-    unsafe { told(error, all) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, all) }
 }
 
-/// Writes the images to where the file descriptor stands, which stays the caller's.
+/// Writes the images to the current position of a file descriptor, which the caller keeps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_write_fd(
     package: Option<&OffldPackage>,
@@ -248,11 +247,11 @@ pub unsafe extern "C" fn offld_package_write_fd(
     error: *mut *mut OffldError,
 ) -> OffldStatus {
     let all = || Ok(write(checked(package, form)?, form, &mut given::file(descriptor)?)?);
-    // SAFETY: the caller says so.
-    unsafe { told(error, all) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, all) }
 }
 
-/// Hands what is written to `write`, part after part.
+/// Passes the written bytes to `write`, in several calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_write(
     package: Option<&OffldPackage>,
@@ -263,14 +262,14 @@ pub unsafe extern "C" fn offld_package_write(
 ) -> OffldStatus {
     let all = || {
         let package = checked(package, form)?;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { to_function(write, context, |out| self::write(package, form, out)) }
     };
-    // SAFETY: the caller says so.
-    unsafe { told(error, all) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, all) }
 }
 
-/// Frees a package and everything that was asked of it. NULL is nothing to do.
+/// Frees a package and everything that belongs to it. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_package_free(package: Option<Box<OffldPackage>>) {
     drop(package);

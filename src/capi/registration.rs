@@ -1,6 +1,6 @@
-//! A registration: which runtime a file hands its images to.
+//! A registration: the runtime that a file passes its images to.
 
-#![expect(unsafe_code, reason = "names that C finds")]
+#![expect(unsafe_code, reason = "exported C symbols")]
 
 use super::text::{OffldString, Text, nth, shown};
 use crate::contents::report::Registration;
@@ -29,51 +29,53 @@ impl OffldRegistration {
     }
 }
 
-/// The runtime: `openmp`, `cuda`, `hip`, `sycl`.
+/// Returns the runtime: `openmp`, `cuda`, `hip`, `sycl`.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_runtime(registration: Option<&OffldRegistration>) -> OffldString {
     shown(registration.map(|registration| &registration.runtime))
 }
 
-/// The function that is called: `__tgt_register_lib`, …
+/// Returns the registration function that is called: `__tgt_register_lib`, …
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_symbol(registration: Option<&OffldRegistration>) -> OffldString {
     shown(registration.map(|registration| &registration.symbol))
 }
 
-/// Where that function is: `here` in the file itself, in a `library` that the program needs, or `elsewhere` if the file is an object
-/// that leaves it undefined.
+/// Returns the location of that function: `here` in the file itself, in a `library` that the program needs, or `elsewhere` if the
+/// file is an object that leaves it undefined.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_found(registration: Option<&OffldRegistration>) -> OffldString {
     shown(registration.map(|registration| &registration.found))
 }
 
-/// How many archives it is in, one in the other.
+/// Returns the number of nested archives that contain the registration.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_member_count(registration: Option<&OffldRegistration>) -> usize {
     registration.map_or(0, |registration| registration.members.len())
 }
 
-/// The name of the member that it is in, of the archive with this number, the outermost first; empty where there are fewer.
+/// Returns the name of the archive member that contains the registration, in the archive with this index, the outermost first;
+/// empty if `index` is out of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_member(registration: Option<&OffldRegistration>, index: usize) -> OffldString {
     nth(registration.map(|registration| &registration.members), index)
 }
 
-/// How many libraries that the program needs define that function, or would if they were found. 0 for what was opened by a
-/// descriptor or from memory: no other file is opened then.
+/// Returns the number of needed libraries that define that function, or would define it if they were found. 0 if the file was
+/// opened by descriptor or from memory, because no other file is opened then.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_library_count(registration: Option<&OffldRegistration>) -> usize {
     registration.map_or(0, |registration| registration.names.len())
 }
 
-/// The name of such a library, as the program has it; empty where there are fewer.
+/// Returns the name of the library with this index, as stored in the program; empty if `index` is out of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_library(registration: Option<&OffldRegistration>, index: usize) -> OffldString {
     nth(registration.map(|registration| &registration.names), index)
 }
 
-/// The path at which the dynamic loader would find it now; empty if it would not, and where there are fewer.
+/// Returns the path at which the dynamic loader would find that library now; empty if it would not find it, and if `index` is out
+/// of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_registration_library_path(registration: Option<&OffldRegistration>, index: usize) -> OffldString {
     nth(registration.map(|registration| &registration.paths), index)

@@ -1,6 +1,6 @@
-//! How errors are told to C: a number, and an object with the text. A panic ends here and becomes one.
+//! Error reporting to C: a status number, and an object with the text. Panics are caught here and become errors.
 
-#![expect(unsafe_code, reason = "names that C finds, and results that are written where C wants them")]
+#![expect(unsafe_code, reason = "exported C symbols, and results written through the caller's pointers")]
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,27 +9,27 @@ use std::ptr;
 use super::text::{OffldString, Text, constant, shown};
 use crate::error::Error;
 
-/// What came of a call.
+/// The result of a call.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffldStatus {
-    /// It has worked.
+    /// Success.
     Ok = 0,
-    /// An argument cannot be: NULL where something must be, a size or index out of range, text that is no UTF-8.
+    /// An invalid argument: NULL for a required pointer, a size or index out of range, text that is not UTF-8.
     Argument = 1,
-    /// The system did not let something be opened, read or written: `offld_error_system` has its number.
+    /// The system could not open, read or write something: `offld_error_system` has its error number.
     Io = 2,
-    /// Bytes break their format: `offld_error_offset` may say where.
+    /// Bytes that break their format: `offld_error_offset` may have the location.
     Malformed = 3,
-    /// The caller's function ended the call by a value that is not 0.
+    /// The caller's function ended the call with a nonzero value.
     Stopped = 4,
-    /// Something that is not supported, or that is not there.
+    /// Something is unsupported or missing.
     Other = 5,
-    /// A defect of offld. The call has had no effect, and the library can be used further on.
+    /// A defect of offld. The call had no effect, and the library remains usable.
     Internal = 6,
 }
 
-/// What went wrong in a call. Freed by `offld_error_free`.
+/// The error of a call. Freed by `offld_error_free`.
 #[derive(Debug)]
 pub struct OffldError {
     status: OffldStatus,
@@ -43,20 +43,20 @@ impl OffldError {
         OffldError { status, message: Text::from(message), offset: None, system: 0 }
     }
 
-    /// An argument that cannot be.
+    /// An invalid argument.
     pub(super) fn argument(message: impl AsRef<str>) -> OffldError {
         OffldError::new(OffldStatus::Argument, message)
     }
 
-    /// The caller's function has ended the call by `value`.
+    /// The error after the caller's function returned `value`.
     pub(super) fn stopped(value: i32) -> OffldError {
-        OffldError::new(OffldStatus::Stopped, format!("the function that takes the bytes has returned {value}"))
+        OffldError::new(OffldStatus::Stopped, format!("the write function has returned {value}"))
     }
 
-    /// A panic.
+    /// The error for a panic.
     fn internal(panic: &(dyn Any + Send)) -> OffldError {
         let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-        OffldError::new(OffldStatus::Internal, format!("a defect of offld: {}", text.unwrap_or("it does not say more")))
+        OffldError::new(OffldStatus::Internal, format!("a bug in offld: {}", text.unwrap_or("no further information")))
     }
 }
 
@@ -80,33 +80,36 @@ impl From<std::io::Error> for OffldError {
     }
 }
 
-/// A handle that is not there, though it must be.
+/// Returns a required handle; NULL is an error.
 pub(super) fn needed<T>(handle: Option<T>, what: &str) -> Result<T, OffldError> {
     handle.ok_or_else(|| OffldError::argument(format!("{what} is NULL")))
 }
 
-/// Runs `body`, and tells C what comes of it: a status, and at `error`, unless that is NULL, an error or NULL.
+/// Runs `body` and reports its result to C: returns a status, and sets `*error`, unless `error` is NULL, to an error or NULL.
 ///
 /// # Safety
 /// `error` is NULL or can be written to.
-pub(super) unsafe fn told(error: *mut *mut OffldError, body: impl FnOnce() -> Result<(), OffldError>) -> OffldStatus {
-    // What a panic leaves half done is dropped with `body`, or is a handle that is only read.
-    let ended = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(OffldError::internal(&*panic)));
-    let (status, fault) = match ended {
+pub(super) unsafe fn catch_into_status(
+    error: *mut *mut OffldError,
+    body: impl FnOnce() -> Result<(), OffldError>,
+) -> OffldStatus {
+    // State that a panic leaves inconsistent is dropped with `body`, or is a handle that is only read.
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(OffldError::internal(&*panic)));
+    let (status, fault) = match result {
         Ok(()) => (OffldStatus::Ok, None),
         Err(fault) => (fault.status, Some(Box::new(fault))),
     };
     if !error.is_null() {
-        // SAFETY: the caller says so. What was there may be uninitialized, and is not dropped.
+        // SAFETY: the caller guarantees it. The previous value may be uninitialized, and is not dropped.
         unsafe { error.write(fault.map_or(ptr::null_mut(), Box::into_raw)) };
     }
     status
 }
 
-/// The same, with a handle at `out` that the caller gets; NULL where there is an error.
+/// Like [`catch_into_status`], but also sets `*out` to a handle that the caller owns, or to NULL after an error.
 ///
 /// # Safety
-/// The same, for both pointers.
+/// The same as for [`catch_into_status`], for both pointers.
 pub(super) unsafe fn made<T>(
     out: *mut *mut T,
     error: *mut *mut OffldError,
@@ -114,51 +117,51 @@ pub(super) unsafe fn made<T>(
 ) -> OffldStatus {
     let out = ptr::NonNull::new(out);
     if let Some(out) = out {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { out.write(ptr::null_mut()) };
     }
     let body = || {
-        let out = needed(out, "where the result is to go")?;
-        let made = Box::new(body()?);
-        // SAFETY: the caller says so.
-        unsafe { out.write(Box::into_raw(made)) };
+        let out = needed(out, "the pointer for the result")?;
+        let handle = Box::new(body()?);
+        // SAFETY: the caller guarantees it.
+        unsafe { out.write(Box::into_raw(handle)) };
         Ok(())
     };
-    // SAFETY: the caller says so.
-    unsafe { told(error, body) }
+    // SAFETY: the caller guarantees it.
+    unsafe { catch_into_status(error, body) }
 }
 
-/// Which of the statuses the error is.
+/// Returns the status of the error.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_status(error: Option<&OffldError>) -> OffldStatus {
     error.map_or(OffldStatus::Ok, |error| error.status)
 }
 
-/// The whole message: what was done with which file, member and section, and why it failed. Empty for NULL.
+/// Returns the whole message: the operation, the file, member and section, and the cause. Empty for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_message(error: Option<&OffldError>) -> OffldString {
     shown(error.map(|error| &error.message))
 }
 
-/// How far into the bytes the fault is that the message tells; `OFFLD_NONE` where that is not known.
+/// Returns the offset in bytes of the format error that the message reports; `OFFLD_NONE` if it is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_offset(error: Option<&OffldError>) -> u64 {
     error.and_then(|error| error.offset).unwrap_or(u64::MAX)
 }
 
-/// The system's number of the error (`errno`) with `OFFLD_STATUS_IO`; 0 where there is none.
+/// Returns the system's error number (`errno`) for `OFFLD_STATUS_IO`; 0 if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_system(error: Option<&OffldError>) -> i32 {
     error.map_or(0, |error| error.system)
 }
 
-/// Frees an error. NULL is nothing to do.
+/// Frees an error. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_free(error: Option<Box<OffldError>>) {
     drop(error);
 }
 
-/// The name of a status, such as `malformed`: a constant. A number that is no status is `unknown`.
+/// Returns the name of a status, such as `malformed`: a constant. `unknown` for an invalid status.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_status_name(status: i32) -> OffldString {
     const NAMES: [&str; 7] = ["ok\0", "argument\0", "io\0", "malformed\0", "stopped\0", "other\0", "internal\0"];
@@ -175,13 +178,13 @@ mod tests {
         // SAFETY: both are variables of this function.
         let status = unsafe { made(&raw mut out, &raw mut error, || panic!("at {}", 5)) };
         assert_eq!((status, out.is_null()), (OffldStatus::Internal, true));
-        // SAFETY: it was made a moment ago.
+        // SAFETY: the call above returned it with ownership.
         let error = unsafe { Box::from_raw(error) };
-        assert_eq!(error.message.bytes(), b"a defect of offld: at 5");
+        assert_eq!(error.message.bytes(), b"a bug in offld: at 5");
     }
 
     #[test]
-    fn what_the_library_tells_is_told_by_number_too() {
+    fn library_errors_have_a_status_and_numbers() {
         let missing = crate::inspect("/nonexistent/file", &crate::InspectOptions::default()).unwrap_err();
         let error = OffldError::from(missing);
         assert_eq!((error.status, error.system, error.offset), (OffldStatus::Io, 2, None));

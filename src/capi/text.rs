@@ -1,20 +1,20 @@
-//! Text that C reads: UTF-8 with its length, and a zero behind it.
+//! Text for C: UTF-8 with its length and a terminating zero byte.
 
 use std::ffi::c_char;
 
-/// Text: `size` bytes of UTF-8, and one zero byte behind them that is not counted, so that `data` is a C string as well. `data` is
-/// never NULL; text that there is none of has the size 0. It belongs to the handle that it was asked of, and is valid until that is
-/// freed. Names from damaged or hostile files may have zero bytes inside; what is no UTF-8 in a file is replaced by U+FFFD.
+/// Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a C string as well. `data` is
+/// never NULL; missing text has the size 0. Text belongs to the handle that it was obtained from, and is valid until that handle is
+/// freed. Names from damaged or hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OffldString {
     /// The first byte.
     pub data: *const c_char,
-    /// How many bytes there are, without the zero at the end.
+    /// The number of bytes, without the zero byte at the end.
     pub size: usize,
 }
 
-/// Text of ours, with the zero behind it.
+/// Owned text with a terminating zero byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(Box<[u8]>);
 
@@ -28,23 +28,23 @@ impl<T: AsRef<str>> From<T> for Text {
 }
 
 impl Text {
-    /// The same, or empty text for none.
+    /// Converts text; `None` becomes empty text.
     pub(super) fn of(text: Option<impl AsRef<str>>) -> Text {
         text.map_or_else(|| Text::from(""), Text::from)
     }
 
-    /// Each of `all`.
+    /// Converts each text of `all`.
     pub(super) fn all(all: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Text> {
         all.into_iter().map(Text::from).collect()
     }
 
-    /// The text without the zero.
+    /// The text without the zero byte.
     pub(super) fn bytes(&self) -> &[u8] {
         self.0.split_last().map_or(&[], |(_, text)| text)
     }
 }
 
-/// What C gets of `text`: empty text where there is none.
+/// Returns `text` for C; empty text for `None`.
 pub(super) fn shown(text: Option<&Text>) -> OffldString {
     match text {
         Some(text) => OffldString { data: text.0.as_ptr().cast(), size: text.bytes().len() },
@@ -52,12 +52,12 @@ pub(super) fn shown(text: Option<&Text>) -> OffldString {
     }
 }
 
-/// The text with number `index` of `all`; empty text where there are fewer.
+/// Returns the text with this index in `all` for C; empty text if `index` is out of range.
 pub(super) fn nth(all: Option<&Vec<Text>>, index: usize) -> OffldString {
     shown(all.and_then(|all| all.get(index)))
 }
 
-/// A constant that ends with a zero.
+/// Returns a constant, which must end with a zero byte.
 pub(super) fn constant(text: &'static str) -> OffldString {
     debug_assert!(text.ends_with('\0'));
     OffldString { data: text.as_ptr().cast(), size: text.len().saturating_sub(1) }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_counted_without_the_zero_behind_it() {
+    fn the_size_excludes_the_zero_byte() {
         let text = Text::from("a\0ü");
         assert_eq!((text.bytes(), shown(Some(&text)).size), ("a\0ü".as_bytes(), 4));
         assert_eq!(text.0.last(), Some(&0));

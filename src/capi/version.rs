@@ -1,21 +1,21 @@
 //! The versions of the library: of its binary interface, and of offld.
 
-#![expect(unsafe_code, reason = "names that C finds")]
+#![expect(unsafe_code, reason = "exported C symbols")]
 
 use super::text::{OffldString, constant};
 
-/// The version of the binary interface that this header describes. It is raised when a function goes or means something else, and
-/// the shared library has it in its name then (`liboffld.so.1`). New functions do not raise it.
+/// The version of the binary interface that this header describes. It increases when a function is removed or changes its meaning,
+/// and it is part of the shared library's name (`liboffld.so.1`). New functions do not increase it.
 pub const OFFLD_ABI_VERSION: u32 = 1;
 
-/// The version of the binary interface of the library that the program runs with: to be compared with `OFFLD_ABI_VERSION` where the
-/// library is loaded by hand.
+/// Returns the version of the binary interface of the loaded library. Compare it with `OFFLD_ABI_VERSION` if the program loads the
+/// library at run time.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_abi_version() -> u32 {
     OFFLD_ABI_VERSION
 }
 
-/// The version of offld, such as `1.2.3`.
+/// Returns the version of offld, such as `1.2.3`.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_version() -> OffldString {
     constant(concat!(env!("CARGO_PKG_VERSION"), "\0"))

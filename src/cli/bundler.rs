@@ -1,10 +1,9 @@
-//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and words. They run before any
-//! file is opened (docs/spec/containers.md 2.1 to 2.3).
+//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and with its texts. They run
+//! before any file is opened (docs/spec/containers.md 2.1 to 2.3).
 
 mod compression;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,12 +16,12 @@ use crate::sys::shell::Shell;
 use crate::tools::bundler::{self, Request, Task};
 
 const NAME: &str = "clang-offload-bundler";
-/// The only category that LLVM's `-debug-only` has for this tool.
+/// The only category of LLVM's `-debug-only` for this tool.
 const COMPATIBILITY: &str = "CodeObjectCompatibility";
 
 static TOOL: cl::ToolSpec = cl::ToolSpec {
     name: NAME,
-    // The first two lines end in a blank.
+    // The first two lines end with a space.
     overview: "A tool to bundle several input files of the specified type <type> \nreferring to the same source file but different \
                targets into a single \none. The resulting file can also be unbundled into different files by \nthis tool if \
                -unbundle is provided.",
@@ -45,7 +44,7 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
         ),
         Opt::new("compress", Kind::Flag, "", "Compress output file when bundling."),
         Opt::new("compression-level", Kind::Int, "<n>", "Specify the compression level (integer)"),
-        // LLVM's help does not list it either.
+        // LLVM's help omits this option, too.
         Opt::new("debug-only", Kind::CommaList, "", ""),
         Opt::new(
             "hip-openmp-compatible",
@@ -88,12 +87,10 @@ Current supported types are:
   gch  - precompiled-header
   ast  - clang AST file";
 
-/// Runs as `clang-offload-bundler`.
 pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            // A reader that has closed the pipe is not an error.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            help::of_llvm(&text, shell);
             return Ok(());
         }
         Outcome::Run(line) => line,
@@ -102,7 +99,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     bundler::run(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
 }
 
-/// The work that `line` asks for, after LLVM's checks.
+/// Converts `line` into a request, after LLVM's checks.
 fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
     let settings = compression::Settings::new(line, shell);
     let on = |name: &str| line.flag(name) == Some(true);
@@ -110,7 +107,7 @@ fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
     let task = check(line, &files)?;
     let explain = line.list("debug-only");
     if let Some(unknown) = explain.iter().find(|name| **name != COMPATIBILITY) {
-        shell.warn(&format!("-debug-only={}: the only name known is {COMPATIBILITY}", unknown.to_string_lossy()));
+        shell.warn(&format!("-debug-only={}: unknown name ignored; expected {COMPATIBILITY}", unknown.to_string_lossy()));
     }
     Ok(Request {
         task,
@@ -129,7 +126,7 @@ fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
     })
 }
 
-/// The input and output files. Each can be given by a repeated option (`-input`) or by a deprecated list (`-inputs`).
+/// The input and output files, from a repeated option (`-input`) or a deprecated list (`-inputs`).
 struct Files {
     inputs: Vec<PathBuf>,
     outputs: Vec<PathBuf>,
@@ -152,7 +149,7 @@ impl Files {
     }
 }
 
-/// LLVM's checks of which options can be combined, in LLVM's order. Targets are checked after this, and files after the targets.
+/// LLVM's checks for conflicting options, in LLVM's order. Targets are checked later, and files after the targets.
 fn check(line: &ParsedLine, files: &Files) -> Result<Task> {
     let on = |name: &str| line.flag(name) == Some(true);
     let (inputs, outputs, targets) = (files.inputs.len(), files.outputs.len(), line.list("targets").len());

@@ -21,14 +21,17 @@ use crate::store::{Event, Stats, remote};
 use crate::sys::session::{OFFLD_CACHE_KEY, Session};
 use crate::sys::shell::Shell;
 use crate::sys::table::{self, Style};
+use crate::sys::terminal::wrapped;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \
-    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be.\n\
+pub(super) const AFTER_HELP: &str = "The commands use the cache of links in this environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
+    else ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns the cache off; OFFLD_CACHE_SIZE sets the size limit.\n\
     OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`.";
 
-/// How long to wait for another process that is removing files from the cache. That takes long only for very large caches.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The version of the JSON schema.
+pub(super) const SCHEMA: u32 = 1;
+/// The maximum wait for another process that is removing files from the cache. Removal takes long only for very large caches.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The options of `offld cache`.
 #[derive(Debug, Args)]
@@ -39,26 +42,26 @@ pub(super) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show how much is in the cache, and how often links found what they need
+    /// Show the size of the cache, and its hits and misses
     Stats {
-        /// Write it as JSON
+        /// Write the report as JSON
         #[arg(long)]
         json: bool,
-        /// Show what became of the device links since then instead, from the log: a length of time such as 90s, 15m, 2h or 1d, a time
-        /// such as 14:30 or 2026-11-23T14:30, or @SECONDS since 1970
+        /// Summarize the device links of the build log since TIME: a duration such as 90s, 15m, 2h or 1d, a time such as 14:30 or
+        /// 2026-11-23T14:30, or @SECONDS since 1970
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// The log to read; without it the one that OFFLD_CACHE_LOG names
+        /// Read this build log [default: OFFLD_CACHE_LOG]
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
     },
-    /// Remove everything from the cache, and forget the counts
+    /// Remove everything from the cache, and reset the counts
     Clear,
-    /// Print the folder of the cache
+    /// Print the directory of the cache
     Path,
-    /// Remove what was not used for longest until the cache is no larger than it may be, and what killed links left
+    /// Evict least recently used entries down to the size limit, and remove files left by interrupted links
     Gc {
-        /// The size to come down to: a number of bytes, or something like 500M or 2G
+        /// Set the size limit: bytes, or a size such as 500M or 2G [default: OFFLD_CACHE_SIZE, or 5G]
         #[arg(long, value_name = "SIZE")]
         max_size: Option<OsString>,
     },
@@ -77,16 +80,16 @@ pub(super) fn run(options: &Options, shell: &Shell) -> Result<()> {
     let root = root.as_deref().ok_or_else(|| anyhow!("the cache is off: {}", why_off.as_deref().unwrap_or_default()))?;
     let store = Store::of(&setting, root)?;
     match &options.command {
-        Command::Stats { json: false, .. } => print(text(&store).as_bytes()),
+        Command::Stats { json: false, .. } => print(text(&store, shell.stdout_style().width).as_bytes()),
         Command::Stats { json: true, .. } => print(json(&store)?.as_bytes()),
         Command::Path => {
             print(root.as_os_str().as_bytes());
             print(b"\n");
         }
-        Command::Clear => report(&collected(&store, Store::clear)?),
+        Command::Clear => report(&run_collection(&store, Store::clear)?),
         Command::Gc { max_size } => {
             let limit = max_size.as_deref().map_or(Ok(*limit), parse_max_size)?;
-            report(&collected(&store, |store| store.gc(limit))?);
+            report(&run_collection(&store, |store| store.gc(limit))?);
         }
     }
     Ok(())
@@ -96,13 +99,13 @@ fn parse_max_size(size: &OsStr) -> Result<u64> {
     parse_size(size).context("--max-size")
 }
 
-/// Writes to stdout. A reader that has closed the pipe is not an error.
+/// Writes to stdout. A closed pipe is not an error.
 fn print(text: &[u8]) {
     let _ = std::io::stdout().write_all(text);
 }
 
-/// Runs `collect`, which returns none while another process is removing files; waits for that process.
-fn collected(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
+/// Runs `collect`, which returns `None` while another process is removing files, and waits for that process.
+fn run_collection(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
     if !store.root().exists() {
         return Ok(Collected::default());
     }
@@ -111,8 +114,12 @@ fn collected(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>
         if let Some(collected) = collect(store)? {
             return Ok(collected);
         }
-        if start.elapsed() > PATIENCE {
-            bail!("another process has been clearing `{}` for {} seconds: try again", store.root().display(), PATIENCE.as_secs());
+        if start.elapsed() > WAIT_LIMIT {
+            bail!(
+                "cannot lock the cache `{}`: another process has been removing files for {} s; try again later",
+                store.root().display(),
+                WAIT_LIMIT.as_secs()
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -128,42 +135,46 @@ fn size(bytes: u64) -> String {
     table::size(bytes, Style::default())
 }
 
-fn text(store: &Store) -> String {
+fn text(store: &Store, width: Option<usize>) -> String {
     let (contents, stats) = (store.contents(), store.stats());
     let mut lines = vec![
-        ("folder", store.root().display().to_string()),
+        ("directory", store.root().display().to_string()),
         ("size", format!("{} of {}", size(contents.size), size(store.limit()))),
         ("images", contents.blobs.to_string()),
         ("records", contents.records.to_string()),
         ("hits", hits(&stats)),
-        ("registrations", format!("{} found, {} made", stats.get(Event::RegistrationHit), stats.get(Event::RegistrationMiss))),
+        (
+            "registrations",
+            format!("{} cached, {} generated", stats.get(Event::RegistrationHit), stats.get(Event::RegistrationMiss)),
+        ),
     ];
     let named = [
         (Event::Miss, "misses"),
-        (Event::Uncached, "not cacheable"),
+        (Event::Uncached, "not cached"),
         (Event::Stored, "stored"),
         (Event::Evicted, "evicted"),
         (Event::Damaged, "damaged"),
     ];
     let remote = [(Event::RemoteHit, "remote hits"), (Event::RemoteMiss, "remote misses"), (Event::RemoteFault, "remote faults")];
-    let counted = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
-    lines.extend(named.iter().map(counted));
-    // Most caches have no remote side, and then there is nothing to show.
+    let count_of = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
+    lines.extend(named.iter().map(count_of));
+    // Most caches have no remote, so these lines are optional.
     if let Some(shared) = remote::shown_of_environment() {
-        lines.insert(1, ("shared at", shared));
-        let signed = Session::env(OFFLD_CACHE_KEY).map(|key| ("signed with", key.display().to_string()));
+        lines.insert(1, ("remote cache", shared));
+        let signed = Session::env(OFFLD_CACHE_KEY).map(|key| ("signing key", key.display().to_string()));
         signed.into_iter().for_each(|line| lines.insert(2, line));
     }
     if contents.earlier > 0 {
         lines.push(("earlier", format!("{} of earlier releases", size(contents.earlier))));
     }
     if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
-        lines.extend(remote.iter().map(counted));
+        lines.extend(remote.iter().map(count_of));
     }
-    lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+    let all: String = lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();
+    wrapped(&all, width)
 }
 
-/// The number of hits, and the percentage of lookups that were hits.
+/// Formats the number of hits, and the percentage of lookups that were hits.
 fn hits(stats: &Stats) -> String {
     let (hits, misses) = (stats.get(Event::Hit), stats.get(Event::Miss));
     match hits.saturating_add(misses) {
@@ -175,11 +186,13 @@ fn hits(stats: &Stats) -> String {
 fn json(store: &Store) -> Result<String> {
     let (contents, stats) = (store.contents(), store.stats());
     let mut all = json!({
-        "version": 1,
+        "schema": SCHEMA,
+        "version": SCHEMA,
         "folder": store.root().to_string_lossy(),
         "limit": store.limit(),
         "size": contents.size,
         "earlier": contents.earlier,
+        "images": contents.blobs,
         "blobs": contents.blobs,
         "records": contents.records,
     });
@@ -187,7 +200,7 @@ fn json(store: &Store) -> Result<String> {
         all.extend(remote::shown_of_environment().map(|shared| ("remote".to_owned(), shared.into())));
         all.extend(EVENTS.iter().map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())));
     }
-    let mut text = serde_json::to_string_pretty(&all).context("cannot write the numbers as JSON")?;
+    let mut text = serde_json::to_string_pretty(&all).context("cannot write the report as JSON")?;
     text.push('\n');
     Ok(text)
 }

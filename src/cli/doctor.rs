@@ -1,5 +1,5 @@
-//! `offld doctor`: what links need that is here, what is missing, and how to get it. The exit status says whether OpenMP programs for the
-//! processor can be linked.
+//! `offld doctor`: reports the available and the missing requirements of links, and how to install the missing ones. The exit
+//! status reports whether OpenMP programs for the CPU can be linked.
 
 use std::sync::Arc;
 
@@ -10,16 +10,15 @@ use crate::error::Silent;
 use crate::sys::native;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
-use crate::sys::table::Style;
 use crate::tools::doctor::{Request, examine, text};
 
-/// The exit status where OpenMP programs for the processor cannot be linked.
-const NO: u8 = 1;
+/// The exit status if OpenMP programs for the CPU cannot be linked.
+const CANNOT_LINK: u8 = 1;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "It looks as a link in the same environment would: OFFLD_CLANG, OFFLD_LINKER, OFFLD_LLVM, OFFLD_CACHE and the others count.\n\
-    It asks clang, offld-llvm and the shared cache, and changes nothing.\n\n\
-    Exit status: 0 where OpenMP programs whose device is the processor can be linked, else 1.\n\n\
+pub(super) const AFTER_HELP: &str = "The report covers links in the same environment: OFFLD_CLANG, OFFLD_LINKER, OFFLD_LLVM, OFFLD_CACHE and other variables apply.\n\
+    The command queries clang, offld-llvm and the remote cache, and changes nothing.\n\n\
+    Exit status: 0 if OpenMP programs for the CPU can be linked, else 1.\n\n\
     Examples:\n  offld doctor\n  OFFLD_CLANG=/opt/rocm/llvm/bin/clang offld doctor\n  \
     offld doctor --json | jq '.links[] | select(.link | not) | .kind, .missing[].what'";
 
@@ -29,9 +28,11 @@ pub(super) struct Options {
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
+    /// Also show missing parts for GPUs that this machine does not have
+    #[arg(long)]
+    all: bool,
 }
 
-/// Runs `offld doctor`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let report = examine(&Request { native_root: native::root() }, &session);
@@ -40,8 +41,8 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
         text.push('\n');
         text
     } else {
-        text::text(&report, Style::default())
+        text::text(&report, options.all, shell.stdout_style())
     };
     shell::print(&out).map_err(super::inspect::with_status)?;
-    if report.host_openmp { Ok(()) } else { Err(Silent { status: NO }.into()) }
+    if report.host_openmp { Ok(()) } else { Err(Silent { status: CANNOT_LINK }.into()) }
 }

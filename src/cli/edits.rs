@@ -1,47 +1,49 @@
-//! What the commands that change finished files have in common: where the new files go, and how it is told what became of them.
+//! Options and reports that the editing commands share: the destination of the new files, and the summary of changes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
 use super::inspect::with_status;
-use crate::edit::Levels;
-use crate::edit::files::{self, Change, To};
+use crate::edit::files::{self, Change, ImageChange, To};
+use crate::edit::{Levels, Recompressed};
 use crate::error::{Error, Silent};
 use crate::model::printable;
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::{self, Style};
+use crate::sys::terminal::wrapped;
 
-/// The exit status where a file could not be changed.
+/// The exit status if a file could not be changed.
 const FAILED: u8 = 2;
-/// The version of the report's form.
+/// The version of the report's schema.
 const SCHEMA: u32 = 1;
 
 /// The options that all of these commands have.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "in_place", "dir", "dry_run"]))]
 pub(super) struct EditOptions {
-    /// Write the new file here; - is stdout
+    /// Write the new file to OUT; - for stdout
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Put the new files in the places of the old ones
+    /// Replace the original files
     #[arg(long)]
     in_place: bool,
-    /// Write the new files below this folder, under their names; of folders, all that is in them
+    /// Write the new files below DIR, under their names; for directories, copy all other files as well
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Say what would become of the files, and write nothing
+    /// Report the changes, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Change files that are signed, and in place those that have several hard links
+    /// Also change signed files and, in place, files with several hard links
     #[arg(long)]
     force: bool,
-    /// Give changed programs and libraries a build id of their own
+    /// Give changed programs and libraries a new build ID
     #[arg(long)]
     new_build_id: bool,
-    /// Write a report as JSON to stdout, with the digests of the files
+    /// Write the report as JSON to stdout, with digests of the files
     #[arg(long)]
     json: bool,
     /// Show sizes in bytes
@@ -50,21 +52,25 @@ pub(super) struct EditOptions {
 }
 
 impl EditOptions {
-    /// The same for the engine.
+    /// The options for `edit`.
     pub(super) fn options(&self, allow_empty: bool, levels: Levels) -> Result<files::Options> {
+        let selection = Arc::default();
         let to = match (&self.output, &self.dir) {
             (Some(path), _) => To::File(path.clone()),
             (_, Some(dir)) => To::Folder(dir.clone()),
             _ => To::InPlace,
         };
         if self.json && to == To::File("-".into()) {
-            return Err(Error::usage("the file and the report cannot both go to stdout").into());
+            return Err(
+                Error::usage("cannot write the file and the JSON report both to stdout: pass -o FILE, or omit --json").into()
+            );
         }
         let (dry_run, force, new_build_id, digests) = (self.dry_run, self.force, self.new_build_id, self.json);
-        Ok(files::Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes: false })
+        let image_bytes = false;
+        Ok(files::Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes, selection })
     }
 
-    /// Says what became of the files.
+    /// Prints the changes of each file, as text or JSON, and the errors.
     pub(super) fn tell(&self, changes: &[Change], verb: &str, shell: &Shell) -> Result<()> {
         let text = if self.json {
             let report = Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), files: changes };
@@ -72,7 +78,9 @@ impl EditOptions {
             text.push('\n');
             text
         } else {
-            changes.iter().filter(|change| change.error.is_none()).map(|change| self.line(change, verb)).collect()
+            let lines: String =
+                changes.iter().filter(|change| change.error.is_none()).map(|change| self.line(change, verb)).collect();
+            wrapped(&lines, shell.stdout_style().width)
         };
         let printed = if self.output.as_deref() == Some("-".as_ref()) {
             shell.text(&text);
@@ -86,12 +94,19 @@ impl EditOptions {
     }
 
     fn line(&self, change: &Change, verb: &str) -> String {
-        let style = Style { bytes: self.bytes, mangled: false, width: None };
+        let style = Style { bytes: self.bytes, ..Style::default() };
         let size = |bytes| table::size(bytes, style);
         let file = printable(&change.file);
         let changed: Vec<_> = change.images.iter().filter(|image| image.fate != "keep").collect();
+        let in_data = change.images.iter().filter(|image| image.in_data).count();
+        let in_data = match in_data {
+            0 => String::new(),
+            1 => "; 1 image in data sections stays".to_owned(),
+            count => format!("; {count} images in data sections stay"),
+        };
+        let recompressed = change.recompressed.map_or(String::new(), recompressed);
         if !change.changed {
-            return format!("{file}: {}, as it was\n", size(change.after));
+            return format!("{file}: {}, unchanged{recompressed}{in_data}\n", size(change.after));
         }
         let mut names: Vec<&str> = changed
             .iter()
@@ -99,17 +114,42 @@ impl EditOptions {
             .collect();
         names.sort_unstable();
         names.dedup();
+        // Host entries are not device images.
+        let is_device = |image: &&ImageChange| image.kinds.iter().all(|kind| kind != "host");
+        let devices = change.images.iter().filter(is_device).count();
         let what = match changed.len() {
             0 => String::new(),
-            count => format!(", {count} of {} images {verb}: {}", change.images.len(), names.join(", ")),
+            count => format!(", {count} of {devices} images {verb}: {}", names.join(", ")),
+        };
+        if change.removed {
+            return format!("{file}: {}, removed{what}\n", size(change.before));
+        }
+        let members = match change.removed_members.as_slice() {
+            [] => String::new(),
+            [one] => format!("; member removed: {}", printable(one)),
+            [first, rest @ ..] => format!("; members removed: {} and {} more", printable(first), rest.len()),
         };
         let saved = (change.before as f64 - change.after as f64) / (change.before.max(1) as f64) * 100.0;
         let sign = if saved < 0.0 { "+" } else { "-" };
-        format!("{file}: {} -> {} ({sign}{:.1} %){what}\n", size(change.before), size(change.after), saved.abs())
+        let (before, after, saved) = (size(change.before), size(change.after), saved.abs());
+        format!("{file}: {before} -> {after} ({sign}{saved:.1}%){what}{recompressed}{members}{in_data}\n")
     }
 }
 
-/// The report of these commands.
+/// Formats the number of recompressed containers in a file: `; 3 of 259 compressed containers recompressed`.
+fn recompressed(done: Recompressed) -> String {
+    let Recompressed { smaller, all, lz4 } = done;
+    let containers = if all == 1 { "container" } else { "containers" };
+    let kept = match all - smaller - lz4.min(all - smaller) {
+        0 => String::new(),
+        1 => ", 1 would not become smaller".to_owned(),
+        count => format!(", {count} would not become smaller"),
+    };
+    let lz4 = if lz4 > 0 { format!(", {lz4} with LZ4 left unchanged") } else { String::new() };
+    format!("; {smaller} of {all} compressed {containers} recompressed{lz4}{kept}")
+}
+
+/// The JSON report of the editing commands.
 #[derive(Debug, Serialize)]
 struct Report<'r> {
     schema: u32,

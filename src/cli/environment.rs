@@ -1,8 +1,8 @@
-//! What environment variables mean, for the manual pages.
+//! Descriptions of the environment variables, for the manual pages.
 
 use super::Family;
 
-/// A variable, whose tools read it, and what it means.
+/// An environment variable, the tools that read it, and its meaning.
 pub(super) struct Variable {
     pub(super) name: &'static str,
     pub(super) of: &'static [Family],
@@ -11,7 +11,7 @@ pub(super) struct Variable {
 
 const LINK: &[Family] = &[Family::Link];
 const LLVM: &[Family] = &[Family::Link, Family::Wrapper];
-/// Of no name that offld is called by, but of `offld check`, `offld doctor` and `offld size`.
+/// Read by `offld check`, `offld doctor` and `offld size`, not by an emulated tool.
 const NATIVE: &[Family] = &[];
 const BUNDLER: &[Family] = &[Family::Bundler];
 const ALL: &[Family] = &[Family::Link, Family::Bundler, Family::Packager, Family::Wrapper];
@@ -20,126 +20,118 @@ const fn row(name: &'static str, of: &'static [Family], help: &'static str) -> V
     Variable { name, of, help }
 }
 
-/// Every variable that offld reads for itself, by name.
+/// Every variable that offld itself reads, ordered by name.
 pub(super) const VARIABLES: &[Variable] = &[
+    row("COLUMNS", ALL, "Width of the output if stdout is not a terminal."),
     row(
         "COMPILER_PATH",
         LINK,
-        "Folders in which clang looks for linkers; a link in the cache is made again when another one is there.",
+        "Directories in which clang searches for linkers. If another linker appears there, the device link runs again.",
     ),
-    row("COMPRESSED_BUNDLE_FORMAT_VERSION", BUNDLER, "2 or 3: the version of the compressed bundles that are written."),
-    row("HOME", LINK, "The user's folder: the cache is in .cache/offld below it."),
-    row(
-        "LD_LIBRARY_PATH",
-        LINK,
-        "Folders of shared libraries, which GNU ld searches as well for the libraries that libraries need.",
-    ),
-    row("LD_RUN_PATH", LINK, "Folders that GNU ld writes into its output as run path, and searches."),
-    row("LIB", LINK, "Folders, separated by semicolons, in which Microsoft's linkers and lld-link search for libraries."),
+    row("COMPRESSED_BUNDLE_FORMAT_VERSION", BUNDLER, "Version of compressed bundles to write: 2 or 3 (default: 3)."),
+    row("HOME", LINK, "Home directory: XDG_CACHE_HOME defaults to its .cache."),
+    row("LC_ALL", ALL, "Locale (default: LC_CTYPE, then LANG). If it is set and not UTF-8, the output is ASCII."),
+    row("LD_LIBRARY_PATH", LINK, "Directories in which GNU ld also searches for libraries that other libraries need."),
+    row("LD_RUN_PATH", LINK, "Directories that GNU ld writes to the output as its run path, and searches."),
+    row("LIB", LINK, "Directories, separated by semicolons, that Microsoft's linkers and lld-link search for libraries."),
     row(
         "LIBRARY_PATH",
         LINK,
-        "Folders of libraries, which NVIDIA's linker searches as well; device links for its GPUs are not cached where it is set.",
+        "Library directories that NVIDIA's linker also searches. If it is set, NVIDIA device links are not cached.",
     ),
-    row("MAKEFLAGS", LINK, "Set by make: its jobserver says how many device links may run at once, and -j1 means one."),
-    row("NO_COLOR", ALL, "Set: no colours in messages."),
-    row("OFFLD_CACHE", LINK, "The folder of the cache of device links, or off."),
+    row("MAKEFLAGS", LINK, "Set by make: its jobserver limits the device links that run at the same time; -j1 means one."),
+    row("NO_COLOR", ALL, "If set, messages have no colors."),
+    row(
+        "OFFLD_CACHE",
+        LINK,
+        "Directory of the cache, or off (default: offld in XDG_CACHE_HOME); --wrapper-cache= takes precedence.",
+    ),
     row(
         "OFFLD_CACHE_KEY",
         LINK,
-        "The file of the key that what is shared is signed with: 32 bytes or more, which nobody but its owner can read.",
+        "File of the key that signs entries of the remote cache: at least 32 bytes, readable by its owner only.",
     ),
     row(
         "OFFLD_CACHE_LOG",
         LINK,
-        "A file to which each device link appends a line of JSON: whether it was in the cache, why not, and what it cost.",
+        "Build log: each device link appends a line of JSON with its cache result, the cause of a miss, and its cost.",
     ),
-    row("OFFLD_CACHE_REMOTE", LINK, "The URL of a cache that is shared with other machines: redis://, s3://, https://, file://."),
-    row("OFFLD_CACHE_REMOTE_READONLY", LINK, "1: nothing is written to the shared cache."),
-    row("OFFLD_CACHE_REMOTE_TIMEOUT", LINK, "How many seconds one request to the shared cache may take."),
-    row(
-        "OFFLD_CACHE_SIZE",
-        LINK,
-        "The size limit of the cache: a number of bytes, or something like 500M or 5G; 0 turns it off.",
-    ),
-    row("OFFLD_CLANG", LINK, "The clang that links device code, as a path or a name on PATH; --offld-clang= wins."),
+    row("OFFLD_CACHE_REMOTE", LINK, "URL of the remote cache: redis://, s3://, https://, file://."),
+    row("OFFLD_CACHE_REMOTE_READONLY", LINK, "1: write nothing to the remote cache."),
+    row("OFFLD_CACHE_REMOTE_TIMEOUT", LINK, "Time limit of one request to the remote cache, in seconds (default: 2)."),
+    row("OFFLD_CACHE_SIZE", LINK, "Size limit of the cache: bytes, or a size such as 500M (default: 5G); 0 turns the cache off."),
+    row("OFFLD_CLANG", LINK, "Device compiler, as a path or a name on PATH; --offld-clang= takes precedence."),
     row(
         "OFFLD_DISTRIBUTE",
         LINK,
-        "auto, on or off: whether ThinLTO's units are compiled one by one, each looked up in the cache; --wrapper-distribute= wins.",
+        "Compile ThinLTO translation units as separate jobs, each cached: auto, on or off (default: auto); --wrapper-distribute= takes precedence.",
     ),
     row(
         "OFFLD_LATE_IMAGES",
         LINK,
-        "auto, on or off: whether images are put into a program after its host link; --wrapper-late-images= wins.",
+        "Insert images into a program after its host link: auto, on or off (default: auto); --wrapper-late-images= takes precedence.",
     ),
     row(
         "OFFLD_LAUNCHER",
         LINK,
-        "A command that runs device links on other machines, such as srun -n1 -c{threads} --mem={mem}M; it is split as a shell would, and {threads}, {mem} (MiB) and {job} (a name) are replaced; --wrapper-launcher= wins.",
+        "Command that runs device links on other machines, such as srun -n1 -c{threads} --mem={mem}M. offld splits the command as a shell does, and replaces {threads}, {mem} (MiB) and {job} (a name). --wrapper-launcher= takes precedence.",
     ),
     row(
         "OFFLD_LAUNCHER_WAIT",
         LINK,
-        "How many seconds a job may wait in the launcher's queue before this machine does it (600); --wrapper-launcher-wait= wins.",
+        "Time that a job may wait in the launcher's queue before this machine runs the job, in seconds (default: 600); --wrapper-launcher-wait= takes precedence.",
     ),
-    row("OFFLD_LINKER", LINK, "The host linker of ld.offld, as a path or a name on PATH; --offld-linker= wins."),
-    row(
-        "OFFLD_LLVM",
-        LLVM,
-        "The program offld-llvm, as a path, where it is not beside offld or in ../libexec/offld as seen from there.",
-    ),
-    row("OFFLD_LLVM_TIMEOUT", LLVM, "How many seconds offld-llvm may take for one request (120)."),
+    row("OFFLD_LINKER", LINK, "Host linker of ld.offld, as a path or a name on PATH; --offld-linker= takes precedence."),
+    row("OFFLD_LLVM", LLVM, "Path of the program offld-llvm, if it is neither next to offld nor in ../libexec/offld."),
+    row("OFFLD_LLVM_TIMEOUT", LLVM, "Time limit of offld-llvm for one request, in seconds (default: 120)."),
     row(
         "OFFLD_LTO_PARTITIONS",
         LINK,
-        "auto or a number: in how many parts at once full LTO generates code for AMD's GPUs; --wrapper-lto-partitions= wins.",
+        "Parallel partitions of full-LTO code generation for AMD GPUs: auto or a number (default: as clang sets it); --wrapper-lto-partitions= takes precedence.",
     ),
     row(
         "OFFLD_MEMORY",
         LINK,
-        "How much memory all device links of this user may take together: a size such as 8G, auto (what is free) or off; --wrapper-memory= wins.",
+        "Memory limit of all device links of this user together: a size such as 8G, auto (free memory) or off (default: auto); --wrapper-memory= takes precedence.",
     ),
-    row(
-        "OFFLD_MEMORY_ROOT",
-        LINK,
-        "The folder below which proc and sys are read for the memory that is free, instead of /: for tests.",
-    ),
+    row("OFFLD_MEMORY_ROOT", LINK, "Directory below which proc and sys are read for the free memory, instead of /, for tests."),
     row(
         "OFFLD_NATIVE_ROOT",
         NATIVE,
-        "The folder below which offld check --for native, offld doctor, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
+        "Directory below which offld check --for native, offld doctor, and native in patterns read sys and proc, instead of /, for tests and for examining a container from outside.",
     ),
-    row("OFFLD_REMOTE_JOBS", LINK, "How many jobs the launcher runs at once (32); --wrapper-remote-jobs= wins."),
     row(
-        "OFFLD_REPRODUCE",
+        "OFFLD_REMOTE_JOBS",
         LINK,
-        "A folder in which a reproduction of every link with device code is written, as by --reproduce=.",
+        "Limit of jobs that the launcher runs at the same time (default: 32); --wrapper-remote-jobs= takes precedence.",
     ),
+    row("OFFLD_REPRODUCE", LINK, "Directory for a reproduction of every link with device code, as with --reproduce=."),
     row(
         "OFFLD_SHARED_TMP",
         LINK,
-        "The folder for the temporary files of a link with a launcher, which all its machines see at the same path; if it is not set the folder of the output.",
+        "Directory for temporary files of links with a launcher, at the same path on all machines (default: the directory of the output).",
     ),
+    row(
+        "OFFLD_TIME_TRACE",
+        LINK,
+        "Directory for a time trace of every link with device code, one file per output, as with --wrapper-time-trace=.",
+    ),
+    row("OFFLD_VERBOSE", LINK, "1: print commands before they run, as with --wrapper-verbose."),
     row(
         "OFFLD_WITHIN",
         LINK,
-        "Set by offld for the programs that it starts: what they link does not wait for the link that they are part of.",
+        "Set by offld for programs that it starts, so that a link inside a device link does not wait for that device link.",
     ),
-    row("OFFLOAD_BUNDLER_COMPRESS", BUNDLER, "1: compress, as by -compress."),
-    row("OFFLOAD_BUNDLER_COMPRESSION_LEVEL", BUNDLER, "zstd's level, as by -compression-level=."),
+    row("OFFLOAD_BUNDLER_COMPRESS", BUNDLER, "1: compress, as with -compress."),
+    row("OFFLOAD_BUNDLER_COMPRESSION_LEVEL", BUNDLER, "Level of zstd, as with -compression-level=."),
     row("OFFLOAD_BUNDLER_IGNORE_ENV_VAR", BUNDLER, "1: ignore the bundler's other variables."),
-    row("OFFLOAD_BUNDLER_VERBOSE", BUNDLER, "1: report what is compressed and decompressed, as by -verbose."),
-    row("PATH", LINK, "Where clang, the host linker and NVIDIA's tools are searched for."),
-    row("RAYON_NUM_THREADS", ALL, "The number of threads, where it should not be that of the processors."),
-    row("TMPDIR", ALL, "The folder for temporary files; if it is not set TMP, TEMP or TEMPDIR, else /tmp."),
-    row("VIRTUAL_ENV", LINK, "A Python environment, in whose packages NVIDIA's tools are searched for."),
-    row("XDG_CACHE_HOME", LINK, "The user's folder for caches: the cache is in offld below it."),
-    row(
-        "XDG_RUNTIME_DIR",
-        LINK,
-        "The folder of the user's session: offld's processes see each other's device links in offld below it.",
-    ),
+    row("OFFLOAD_BUNDLER_VERBOSE", BUNDLER, "1: report compression and decompression, as with -verbose."),
+    row("PATH", LINK, "Directories that are searched for clang, the host linker and NVIDIA's tools."),
+    row("RAYON_NUM_THREADS", ALL, "Number of threads (default: number of CPU cores)."),
+    row("TMPDIR", ALL, "Directory for temporary files (default: TMP, TEMP, TEMPDIR, then /tmp)."),
+    row("VIRTUAL_ENV", LINK, "Python environment whose packages are searched for NVIDIA's tools."),
+    row("XDG_CACHE_HOME", LINK, "Directory for caches of the user (default: ~/.cache); the default cache is offld in it."),
+    row("XDG_RUNTIME_DIR", LINK, "Session directory of the user: in its offld, offld processes see each other's device links."),
 ];
 
 #[cfg(test)]
@@ -148,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_table_has_every_variable_that_is_read() {
-        // What only compilers and linkers read is part of a link's cache key, and nothing of ours.
+        // Variables that only compilers and linkers read are part of a link's cache key. Manual pages do not describe them.
         const OF_TOOLS: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "LLD_REPRODUCE", "TMPDIR"];
         let source = include_str!("../sys/session.rs");
         let read = source

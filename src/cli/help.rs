@@ -1,4 +1,4 @@
-//! `--help` and `--version` of `clang-linker-wrapper` and `ld.offld`. The help is made from the option table.
+//! `--help` and `--version` of `clang-linker-wrapper` and `ld.offld`. The option table is the source of the help.
 
 use std::io::Write;
 
@@ -6,38 +6,45 @@ use anyhow::Result;
 
 use crate::args::{Dashes, OptionRow, Role, Scope, Shape, own_rows};
 use crate::model::{LLVM_MAJOR, LLVM_RELEASE};
+use crate::sys::shell::Shell;
 
-/// `--help` and `--help-hidden`, to stdout.
-pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
+/// Prints `--help` or `--help-hidden` to stdout.
+pub(super) fn linker(role: Role, hidden: bool, shell: &Shell) -> Result<()> {
     let name = name(role);
     let mut text = format!(
         "OVERVIEW: {name} (offld): links the device code embedded in host objects, registers it with its runtime, and runs the host link.\n\n\
-         USAGE: {name} [options] <the linker's arguments>\n\nOPTIONS:\n"
+         USAGE: {name} [options] <linker arguments>\n\nOPTIONS:\n"
     );
     for row in rows(role).filter(|row| hidden || !row.help.is_empty()) {
         text.push_str(&format!("  {:<40} {}\n", spelling(row), row.help));
     }
-    // A reader that has closed the pipe is not an error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    // A closed pipe is not an error.
+    let _ = std::io::stdout().write_all(shell.stdout_style().prose(&text).as_bytes());
     Ok(())
+}
+
+/// Prints the help or version of an emulated LLVM tool to stdout.
+pub(super) fn of_llvm(text: &str, shell: &Shell) {
+    // A closed pipe is not an error.
+    let _ = std::io::stdout().write_all(shell.stdout_style().prose(text).as_bytes());
 }
 
 /// Every option of this tool as its help spells it, with its help text, for the manual page.
 pub(super) fn options(role: Role) -> Vec<(String, String)> {
-    const EARLIER: &str = "An option of an earlier release of LLVM.";
+    const EARLIER: &str = "Accepted for compatibility with earlier LLVM releases.";
     let help = |row: &OptionRow| if row.help.is_empty() { EARLIER } else { row.help };
     let mut all: Vec<(String, String)> = rows(role).map(|row| (spelling(row), help(row).to_owned())).collect();
     all.sort();
-    all.dedup_by(|next, kept| next.0 == kept.0);
+    all.dedup_by(|next, previous| next.0 == previous.0);
     all
 }
 
-/// The options that this tool takes, those of earlier releases as well.
+/// The options of this tool, including those of earlier releases.
 fn rows(role: Role) -> impl Iterator<Item = &'static OptionRow> {
     own_rows().iter().filter(move |row| role == Role::Wrapper || row.scope == Scope::Everywhere)
 }
 
-/// `--version`. `ld.offld` mentions `GNU ld` because build systems search for it to learn which options a linker takes.
+/// Prints `--version`. `ld.offld` mentions `GNU ld`, because build systems search for it to determine the linker's options.
 pub(super) fn version(role: Role) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let line = match role {
@@ -48,7 +55,7 @@ pub(super) fn version(role: Role) -> Result<()> {
     Ok(())
 }
 
-/// `--version` of a tool that LLVM 22 has as well. Scripts read LLVM's release from the word after `version`.
+/// The text of `--version` for a tool of LLVM 22. Scripts read the LLVM release after the word `version`.
 pub(super) fn llvm_version(tool: &str) -> String {
     format!("offld {tool} version {LLVM_RELEASE} (offld {})\n", env!("CARGO_PKG_VERSION"))
 }
@@ -60,7 +67,7 @@ fn name(role: Role) -> &'static str {
     }
 }
 
-/// An option as the help shows it: `--opt=<value>`, or another form if it takes its value otherwise.
+/// An option as the help shows it: `--opt=<value>`, or another form that matches its operand.
 pub(super) fn spelling(row: &OptionRow) -> String {
     let dashes = if row.dashes == Dashes::One { "-" } else { "--" };
     let value = match row.shape {

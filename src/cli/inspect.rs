@@ -1,4 +1,4 @@
-//! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status says whether there is any.
+//! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status reports whether there is any.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,55 +18,58 @@ use crate::tools::inspect::{Request, inspect, table};
 
 /// The exit status for files without device code.
 const NONE_FOUND: u8 = 1;
-/// The exit status when a file, or part of one, could not be read.
+/// The exit status if a file, or part of one, could not be read.
 const UNREADABLE: u8 = 2;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 1 where there is none, 2 where something could not be read\n\
-    (stderr says what; what could be read is shown all the same).\n\n\
+pub(super) const AFTER_HELP: &str = "Exit status: 0 if there is device code, 1 if there is none, 2 if a part could not be read\n\
+    (the errors are on stderr; the report covers the other parts).\n\n\
     Examples:\n  offld inspect --kernels program\n  offld inspect --json *.a | jq '.files[].images[].target'\n  \
     offld inspect --extract images libhip.so";
 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, packages (.deb), bundles, device code by
-    /// itself, and whatever of this gzip, xz, zstd or bzip2 has compressed; folders, for all that is in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb packages, bundles or device images,
+    /// also compressed with gzip, xz, zstd or bzip2; directories with such files; - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
+    /// Show kernels of ELF images: registers, shared memory, scratch memory, code size
     #[arg(long)]
     kernels: bool,
-    /// Name kernels as the image does, and not as their source; a report in JSON has both names
+    /// Show mangled kernel names; JSON has both names
     #[arg(long, requires = "kernels")]
     no_demangle: bool,
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
-    /// Write each image to a file in DIR; all of them or none, and never over a file that is there
+    /// Write each image to a file in DIR; all or none, and never over existing files
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read headers alone: no hashes, and nothing is unpacked but compressed files, members of archives and the heads of compressed
-    /// bundles
+    /// Read only headers: no hashes, and no decompression except compressed files, members and the start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
-    /// The most that may come out of what is compressed in a file, such as 500M or 2G; 64G by default, and 1000 times its size
+    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file size]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
-    /// Show totals for each kind and target instead of the images
+    /// Show all columns and full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
+    /// Show totals for each kind and target instead of images, from headers only
     #[arg(long, conflicts_with_all = ["kernels", "json"])]
     summary: bool,
 }
 
-/// Runs `offld inspect`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, kernels, no_demangle, json, extract, headers_only, max_unpacked, bytes, summary } = options;
+    let Options { files, kernels, no_demangle, json, extract, headers_only, max_unpacked, bytes, summary, wide } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let size = max_unpacked.map(|size| parse_size(&size).context("--max-unpacked")).transpose().map_err(with_status)?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
+    // The headers are sufficient for totals.
+    let headers_only = headers_only || (summary && extract.is_none());
     let options = contents::Options { kernels, headers_only, max_unpacked, ..contents::Options::default() };
     let request = Request { files, options, extract };
     let report = inspect(&request, &session).map_err(with_status)?;
@@ -75,8 +78,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         text.push('\n');
         text
     } else {
-        let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-        let style = Style { bytes, mangled: no_demangle, width };
+        let style = Style { bytes, mangled: no_demangle, ..shell.stdout_style().wide(wide) };
         if summary { table::summary(&report, style) } else { table::text(&report, style) }
     };
     let printed = shell::print(&text);
@@ -88,7 +90,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     }
 }
 
-/// The exit status, with grep's meanings: 0 if device code was found, 1 if none was, 2 if something could not be read.
+/// The exit status, with grep's meanings: 0 if there is device code, 1 if there is none, 2 if something could not be read.
 fn status(report: &Report) -> u8 {
     let mut files = report.files.iter();
     if files.clone().any(|file| !file.errors.is_empty()) {
@@ -100,7 +102,7 @@ fn status(report: &Report) -> u8 {
     }
 }
 
-/// Makes an error end the program with `UNREADABLE`, because 1 means "no device code" here. An error with a status of its own keeps
+/// Makes an error end the program with `UNREADABLE`, because status 1 means "no device code". An error with its own status keeps
 /// it.
 pub(super) fn with_status(error: anyhow::Error) -> anyhow::Error {
     match error::exit_status(&error) {

@@ -1,4 +1,4 @@
-//! `clang-linker-wrapper`, `ld.offld` and `ld`: all three read their command line into a link request and run it.
+//! `clang-linker-wrapper`, `ld.offld` and `ld`: parse the command line into a link request and run the link.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::{help, misspelled};
-use crate::args::{Ledger, Mode, Role};
+use crate::args::{ArgumentList, Mode, Role};
 use crate::link::pipeline;
 use crate::sys::shell::Shell;
 
@@ -21,21 +21,21 @@ pub(super) fn ld_offld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, false)
 }
 
-/// Runs as `ld`, for compiler drivers that look for no other name. Their users expect the system's `ld` to do the host link, so it
-/// is the first choice.
+/// Runs as `ld`, for compiler drivers that look for no other name. Users of these drivers expect the host link by the system's
+/// `ld`, so it is the first choice.
 pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, true)
 }
 
 fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Result<()> {
-    let ledger = Ledger::read(role, argv.to_vec())?;
+    let ledger = ArgumentList::read(role, argv.to_vec())?;
     match ledger.mode() {
-        Mode::Help { hidden } => return help::linker(role, hidden),
+        Mode::Help { hidden } => return help::linker(role, hidden, shell),
         Mode::Version => return help::version(role),
         Mode::Link => {}
     }
     if let Some(list) = pipeline::llvm_help(&ledger)? {
-        // A reader that has closed the pipe is not an error.
+        // A closed pipe is not an error.
         let _ = writeln!(std::io::stdout(), "{list}");
         return Ok(());
     }

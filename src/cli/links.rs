@@ -1,4 +1,4 @@
-//! `offld links DIR`: makes symlinks to offld with the names that compilers look for.
+//! `offld links DIR`: creates symlinks to offld with the names that compilers look for.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::PERSONALITIES;
+use super::EMULATED_TOOLS;
 
-/// Makes the symlinks in `folder` and returns their paths. Existing symlinks are replaced; an existing file is an error.
+/// Creates the symlinks in `folder` and returns their paths. Replaces existing symlinks; an existing file is an error.
 pub(super) fn make(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
-    let me = std::env::current_exe().context("cannot find our own executable")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    let me = std::env::current_exe().context("cannot find the executable of offld")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create directory `{}`", folder.display()))?;
     let mut made = Vec::new();
-    for personality in PERSONALITIES.iter().filter(|personality| as_ld || !personality.only_as_ld) {
+    for personality in EMULATED_TOOLS.iter().filter(|personality| as_ld || !personality.only_as_ld) {
         let link = folder.join(personality.name);
         match fs::symlink_metadata(&link) {
             Ok(meta) if meta.is_symlink() => {
                 fs::remove_file(&link).with_context(|| format!("cannot replace `{}`", link.display()))?
             }
-            Ok(_) => bail!("`{}` is there already and is not a symlink: remove it, or name another folder", link.display()),
+            Ok(_) => bail!("`{}` exists and is not a symlink: remove the file, or pass another directory", link.display()),
             Err(_) => {}
         }
-        symlink(&me, &link).with_context(|| format!("cannot make the symlink `{}`", link.display()))?;
+        symlink(&me, &link).with_context(|| format!("cannot create symlink `{}`", link.display()))?;
         made.push(link);
     }
     Ok(made)

@@ -1,61 +1,43 @@
-//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines; those of the other names
-//! from the tables that their command lines are read by. All say which environment variables count. The topics of `offld help` share a
-//! page.
+//! `offld man DIR`: writes manual pages. The pages of offld and its commands are generated from their command lines. The pages of
+//! the emulated tools are generated from the option tables that parse their command lines. All pages list the environment variables
+//! that apply. The topics of `offld help` share one page.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::{Arg, Command};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::environment::{VARIABLES, Variable};
 use super::topics::TOPICS;
-use super::{PERSONALITIES, Personality};
+use super::{EMULATED_TOOLS, EmulatedTool};
 use crate::sys::session;
 
-/// Writes the pages to `folder`.
-pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+pub(super) fn write(command: Command, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create directory `{}`", folder.display()))?;
     let mut command = command;
     command.build();
     page(folder, "offld-topics", |out| topics(&command).to_writer(out))?;
-    page(folder, "offld", |out| {
-        Man::new(command.clone()).render(out)?;
-        names().to_writer(out)?;
-        out.write_all(environment(&|_| true).to_roff().as_bytes())
-    })?;
+    page(folder, "offld", |out| offld_page(&command, out))?;
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
-        let of_own = |variable: &Variable| match own.get_name() {
-            "cache" => variable.name.contains("CACHE"),
-            "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
-            "thinlto-distributor" => {
-                ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
-            }
-            "doctor" => {
-                const ITS_OWN: [&str; 7] =
-                    ["LIBRARY_PATH", "OFFLD_CLANG", "OFFLD_LINKER", "OFFLD_LLVM", "OFFLD_LLVM_TIMEOUT", "PATH", "VIRTUAL_ENV"];
-                let is_of_cache = variable.name.starts_with("OFFLD_CACHE") && variable.name != session::OFFLD_CACHE_LOG;
-                is_of_cache || variable.name == session::OFFLD_NATIVE_ROOT || ITS_OWN.contains(&variable.name)
-            }
-            "size" => variable.name == session::OFFLD_NATIVE_ROOT,
-            _ => false,
-        };
-        page(folder, &name, |out| {
-            Man::new(own.clone()).render(out)?;
-            out.write_all(environment(&of_own).to_roff().as_bytes())
-        })?;
-        for sub in own.get_subcommands().filter(|sub| sub.get_name() != "help") {
-            page(folder, &format!("{name}-{}", sub.get_name()), |out| Man::new(sub.clone()).render(out))?;
+        let subs: Vec<&Command> = own.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+        let sub_name = |sub: &Command| format!("{name}-{}", sub.get_name());
+        let pages = subs.iter().map(|sub| sub_name(sub));
+        let others = ["offld".to_owned(), "offld-topics".to_owned()].into_iter().chain(pages);
+        page(folder, &name, |out| command_page(own, &name, others, &|variable| command_reads(own.get_name(), variable), out))?;
+        for sub in subs {
+            let others = ["offld".to_owned(), name.clone()].into_iter();
+            page(folder, &sub_name(sub), |out| command_page(sub, &sub_name(sub), others, &|_| false, out))?;
         }
     }
-    for personality in PERSONALITIES.iter().filter(|personality| !personality.only_as_ld) {
+    for personality in EMULATED_TOOLS.iter().filter(|personality| !personality.only_as_ld) {
         // The prefix `offld-` keeps `man clang-linker-wrapper` showing LLVM's own page.
         let name = personality.name;
         let name = if name.contains("offld") { name.to_owned() } else { format!("offld-{name}") };
-        page(folder, &name, |out| of_personality(personality, &name).to_writer(out))?;
+        page(folder, &name, |out| tool_page(personality, &name).to_writer(out))?;
     }
     Ok(())
 }
@@ -67,43 +49,221 @@ fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io:
     fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// The section of the page of offld about the names that it is called by.
-fn names() -> Roff {
-    let mut section = Roff::new();
-    section.control("SH", ["NAMES"]);
-    section
-        .text([roman("offld is each of these tools by the name of its executable, or by its first word: "), bold("offld ld …")]);
-    for Personality { name, about, .. } in &PERSONALITIES {
-        section.control("TP", []).text([bold(*name)]).text([roman(*about)]);
+/// Whether `offld COMMAND` reads this environment variable.
+fn command_reads(command: &str, variable: &Variable) -> bool {
+    match command {
+        "cache" => variable.name.contains("CACHE"),
+        "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
+        "thinlto-distributor" => {
+            ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
+        }
+        "doctor" => {
+            const ITS_OWN: [&str; 7] =
+                ["LIBRARY_PATH", "OFFLD_CLANG", "OFFLD_LINKER", "OFFLD_LLVM", "OFFLD_LLVM_TIMEOUT", "PATH", "VIRTUAL_ENV"];
+            let is_of_cache = variable.name.starts_with("OFFLD_CACHE") && variable.name != session::OFFLD_CACHE_LOG;
+            is_of_cache || variable.name == session::OFFLD_NATIVE_ROOT || ITS_OWN.contains(&variable.name)
+        }
+        "size" => variable.name == session::OFFLD_NATIVE_ROOT,
+        _ => false,
     }
-    section
 }
 
-/// The page with the topics of `offld help`, as a terminal shows them.
-fn topics(command: &clap::Command) -> Roff {
+/// Writes the page of offld itself.
+fn offld_page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let mut head = title("offld", "the offload linker");
+    head.control("SH", ["SYNOPSIS"]);
+    head.text([bold("offld"), roman(" "), italic("COMMAND"), roman(" ["), italic("ARGUMENT"), roman("...]")]);
+    head.control("br", []);
+    head.text([bold("offld"), roman(" "), italic("TOOL"), roman(" ["), italic("ARGUMENT"), roman("...]")]);
+    head.control("SH", ["DESCRIPTION"]).text([roman(sentence(&about))]);
+    head.control("SH", ["COMMANDS"]);
+    for own in command.get_subcommands() {
+        let about = own.get_about().map(ToString::to_string).unwrap_or_default();
+        head.control("TP", []).text([bold(own.get_name())]).text([roman(sentence(&about))]);
+    }
+    head.control("SH", ["TOOLS"]);
+    head.text([
+        roman(
+            "offld acts as one of these tools if its executable has the name of the tool, or if the name is its first argument: ",
+        ),
+        bold("offld ld ..."),
+    ]);
+    for EmulatedTool { name, about, .. } in &EMULATED_TOOLS {
+        head.control("TP", []).text([bold(*name)]).text([roman(*about)]);
+    }
+    head.to_writer(out)?;
+    Man::new(command.clone()).render_options_section(out)?;
+    let mut tail = Roff::new();
+    tail.control("SH", ["EXIT STATUS"]).text([roman(EXIT_STATUS)]);
+    add_environment(&mut tail, &|_| true);
+    let own = command.get_subcommands().map(|own| format!("offld-{}", own.get_name()));
+    add_see_also(&mut tail, own.chain(["offld-topics".to_owned(), "ld.offld".to_owned()]));
+    tail.to_writer(out)
+}
+
+/// The text about exit statuses if a command's help has none.
+const EXIT_STATUS: &str = "0, or 2 after an error.";
+
+/// Writes the page of one of offld's commands. `others`: the pages for SEE ALSO; `wanted`: selects the variables that it reads.
+fn command_page(
+    command: &Command,
+    name: &str,
+    others: impl Iterator<Item = String>,
+    wanted: &dyn Fn(&Variable) -> bool,
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (mut status, mut examples) = (EXIT_STATUS.to_owned(), Vec::new());
+    let mut head = title(name, &lowercase_first(&about));
+    synopsis(&mut head, command, &name.replace('-', " "));
+    head.control("SH", ["DESCRIPTION"]).text([roman(sentence(&about))]);
+    for paragraph in after.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
+        if let Some(text) = paragraph.strip_prefix("Exit status: ") {
+            status = text.replace('\n', " ");
+        } else if let Some(lines) = paragraph.strip_prefix("Examples:\n") {
+            examples = lines.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+        } else {
+            head.control("PP", []).text([roman(paragraph.replace('\n', " "))]);
+        }
+    }
+    head.to_writer(out)?;
+    Man::new(command.clone()).render_options_section(out)?;
+    let mut tail = Roff::new();
+    let subs = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    for (index, sub) in subs.enumerate() {
+        if index == 0 {
+            tail.control("SH", ["COMMANDS"]);
+        }
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        tail.control("TP", []).text([bold(sub.get_name())]).text([roman(sentence(&about))]);
+    }
+    tail.control("SH", ["EXIT STATUS"]).text([roman(status)]);
+    add_environment(&mut tail, wanted);
+    if !examples.is_empty() {
+        tail.control("SH", ["EXAMPLES"]).control("nf", []);
+        for line in examples {
+            tail.text([roman(line)]);
+        }
+        tail.control("fi", []);
+    }
+    add_see_also(&mut tail, others);
+    tail.to_writer(out)
+}
+
+/// A page's title line and its section NAME.
+fn title(name: &str, about: &str) -> Roff {
     let mut page = Roff::new();
-    page.control("TH", ["offld-topics", "1", "", concat!("offld ", env!("CARGO_PKG_VERSION"))]);
-    page.control("SH", ["NAME"]).text([roman("offld-topics - what offld help TOPIC says")]);
+    page.control("TH", [name, "1", "", concat!("offld ", env!("CARGO_PKG_VERSION")), "offld manual"]);
+    page.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
+    page
+}
+
+/// Adds the section SYNOPSIS: every option with its value, required alternatives in braces, and the operands.
+fn synopsis(page: &mut Roff, command: &Command, words: &str) {
+    let mut line = vec![bold(words)];
+    let is_listed = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let args: Vec<&Arg> = command.get_arguments().filter(is_listed).collect();
+    let group_of =
+        |arg: &Arg| command.get_groups().find(|group| group.is_required_set() && group.get_args().any(|id| id == arg.get_id()));
+    for arg in args.iter().filter(|arg| !arg.is_positional() && group_of(arg).is_none()) {
+        let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+        line.push(roman(open));
+        line.extend(option_spelling(arg));
+        line.push(roman(close));
+        line.push(roman(if is_repeated(arg) { "..." } else { "" }));
+    }
+    for group in command.get_groups().filter(|group| group.is_required_set()) {
+        let members: Vec<&&Arg> = args.iter().filter(|arg| group.get_args().any(|id| id == arg.get_id())).collect();
+        for (index, arg) in members.iter().enumerate() {
+            line.push(roman(if index == 0 { " {" } else { " | " }));
+            line.extend(option_spelling(arg));
+        }
+        line.extend((!members.is_empty()).then(|| roman("}")));
+    }
+    for arg in args.iter().filter(|arg| arg.is_positional()) {
+        let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+        line.push(roman(open));
+        line.push(italic(value(arg)));
+        let repeated = arg.get_num_args().is_some_and(|range| range.max_values() > 1) || is_repeated(arg);
+        line.push(roman(if repeated { "..." } else { "" }));
+        line.push(roman(close));
+    }
+    if command.has_subcommands() {
+        line.extend([roman(" "), italic("COMMAND")]);
+    }
+    page.control("SH", ["SYNOPSIS"]).control("nh", []).control("ad", ["l"]).text(line).control("ad", []).control("hy", []);
+}
+
+/// Returns an option for a synopsis: its short name if it has one, and its value.
+fn option_spelling(arg: &Arg) -> Vec<Inline> {
+    let name = match (arg.get_short(), arg.get_long()) {
+        (Some(short), _) => format!("-{short}"),
+        (None, long) => format!("--{}", long.unwrap_or_default()),
+    };
+    let mut words = vec![bold(name)];
+    if arg.get_action().takes_values() {
+        words.extend([roman(" "), italic(value(arg))]);
+    }
+    words
+}
+
+fn is_repeated(arg: &Arg) -> bool {
+    matches!(arg.get_action(), clap::ArgAction::Append)
+}
+
+/// The placeholder of an argument's value.
+fn value(arg: &Arg) -> String {
+    match arg.get_value_names() {
+        Some([name, ..]) => name.to_string(),
+        _ => arg.get_id().as_str().to_uppercase(),
+    }
+}
+
+/// Appends a period to `text` if it has none.
+fn sentence(text: &str) -> String {
+    if text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
+}
+
+/// Lowercases the first letter of `text`, as in lists of manual pages.
+fn lowercase_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Adds the section that names other pages.
+fn add_see_also(page: &mut Roff, names: impl Iterator<Item = String>) {
+    let mut line = Vec::new();
+    for name in names {
+        line.push(roman(if line.is_empty() { "" } else { ", " }));
+        line.extend([bold(name), roman("(1)")]);
+    }
+    page.control("SH", ["SEE ALSO"]).text(line);
+}
+
+/// Formats the parts of `line` between backticks in bold.
+fn without_backticks(line: &str) -> Vec<Inline> {
+    let parts = line.split('`').enumerate();
+    parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
+}
+
+/// The page with the topics of `offld help`, in the layout for terminals.
+fn topics(command: &Command) -> Roff {
+    let mut page = title("offld-topics", "topics of offld help: exit status, files, device patterns and others");
     for topic in TOPICS {
         page.control("SH", [&*topic.name.to_uppercase()]).text([roman(topic.about)]);
         page.control("nf", []);
         for line in topic.render(command).lines() {
-            page.text([roman(line)]);
+            page.text(without_backticks(line));
         }
         page.control("fi", []);
     }
-    page.control("SH", ["SEE ALSO"]).text([bold("offld"), roman("(1)")]);
+    add_see_also(&mut page, ["offld".to_owned()].into_iter());
     page
 }
 
-/// The section about environment variables by itself.
-fn environment(wanted: &dyn Fn(&Variable) -> bool) -> Roff {
-    let mut section = Roff::new();
-    add_environment(&mut section, wanted);
-    section
-}
-
-/// The section about environment variables, if any are `wanted`.
+/// Adds the section about environment variables, if any are `wanted`.
 fn add_environment(section: &mut Roff, wanted: &dyn Fn(&Variable) -> bool) {
     let mut variables = VARIABLES.iter().filter(|variable| wanted(variable)).peekable();
     if variables.peek().is_some() {
@@ -114,20 +274,18 @@ fn add_environment(section: &mut Roff, wanted: &dyn Fn(&Variable) -> bool) {
     }
 }
 
-fn of_personality(personality: &Personality, title: &str) -> Roff {
-    let Personality { name, about, family, options, .. } = personality;
-    let version = concat!("offld ", env!("CARGO_PKG_VERSION"));
-    let mut page = Roff::new();
-    page.control("TH", [title, "1", "", version]);
-    page.control("SH", ["NAME"]).text([roman(format!("{title} - {about}"))]);
-    page.control("SH", ["SYNOPSIS"]).text([bold(*name), roman(" [options] <arguments>")]);
+fn tool_page(personality: &EmulatedTool, title: &str) -> Roff {
+    let EmulatedTool { name, about, family, options, .. } = personality;
+    let mut page = self::title(title, about);
+    page.control("SH", ["SYNOPSIS"]);
+    page.text([bold(*name), roman(" ["), italic("OPTION"), roman("...] "), italic("ARGUMENT"), roman("...")]);
     page.control("SH", ["DESCRIPTION"]).text([
         bold(*name),
-        roman(" is one of the names that "),
+        roman(" is one of the tools that "),
         bold("offld"),
-        roman(" is called by. It takes the command line of the tool that it stands in for, and the options below; "),
+        roman(" emulates. It accepts the command line of that tool, and the options below. "),
         bold(format!("offld {name}")),
-        roman(" is the same by another name."),
+        roman(" runs the same tool."),
     ]);
     page.control("SH", ["OPTIONS"]);
     for (option, help) in options() {
@@ -139,7 +297,9 @@ fn of_personality(personality: &Personality, title: &str) -> Roff {
             page.text([roman(line)]);
         }
     }
+    page.control("SH", ["EXIT STATUS"])
+        .text([roman("The status of the program that failed; 128+N if signal N ended that program; 1 for other errors.")]);
     add_environment(&mut page, &|variable| variable.of.contains(family));
-    page.control("SH", ["SEE ALSO"]).text([bold("offld"), roman("(1), "), bold("offld-links"), roman("(1)")]);
+    add_see_also(&mut page, ["offld".to_owned(), "offld-links".to_owned(), "offld-topics".to_owned()].into_iter());
     page
 }

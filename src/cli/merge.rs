@@ -1,4 +1,4 @@
-//! `offld merge`: files are put together, of what `split` has made of them or of whole builds for different devices.
+//! `offld merge`: joins the files that `split` wrote, or merges whole builds for different devices.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,25 +13,26 @@ use rayon::prelude::*;
 use super::inspect::with_status;
 use crate::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
 use crate::error::{self, Silent};
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::printable;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
+use crate::sys::terminal::wrapped;
 use crate::sys::threads;
 use crate::tools::merge::builds::{Merged, Outcome, merge};
 use crate::tools::merge::folders;
 use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
 
-/// The exit status where a file could not be put together.
+/// The exit status if a file could not be merged.
 const FAILED: u8 = 2;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "With a host part among the files, they are put together to the file that `offld split` has taken apart, byte for byte.\n\
-    Without one, they are builds of one source, each compiled for other devices: the first one gets the images of all. Their host\n\
-    halves must be the same, every registered kernel must be in every image, and no device may have two images that differ.\n\
-    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP).\n\
-    Of wheels and folders, every file is merged with the ones of its name; what has no device code must be the same.\n\n\
-    Exit status: 0, or 2 where a file could not be read or put together.\n\n\
+pub(super) const AFTER_HELP: &str = "If one of the files is a host part, the command restores the file that `offld split` has split.\n\
+    Otherwise the files are builds of one source for different devices, and the first build gets the images of all. The host code of\n\
+    all builds must be the same, every image must contain every registered kernel, and two images for one device must not differ.\n\
+    Compile all builds from the same source tree (OpenMP), and with the same -cuid= (HIP).\n\
+    In wheels and directories, files with the same name are merged; files without device code must be the same in all builds.\n\n\
+    Exit status: 0, or 2 if a file could not be read or merged.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \
     offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so\n  \
     offld merge -o all gfx90a/install gfx942/install\n  offld merge -o some-1.0-py3-none-linux_x86_64.whl gfx90a/some-*.whl gfx942/some-*.whl";
@@ -40,27 +41,26 @@ pub(super) const AFTER_HELP: &str = "With a host part among the files, they are 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such; or builds for different
-    /// devices: files, wheels or folders
+    /// A host part and all its device parts, or a directory with such parts, as written by `offld split`; or builds for different
+    /// devices: files, wheels or directories
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the file here, or the folder of builds that are folders; - is stdout
+    /// Write the merged file or directory to OUT; - for stdout
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Write the files below this folder
+    /// Write the merged files below DIR
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Runs `offld merge`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let mut text = String::new();
     let done = match (&options.files[..], &options.dir) {
-        ([path], Some(dir)) if path.is_dir() => folder(path, dir, &session, &mut text),
+        ([path], Some(dir)) if path.is_dir() => join_folder(path, dir, &session, &mut text),
         (files, _) => parts(files, options, &session, &mut text),
     };
-    shell::print(&text).map_err(with_status)?;
+    shell::print(&wrapped(&text, shell.stdout_style().width)).map_err(with_status)?;
     done.or_else(|error| {
         session.signals.check()?;
         if error.is::<Silent>() {
@@ -71,18 +71,22 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     })
 }
 
-fn open(path: &Path) -> Result<(PathBuf, Piece)> {
-    Ok((path.to_owned(), Piece::try_open(path).with_context(|| path.display().to_string())?))
+fn open(path: &Path) -> Result<(PathBuf, FileSlice)> {
+    Ok((path.to_owned(), FileSlice::try_open(path).with_context(|| path.display().to_string())?))
 }
 
-/// Puts one file together of a host part and its parts, in any order.
+/// Joins one file from a host part and its parts, in any order, or merges whole builds.
 fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
     if let Some(folder) = files.iter().find(|path| path.is_dir()) {
         if let Some(file) = files.iter().find(|path| !path.is_dir()) {
-            bail!("{} is a folder, and {} is none: folders are merged with folders", folder.display(), file.display());
+            bail!(
+                "cannot merge the directory {} with the file {}: pass only directories or only files",
+                folder.display(),
+                file.display()
+            );
         }
         if files.len() == 1 {
-            bail!("{}: a folder with parts is merged to another one (-d), and of builds there must be several", folder.display());
+            bail!("cannot merge one directory, {}: pass -d DIR to join split parts, or pass several builds", folder.display());
         }
         return build_folders(files, options, session, text);
     }
@@ -95,17 +99,16 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
         (Some(output), _) => output.clone(),
         (None, dir) => dir.clone().unwrap_or_default().join(name_of(&job.host)?),
     };
-    one(&job, &place, session, text)
+    join_parts(&job, &place, session, text)
 }
 
-/// Merges whole builds.
-fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text: &mut String) -> Result<()> {
+fn builds(files: &[(PathBuf, FileSlice)], options: &Options, session: &Session, text: &mut String) -> Result<()> {
     let [(first, _), _, ..] = files else {
         let file = files.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
-        bail!("{file}: is no host part that `offld split` has made, and one build cannot be merged: name several");
+        bail!("{file} is not a host part of `offld split`: pass a host part with its device parts, or several builds");
     };
     if let Some((part, _)) = files.iter().find(|(_, piece)| is_part(piece)) {
-        bail!("{}: is a part that `offld split` has made, and none of the files is a host part", part.display());
+        bail!("{} is a device part of `offld split`: pass its host part (NAME.host) as well", part.display());
     }
     let place = match (&options.output, &options.dir) {
         (Some(output), _) => output.clone(),
@@ -114,7 +117,7 @@ fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text
     let mut spool = Spool::new(session);
     let merged = match merge(files, &mut spool, session)? {
         Outcome::Merged(merged) => merged,
-        Outcome::Refused(reasons) => return Err(refused(&reasons, session)),
+        Outcome::Refused(reasons) => return Err(print_reasons(&reasons, session)),
     };
     if let Some(dir) = &options.dir {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
@@ -126,58 +129,66 @@ fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text
     Ok(())
 }
 
-/// What became of builds that are one file now.
+/// Formats the summary of builds that were merged into one file.
 fn line(place: &Path, builds: usize, merged: &Merged) -> String {
     let devices: Vec<_> = merged.devices.iter().map(|device| printable(device)).collect();
     let (name, count, devices) = (place.display().to_string(), merged.count, devices.join(", "));
     format!("{}: {builds} builds merged, {count} images: {devices}\n", printable(&name))
 }
 
-/// Says why builds cannot be merged.
-fn refused(reasons: &[String], session: &Session) -> anyhow::Error {
+/// Prints the reasons why builds cannot be merged.
+fn print_reasons(reasons: &[String], session: &Session) -> anyhow::Error {
     reasons.iter().for_each(|reason| session.shell.error(reason));
     Silent { status: FAILED }.into()
 }
 
-/// Merges folders with whole builds.
+/// Merges directories that contain whole builds.
 fn build_folders(folders: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
     let Some(to) = options.output.as_ref().or(options.dir.as_ref()).filter(|to| *to != Path::new("-")) else {
-        bail!("folders are merged to a folder, and not to stdout");
+        bail!("cannot write merged directories to stdout: pass -o DIR");
     };
     let folder = match folders::merge(folders, session)? {
         Ok(folder) => folder,
-        Err(reasons) => return Err(refused(&reasons, session)),
+        Err(reasons) => return Err(print_reasons(&reasons, session)),
     };
     let all = folder.write(to, session)?;
     let merged: Vec<_> = all.iter().filter_map(|file| Some((&file.place, file.merged.as_ref()?))).collect();
     text.extend(merged.iter().map(|(place, merged)| line(place, folders.len(), merged)));
     let name = to.display().to_string();
     let (name, builds, some, count) = (printable(&name), folders.len(), merged.len(), all.len());
-    text.push_str(&format!("{name}: {builds} builds merged, {some} of {count} files have images of several\n"));
+    text.push_str(&format!("{name}: {builds} builds merged, {some} of {count} files have images of several builds\n"));
     Ok(())
 }
 
-fn one(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
+fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
     let mut spool = Spool::new(session);
     let joined = join(job, &mut spool)?;
     copy_while(&job.host.0, &joined.bytes, place, session, &|| joined.check())?;
     if place != Path::new("-") {
-        text.push_str(&format!("{}: {} parts merged\n", printable(&place.display().to_string()), job.parts.len() + 1));
+        let name = place.display().to_string();
+        let anew = match joined.recompressed {
+            0 => String::new(),
+            1 => "; 1 compressed stream differs from the original, because `offld split` recompressed the images".to_owned(),
+            count => {
+                format!("; {count} compressed streams differ from the original, because `offld split` recompressed the images")
+            }
+        };
+        text.push_str(&format!("{}: {} parts merged{anew}\n", printable(&name), job.parts.len() + 1));
     }
     Ok(())
 }
 
-/// What becomes of a file of a folder.
+/// The task for one file of a directory.
 enum Work {
-    /// It is copied.
+    /// Copy a file.
     Copy(PathBuf, PathBuf),
-    /// A host part and its parts are put together.
+    /// Join a host part and its parts.
     Merge { host: PathBuf, parts: Vec<PathBuf>, place: PathBuf },
 }
 
-/// Puts together all that is in a folder, and copies what is no part.
-fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
-    let all = list(from, to)?;
+/// Joins all parts in a directory, and copies all other files.
+fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
+    let all = plan(from, to)?;
     let each = |work: &Work| -> Result<String> {
         session.signals.check()?;
         let mut text = String::new();
@@ -185,7 +196,7 @@ fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Resul
             Work::Copy(path, place) => copy_with_attributes(path, &open(path)?.1.into(), place, session)?,
             Work::Merge { host, parts, place } => {
                 let job = Job { host: open(host)?, parts: parts.iter().map(|path| open(path)).collect::<Result<_>>()? };
-                one(&job, place, session, &mut text)?;
+                join_parts(&job, place, session, &mut text)?;
             }
         }
         Ok(text)
@@ -195,8 +206,8 @@ fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Resul
     done.into_iter().find_map(Result::err).map_or(Ok(()), Err)
 }
 
-/// Lists what becomes of everything below a folder; makes the folders and links of its place.
-fn list(from: &Path, to: &Path) -> Result<Vec<Work>> {
+/// Lists the tasks for everything below a directory, and creates the directories and symlinks at the destination.
+fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
     let (mut files, mut hosts) = (Vec::new(), Vec::new());
     tree(from, to, true, &mut files)?;
     for (path, _) in files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "host")) {
@@ -204,14 +215,14 @@ fn list(from: &Path, to: &Path) -> Result<Vec<Work>> {
             hosts.push(path.clone());
         }
     }
-    // Of `a.host` and `a.b.host`, the part `a.b.gfx90a.part` is of the one with the longer name.
+    // If `a.host` and `a.b.host` exist, the part `a.b.gfx90a.part` belongs to the one with the longer name.
     let host_of = |path: &Path| -> Option<&PathBuf> {
         let stem = path.as_os_str().as_bytes().strip_suffix(b".part")?;
-        let is_its = |host: &&PathBuf| {
+        let owns_part = |host: &&PathBuf| {
             let name = host.as_os_str().as_bytes().strip_suffix(b"host");
             host.parent() == path.parent() && name.is_some_and(|name| stem.starts_with(name))
         };
-        hosts.iter().filter(is_its).max_by_key(|host| host.as_os_str().len())
+        hosts.iter().filter(owns_part).max_by_key(|host| host.as_os_str().len())
     };
     let mut all = Vec::new();
     let mut parts: HashMap<PathBuf, Vec<PathBuf>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The program's personalities: offld behaves as a different tool for each name it is called by. Each personality turns its command
+//! The tools that offld emulates: offld behaves as a different tool for each name that it is called by. Each tool turns its command
 //! line into a request to the library. Only `main` turns a result into an exit status.
 
 mod bundler;
@@ -8,7 +8,6 @@ mod doctor;
 mod edits;
 mod environment;
 mod explain;
-mod front;
 mod help;
 mod inspect;
 mod link;
@@ -16,11 +15,13 @@ mod links;
 mod manual;
 mod merge;
 mod misspelled;
+mod overview;
 mod own;
 mod packager;
 mod prune;
 mod recompress;
 mod replace;
+mod selected;
 mod size;
 mod split;
 mod strip_device;
@@ -38,25 +39,24 @@ use crate::args::cl::Refused;
 use crate::error;
 use crate::sys::shell::Shell;
 
-/// Runs a personality with its arguments (without `argv[0]`).
+/// Runs a tool with its arguments (without `argv[0]`).
 type RunFn = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
 
-/// A tool that offld behaves as when it is called by the tool's name.
-pub(crate) struct Personality {
-    /// The name: of the executable, or the first word after `offld`.
+/// A tool that offld emulates when it is called by the tool's name.
+pub(crate) struct EmulatedTool {
+    /// The name of the executable, or the first argument of `offld`.
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
-    /// Whether `offld links` makes it only with `--as-ld`.
+    /// Whether `offld links` creates this name only with `--as-ld`.
     pub only_as_ld: bool,
-    /// What kind of tool it is.
     family: Family,
     /// Its options as its help spells them, each with its help text.
     options: fn() -> Vec<(String, String)>,
     run: RunFn,
 }
 
-/// A kind of tool.
+/// A group of tools that read the same environment variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Link,
@@ -65,67 +65,67 @@ enum Family {
     Wrapper,
 }
 
-/// All names, in the order the help text lists them.
-pub(crate) const PERSONALITIES: [Personality; 8] = [
-    Personality {
+/// All tools, in the order of the help text.
+pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
+    EmulatedTool {
         name: "clang-linker-wrapper",
-        about: "the drop-in for LLVM's, found by clang through -B DIR",
+        about: "a replacement for LLVM's tool, which clang runs with -B DIR",
         only_as_ld: false,
         family: Family::Link,
         options: || help::options(Role::Wrapper),
         run: link::clang_linker_wrapper,
     },
-    Personality {
+    EmulatedTool {
         name: "ld.offld",
-        about: "the linker, for -fuse-ld=offld, --ld-path= or by hand",
+        about: "the linker, for -fuse-ld=offld, --ld-path= or direct use",
         only_as_ld: false,
         family: Family::Link,
         options: || help::options(Role::Ld),
         run: link::ld_offld,
     },
-    Personality {
+    EmulatedTool {
         name: "ld",
-        about: "the linker, for drivers such as gcc that only know -B DIR",
+        about: "the linker, for drivers such as gcc that only support -B DIR",
         only_as_ld: true,
         family: Family::Link,
         options: || help::options(Role::Ld),
         run: link::ld,
     },
-    Personality {
+    EmulatedTool {
         name: "llvm-offload-binary",
-        about: "packs device images into OffloadBinaries, and extracts them from any file",
+        about: "packs device images into OffloadBinaries, and extracts them from any supported file",
         only_as_ld: false,
         family: Family::Packager,
         options: packager::options,
         run: packager::llvm_offload_binary,
     },
-    Personality {
+    EmulatedTool {
         name: "clang-offload-packager",
-        about: "the same, by the name it had up to LLVM 21",
+        about: "llvm-offload-binary under its name in LLVM up to 21",
         only_as_ld: false,
         family: Family::Packager,
         options: packager::options,
         run: packager::clang_offload_packager,
     },
-    Personality {
+    EmulatedTool {
         name: "llvm-offload-wrapper",
-        about: "registration code for device images, as LLVM 22 has it",
+        about: "generates registration code for device images, like the tool of LLVM 22",
         only_as_ld: false,
         family: Family::Wrapper,
         options: wrapper::options_of_llvm,
         run: wrapper::llvm_offload_wrapper,
     },
-    Personality {
+    EmulatedTool {
         name: "clang-offload-wrapper",
-        about: "the same, as LLVM 14 and 15 had it, with --offload-arch",
+        about: "generates registration code for device images, like the tool of LLVM 14 and 15",
         only_as_ld: false,
         family: Family::Wrapper,
         options: wrapper::options_of_clang,
         run: wrapper::clang_offload_wrapper,
     },
-    Personality {
+    EmulatedTool {
         name: "clang-offload-bundler",
-        about: "the drop-in for LLVM's: code objects of several targets in one file, and out of it",
+        about: "a replacement for LLVM's tool: bundles code objects for several targets, and unbundles them",
         only_as_ld: false,
         family: Family::Bundler,
         options: bundler::options,
@@ -133,7 +133,7 @@ pub(crate) const PERSONALITIES: [Personality; 8] = [
     },
 ];
 
-/// The program: selects the personality by `argv[0]`, else by the first word, runs it, and prints its error if it fails.
+/// Runs the program: selects the tool by `argv[0]`, else by the first argument, and prints the error if the tool fails.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
     let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
@@ -154,21 +154,21 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The personality for the executable's name. Its folder, `.exe`, a version suffix (`-22`) and a target prefix are ignored; clang
-/// looks for names with a target prefix on `PATH` (`x86_64-pc-linux-gnu-clang-linker-wrapper`).
-fn by_name(called: &OsStr) -> Option<&'static Personality> {
+/// Returns the tool for the executable's name, without directory, `.exe`, version suffix (`-22`) and target prefix. clang searches
+/// `PATH` for names with a target prefix (`x86_64-pc-linux-gnu-clang-linker-wrapper`).
+fn by_name(called: &OsStr) -> Option<&'static EmulatedTool> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".exe").unwrap_or(name);
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
-    PERSONALITIES
+    EMULATED_TOOLS
         .iter()
         .find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
 }
 
-/// The personality whose name is the first word after `offld`. `offld ld` is `ld.offld`.
-fn by_word(word: &OsStr) -> Option<&'static Personality> {
+/// Returns the tool whose name is the first argument of `offld`. `offld ld` is `ld.offld`.
+fn by_word(word: &OsStr) -> Option<&'static EmulatedTool> {
     let word = if word == "ld" { OsStr::new("ld.offld") } else { word };
-    PERSONALITIES.iter().find(|personality| personality.name == word)
+    EMULATED_TOOLS.iter().find(|personality| personality.name == word)
 }
 
 #[cfg(test)]

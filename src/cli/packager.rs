@@ -1,4 +1,4 @@
-//! `llvm-offload-binary`, called `clang-offload-packager` up to LLVM 21: packs device images into a file and extracts them.
+//! `llvm-offload-binary`, named `clang-offload-packager` up to LLVM 21: packs device images into a file and extracts them.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
+use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
+use crate::formats::recipe::{Recipe, Style};
 use crate::model::LLVM_MAJOR;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
@@ -23,7 +25,17 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
     category: "llvm-offload-binary options",
     options: &[
         Opt::new("archive", Kind::Flag, "", "Write extracted files to a static archive"),
-        Opt::new("error-on-no-match", Kind::Flag, "", "Fail, and write nothing, when an --image matches nothing").hidden(),
+        Opt::new("compress", Kind::Flag, "", "Compress the output, as LLVM 24 does: one binary of version 3 for all images")
+            .hidden(),
+        Opt::new(
+            "compression-format",
+            Kind::Choice(&[("zstd", "zstd (default)"), ("zlib", "zlib")]),
+            "<value>",
+            "Format of --compress:",
+        )
+        .hidden(),
+        Opt::new("compression-level", Kind::Int, "<n>", "Level of --compress (default: 3 for zstd, 6 for zlib)").hidden(),
+        Opt::new("error-on-no-match", Kind::Flag, "", "Fail, and write nothing, if an --image matches nothing").hidden(),
         Opt::new("format-version", Kind::Uint, "<uint>", "Version to write: 1 (default), or 2, one binary for all images")
             .hidden(),
         Opt::new(
@@ -44,45 +56,50 @@ pub(super) fn options() -> Vec<(String, String)> {
     TOOL.listed()
 }
 
-/// The release of LLVM that renamed the packager.
+/// The LLVM release that renamed the packager.
 const RENAMED_IN: u32 = 22;
-/// The first release of LLVM that stores kinds as bits, with 4 for HIP.
+/// The first LLVM release that stores kinds as bits, with 4 for HIP.
 const KINDS_ARE_BITS: u32 = 21;
 
-/// Runs as `llvm-offload-binary`.
 pub(super) fn llvm_offload_binary(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, false)
 }
 
-/// Runs as `clang-offload-packager`.
 pub(super) fn clang_offload_packager(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, true)
 }
 
 fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
-        Outcome::Print(text) => return print(&text),
+        Outcome::Print(text) => {
+            help::of_llvm(&text, shell);
+            return Ok(());
+        }
         Outcome::Run(line) => line,
     };
-    // A compiler's output is read by the tools of the same release, so its release decides: before LLVM 21 kinds have other
+    // Tools of the compiler's release read the output, so the calling compiler's release decides. Before LLVM 21 kinds have other
     // numbers, and before LLVM 22 the old name is not deprecated.
     let caller = if old_name { toolchain::calling_release() } else { None };
     if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= RENAMED_IN) {
         shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");
     }
-    // LLVM treats an empty name as no name.
+    // LLVM treats an empty name as a missing one.
     let output = line.text("o").filter(|name| !name.is_empty()).map(PathBuf::from);
     let input = line.positionals().first().filter(|name| !name.is_empty()).map(PathBuf::from);
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let images = line.list("image").into_iter().map(ImageArguments::parse).collect();
     match (input, output) {
-        (None, None) => print(line.help()),
+        (None, None) => {
+            help::of_llvm(line.help(), shell);
+            Ok(())
+        }
         (Some(_), Some(_)) => {
             bail!("Packaging to an output file and extracting from an input file are mutually exclusive.")
         }
         (None, Some(output)) => {
             let legacy_kinds = line.flag("legacy-kinds").unwrap_or(caller.is_some_and(|release| release < KINDS_ARE_BITS));
-            packager::pack(&Pack { images, output, format: format(&line)?, legacy_kinds }, &session)
+            let compression = compression(&line)?;
+            packager::pack(&Pack { images, output, format: format(&line)?, compression, legacy_kinds }, &session)
         }
         (Some(input), None) => {
             let archive = line.flag("archive").unwrap_or_default();
@@ -95,11 +112,31 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
     }
 }
 
+/// Returns the compression of the output, or `None` if the command line does not request any.
+fn compression(line: &ParsedLine) -> Result<Option<Recipe>> {
+    if !line.flag("compress").unwrap_or_default() {
+        return Ok(None);
+    }
+    if let Some(version @ 1..=2) = line.uint("format-version") {
+        bail!("--compress writes version 3 only: omit --format-version={version}");
+    }
+    let is_zlib = line.text("compression-format").is_some_and(|format| format == "zlib");
+    let (style, usual, levels) =
+        if is_zlib { (Style::Zlib, 6, 0..=9) } else { (Style::Zstd, 3, zstd::compression_level_range()) };
+    let level = line.int("compression-level").unwrap_or(usual);
+    if !levels.contains(&level) {
+        bail!("--compression-level={level} is out of range: expected {} to {}", levels.start(), levels.end());
+    }
+    Ok(Some(Recipe { style, level }))
+}
+
 fn format(line: &ParsedLine) -> Result<Format> {
     match line.uint("format-version") {
         None | Some(1) => Ok(Format::Separate),
         Some(2) => Ok(Format::Shared),
-        Some(other) => bail!("version {other} cannot be written: --format-version= takes 1 and 2"),
+        // Only compressed binaries have version 3.
+        Some(3) if line.flag("compress").unwrap_or_default() => Ok(Format::Shared),
+        Some(other) => bail!("--format-version={other}: expected 1 or 2"),
     }
 }
 
@@ -111,7 +148,7 @@ fn is_deprecated(called: &str) -> bool {
 }
 
 fn print(text: &str) -> Result<()> {
-    // A reader that has closed the pipe is not an error.
+    // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
@@ -121,7 +158,7 @@ mod tests {
     use super::is_deprecated;
 
     #[test]
-    fn only_the_plain_old_name_is_warned_of() {
+    fn only_the_unversioned_old_name_is_deprecated() {
         let names = ["/x/clang-offload-packager", "clang-offload-packager.exe", "offld", "x86_64-clang-offload-packager"];
         assert!(names.into_iter().all(is_deprecated));
         assert!(!is_deprecated("/usr/bin/clang-offload-packager-22"));

@@ -1,4 +1,4 @@
-//! `offld replace FILE --image N=IMAGE`: images of a finished file get other contents.
+//! `offld replace FILE --image N=IMAGE`: replaces the contents of images in a finished file.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,9 +17,9 @@ use crate::sys::shell::Shell;
 use crate::tools::replace::{NewImage, replace};
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "N is the number of the image in `offld inspect`, for a wheel in that of the whole wheel; of a folder, --image FILE:N=IMAGE names\n\
-    the file, by its path or its path in the folder. What the container says of the image stays.\n\n\
-    Exit status: 0, or 2 where a file could not be read or changed; it is as it was then.\n\n\
+pub(super) const AFTER_HELP: &str = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, --image\n\
+    FILE:N=IMAGE names the file, by its path or its path in the directory. The metadata of the image in its container stays unchanged.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
     offld replace some.whl --image 7=tuned.hsaco -d new\n  \
     offld replace build --image lib/libk.so:0=a.cubin --image lib/libm.so:2=b.cubin -d tuned";
@@ -27,17 +27,16 @@ pub(super) const AFTER_HELP: &str = "N is the number of the image in `offld insp
 /// The options of `offld replace`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// A program, library, archive, object, wheel, bundle or other container; or a folder with such
+    /// A program, library, archive, object, wheel, bundle or other container, or a directory with such files
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Put the file IMAGE in the place of image N; in a folder, of image N of the file FILE
+    /// Replace image N with the file IMAGE; in a directory, image N of FILE
     #[arg(long = "image", value_name = "[FILE:]N=IMAGE", required = true)]
     images: Vec<OsString>,
     #[command(flatten)]
     edits: EditOptions,
 }
 
-/// Runs `offld replace`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let images = options.images.iter().map(parse).collect::<Result<Vec<_>>>().map_err(with_status)?;
@@ -46,7 +45,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     options.edits.tell(&changes, "replaced", shell)
 }
 
-/// `N=IMAGE` or `FILE:N=IMAGE`. There may be `=` and `:` in the names.
+/// Parses `N=IMAGE` or `FILE:N=IMAGE`. The names may contain `=` and `:`.
 fn parse(text: &OsString) -> Result<NewImage> {
     let bytes = text.as_bytes();
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
@@ -62,8 +61,8 @@ fn parse(text: &OsString) -> Result<NewImage> {
         };
         Some(NewImage { file, index, path: path(after) })
     };
-    let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').find_map(|(place, _)| at(place));
-    found.ok_or_else(|| Error::usage(format!("--image takes N=IMAGE or FILE:N=IMAGE, and not `{}`", text.display())).into())
+    let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').find_map(|(equals, _)| at(equals));
+    found.ok_or_else(|| Error::usage(format!("invalid --image '{}': expected N=IMAGE or FILE:N=IMAGE", text.display())).into())
 }
 
 #[cfg(test)]
@@ -71,26 +70,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_and_the_number_are_told_apart() {
-        let told = |text: &str| {
+    fn file_and_number_are_separated() {
+        let parsed = |text: &str| {
             let new = parse(&text.into()).ok()?;
             Some((new.file.map(|file| file.display().to_string()), new.index, new.path.display().to_string()))
         };
-        let of = |file: Option<&str>, index, path: &str| Some((file.map(str::to_owned), index, path.to_owned()));
+        let image = |file: Option<&str>, index, path: &str| Some((file.map(str::to_owned), index, path.to_owned()));
         for (text, expected) in [
-            ("3=a", of(None, 3, "a")),
-            ("3=a=b:4=c", of(None, 3, "a=b:4=c")),
-            ("lib/x.so:0=a", of(Some("lib/x.so"), 0, "a")),
-            ("a=b.so:12=c", of(Some("a=b.so"), 12, "c")),
-            ("a:1:2=c", of(Some("a:1"), 2, "c")),
-            ("3=", of(None, 3, "")),
+            ("3=a", image(None, 3, "a")),
+            ("3=a=b:4=c", image(None, 3, "a=b:4=c")),
+            ("lib/x.so:0=a", image(Some("lib/x.so"), 0, "a")),
+            ("a=b.so:12=c", image(Some("a=b.so"), 12, "c")),
+            ("a:1:2=c", image(Some("a:1"), 2, "c")),
+            ("3=", image(None, 3, "")),
             (":3=a", None),
             ("x3=a", None),
             ("x:=a", None),
             ("x:1", None),
             ("99999999999999999999=a", None),
         ] {
-            assert_eq!(told(text), expected, "{text}");
+            assert_eq!(parsed(text), expected, "{text}");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! `offld size FILE…`: which architecture, translation unit and kernel the bytes of files belong to, what came since another
-//! release, and whether limits are kept.
+//! `offld size FILE…`: attributes the bytes of files to architectures, translation units and kernels, compares them with another
+//! version, and checks budgets.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,10 +9,11 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use super::inspect::with_status;
+use super::selected::Selected;
 use crate::args::size::parse_size;
 use crate::contents::{self, layout::Names};
 use crate::error::Silent;
-use crate::model::OffloadKind;
+use crate::model::{OffloadKind, printable};
 use crate::sys::native::{self, Machine};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
@@ -23,18 +23,18 @@ use crate::tools::size::budget::{Budget, Outcome};
 use crate::tools::size::report::{FileSize, Report};
 use crate::tools::size::rows::{View, levels, tree};
 use crate::tools::size::table::{self, Look};
-use crate::tools::size::{Level, Sizes, html, markdown, measure, measure_old, pattern, save};
+use crate::tools::size::{Counted, Level, Sizes, html, markdown, measure, measure_old, pattern, save};
 
-/// The exit status when a file, or part of one, could not be read.
+/// The exit status if a file, or part of one, could not be read.
 const UNREADABLE: u8 = 2;
-/// The exit status when a budget is broken.
+/// The exit status if a budget is exceeded.
 const OVER_BUDGET: u8 = 3;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once: what is in the file, and what it would be inflated. Bytes in something compressed\n\
-    are its share of the compressed bytes.\n\n\
-    Exit status: 0, or 3 where a budget is broken, or 2 where something could not be read (stderr says what; what could be read is\n\
-    shown all the same).\n\n\
+pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once, with its size in the file and its uncompressed size. Compressed bytes are\n\
+    distributed in proportion to uncompressed size.\n\n\
+    Exit status: 0, or 3 if a budget is exceeded, or 2 if a part could not be read (the errors are on stderr; the report covers the\n\
+    other parts).\n\n\
     Examples:\n  offld size libtorch_cuda.so\n  offld size --by arch,kernel --top 5 --filter gemm libhip.so\n  \
     offld size --save v1.json libx.so   # and after the next build:\n  \
     offld size --diff v1.json --budget 'total<850M,gfx942<120M,growth<2%' libx.so";
@@ -42,66 +42,79 @@ pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once: what 
 /// The options of `offld size`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, packages (.deb), bundles, device code by
-    /// itself, and whatever of this gzip, xz, zstd or bzip2 has compressed; folders, for all that is in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb packages, bundles or device images,
+    /// also compressed with gzip, xz, zstd or bzip2; directories with such files; - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Tell these apart; several make a tree
+    /// Break the sizes down by these levels; several levels make a tree
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LEVEL")]
     by: Vec<By>,
     /// Show this many rows of each level; 0 for all
     #[arg(long, default_value_t = 20, value_name = "N")]
     top: usize,
-    /// What is the largest: what takes most of the file, or what is largest inflated
+    /// Sort rows by size in the file, or by uncompressed size (inflated)
     #[arg(long, value_enum, default_value = "file")]
     sort: Sort,
-    /// Count only what has a kernel, translation unit, section or architecture that this matches; lower and upper case are the same
+    /// Count only bytes whose kernel, translation unit, section or architecture matches, ignoring case
     #[arg(long, value_name = "REGEX")]
     filter: Option<String>,
-    /// Compare with another file, or with what --save has written
+    /// Compare with an earlier file, or with sizes written by --save
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
-    /// Limits, such as total<850M,gfx942<120M,growth<2%: of total, inflated, host, growth (needs --diff) or of devices
+    /// Set limits, such as total<850M,gfx942<120M,growth<2%, for total, inflated, host, growth (needs --diff) or devices
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
-    /// Keep the sizes in a file, for --diff
+    /// Allow limits for devices without images
+    #[arg(long, requires = "budget")]
+    allow_unmatched: bool,
+    #[command(flatten)]
+    selected: Selected,
+    /// Write the sizes to a file, for --diff
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// List repeated images and kernels, up to --top of each, instead of the three largest
+    #[arg(long)]
+    duplicates: bool,
     /// Write the report as JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
     /// Write the report as Markdown
     #[arg(long)]
     markdown: bool,
-    /// Write a page for browsers as well, which needs nothing but itself: a treemap that zooms, and a table to search and sort
+    /// Also write a self-contained web page, with a zoomable treemap and a table to search and sort
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// The most that may come out of what is compressed in a file, such as 500M or 2G; 64G by default, and 1000 times its size
+    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file size]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
+    /// Show all columns and full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
 }
 
-/// What can be told apart on the command line.
+/// The levels of a breakdown on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// The file, of several
+    /// The file
     File,
+    /// The member of a wheel, another zip file or a tar archive
+    Member,
     /// The architecture
     Arch,
     /// The programming model
     Kind,
     /// The format of the container
     Container,
-    /// The translation unit, where the file tells
+    /// The translation unit, if the file names it
     Unit,
-    /// Kernels and device functions, the instances of a template below it
+    /// The kernel or device function, with the instances of a template below it
     Kernel,
     /// The section
     Section,
-    /// What bytes are for
+    /// The purpose of the bytes, such as code or debug information
     Part,
 }
 
@@ -109,6 +122,7 @@ impl By {
     fn level(self) -> Level {
         match self {
             By::File => Level::File,
+            By::Member => Level::Member,
             By::Arch => Level::Arch,
             By::Kind => Level::Kind,
             By::Container => Level::Container,
@@ -126,13 +140,19 @@ enum Sort {
     Inflated,
 }
 
-/// Runs `offld size`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let (files, outcomes, text) = report(options, &session).map_err(with_status)?;
+    let place = match files.as_slice() {
+        [one] => printable(&one.file).into_owned(),
+        several => format!("{} files", several.len()),
+    };
     let printed = shell::print(&text);
     files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
-    outcomes.iter().filter(|outcome| !outcome.kept).for_each(|outcome| shell.error(&format!("over budget: {}", outcome.why)));
+    outcomes
+        .iter()
+        .filter(|outcome| !outcome.kept)
+        .for_each(|outcome| shell.error(&format!("{place}: over budget: {}", outcome.why)));
     printed.map_err(with_status)?;
     if files.iter().any(|file| !file.errors.is_empty()) {
         return Err(Silent { status: UNREADABLE }.into());
@@ -151,21 +171,32 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
     if options.diff.is_none()
         && let Some(budget) = budgets.iter().find(|budget| budget.needs_old())
     {
-        bail!("the budget `{budget}` needs --diff: it is about what came since something else");
+        bail!("the budget `{budget}` compares with an earlier file: pass it with --diff");
     }
     let filter = options.filter.as_ref().map(|filter| pattern(filter)).transpose().context("--filter")?;
     let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
-    let names = Arc::new(Names::default());
-    let mut old = options.diff.as_ref().map(|path| measure_old(path, &names, max_unpacked, session)).transpose()?;
-    let mut sizes = measure(&options.files, &names, max_unpacked, session)?;
+    let selection = options.selected.selection()?;
+    let counted = Counted { names: Arc::new(Names::default()), max_unpacked, selection: Arc::clone(&selection) };
+    let mut old = options.diff.as_ref().map(|path| measure_old(path, &counted, session)).transpose()?;
+    let mut sizes = measure(&options.files, &counted, session)?;
+    Selected::check(&selection, &session.shell)?;
+    if !options.allow_unmatched
+        && let Some(unmatched) = budgets.iter().find_map(|budget| budget.unmatched(&sizes, old.as_ref()))
+    {
+        bail!("{unmatched}; pass --allow-unmatched to allow that");
+    }
     if let Some(path) = &options.save {
         save(&sizes, path)?;
     }
-    let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref())).collect();
+    let style = style(options, &session.shell);
+    let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref(), style)).collect();
     if let Some(filter) = &filter {
         sizes.items.keep(|text| filter.is_match(text.as_bytes()));
         old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text.as_bytes())));
+        if std::iter::once(&sizes).chain(&old).all(|sizes| sizes.items.list.is_empty()) {
+            session.shell.warn(&format!("nothing matches `{}` of --filter", printable(filter.as_str())));
+        }
     }
     if let Some(path) = &options.html {
         html::save(&sizes, old.as_ref(), path)?;
@@ -176,11 +207,11 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         let text = report.to_json()?;
         return Ok((report.files, report.budgets, text));
     }
-    let text = text(options, &sizes, old.as_ref(), &outcomes);
+    let text = text(options, &sizes, old.as_ref(), &outcomes, &session.shell);
     Ok((sizes.files, outcomes, text))
 }
 
-/// The devices of this machine that `selector` means; an error where that is a GPU, and there is none.
+/// Returns the devices of this machine that `selector` selects. A GPU selector without a matching GPU is an error.
 pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
     let machine = Machine::read(&native::root())?;
     let kind = selector.kind();
@@ -193,28 +224,31 @@ pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
         _ => amd.chain(nvidia).chain([cpu]).collect(),
     };
     if all.is_empty() {
-        bail!("`{selector}`: no GPU for it is found on this machine");
+        bail!("`{selector}`: no matching GPU on this machine");
     }
     Ok(all)
 }
 
-/// The tree that is asked for.
+/// The levels and the order of the requested tree.
 fn view(options: &Options) -> View {
     let by: Vec<Level> = options.by.iter().map(|by| by.level()).collect();
     View { by: if by.is_empty() { vec![Level::Arch] } else { levels(&by) }, by_inflated: options.sort == Sort::Inflated }
 }
 
-fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome]) -> String {
+/// The format of sizes and tables.
+fn style(options: &Options, shell: &Shell) -> Style {
+    Style { bytes: options.bytes, ..shell.stdout_style().wide(options.wide) }
+}
+
+fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome], shell: &Shell) -> String {
     let view = view(options);
     let old_items = old.map(|old| &old.items);
     let top = Some(options.top).filter(|top| *top > 0);
-    let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-    let style = Style { bytes: options.bytes, mangled: false, width };
+    let style = style(options, shell);
     if options.markdown {
         return markdown::text(sizes, &tree(&sizes.items, old_items, &view), outcomes, top, style);
     }
-    let colour = std::io::stdout().is_terminal() && console::colors_enabled();
-    let look = Look { style, top, colour };
+    let look = Look { style, top, duplicates: options.duplicates, colour: style.colour };
     let mut text = match options.by.is_empty() {
         true => table::overview(sizes, old, view.by_inflated, look),
         false => table::by(sizes, old, &view, look),

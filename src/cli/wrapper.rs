@@ -1,12 +1,12 @@
-//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines that both make registration code.
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines for generating registration code.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
+use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional, ToolSpec};
 use crate::llvm::Llvm;
 use crate::model::{Generation, LLVM_RELEASE, OffloadKind};
@@ -22,7 +22,7 @@ const KINDS: &[(&str, &str)] = &[
 ];
 const FORMS: &[(&str, &str)] =
     &[("bc", "LLVM bitcode (default)"), ("ll", "LLVM IR (default for .ll)"), ("s", "Assembly (.s)"), ("o", "Object (.o, .obj)")];
-const EMIT: Opt = Opt::new("emit", Kind::Choice(FORMS), "<value>", "What to write, whatever the output is called:");
+const EMIT: Opt = Opt::new("emit", Kind::Choice(FORMS), "<value>", "Output format, regardless of the output's name:");
 
 static LLVM_TOOL: ToolSpec = ToolSpec {
     name: "llvm-offload-wrapper",
@@ -53,7 +53,8 @@ static CLANG_TOOL: ToolSpec = ToolSpec {
         Opt::new("target", Kind::Text, "<triple>", "Target triple for the output module").required(),
         EMIT,
         Opt::new("add-omp-offload-notes", Kind::Flag, "", "Add LLVMOMPOFFLOAD ELF notes to ELF device images.").hidden(),
-        Opt::new("save-temps", Kind::Flag, "", "Leave ELF images with notes in the current folder, and name them.").hidden(),
+        Opt::new("save-temps", Kind::Flag, "", "Keep ELF images with notes in the current directory, and print their names.")
+            .hidden(),
     ],
     positional: Positional::Many,
     version,
@@ -120,44 +121,46 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
     wrap(&request, &Llvm::new(&session), &session)
 }
 
-/// Reads the command line. None if it asked for help or the version, which is printed here.
+/// Parses the command line. Prints the help or the version and returns `None` if the command line requests one of them.
 fn read(tool: &ToolSpec, argv: &[OsString], shell: &Shell) -> Result<Option<ParsedLine>> {
     match cl::parse(tool, shell.name(), argv)? {
         Outcome::Run(line) => Ok(Some(line)),
         Outcome::Print(text) => {
-            // A reader that has closed the pipe is not an error.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            help::of_llvm(&text, shell);
             Ok(None)
         }
     }
 }
 
-/// Each input with the `--offload-arch` before it. The runtime expects an architecture for every image or for none, so an input
-/// without one among others that have one is an error, and so is an architecture that no input follows.
+/// Pairs each input with the `--offload-arch` before it. The runtime expects an architecture for every image or for none, so a
+/// mixture is an error. An architecture without a following input is an error, too.
 fn paired(line: &ParsedLine) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
-    let mut waiting: Option<String> = None;
+    let mut pending: Option<String> = None;
     for (name, value) in line.given() {
         match name {
             "offload-arch" => {
                 let arch = text(value, "offload-arch")?;
                 if arch.is_empty() {
-                    bail!("--offload-arch= names no architecture");
+                    bail!("--offload-arch= needs an architecture, such as gfx90a");
                 }
-                if let Some(before) = waiting.replace(arch) {
-                    bail!("no input follows --offload-arch={before}: each goes before the input that it is for");
+                if let Some(before) = pending.replace(arch) {
+                    bail!("no input follows --offload-arch={before}: put each --offload-arch before its input");
                 }
             }
-            "" => inputs.push(Input { path: value.into(), offload_arch: waiting.take() }),
+            "" => inputs.push(Input { path: value.into(), offload_arch: pending.take() }),
             _ => {}
         }
     }
-    if let Some(arch) = waiting {
-        bail!("no input follows --offload-arch={arch}: each goes before the input that it is for");
+    if let Some(arch) = pending {
+        bail!("no input follows --offload-arch={arch}: put each --offload-arch before its input");
     }
     let without = inputs.iter().find(|input| input.offload_arch.is_none());
     if let Some(without) = without.filter(|_| line.count("offload-arch") > 0) {
-        bail!("'{}' has no --offload-arch before it, and other inputs have", without.path.display());
+        bail!(
+            "'{}' has no --offload-arch, but other inputs have one: put --offload-arch before each input",
+            without.path.display()
+        );
     }
     Ok(inputs)
 }
@@ -177,7 +180,7 @@ fn emit(line: &ParsedLine, output: &Path) -> Emit {
 }
 
 fn text(value: &OsStr, option: &str) -> Result<String> {
-    value.to_str().map(str::to_owned).with_context(|| format!("--{option} is not text: '{}'", value.display()))
+    value.to_str().map(str::to_owned).with_context(|| format!("invalid --{option} '{}': expected UTF-8 text", value.display()))
 }
 
 fn version() -> String {

@@ -55,10 +55,10 @@ impl Allowance {
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size));
         taken.map(drop).map_err(|_| match self.limit {
             Limit::Option(most) => {
-                format!("not unpacked: with it, more than the {most} bytes of --max-unpacked would have come out of the file")
+                format!("not unpacked: the file would unpack to more than the {most} bytes of --max-unpacked; raise that limit")
             }
             Limit::Growth => {
-                format!("not unpacked: with it, more than {GROWTH} times the size of the file would have come out of it")
+                format!("not unpacked: the file would unpack to more than {GROWTH} times its size")
             }
         })
     }

@@ -8,7 +8,7 @@ use super::image::ImageMetadata;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
-use crate::io::piece::{Piece, member_of};
+use crate::io::file_slice::{FileSlice, member_of};
 
 /// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -61,14 +61,10 @@ fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
 }
 
 /// The bytes of a member. A member of a thin archive is a file, whose path is returned too.
-fn open(walk: &Walk<'_>, cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<PathBuf>)> {
+fn open(walk: &Walk<'_>, cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(FileSlice, Option<PathBuf>)> {
     match member.contents {
         MemberContents::File | MemberContents::InArchive { .. } if walk.options.alone => {
-            bail!(
-                "{}: the thin archive's member `{}` is a file of its own, which is not opened",
-                cursor.place,
-                member.shown_name()
-            )
+            bail!("{}: member `{}` of the thin archive is another file, which is not opened", cursor.place, member.shown_name())
         }
         MemberContents::Within { offset, size } => {
             let piece = cursor.piece.slice(offset, size);
@@ -76,7 +72,7 @@ fn open(walk: &Walk<'_>, cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<
         }
         MemberContents::File => {
             let path = member.file(&cursor.file);
-            let piece = Piece::try_open_member(&path)
+            let piece = FileSlice::try_open_member(&path)
                 .with_context(|| format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display()))?;
             Ok((piece, Some(path)))
         }

@@ -9,7 +9,7 @@ use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::formats::bitcode;
 use crate::formats::gpu::AmdArch;
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
 /// Inspects the images that the module at `cursor` embeds. A module without any is added as an image if it is for a device.
 pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -20,7 +20,7 @@ pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     }
     for image in embedded {
         let size = image.bytes.len() as u64;
-        let piece = Piece::made(|out| Ok(out.write_all(&image.bytes)?))?;
+        let piece = FileSlice::made(|out| Ok(out.write_all(&image.bytes)?))?;
         let place = cursor.place.then(Step::Section { name: image.section.to_string(), offset: None, size });
         let facts = objects::of_named_section(&image.section, &cursor.facts);
         walk.enter(&cursor.deeper(piece, place, facts).inside());

@@ -8,6 +8,21 @@ use crate::target::Target;
 
 /// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is any.
 const AMD_V4: u8 = 2;
+
+/// ELF machines of code that Intel's compilers generate ahead of time, by the first component of its triple (intel/llvm,
+/// sycl/doc/design/CompilerAndRuntimeDesign.md, "Ahead of time"). Machine 0 is that of Intel's own ELF form of OpenCL binaries, which
+/// ocloc uses for its member `generic_ir` (intel/compute-runtime, device_binary_format_ar.cpp).
+const INTEL_AOT: [(&str, &[&str]); 6] = [
+    ("spir64_gen", &["intelgt", NO_MACHINE]),
+    ("spirv64_gen", &["intelgt", NO_MACHINE]),
+    ("spir_gen", &["intelgt", NO_MACHINE]),
+    ("spir64_x86_64", &["x86-64", NO_MACHINE]),
+    ("spirv64_x86_64", &["x86-64", NO_MACHINE]),
+    ("spir_x86_64", &["x86-64", "i386", NO_MACHINE]),
+];
+/// `EM_NONE`, as reports have it.
+const NO_MACHINE: &str = "0";
+
 /// An image that is not what its container says.
 #[derive(Debug)]
 pub(crate) struct Disagreement {
@@ -17,13 +32,40 @@ pub(crate) struct Disagreement {
     pub(crate) text: String,
 }
 
+/// Whether an ELF file for this machine can be what Intel's compilers make for the target `said`.
+fn fits_intel(said: &Target, machine: &str) -> bool {
+    match INTEL_AOT.iter().find(|(triple, _)| *triple == said.arch_name()) {
+        Some((_, machines)) => machines.contains(&machine),
+        // Other targets get SPIR-V, which may stand in an ELF file for Intel's GPUs. The forms of further devices (FPGAs) are unknown.
+        None => machine == "intelgt" || is_number(machine) || said.arch_name().ends_with("_fpga"),
+    }
+}
+
+/// Whether reports have no name for a machine.
+fn is_number(machine: &str) -> bool {
+    machine.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The device in the header of an image, for people.
+fn shown(image: &Image, machine: &str) -> String {
+    match &image.choice.gpu {
+        Some(gpu) => Target::new(gpu.triple, &gpu.target_id()).to_string(),
+        None if is_number(machine) => format!("ELF machine {machine}"),
+        None => machine.to_owned(),
+    }
+}
+
 /// How an image's own header is not of the device that its container says; none where both agree, or the header does not tell.
 pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
     let said = Target::new(&image.triple, &image.target);
     let what = |what, of: String| {
-        let text = format!("image {} is said to be for {said}, and its own header is of {}", image.index, printable(&of));
+        let text = format!("image {} is labelled as {said}, but its own header is for {}", image.index, printable(&of));
         Some(Disagreement { what, text })
     };
+    if said.arch_name().starts_with("spir") && !said.triple.contains("-amd") {
+        let machine = image.machine.as_deref()?;
+        return if fits_intel(&said, machine) { None } else { what("wrong-triple", shown(image, machine)) };
+    }
     let Some(gpu) = &image.choice.gpu else {
         let machine = image.machine.as_deref()?;
         let names = MACHINES.iter().find(|(known, _)| *known == machine).map(|(_, names)| *names);
@@ -31,7 +73,7 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         return if said.triple.is_empty() || names.is_some_and(agrees) || names.is_none() && said.is_cpu() {
             None
         } else {
-            what("wrong-triple", machine.to_owned())
+            what("wrong-triple", shown(image, machine))
         };
     };
     let own = Target::new(gpu.triple, &gpu.target_id());
@@ -58,4 +100,29 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         None => any_is_told,
     });
     if differs { what("wrong-feature", own.to_string()) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_intel_compiles_ahead_of_time_is_what_its_triple_says() {
+        for (triple, machine, fits) in [
+            ("spir64_gen-unknown-unknown-unknown", "intelgt", true),
+            ("spir64_gen-unknown-unknown-unknown", "0", true),
+            ("spirv64_gen-unknown-unknown", "intelgt", true),
+            ("spir64_x86_64-unknown-unknown", "x86-64", true),
+            ("spir64_x86_64-unknown-unknown", "0", true),
+            ("spir64-unknown-unknown", "intelgt", true),
+            ("spir64_fpga-unknown-unknown", "62000", true),
+            ("spirv64-intel", "intelgt", true),
+            ("spir64_gen-unknown-unknown", "x86-64", false),
+            ("spir64_x86_64-unknown-unknown", "intelgt", false),
+            ("spirv64-intel", "x86-64", false),
+            ("spir64-unknown-unknown", "cuda", false),
+        ] {
+            assert_eq!(fits_intel(&Target::new(triple, ""), machine), fits, "{triple} {machine}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use super::what::{ByteKind, START, byte_kind, may_have_device_code};
 use super::{bytes_of, tar};
 use crate::error::Malformed;
 use crate::formats::compression::{Compression, Unpacked};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::sys::progress::Reached;
 
 /// Inspects what is in the compressed file at `cursor`.
@@ -25,15 +25,21 @@ pub(super) fn file(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compressio
 }
 
 fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
-    let inner = |piece: &Piece, plain_size| {
+    let inner = |piece: &FileSlice, plain_size| {
         let (offset, size) = (cursor.piece.file_offset(0), cursor.piece.size());
         let step = Step::Compressed { name: compression.name(), offset, size, plain_size };
         cursor.deeper(piece.clone(), cursor.place.then(step), cursor.facts.clone())
     };
     let mut plain = walk.allowance.metered(Unpacked::new(compression, shown_reader(&cursor.piece, walk.reached.clone()))?);
     let start = start_of(&mut plain).map_err(Malformed::or_io)?;
-    if byte_kind(&start, true) == ByteKind::Tar {
+    let kind = byte_kind(&start, true);
+    if kind == ByteKind::Tar {
         return tar::streamed(walk, &inner(&cursor.piece, None), start, plain);
+    }
+    if !cursor.is_selected(kind) {
+        let rest = if walk.layout.is_some() { io::copy(&mut plain, &mut io::sink()).map_err(Malformed::or_io)? } else { 0 };
+        walk.streamed_out(cursor, start.len() as u64 + rest);
+        return Ok(());
     }
     if may_have_device_code(&start) {
         let piece = kept(walk, start, &mut plain).map_err(unwrapped)?;
@@ -46,7 +52,7 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
 }
 
 /// A reader of `piece`, which tells how far it has come in the file on disk.
-fn shown_reader(piece: &Piece, reached: Reached) -> impl BufRead {
+fn shown_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
     let shown = Shown { inner: piece.reader(), at: piece.file_offset(0), reached };
     BufReader::with_capacity(bytes_of::CHUNK, shown)
 }
@@ -78,12 +84,12 @@ pub(super) fn start_of(plain: &mut impl Read) -> io::Result<Vec<u8>> {
 
 /// All of a file that begins with `start`, which [`start_of`] gave, and goes on with `rest`: in memory if that is little, else in a
 /// temporary file.
-pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<Piece> {
+pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<FileSlice> {
     // What is kept to the end may be many.
     if (start.len() as u64) < START && !walk.options.keep_bytes {
-        return Ok(Piece::owned(start));
+        return Ok(FileSlice::owned(start));
     }
-    Piece::made(|out| {
+    FileSlice::made(|out| {
         out.write_all(&start).context("cannot write a temporary file")?;
         io::copy(rest, out)?;
         Ok(())

@@ -8,15 +8,19 @@ use anyhow::{Context, Result, bail};
 use super::bytes_of;
 use super::image::{self, ImageMetadata};
 use super::inflate;
-use super::report::{Place, Step};
+use super::layout::Part;
+use super::report::{Image, Place, Step};
 use super::walk::{Cursor, Walk};
 use super::what::is_container;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, Slot};
 use crate::formats::compressed::{self, Header, Method, Unpack};
-use crate::formats::{fatbin, offload_binary};
-use crate::io::piece::Piece;
+use crate::formats::{embedded, fatbin, offload_binary};
+use crate::io::file_slice::FileSlice;
 use crate::model::OffloadKinds;
+
+/// How much of a compressed bundle that is not inflated is read to list its entries.
+const LARGEST_HEAD: u64 = 4 << 20;
 
 /// A container: `within` is its offset in the bytes of `cursor`.
 struct Container<'a> {
@@ -53,20 +57,53 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             return Ok(());
         }
         at += zeros;
-        let size = one(walk, cursor, at as u64).with_context(|| cursor.place.to_string())?;
+        let size = match one(walk, cursor, at as u64).with_context(|| cursor.place.to_string()) {
+            Ok(size) => size,
+            Err(error) => {
+                walk.signals.check()?;
+                walk.note(&error);
+                return behind_damage(walk, cursor, at as u64 + 1);
+            }
+        };
         // Its headers, which are between the images.
-        cursor.piece.slice(at as u64, size).iter().for_each(Piece::release);
+        cursor.piece.slice(at as u64, size).iter().for_each(FileSlice::release);
         at = at.saturating_add(usize::try_from(size)?);
     }
+}
+
+/// Inspects the containers from `at` on, where something has no size that could be believed: those whose headers are right.
+fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
+    let (found, _) = embedded::all(cursor.piece.from(at).bytes());
+    for container in found {
+        let at = at + container.offset;
+        if is_container(cursor.piece.from(at).bytes()) {
+            one(walk, cursor, at).with_context(|| cursor.place.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Inspects what is in a frame of zstd that is an image by itself.
 pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let size = cursor.piece.size();
+    let plain_size = match inflate::zstd_frame_size(&cursor.piece).map_err(unwrapped) {
+        Ok(plain_size) => plain_size,
+        Err(error) => {
+            walk.note(&error.context(cursor.place.to_string()));
+            return image::add_stored(walk, cursor, "zstd", size);
+        }
+    };
+    if !may_inflate(walk, cursor, plain_size) {
+        not_inflated(walk, cursor, "zstd", plain_size);
+        return Ok(());
+    }
     let packed = cursor.clone();
     walk.inflated(cursor, move |walk| {
         let cursor = &packed;
-        let plain = inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
+        let plain = match inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string()) {
+            Ok(plain) => plain,
+            Err(error) => return damaged(walk, cursor, "zstd", plain_size, &error),
+        };
         let container = Container { name: "zstd", cursor, within: 0, size, version: None };
         let place = container.place(Some((name_of(Method::Zstd), plain.size())));
         let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
@@ -74,6 +111,22 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         walk.enter(&inner);
         Ok(())
     })
+}
+
+/// Inspects the container at offset `at` in `cursor`, which is whole.
+pub(super) fn embedded(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) {
+    if let Err(error) = one(walk, cursor, at).with_context(|| cursor.place.to_string()) {
+        walk.note(&error);
+    }
+}
+
+/// Lists the image in a frame of zstd that is not inflated.
+pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
+    let size = cursor.piece.size();
+    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+    let plain_size = inflate::zstd_frame_size(&cursor.piece).unwrap_or(size);
+    let image = image::unread(walk.images.len(), &Cursor { facts, ..cursor.clone() }, "zstd", plain_size);
+    walk.images.push(Image { offset: cursor.piece.file_offset(0), ..image });
 }
 
 /// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the size is unknown; other errors are
@@ -115,9 +168,16 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     let start = head.plain_start(whole.bytes()).unwrap_or_default();
     let facts = ImageMetadata { compressed_size: Some(head.size), ..cursor.facts.clone() };
     let inner = cursor.deeper(data, place, facts);
+    if !may_inflate(walk, &inner, packed.plain_size) {
+        not_inflated(walk, &inner, "unread", packed.plain_size);
+        return Ok(head.size);
+    }
     let done = walk.inflated(&inner.clone(), move |walk| {
         let plain = inflate::offload_binary(&inner.piece, method, start, packed.plain_size);
-        let plain = plain.map_err(unwrapped).with_context(|| inner.place.to_string())?;
+        let plain = match plain.map_err(unwrapped).with_context(|| inner.place.to_string()) {
+            Ok(plain) => plain,
+            Err(error) => return damaged(walk, &inner, "unread", packed.plain_size, &error),
+        };
         let inner = walk.root(&Cursor { piece: plain, ..inner });
         offload_images(walk, inner)
     });
@@ -219,12 +279,16 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     let done = if !header.is_likely(inner.piece.size()) {
         let fault = Malformed::new("uncompressed size is more than the compressed data can hold", 0);
         Err(anyhow::Error::from(fault)).with_context(|| place.to_string())
-    } else if walk.options.headers_only {
+    } else if walk.options.headers_only || !may_inflate(walk, &inner, header.plain_size) {
+        walk.unread(&inner, Part::Container, header.plain_size);
         list_entries(walk, &inner, header).map_err(unwrapped).with_context(|| place.to_string())
     } else {
         walk.inflated(&inner.clone(), move |walk| {
             let plain = inflate::compressed_bundle(&inner.piece, header);
-            let plain = plain.map_err(unwrapped).with_context(|| inner.place.to_string())?;
+            let plain = match plain.map_err(unwrapped).with_context(|| inner.place.to_string()) {
+                Ok(plain) => plain,
+                Err(error) => return damaged_bundle(walk, &inner, header, &error),
+            };
             let inner = walk.root(&Cursor { piece: plain, ..inner });
             walk.enter(&inner);
             Ok(())
@@ -236,15 +300,32 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     Ok(size)
 }
 
+/// Notes why the bundle at `cursor` cannot be inflated, and lists its entries if its own header can be: else the whole of it is an
+/// image.
+fn damaged_bundle(walk: &mut Walk<'_>, cursor: &Cursor, header: Header, error: &anyhow::Error) -> Result<()> {
+    if walk.layout.is_some() || list_entries(walk, cursor, header).is_err() {
+        return damaged(walk, cursor, "unread", header.plain_size, error);
+    }
+    walk.note(error);
+    Ok(())
+}
+
+/// Notes why the image at `packed` cannot be inflated. It is an image nevertheless, of which only the stored bytes are known.
+fn damaged(walk: &mut Walk<'_>, packed: &Cursor, format: &'static str, plain_size: u64, error: &anyhow::Error) -> Result<()> {
+    walk.note(error);
+    let packed = walk.root(packed);
+    image::add_stored(walk, &packed, format, plain_size)
+}
+
 /// Lists the entries of a compressed bundle. Only the header of the bundle inside is decompressed.
 fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<()> {
     let mut plain = Unpack::new(header, bytes_of::reader(&cursor.piece), 0)?;
     let mut start = [0; bundle::MAGIC.len()];
     plain.read_exact(&mut start)?;
     if !bundle::is_bundle(&start) {
-        bail!("what is compressed here is no bundle, and is not inflated with --headers-only");
+        bail!("compressed data that is not a bundle: not decompressed");
     }
-    let head = bundle::read_head(start.chain(plain), header.plain_size).map_err(Malformed::or_io)?;
+    let head = bundle::read_head(start.chain(plain.take(LARGEST_HEAD)), header.plain_size).map_err(Malformed::or_io)?;
     for Slot { id, size, .. } in head.slots {
         let place = cursor.place.then(Step::Container {
             name: "bundle",
@@ -269,14 +350,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let container = Container { name: "fatbinary", cursor, within: at, size, version: Some(1) };
     let place = container.place(None);
     let cursor = &Cursor { spot: walk.container(cursor, at, size, container.name), ..cursor.clone() };
-    let read = fatbin::read_all(whole.bytes()).with_context(|| place.to_string());
-    let entries = match read {
-        Ok(read) => read.into_iter().flat_map(|one| one.entries),
-        Err(error) => {
-            walk.note(&error);
-            return Ok(size);
-        }
-    };
+    let (entries, fault) = fatbin::entries(whole.bytes());
     for entry in entries {
         let mut facts = cursor.facts.clone();
         let triple = if entry.is_64 { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
@@ -289,21 +363,45 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
             walk.note(&error);
         }
     }
+    if let Some(fault) = fault {
+        walk.note(&anyhow::Error::from(fault).context(place.to_string()));
+    }
     Ok(size)
+}
+
+/// Whether the compressed data at `cursor` may be inflated: all that comes out of a file counts together, or many small containers would
+/// be as much as a large one. If not, that is noted. This is asked in the order of the containers, so that the answers are the same
+/// with any number of threads.
+fn may_inflate(walk: &mut Walk<'_>, cursor: &Cursor, plain_size: u64) -> bool {
+    let allowed = walk.allowance.take(plain_size);
+    if let Err(limit) = &allowed {
+        walk.errors.push(format!("{}: {limit}", cursor.place));
+    }
+    allowed.is_ok()
+}
+
+/// Notes an image that would have `plain_size` bytes.
+fn not_inflated(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plain_size: u64) {
+    let image = image::unread(walk.images.len(), cursor, format, plain_size);
+    walk.unread_image(cursor, &image);
+    walk.images.push(image);
 }
 
 /// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much memory.
 fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
-    let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
-    if entry.method.is_some() && (walk.options.headers_only || !fits) {
-        let format = match entry.kind {
-            fatbin::Kind::Ptx => "ptx",
-            fatbin::Kind::Elf => "cubin",
-            fatbin::Kind::Other(_) => "unread",
-        };
-        let image = image::unread(walk.images.len(), &cursor, format, entry.plain_size);
-        walk.unread_image(&cursor, &image);
-        walk.images.push(image);
+    let (packed, size) = (entry.stored.len() as u64, entry.plain_size);
+    let format = match entry.kind {
+        fatbin::Kind::Ptx => "ptx",
+        fatbin::Kind::Elf => "cubin",
+        fatbin::Kind::LtoIr => return image::add_stored(walk, &cursor, "lto-ir", size),
+        fatbin::Kind::Other(_) => "unread",
+    };
+    let is_allowed = |walk: &mut Walk<'_>, method| inflate::is_lie(packed, method, size) || may_inflate(walk, &cursor, size);
+    let may_inflate = |walk: &mut Walk<'_>, method| {
+        !walk.options.headers_only && inflate::fits(packed, method, size) && is_allowed(walk, method)
+    };
+    if entry.method.is_some_and(|method| !may_inflate(walk, method)) {
+        not_inflated(walk, &cursor, format, entry.plain_size);
         return Ok(());
     }
     let (kind, plain_size) = (entry.kind, entry.plain_size);
@@ -315,7 +413,10 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
         let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string());
         // LZ4 is inflated out of the map.
         cursor.piece.release();
-        let plain = plain?;
+        let plain = match plain {
+            Ok(plain) => plain,
+            Err(error) => return damaged(walk, &cursor, format, plain_size, &error),
+        };
         let inner = walk.root(&Cursor { piece: plain, ..cursor });
         fatbinary_code(walk, &inner, kind)
     })
@@ -331,7 +432,7 @@ fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> R
 }
 
 /// The `size` bytes at offset `at` of `cursor`.
-fn part(cursor: &Cursor, at: u64, size: u64) -> Result<Piece> {
+fn part(cursor: &Cursor, at: u64, size: u64) -> Result<FileSlice> {
     cursor.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
 }
 

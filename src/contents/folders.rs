@@ -15,6 +15,7 @@ use anyhow::{Context, Error, Result};
 use rayon::prelude::*;
 
 use super::report::FileReport;
+use super::selection::{Choice, Selection};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
@@ -33,7 +34,10 @@ pub(crate) struct Found {
 impl Found {
     /// Whether `report`, which is on this file, belongs into the whole one.
     pub(crate) fn is_wanted(&self, report: &FileReport) -> bool {
-        self.named || !report.images.is_empty() || !report.registrations.is_empty() || !report.errors.is_empty()
+        (self.named && !report.left_out)
+            || !report.images.is_empty()
+            || !report.registrations.is_empty()
+            || !report.errors.is_empty()
     }
 }
 
@@ -58,6 +62,13 @@ pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(
         group.sort_by(|one, other| one.path.cmp(&other.path));
     }
     (once(search.groups.into_iter().flatten().collect()), search.faults)
+}
+
+/// The same, without the files that `selection` excludes: these are not even opened.
+pub(crate) fn selected(paths: &[PathBuf], selection: &Selection, session: &Session) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
+    let (mut found, faults) = expand(paths, session);
+    found.retain(|found| found.path == Path::new("-") || selection.of(&found.path, None) != Choice::Excluded);
+    (found, faults)
 }
 
 /// What tells a file or folder from every other: its device, and its number there.

@@ -1,6 +1,6 @@
 //! Describes a device image: its format, device, hash and kernels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use object::FileKind;
@@ -15,6 +15,7 @@ use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, AmdArch, Gpu};
 use crate::formats::kernels;
 use crate::formats::producer;
+use crate::formats::ptx;
 use crate::model::ImageKind;
 
 /// What the enclosing containers and sections say about an image.
@@ -30,6 +31,8 @@ pub(crate) struct ImageMetadata {
     pub(super) compressed_size: Option<u64>,
     /// How it is compressed in a fatbinary.
     pub(super) compression: Option<&'static str>,
+    /// Whether it is in a section of plain data.
+    pub(super) in_data: bool,
 }
 
 /// Adds the image at `cursor`. Returns the cursor for what the image itself holds.
@@ -44,6 +47,9 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
         if image.triple.is_empty() || image.target.is_empty() {
             name_gpu(walk, cursor, &mut image);
         }
+    }
+    if format == "ptx" && image.target.is_empty() {
+        name_ptx(data, &mut image);
     }
     if image.target.is_empty() {
         // AMD's newer triples name the processor.
@@ -69,7 +75,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     }
     // The image is listed even if its kernels cannot be read.
     if walk.options.kernels && matches!(format, "elf" | "cubin") {
-        match kernels::read(data).with_context(|| format!("{}: its kernels", cursor.place)) {
+        match kernels::read(data).with_context(|| format!("{}: kernel list", cursor.place)) {
             Ok(kernels) => image.kernels = Some(kernels),
             Err(error) => walk.note(&error),
         }
@@ -78,9 +84,23 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     Ok(cursor.clone())
 }
 
+/// The kernels of the image `data` by itself, or every symbol that bitcode defines; none if its format does not list them.
+///
+/// # Errors
+/// The part of it that lists them is damaged.
+pub(crate) fn kernel_names(data: &[u8]) -> Result<Option<BTreeSet<String>>> {
+    let (format, machine) = format(data);
+    Ok(match format {
+        "elf" | "cubin" if !matches!(machine, Some(gpu::EM_INTELGT | elf::EM_NONE)) => {
+            Some(kernels::read(data)?.into_iter().map(|kernel| kernel.name).collect())
+        }
+        _ => choice::of(data, format)?.names.map(|names| names.into_iter().collect()),
+    })
+}
+
 /// Fills in triple and target from the image's own ELF header, if they are still unknown.
 fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
-    match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: its processor", cursor.place)) {
+    match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: ELF header", cursor.place)) {
         Ok(Some(gpu)) => {
             if image.triple.is_empty() {
                 image.triple = gpu.triple.to_owned();
@@ -92,6 +112,35 @@ fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
         Ok(None) => {}
         Err(error) => walk.note(&error),
     }
+}
+
+/// Fills in triple and target from the head of PTX, if they are still unknown.
+fn name_ptx(data: &[u8], image: &mut Image) {
+    let head = ptx::head(data);
+    if image.triple.is_empty() {
+        let triple = if head.address_size == Some(64) { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
+        triple.clone_into(&mut image.triple);
+    }
+    image.target = head.target.unwrap_or_default();
+}
+
+/// Adds the image whose bytes at `cursor` are stored in a way that cannot be undone: compressed, encrypted or damaged. It would have
+/// `plain_size` bytes. Its hash and its extracted bytes are those that are stored.
+pub(super) fn add_stored(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plain_size: u64) -> Result<()> {
+    let mut image = unread(walk.images.len(), cursor, format, plain_size);
+    image.offset = cursor.piece.file_offset(0);
+    if walk.layout.is_some() {
+        walk.unread_image(cursor, &image);
+    } else {
+        if !walk.options.headers_only {
+            image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
+        }
+        if walk.options.keep_bytes {
+            image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
+        }
+    }
+    walk.images.push(image);
+    Ok(())
 }
 
 /// An image of `size` bytes, described by its metadata alone.
@@ -120,6 +169,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         strings: facts.strings,
         kernels: None,
         extracted: None,
+        in_data: facts.in_data,
         choice: Choice::default(),
         piece: None,
     }

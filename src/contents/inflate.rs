@@ -8,8 +8,8 @@ use anyhow::Result;
 use super::bytes_of;
 use crate::error::Malformed;
 use crate::formats::compressed::{Header, Method, Unpack, window_log};
-use crate::formats::fatbin;
-use crate::io::piece::Piece;
+use crate::formats::{fatbin, magic};
+use crate::io::file_slice::FileSlice;
 
 /// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this multiple of the compressed size
 /// if that is more.
@@ -19,8 +19,8 @@ const LARGEST_LZ4_GROWTH: u64 = 10;
 const LZ4_GROWTH: u64 = 255;
 
 /// Decompresses a compressed bundle with this header. A size or hash that differs from the header's is an error.
-pub(crate) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
-    Piece::made(|out| {
+pub(crate) fn compressed_bundle(packed: &FileSlice, header: Header) -> Result<FileSlice> {
+    FileSlice::made(|out| {
         let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
         io::copy(&mut plain, out)?;
         Ok(())
@@ -28,9 +28,9 @@ pub(crate) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece>
 }
 
 /// An OffloadBinary of `size` bytes: `start`, then the decompressed `packed`.
-pub(crate) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
+pub(crate) fn offload_binary(packed: &FileSlice, method: Method, start: Vec<u8>, size: u64) -> Result<FileSlice> {
     let wanted = size.saturating_sub(start.len() as u64);
-    Piece::made(|out| {
+    FileSlice::made(|out| {
         out.write_all(&start)?;
         stream(packed, method, wanted, out)
     })
@@ -40,34 +40,57 @@ pub(crate) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, siz
 /// believed: decompressing it is an error that costs nothing.
 pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
     let is_small = size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH));
-    method != fatbin::Method::Lz4 || is_small || size > packed.saturating_mul(LZ4_GROWTH)
+    method != fatbin::Method::Lz4 || is_small || is_lie(packed, method, size)
+}
+
+/// Whether the data cannot hold as much as `size` says.
+pub(super) fn is_lie(packed: u64, method: fatbin::Method, size: u64) -> bool {
+    method == fatbin::Method::Lz4 && size > packed.saturating_mul(LZ4_GROWTH)
 }
 
 /// Decompresses the code of a fatbinary's entry for which [`fits`] holds.
-pub(crate) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
+pub(crate) fn fatbinary_entry(packed: &FileSlice, method: fatbin::Method, size: u64) -> Result<FileSlice> {
     if method == fatbin::Method::Zstd {
-        return Piece::made(|out| stream(packed, Method::Zstd, size, out));
+        return FileSlice::made(|out| stream(packed, Method::Zstd, size, out));
     }
-    if size > packed.size().saturating_mul(LZ4_GROWTH) {
-        return Err(fault("inflated size is more than the compressed data can hold"));
+    if is_lie(packed.size(), method, size) {
+        return Err(fault("uncompressed size is more than the compressed data can hold"));
     }
-    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?).map_err(|_| fault("cannot inflate"))?;
+    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?).map_err(|_| fault("cannot decompress"))?;
     if plain.len() as u64 != size {
-        return Err(fault("inflated size does not match the data"));
+        return Err(fault("uncompressed size does not match the data"));
     }
-    Piece::made(|out| Ok(out.write_all(&plain)?))
+    FileSlice::made(|out| Ok(out.write_all(&plain)?))
 }
 
 /// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd do.
-pub(crate) fn zstd_frame(packed: &Piece) -> Result<Piece> {
+pub(crate) fn zstd_frame(packed: &FileSlice) -> Result<FileSlice> {
+    let size = zstd_frame_size(packed)?;
+    FileSlice::made(|out| stream(packed, Method::Zstd, size, out))
+}
+
+/// Whether an archive is in a frame of zstd. What cannot be inflated holds none.
+pub(super) fn holds_archive(packed: &FileSlice) -> bool {
+    let open = || -> Result<bool> {
+        let mut start = [0; magic::ARCHIVE.len()];
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
+        decoder.window_log_max(window_log(zstd_frame_size(packed)?))?;
+        decoder.read_exact(&mut start)?;
+        Ok(magic::is_archive(&start))
+    };
+    open().unwrap_or(false)
+}
+
+/// How much is in a frame of zstd.
+pub(super) fn zstd_frame_size(packed: &FileSlice) -> Result<u64> {
     match zstd::zstd_safe::get_frame_content_size(packed.bytes()) {
-        Ok(Some(size)) => Piece::made(|out| stream(packed, Method::Zstd, size, out)),
-        Ok(None) => Err(fault("the frame of zstd does not say how much is in it")),
-        Err(_) => Err(fault("not a frame of zstd")),
+        Ok(Some(size)) => Ok(size),
+        Ok(None) => Err(fault("zstd frame without its uncompressed size")),
+        Err(_) => Err(fault("not a zstd frame")),
     }
 }
 
-fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Result<()> {
+fn stream(packed: &FileSlice, method: Method, size: u64, out: &mut dyn Write) -> Result<()> {
     let mut plain: Box<dyn Read> = match method {
         Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),
         Method::Zstd => {
@@ -80,9 +103,9 @@ fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Res
     let done = io::copy(&mut plain.by_ref().take(size.saturating_add(1)), out);
     match done {
         Ok(len) if len == size => Ok(()),
-        Ok(_) => Err(fault("inflated size does not match the data")),
+        Ok(_) => Err(fault("uncompressed size does not match the data")),
         Err(error) if error.raw_os_error().is_some() => Err(error.into()),
-        Err(_) => Err(fault("cannot inflate")),
+        Err(_) => Err(fault("cannot decompress")),
     }
 }
 

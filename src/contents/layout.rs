@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
 pub(super) use finish::find_units;
-pub(super) use record::{Fill, Layout, Spot};
+pub(super) use record::{Fill, Layout, LayoutPosition};
 
 /// How many times as large as the file its names, its symbol tables and the code of its functions may be together. Compilers let
 /// some names and functions share their bytes; a file in which all of them do would take time and memory without end.
@@ -70,6 +70,8 @@ pub(crate) enum Part {
     Files,
     /// Everything else.
     Other,
+    /// Files and members that are not selected; these bytes are not counted.
+    LeftOut,
 }
 
 impl Part {
@@ -95,6 +97,7 @@ impl Part {
             Part::Padding => "padding",
             Part::Files => "files",
             Part::Other => "other",
+            Part::LeftOut => "left out",
         }
     }
 }
@@ -201,6 +204,8 @@ pub(crate) struct Label {
     pub kernel: Name,
     /// The translation unit.
     pub unit: Name,
+    /// The member of a zip file or tar archive.
+    pub member: Name,
     /// The innermost container.
     pub container: Name,
     /// The index of the image in [`Footprint::images`].
@@ -242,7 +247,7 @@ pub(crate) struct SizedImage {
     /// A digest of all of it ([`super::bytes_of::quick_digest`]), where it had to be inflated.
     pub digest: Option<u128>,
     /// Its bytes, where they are in the file as they are.
-    pub piece: Option<Piece>,
+    pub piece: Option<FileSlice>,
     /// The translation units that its symbols name.
     units: Vec<Name>,
 }
@@ -281,5 +286,5 @@ pub(crate) struct Uncompressed {
     /// Its size.
     pub size: u64,
     /// Some of its bytes, from the middle.
-    pub sample: Piece,
+    pub sample: FileSlice,
 }

@@ -72,8 +72,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     for section in device_sections_of(cursor)? {
         let name = || format!("{}: {}", cursor.place, section.name);
         let piece = cursor.piece.slice(section.offset, section.size);
-        let piece =
-            piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x} of it", name(), section.offset))?;
+        let piece = piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x}", name(), section.offset))?;
         let step = Step::Section { name: section.name.clone(), offset: piece.file_offset(0), size: section.size };
         let mut inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()).inside();
         let is_container = is_container(inner.piece.bytes());
@@ -118,7 +117,7 @@ fn device_sections_of(cursor: &Cursor) -> Result<Vec<DeviceSection>> {
 }
 
 fn found(data: &[u8], place: &dyn std::fmt::Display, facts: &ImageMetadata) -> Result<Vec<DeviceSection>> {
-    let describe = |error: object::Error| anyhow!("{place}: {error} (it has {:#x} bytes)", data.len());
+    let describe = |error: object::Error| anyhow!("{place}: {error} (size: {:#x} bytes)", data.len());
     let file = object::File::parse(data).map_err(describe)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
@@ -126,7 +125,7 @@ fn found(data: &[u8], place: &dyn std::fmt::Display, facts: &ImageMetadata) -> R
     for section in file.sections() {
         let Some((offset, size)) = section.file_range() else { continue };
         let name = section.name_bytes().map_err(describe)?;
-        let shared = || anyhow!("{place}: the names of its sections share their bytes");
+        let shared = || anyhow!("{place}: section names overlap");
         left = left.checked_sub(name.len() as u64).ok_or_else(shared)?;
         let name = String::from_utf8_lossy(name).into_owned();
         let (typed, elf, linked) = match section.flags() {
@@ -314,7 +313,7 @@ fn image_symbols<'f>(cursor: &Cursor, file: &'f object::File<'f>) -> Result<Vec<
     let mut left = SHARING.saturating_mul(cursor.piece.size());
     for symbol in file.symbols() {
         let Ok(name) = symbol.name_bytes() else { continue };
-        left = left.checked_sub(name.len() as u64).ok_or_else(|| anyhow!("the names of its symbols share their bytes"))?;
+        left = left.checked_sub(name.len() as u64).ok_or_else(|| anyhow!("symbol names overlap"))?;
         if let Some(name) =
             std::str::from_utf8(name).ok().filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(OPENMP_VARIABLE))
         {

@@ -1,5 +1,5 @@
 //! What [`inspect`](crate::inspect()) finds in a file, as plain data with the names that `offld inspect --json` writes
-//! (docs/inspect-json.md), and the bytes of each image.
+//! (docs/reference/json.md), and the bytes of each image.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::bytes_of;
 use super::choice::Choice;
 use crate::error::{Error, FileError};
 use crate::formats::kernels::Kernel;
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::registration::read::Registered;
 use crate::sys::atomic_file;
 
@@ -57,6 +57,9 @@ pub struct FileReport {
     /// What is registered, with names, where that was asked for.
     #[serde(skip)]
     pub(crate) registered: Vec<Registered>,
+    /// Whether something was left out that is not selected.
+    #[serde(skip)]
+    pub(crate) left_out: bool,
 }
 
 /// A device image.
@@ -108,18 +111,30 @@ pub struct Image {
     pub kernels: Option<Vec<Kernel>>,
     /// The file it was extracted to.
     pub extracted: Option<String>,
+    /// Whether it is in a section of plain data, where only its headers tell that it is device code: the program loads it by itself,
+    /// or hands it to a compiler.
+    pub in_data: bool,
     /// What a runtime goes by when it chooses an image, where that was asked for.
     #[serde(skip)]
     pub(crate) choice: Choice,
     /// Its bytes, for extraction.
     #[serde(skip)]
-    pub(crate) piece: Option<Piece>,
+    pub(crate) piece: Option<FileSlice>,
 }
 
 impl Image {
     /// Whether it is device code. A bundle's entry for the host is not.
     pub fn is_device(&self) -> bool {
         self.kinds.iter().all(|kind| kind != "host")
+    }
+
+    /// How many steps of the path lead to the archive that the image is a member of, if that archive stands where an image would:
+    /// Intel's ocloc makes one of the code for several devices. None for every other image.
+    pub(crate) fn steps_to_archive(&self) -> Option<usize> {
+        let is_around = |step: &Step| matches!(step, Step::Section { .. } | Step::Symbol { .. } | Step::Container { .. });
+        let outer = self.path.iter().position(is_around)?;
+        let member = self.path.iter().skip(outer).position(|step| matches!(step, Step::Member { .. }))?;
+        Some(outer + member)
     }
 
     /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from the file that was inspected,
@@ -156,7 +171,7 @@ impl Image {
         Ok(self.kept()?.bytes())
     }
 
-    fn kept(&self) -> Result<&Piece, Error> {
+    fn kept(&self) -> Result<&FileSlice, Error> {
         self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))
     }
 }
@@ -320,9 +335,17 @@ impl Place {
         })
     }
 
-    /// Whether a container that it is in is compressed.
+    /// Whether a container, member or file that it is in is compressed.
     pub(super) fn is_compressed(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Compressed { .. } | Step::Container { compression: Some(_), .. }))
+        let packs = |step: &Step| {
+            matches!(
+                step,
+                Step::Compressed { .. }
+                    | Step::Container { compression: Some(_), .. }
+                    | Step::Member { compression: Some(_), .. }
+            )
+        };
+        self.steps.iter().any(packs)
     }
 
     /// The innermost container.

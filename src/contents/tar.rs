@@ -9,12 +9,13 @@ use anyhow::{Result, anyhow};
 use super::compressed::{kept, start_of};
 use super::layout::Part;
 use super::report::Step;
+use super::selection::Choice;
 use super::walk::{Cursor, Walk};
 use super::what::may_have_device_code;
 use crate::error::Malformed;
 use crate::formats::archive::ArchiveFault;
 use crate::formats::tar::{InMemory, Streamed, TarInput, TarMember, TarReader, fault_of};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
 /// Inspects every file in the tar archive at `cursor`, in order.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -23,7 +24,11 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     each(walk, cursor, &mut tar, |walk, tar, member| {
         // That they are not all there is told when the next member is looked for.
         let Some(stored) = cursor.piece.slice(member.offset, member.size) else { return Ok(()) };
-        let packed = inner(cursor, member, cursor.piece.file_offset(member.offset), stored);
+        let packed = inner(walk, cursor, member, cursor.piece.file_offset(member.offset), stored);
+        if packed.choice == Choice::Excluded {
+            walk.leave_out(&packed, member.plain_size);
+            return Ok(());
+        }
         let piece = if member.is_sparse() {
             walk.allowance.take(member.plain_size).map_err(|told| io::Error::other(member.fault(told)))?;
             unpacked(walk, tar, member)?
@@ -40,6 +45,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
                 done.map_err(io::Error::other)?;
             }
             Some(_) => walk.enter(&packed),
+            None if packed.choice == Choice::Within => walk.leave_out(&packed, member.plain_size),
             None if member.is_sparse() => walk.unread(&packed, Part::Files, member.plain_size),
             None => walk.bytes(&packed, Part::Files),
         }
@@ -51,28 +57,29 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 /// `cursor`; and reads `rest` to its end, where its checksums are.
 pub(super) fn streamed(walk: &mut Walk<'_>, cursor: &Cursor, start: Vec<u8>, rest: impl Read) -> Result<()> {
     let mut tar = TarReader::new(Streamed::new(io::Cursor::new(start).chain(rest)));
-    let (mut files, mut entered) = (0_u64, 0_u64);
+    let mut entered = 0_u64;
     let done = each(walk, cursor, &mut tar, |walk, tar, member| {
         let more = member.plain_size - member.size;
         walk.allowance.take(more).map_err(|told| io::Error::other(member.fault(told)))?;
-        let Some(piece) = unpacked(walk, tar, member)? else {
-            files = files.saturating_add(member.size);
-            return Ok(());
-        };
+        let at = inner(walk, cursor, member, None, FileSlice::owned(Vec::new()));
+        let piece = if at.choice == Choice::Excluded { None } else { unpacked(walk, tar, member)? };
         entered = entered.saturating_add(member.size);
-        walk.enter_streamed(&inner(cursor, member, None, piece));
+        match piece {
+            Some(piece) => walk.enter_streamed(&Cursor { piece, ..at }),
+            None if at.choice != Choice::Selected => walk.streamed_out(&at, member.size),
+            None => walk.streamed(&at, Part::Files, "tar", member.size),
+        }
         Ok(())
     });
     let read = tar.position();
     let behind = done.and_then(|()| io::copy(&mut tar.into_inner().into_inner(), &mut io::sink()).map_err(Malformed::or_io));
-    walk.streamed(cursor, Part::Files, "tar", files);
-    let headers = read.saturating_sub(files.saturating_add(entered)).saturating_add(behind.as_ref().map_or(0, |behind| *behind));
+    let headers = read.saturating_sub(entered).saturating_add(behind.as_ref().map_or(0, |behind| *behind));
     walk.streamed(cursor, Part::Container, "tar", headers);
     behind.map(drop)
 }
 
 /// What is in `member`, if there can be device code in it.
-fn unpacked<R: TarInput>(walk: &Walk<'_>, tar: &mut TarReader<R>, member: &TarMember) -> io::Result<Option<Piece>> {
+fn unpacked<R: TarInput>(walk: &Walk<'_>, tar: &mut TarReader<R>, member: &TarMember) -> io::Result<Option<FileSlice>> {
     let mut plain = tar.contents(member);
     let start = start_of(&mut plain)?;
     if !may_have_device_code(&start) {
@@ -110,16 +117,17 @@ fn each<R: TarInput>(
 }
 
 /// A cursor for `member` of the archive at `cursor`, whose bytes are in `piece` and begin at `offset` in the file on disk.
-fn inner(cursor: &Cursor, member: &TarMember, offset: Option<u64>, piece: Piece) -> Cursor {
+fn inner(walk: &Walk<'_>, cursor: &Cursor, member: &TarMember, offset: Option<u64>, piece: FileSlice) -> Cursor {
+    let name = String::from_utf8_lossy(&member.name).into_owned();
     let step = Step::Member {
-        name: String::from_utf8_lossy(&member.name).into_owned(),
+        name: name.clone(),
         file: None,
         offset,
         size: member.size,
         compression: member.is_sparse().then_some("sparse"),
         plain_size: member.is_sparse().then_some(member.plain_size),
     };
-    let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
+    let inner = walk.as_member(cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()), &name);
     // What the member names (libraries beside it, members of a thin archive) would be in the archive, too. No file has such a path.
     let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
     Cursor { file, ..inner }

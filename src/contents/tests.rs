@@ -135,7 +135,7 @@ fn compressed_bundles_of_version_1_in_a_row() {
     let mut wrong = with_zstd.clone();
     wrong[12] ^= 1;
     let file = of(&[wrong, with_zlib].concat());
-    assert_eq!(file.images.len(), 2, "the one behind it is there");
+    assert_eq!(file.images.len(), 4, "its entries are listed, and the one behind it is there");
     assert!(
         file.errors[0].ends_with("file: compressed-bundle at 0x0+0x14: the data does not match its hash"),
         "{:?}",
@@ -162,9 +162,9 @@ fn a_size_that_lies_is_an_error_and_costs_nothing() {
     let plain = several(3, 40, &TWO);
     let mut binary = packed(&plain, zstd);
     binary[32..40].copy_from_slice(&(1u64 << 50).to_le_bytes());
-    assert!(of(&binary).errors[0].contains("inflated size is more than the compressed data can hold"));
+    assert!(of(&binary).errors[0].contains("uncompressed size is more than the compressed data can hold"));
     binary[32..40].copy_from_slice(&(plain.len() as u64 + 1).to_le_bytes());
-    assert!(of(&binary).errors[0].contains("inflated size does not match the data"));
+    assert!(of(&binary).errors[0].contains("size does not match the data"));
     let bundle = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", b"SIX")]);
     let mut lying = compressed_1(&bundle, 1, &zstd(&bundle));
     lying[8..12].fill(0xff);
@@ -208,7 +208,7 @@ fn what_takes_too_much_memory_to_inflate_is_an_image_all_the_same() {
     assert_eq!(of_image, [(stored.len() as u64, PLAIN)]);
     // More than LZ4 can hold is a lie.
     let lie = with_lz4(&stored, 1 << 50);
-    assert!(of(&lie).errors[0].contains("inflated size is more than the compressed data can hold"), "{:?}", of(&lie).errors);
+    assert!(of(&lie).errors[0].contains("uncompressed size is more than the compressed data can hold"), "{:?}", of(&lie).errors);
 }
 
 #[test]
@@ -262,5 +262,83 @@ fn names_of_symbols_that_share_their_bytes_are_an_error() {
     let name = "_ZTS".repeat(5000);
     assert_eq!(of(&object_of_one_name(4, &name)).errors, [""; 0]);
     let errors = of(&object_of_one_name(20, &name)).errors;
-    assert!(errors.len() == 1 && errors[0].ends_with("the names of its symbols share their bytes"), "{errors:?}");
+    assert!(errors.len() == 1 && errors[0].ends_with("symbol names overlap"), "{errors:?}");
+}
+
+/// A fatbinary of entries: kind, processor, flags, stored bytes, size that is not compressed.
+fn fatbinary(entries: &[(u16, u32, u64, &[u8], u64)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (kind, arch, flags, stored, plain) in entries {
+        let mut header = [kind.to_le_bytes(), 0x101u16.to_le_bytes()].concat();
+        let padded = stored.len().next_multiple_of(8);
+        header.extend([&64u32.to_le_bytes()[..], &(padded as u64).to_le_bytes(), &(stored.len() as u32).to_le_bytes()].concat());
+        header.resize(28, 0);
+        header.extend(arch.to_le_bytes());
+        header.resize(40, 0);
+        header.extend(words(&[*flags, 0, *plain]));
+        header.extend_from_slice(stored);
+        header.resize(64 + padded, 0);
+        all.extend(header);
+    }
+    let size = (all.len() as u64).to_le_bytes();
+    [&fatbin::MAGIC[..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &size, &all].concat()
+}
+
+const PTX: &[u8] = b".version 8.0\n.target sm_90\n.address_size 64\n\0";
+
+#[test]
+fn an_image_that_cannot_be_inflated_is_an_image_and_hides_no_other() {
+    let plain = (1, 90, 0x11, PTX, 0);
+    // `nvcc -gencode arch=compute_90,code=lto_90` writes such flags; it scrambles the bytes.
+    let lto_ir = fatbinary(&[(8, 90, 0x18011, b"scrambled", 1000), plain]);
+    let file = report_on(&lto_ir, Options { keep_bytes: true, ..Options::default() });
+    assert_eq!(file.errors, [""; 0]);
+    assert_eq!(images(&file), [" nvptx64-nvidia-cuda sm_90 1000", " nvptx64-nvidia-cuda sm_90 44"]);
+    assert_eq!((file.images[0].format, file.images[0].compressed_size), ("lto-ir", Some(9)));
+    assert_eq!(file.images[0].bytes().unwrap(), b"scrambled");
+    // `echo -n scrambled | sha256sum`
+    assert!(file.images[0].sha256.as_deref().unwrap().starts_with("010eace7dc"), "{:?}", file.images[0].sha256);
+    for (damaged, fault) in [
+        ((2, 80, 0x8011, &b"no frame of zstd"[..], 1000), "cannot decompress"),
+        ((1, 80, 0x2011, b"\xff", 9), "cannot decompress"),
+    ] {
+        let file = of(&fatbinary(&[damaged, plain]));
+        assert_eq!((file.images.len(), file.images[1].format), (2, "ptx"), "{fault}");
+        assert!(file.errors[0].ends_with(fault), "{:?}", file.errors);
+        assert!(file.images[0].sha256.is_some());
+    }
+}
+
+#[test]
+fn what_is_damaged_hides_nothing_around_it() {
+    let whole = fatbinary(&[(1, 90, 0x11, PTX, 0)]);
+    // An entry that goes past the end, behind one that does not.
+    let mut cut = fatbinary(&[(1, 80, 0x11, PTX, 0), (1, 90, 0x11, PTX, 0)]);
+    let second = 16 + 64 + PTX.len().next_multiple_of(8);
+    cut[second + 8] = 0xff;
+    let file = of(&cut);
+    assert_eq!((file.images.len(), file.errors.len()), (1, 1), "{:?}", file.errors);
+    // A container without a size that could be believed, before one that is whole.
+    let mut lost = whole.clone();
+    lost[8..16].fill(0xff);
+    let file = of(&[lost, whole].concat());
+    assert_eq!((file.images.len(), file.errors.len()), (1, 1), "{:?}", file.errors);
+    // A compressed bundle that is damaged behind its own header.
+    let code: Vec<u8> = (0u32..300_000).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    let plain = bundle_of(&[("host-x86_64-unknown-linux-gnu-", b""), ("hip-amdgcn-amd-amdhsa--gfx906", &code)]);
+    let packed = zlib(&plain);
+    let mut bundle = [&b"CCOB\x03\0\0\0"[..], &words(&[32 + packed.len() as u64, plain.len() as u64, 0]), &packed].concat();
+    let end = bundle.len() - 50;
+    bundle[end..].fill(0xff);
+    let file = of(&bundle);
+    assert_eq!((file.images.len(), file.errors.len()), (2, 1), "{:?}", file.errors);
+}
+
+#[test]
+fn ptx_names_its_processor() {
+    let file = of(&PTX[..PTX.len() - 1]);
+    assert_eq!(images(&file), [" nvptx64-nvidia-cuda sm_90 44"]);
+    // As GCC's archives of nvptx-none have it.
+    let file = of(b"// BEGIN PREAMBLE\n\t.version\t6.0\n\t.target\tsm_35\n\t.address_size 64\n// END PREAMBLE\n");
+    assert_eq!(images(&file)[0].split(' ').nth(2), Some("sm_35"));
 }

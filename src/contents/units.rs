@@ -1,16 +1,13 @@
 //! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one container that CUDA or HIP is given; in
 //! an object, where nothing is registered yet, those of one kind.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::report::{FileReport, Image, Registration, Step};
-use crate::model::OffloadKind;
+use crate::model::{OffloadKind, printable};
 use crate::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
 use crate::target::Target;
-
-/// The bit of an OpenMP entry's flags that marks what a program requires of its runtime, which is no kernel although it has no size
-/// (`OMPTargetGlobalRegisterRequires` of LLVM).
-const REQUIRES: u32 = 0x10;
 
 /// The first components of the triples of CPUs, by what `contents` calls their ELF machine.
 pub(super) const MACHINES: [(&str, &[&str]); 8] = [
@@ -23,6 +20,11 @@ pub(super) const MACHINES: [(&str, &[&str]); 8] = [
     ("s390x", &["s390x", "systemz"]),
     ("loongarch", &["loongarch"]),
 ];
+
+/// The place of images in a program that no descriptor has.
+pub(crate) const NOT_REGISTERED: &str = "not registered";
+/// The place of images in an object.
+pub(crate) const LATER: &str = "registered by a later link";
 
 /// Images of which a runtime takes one.
 #[derive(Debug)]
@@ -63,13 +65,30 @@ pub(crate) fn name(image: &Image) -> String {
     if target.triple.is_empty() { format!("unknown device{format}") } else { format!("{target}{format}") }
 }
 
+/// What an image is for in a word, if one is enough: its processor, else the first component of its triple.
+pub(crate) fn short_name(image: &Image) -> String {
+    let target = target(image);
+    let device = match target.arch.as_str() {
+        "" if target.triple.is_empty() => "unknown device".to_owned(),
+        "" => target.target_id().filter(|id| !id.is_empty()).map_or_else(|| target.arch_name().to_owned(), Cow::into_owned),
+        arch => arch.to_owned(),
+    };
+    let device = printable(&device).into_owned();
+    match image.format {
+        "ptx" => format!("PTX {device}"),
+        "bitcode" => format!("{device} bitcode"),
+        _ => device,
+    }
+}
+
 /// The kernels of an image, or all symbols that it defines; none where its format does not tell.
 pub(crate) fn names(image: &Image) -> Option<BTreeSet<&str>> {
     if let Some(names) = &image.choice.names {
         return Some(names.iter().map(String::as_str).collect());
     }
-    // The kernels of Intel's images are in no table that is read.
-    if image.machine.as_deref() == Some("intelgt") {
+    // The kernels of Intel's images are in no table that is read, nor are those of an ELF file in Intel's OpenCL form, which names no
+    // machine.
+    if matches!(image.machine.as_deref(), Some("intelgt" | "0")) {
         return None;
     }
     image.kernels.as_ref().map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
@@ -85,8 +104,10 @@ pub(crate) fn listed(image: &Image) -> Option<BTreeSet<&str>> {
 pub(crate) struct Content<'f> {
     /// The members of archives that it is in, the outermost first.
     pub(crate) members: &'f [String],
-    /// Its images of device code.
+    /// Its images of device code that something names.
     images: Vec<&'f Image>,
+    /// Its images in plain data, which the program loads by itself.
+    pub(crate) in_data: Vec<&'f Image>,
     /// What its host code registers.
     pub(crate) registered: Option<&'f Registered>,
     /// The runtimes that it calls.
@@ -97,7 +118,8 @@ pub(crate) struct Content<'f> {
 pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
     for image in report.images.iter().filter(|image| image.is_device()) {
-        all.of(&image.members, &image.numbers).images.push(image);
+        let content = all.of(&image.members, &image.numbers);
+        if image.in_data { content.in_data.push(image) } else { content.images.push(image) }
     }
     for found in &report.registered {
         all.of(&found.members, &found.numbers).registered = Some(found);
@@ -119,7 +141,8 @@ impl<'f> Contents<'f> {
     fn of(&mut self, members: &'f [String], numbers: &'f [usize]) -> &mut Content<'f> {
         let place = *self.places.entry((members, numbers)).or_insert(self.list.len());
         if place == self.list.len() {
-            self.list.push(Content { members, images: Vec::new(), registered: None, registrations: Vec::new() });
+            let (images, in_data, registrations) = (Vec::new(), Vec::new(), Vec::new());
+            self.list.push(Content { members, images, in_data, registered: None, registrations });
         }
         &mut self.list[place]
     }
@@ -141,6 +164,24 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
     units
 }
 
+/// The images that stand by themselves: no container says which runtime they are for, and no host code registers them. They are
+/// modules, which a program loads by the name of their file (`cuModuleLoad`, `hipModuleLoad`), and libraries that compilers link.
+pub(crate) fn modules<'f>(contents: &[Content<'f>]) -> Vec<&'f Image> {
+    let is_loose = |image: &&Image| !OffloadKind::ALL.iter().any(|kind| image.kinds.iter().any(|name| name == kind.name()));
+    let is_file = |content: &&Content<'_>| content.registered.is_none() && content.registrations.is_empty();
+    contents.iter().filter(is_file).flat_map(|content| content.images.iter().copied().filter(is_loose)).collect()
+}
+
+/// Modules of which a program loads the one that fits, as one unit; `members` are those that they are all in.
+pub(crate) fn unit_of_modules<'f>(images: Vec<&'f Image>, members: &'f [String], place: &str) -> Unit<'f> {
+    let kind = match images.first().map(|image| target(image)) {
+        Some(target) if target.is_nvptx() => OffloadKind::Cuda,
+        Some(target) if target.is_cpu() => OffloadKind::OpenMp,
+        _ => OffloadKind::Hip,
+    };
+    Unit { kind, members, place: place.to_owned(), images, kernels: None, shares_entries: false }
+}
+
 /// What the units of one kind are made of.
 struct Parts<'f> {
     kind: OffloadKind,
@@ -157,7 +198,7 @@ impl<'f> Parts<'f> {
             return None;
         }
         let own = |entry: &&Entry| entry.kinds.is_empty() || entry.kinds.contains(&self.kind.name());
-        let is_kernel = |entry: &&Entry| entry.is_kernel() && !(self.kind == OffloadKind::OpenMp && entry.flags & REQUIRES != 0);
+        let is_kernel = |entry: &&Entry| entry.is_kernel() && !(self.kind == OffloadKind::OpenMp && entry.is_requirement());
         let kernels = tables.iter().flat_map(|table| &table.entries).filter(own).filter(is_kernel);
         Some(kernels.map(|entry| entry.name.as_deref()).collect())
     }
@@ -198,7 +239,7 @@ impl<'f> Parts<'f> {
         // What a link has read may stand in its output as well (LLVM 14); what is registered is in the descriptors then.
         let is_input = linked && !descriptors.is_empty();
         if wants || !left.is_empty() && !is_input {
-            let place = if linked { "not registered" } else { "registered by a later link" };
+            let place = if linked { NOT_REGISTERED } else { LATER };
             units.push(self.unit(place.to_owned(), left, kernels));
         }
     }

@@ -11,15 +11,18 @@ use object::FileKind;
 
 use super::allowance::Allowance;
 use super::image::ImageMetadata;
-use super::layout::{Fill, Layout, Part, Spot};
+use super::layout::{Fill, Layout, LayoutPosition, Part};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
+use super::selection::Choice;
 use super::what::{ByteKind, byte_kind};
-use super::{Options, Reader, archive, bitcode, bytes_of, compressed, containers, image, objects, registers, tar, zip};
+use super::{
+    Options, Reader, archive, bitcode, bytes_of, compressed, containers, embedded, image, inflate, objects, registers, tar, zip,
+};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::formats::offload_entries;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::Generation;
 use crate::registration::read::{self, Registered};
 use crate::sys::progress::{Meter, Reached};
@@ -29,6 +32,8 @@ use crate::sys::signals::Signals;
 /// of the file. Without it a small file could take forever, such as a thin archive that has itself as a member twice.
 const FEW: u64 = 4096;
 const BYTES_EACH: u64 = 16;
+/// The name of the first member of a Debian package.
+const DEBIAN: &[u8] = b"debian-binary";
 
 /// The state of the recursion: the limits, and what has been found.
 pub(super) struct Walk<'r> {
@@ -40,6 +45,8 @@ pub(super) struct Walk<'r> {
     pub(super) linked_by: Vec<Linker>,
     pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
+    /// Whether something was left out that is not selected.
+    pub(super) left_out: bool,
     /// What covers which bytes, where sizes are wanted.
     pub(super) layout: Option<Layout>,
     /// How many more members, sections and containers may be opened.
@@ -63,7 +70,7 @@ pub(super) struct Limits<'r> {
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
 #[derive(Clone)]
 pub(super) struct Cursor {
-    pub(super) piece: Piece,
+    pub(super) piece: FileSlice,
     /// The file on disk that they are in. Paths in thin archives and run paths are relative to it.
     pub(super) file: PathBuf,
     pub(super) place: Place,
@@ -73,15 +80,33 @@ pub(super) struct Cursor {
     /// Whether they are in a container: then they are an image, whatever their format.
     pub(super) inside: bool,
     pub(super) depth: usize,
+    /// Whether they are selected.
+    pub(super) choice: Choice,
     /// Where it is in the layout.
-    pub(super) spot: Spot,
+    pub(super) spot: LayoutPosition,
 }
 
 impl Cursor {
     /// A cursor for something in these bytes, one level deeper.
-    pub(super) fn deeper(&self, piece: Piece, place: Place, facts: ImageMetadata) -> Cursor {
+    pub(super) fn deeper(&self, piece: FileSlice, place: Place, facts: ImageMetadata) -> Cursor {
         let (file, numbers) = (self.file.clone(), self.numbers.clone());
-        Cursor { piece, file, place, numbers, facts, inside: self.inside, depth: self.depth + 1, spot: self.spot }
+        let (inside, depth) = (self.inside, self.depth + 1);
+        Cursor { piece, file, place, numbers, facts, inside, depth, choice: self.choice, spot: self.spot }
+    }
+
+    /// Whether bytes of this kind are gone into: those that are selected, and those that may have members that are.
+    pub(super) fn is_selected(&self, kind: ByteKind) -> bool {
+        let has_members = || match kind {
+            ByteKind::Zip | ByteKind::Tar | ByteKind::Compressed(_) => true,
+            // A Debian package is an archive of tar archives.
+            ByteKind::Archive => self.depth == 0 && self.piece.bytes().get(8..).is_some_and(|rest| rest.starts_with(DEBIAN)),
+            _ => false,
+        };
+        match self.choice {
+            Choice::Selected => true,
+            Choice::Within => has_members(),
+            Choice::Excluded => false,
+        }
     }
 
     /// The same cursor, marked as being in a container.
@@ -110,6 +135,7 @@ impl<'r> Walk<'r> {
             linked_by,
             registered,
             errors,
+            left_out: false,
             layout,
             left,
             allowance,
@@ -141,7 +167,7 @@ impl<'r> Walk<'r> {
 
     /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
     /// else that came out there: there may be more such files than can be open at once, so the image alone is kept, with others.
-    pub(super) fn kept(&self, piece: &Piece) -> Result<Piece> {
+    pub(super) fn kept(&self, piece: &FileSlice) -> Result<FileSlice> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
         }
@@ -154,9 +180,9 @@ impl<'r> Walk<'r> {
 
     /// What was found in the file `path`, which is of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
-        let Walk { images, registrations, entries, linked_by, registered, errors, .. } = self;
+        let Walk { images, registrations, entries, linked_by, registered, errors, left_out, .. } = self;
         let (file, also) = (path.display().to_string(), Vec::new());
-        FileReport { file, also, kind, images, registrations, entries, linked_by, errors, registered }
+        FileReport { file, also, kind, images, registrations, entries, linked_by, errors, registered, left_out }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
@@ -166,13 +192,35 @@ impl<'r> Walk<'r> {
             Err(_) => return,
             Ok(1) => self
                 .errors
-                .push(format!("{}: more things in it, or in one another, than a file of its size has", cursor.file.display())),
+                .push(format!("{}: too many nested items for the file size; not all is inspected", cursor.file.display())),
             Ok(_) => {}
         }
         if let Err(error) = self.go(cursor) {
             self.note(&error);
         }
         cursor.piece.release();
+    }
+
+    /// The cursor of the member `name` of the zip file or tar archive that `cursor` is of, with what the selection says of it.
+    pub(super) fn as_member(&self, cursor: Cursor, name: &str) -> Cursor {
+        let choice = self.options.selection.of(Path::new(name), Some(cursor.choice));
+        self.member(Cursor { choice, ..cursor }, name)
+    }
+
+    /// Shows that the member of a zip file has been gone through whose stored bytes are `packed`.
+    pub(super) fn passed(&self, packed: &FileSlice) {
+        match packed.file_offset(packed.size()) {
+            // Where sizes are wanted, members are gone through side by side.
+            Some(_) if self.layout.is_some() => self.reached.more(packed.size()),
+            Some(end) => self.reached.up_to(end),
+            None => {}
+        }
+    }
+
+    /// Passes over the bytes at `cursor`, `inflated` bytes if they were inflated: they are not selected.
+    pub(super) fn leave_out(&mut self, cursor: &Cursor, inflated: u64) {
+        self.left_out = true;
+        self.unread(cursor, Part::LeftOut, inflated);
     }
 
     /// Notes an error.
@@ -189,14 +237,26 @@ impl<'r> Walk<'r> {
         if cursor.depth > MAX_NESTING {
             bail!("{}: nested more than {MAX_NESTING} deep", cursor.place);
         }
-        match byte_kind(cursor.piece.bytes(), !cursor.inside) {
+        let kind = byte_kind(cursor.piece.bytes(), !cursor.inside);
+        if !cursor.is_selected(kind) {
+            self.leave_out(cursor, cursor.piece.size());
+            return Ok(());
+        }
+        match kind {
             ByteKind::Containers => containers::sequence(self, cursor),
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
             ByteKind::Zip => zip::members(self, cursor),
             ByteKind::Tar => tar::members(self, cursor),
             ByteKind::Compressed(compression) => compressed::file(self, cursor, compression),
-            ByteKind::Zstd if !self.options.headers_only => containers::zstd_frame(self, cursor),
+            // The images of an archive are counted alike, whether all is read or headers only.
+            ByteKind::Zstd if !self.options.headers_only || inflate::holds_archive(&cursor.piece) => {
+                containers::zstd_frame(self, cursor)
+            }
+            ByteKind::Zstd => {
+                containers::unread_frame(self, cursor);
+                Ok(())
+            }
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),
             ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),
@@ -218,7 +278,7 @@ impl<'r> Walk<'r> {
         objects::sections(self, cursor)?;
         objects::variables(self, cursor, None)?;
         if self.layout.is_some() {
-            return Ok(());
+            return embedded::in_data(self, cursor, before);
         }
         // Old wrappers put images where only the descriptors tell of them.
         let is_in_container = |image: &Image| image.path.iter().any(|step| matches!(step, Step::Container { .. }));
@@ -244,14 +304,14 @@ impl<'r> Walk<'r> {
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) {
             self.linkers(cursor)?;
         }
-        Ok(())
+        embedded::in_data(self, cursor, before)
     }
 
     /// Adds the tables of entries of an object or program.
     fn entries(&mut self, cursor: &Cursor) -> Result<()> {
         let members = cursor.place.members();
         let tables = offload_entries::tables(cursor.piece.bytes());
-        for table in tables.with_context(|| format!("{}: its tables of entries", cursor.place))? {
+        for table in tables.with_context(|| format!("{}: entry tables", cursor.place))? {
             let entry_size = table.entry_size();
             let count = entry_size.map(|size| table.size / size);
             let llvm = table.generation.map(|generation| match generation {
@@ -267,7 +327,7 @@ impl<'r> Walk<'r> {
     /// Adds what the notes in an ELF file say about who linked it.
     fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
         let members = cursor.place.members();
-        for by in link_note::read(cursor.piece.bytes()).with_context(|| format!("{}: its notes", cursor.place))? {
+        for by in link_note::read(cursor.piece.bytes()).with_context(|| format!("{}: notes", cursor.place))? {
             let LinkedBy { version: offld, device_compiler, .. } = by;
             self.linked_by.push(Linker { members: members.clone(), offld, device_compiler });
         }

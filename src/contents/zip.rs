@@ -5,11 +5,12 @@ use anyhow::{Error, Result, anyhow};
 
 use super::layout::Part;
 use super::report::Step;
+use super::selection::Choice;
 use super::walk::{Cursor, Walk};
-use super::what::{START, may_have_device_code};
+use super::what::{START, byte_kind, may_have_device_code};
 use crate::formats::archive::ArchiveFault;
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod};
-use crate::io::piece::{Piece, check_zip_member, start_of_zip_member, zip_member};
+use crate::io::file_slice::{FileSlice, check_zip_member, start_of_zip_member, zip_member};
 
 /// Inspects every member of the zip file at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -32,13 +33,21 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 
 fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<()> {
     let fault = |error| located(cursor, member, error);
+    let name = String::from_utf8_lossy(member.name).into_owned();
+    let stored = cursor.piece.slice(member.offset, member.size).unwrap_or_else(|| FileSlice::owned(Vec::new()));
+    let at = walk.as_member(cursor.deeper(stored, cursor.place.clone(), cursor.facts.clone()), &name);
+    if at.choice == Choice::Excluded {
+        walk.leave_out(&at, member.plain_size);
+        return Ok(());
+    }
     take(walk, cursor, member, member.plain_size.min(START))?;
     let start = start_of_zip_member(&cursor.piece, member, START).map_err(fault)?;
+    if !at.is_selected(byte_kind(&start, true)) {
+        walk.leave_out(&at, member.plain_size);
+        return Ok(());
+    }
     if !may_have_device_code(&start) {
-        if let Some(stored) = cursor.piece.slice(member.offset, member.size) {
-            let member_at = cursor.deeper(stored, cursor.place.clone(), cursor.facts.clone());
-            walk.unread(&member_at, Part::Files, member.plain_size);
-        }
+        walk.unread(&at, Part::Files, member.plain_size);
         return Ok(());
     }
     if member.method != ZipMethod::Stored {
@@ -47,7 +56,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         check_zip_member(&cursor.piece, member).map_err(fault)?;
     }
     let step = Step::Member {
-        name: String::from_utf8_lossy(member.name).into_owned(),
+        name,
         file: None,
         offset: cursor.piece.file_offset(member.offset),
         size: member.size,
@@ -57,19 +66,22 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
     // What the member names (libraries beside it, members of a thin archive) would be in the zip file, too. No file has such a
     // path.
     let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
-    let packed = cursor.piece.slice(member.offset, member.size).unwrap_or_else(|| Piece::owned(Vec::new()));
-    let packed = Cursor { file, ..cursor.deeper(packed, cursor.place.then(step), cursor.facts.clone()) };
+    let packed = Cursor { file, place: cursor.place.then(step), ..at };
+    let stored = packed.piece.clone();
     if member.method == ZipMethod::Stored {
         let piece = zip_member(&cursor.piece, member).map_err(fault)?;
         walk.enter(&Cursor { piece, ..packed });
+        walk.passed(&stored);
         return Ok(());
     }
     let (zip, name, member) = (cursor.clone(), member.name.to_vec(), ZipMember { name: b"", ..*member });
     walk.inflated(&packed.clone(), move |walk| {
         let member = ZipMember { name: &name, ..member };
         let piece = zip_member(&zip.piece, &member).map_err(|error| located(&zip, &member, error))?;
+        walk.reached.now_at(&String::from_utf8_lossy(&name));
         let inner = walk.root(&Cursor { piece, ..packed });
         walk.enter(&inner);
+        walk.passed(&stored);
         Ok(())
     })
 }

@@ -2,25 +2,25 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::rewriter::{Rewriter, Spot};
+use super::rewriter::{Location, Rewriter};
 use super::{Changed, Outcome};
 use crate::formats::archive::resize::plan;
 use crate::formats::archive::{ArchiveFault, MemberContents, members};
 use crate::formats::compose::Part;
 use crate::io::rope::Rope;
 
-/// The archive at `spot`, with what becomes of the images in its members.
-pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, spot: &Spot) -> Result<Outcome> {
-    let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&spot.place));
+/// The archive at `location`, with what becomes of the images in its members.
+pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, location: &Location) -> Result<Outcome> {
+    let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&location.place));
     let mut changed: Vec<((u64, u64), Rope)> = Vec::new();
-    for member in members(spot.piece.bytes()).map_err(describe)? {
+    for member in members(location.piece.bytes()).map_err(describe)? {
         let member = member.map_err(describe)?;
-        let place = format!("{}({})", spot.place, member.shown_name());
+        let place = format!("{}({})", location.place, member.shown_name());
         let MemberContents::Within { offset, size } = member.contents else {
-            bail!("{place}: a member in a file of its own cannot be changed");
+            bail!("{place}: cannot change a member of a thin archive: edit the member file");
         };
-        let piece = spot.piece.slice(offset, size).with_context(|| place.clone())?;
-        let inner = spot.within(piece, place);
+        let piece = location.piece.slice(offset, size).with_context(|| place.clone())?;
+        let inner = location.member(piece, place);
         match rewriter.enter(&inner)? {
             Outcome::Same => {}
             Outcome::Gone => {
@@ -29,17 +29,20 @@ pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, spot: &Spot) -> Result<Outcom
             }
             Outcome::New(Changed { bytes, .. }) => changed.push(((offset, bytes.size()), bytes)),
         }
-        spot.piece.release();
+        location.piece.release();
     }
     if changed.is_empty() {
         return Ok(Outcome::Same);
     }
     let (sizes, mut ropes): (Vec<_>, Vec<_>) = changed.into_iter().map(|(size, rope)| (size, Some(rope))).unzip();
     let mut bytes = Rope::default();
-    for part in plan(spot.piece.bytes(), &sizes).map_err(describe)? {
+    for part in plan(location.piece.bytes(), &sizes).map_err(describe)? {
         match part {
             Part::Old(range) => bytes.push_piece(
-                spot.piece.slice(range.start, range.end.saturating_sub(range.start)).with_context(|| spot.place.clone())?,
+                location
+                    .piece
+                    .slice(range.start, range.end.saturating_sub(range.start))
+                    .with_context(|| location.place.clone())?,
             ),
             Part::New(place) => bytes.append(ropes.get_mut(place).and_then(Option::take).unwrap_or_default()),
             Part::Bytes(new) => bytes.push_bytes(new),

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
-use super::rewriter::{Rewriter, Spot};
+use super::rewriter::{Location, Rewriter};
 use super::{Changed, Moved, Outcome};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// A container of a row.
@@ -30,30 +30,30 @@ impl Block {
 
 impl Rewriter<'_> {
     /// What becomes of a row of containers.
-    pub(super) fn containers(&mut self, spot: &Spot) -> Result<Outcome> {
-        let blocks = self.blocks(spot)?;
+    pub(super) fn containers(&mut self, location: &Location) -> Result<Outcome> {
+        let blocks = self.blocks(location)?;
         if blocks.iter().all(Block::is_same) {
             return Ok(Outcome::Same);
         }
         if blocks.iter().all(Block::is_gone) {
             return Ok(Outcome::Gone);
         }
-        Ok(Outcome::New(lay_out(&spot.piece, blocks, CONTAINER, |_| false).with_context(|| spot.place.clone())?))
+        Ok(Outcome::New(lay_out(&location.piece, blocks, CONTAINER, |_| false).with_context(|| location.place.clone())?))
     }
 
     /// The containers of a row, each with what became of it. There may be zeros between them, but nothing else.
-    pub(super) fn blocks(&mut self, spot: &Spot) -> Result<Vec<Block>> {
+    pub(super) fn blocks(&mut self, location: &Location) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let mut at = 0;
         loop {
-            let rest = spot.piece.from(at);
+            let rest = location.piece.from(at);
             let zeros = rest.bytes().iter().take_while(|byte| **byte == 0).count() as u64;
             if zeros == rest.size() {
                 return Ok(blocks);
             }
             at += zeros;
-            let (size, outcome) = self.container(spot, at)?;
-            let end = at.checked_add(size).filter(|end| *end > at).context("a container of no size")?;
+            let (size, outcome) = self.container(location, at)?;
+            let end = at.checked_add(size).filter(|end| *end > at).context("empty container")?;
             blocks.push(Block { old: at..end, outcome });
             at = end;
         }
@@ -68,7 +68,12 @@ pub(super) const CONTAINER: u64 = 8;
 ///
 /// # Errors
 /// One that has to stay where it is has no room there.
-pub(super) fn lay_out(piece: &Piece, blocks: Vec<Block>, align: u64, is_fixed: impl Fn(&Range<u64>) -> bool) -> Result<Changed> {
+pub(super) fn lay_out(
+    piece: &FileSlice,
+    blocks: Vec<Block>,
+    align: u64,
+    is_fixed: impl Fn(&Range<u64>) -> bool,
+) -> Result<Changed> {
     let mut bytes = Rope::default();
     let mut moved = Vec::new();
     let old_end = blocks.last().map_or(0, |block| block.old.end);
@@ -82,7 +87,7 @@ pub(super) fn lay_out(piece: &Piece, blocks: Vec<Block>, align: u64, is_fixed: i
         let own = if old.start == 0 { align } else { 1 << old.start.trailing_zeros().min(62) };
         let start = if is_fixed(&old) { old.start } else { bytes.size().next_multiple_of(own.min(align).max(1)) };
         if start < bytes.size() {
-            bail!("the container at {:#x} has to stay where it is, and what is before it has become larger", old.start);
+            bail!("the container at {:#x} cannot move, but the containers before it have become larger", old.start);
         }
         bytes.pad_to(start);
         let size = new.size();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::{Levels, Outcome};
 use crate::formats::compressed::{Compressor, Header, Method, Options, Version};
-use crate::io::piece::Spool;
+use crate::io::file_slice::Spool;
 use crate::io::rope::Rope;
 
 /// The level of zstd that compilers use.
@@ -32,7 +32,7 @@ pub(super) fn bundle(plain: &Rope, header: Header, levels: Levels, spool: &mut S
 /// The OffloadBinary `plain`, compressed as those of version 3 are: all behind its header, by the method that the old one had.
 pub(super) fn offload_binary(plain: &Rope, method: Method, levels: Levels, spool: &mut Spool) -> Result<Outcome> {
     let whole = plain.clone().into_piece(spool)?;
-    let mut head = whole.bytes().get(..48).context("an offload binary without a header")?.to_vec();
+    let mut head = whole.bytes().get(..48).context("OffloadBinary without a header")?.to_vec();
     let entries_at = u64::from_le_bytes(*head.get(16..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 8]));
     let start = usize::try_from(entries_at)?;
     head = whole.bytes().get(..start).context("entries past the end")?.to_vec();
@@ -57,7 +57,7 @@ pub(super) fn offload_binary(plain: &Rope, method: Method, levels: Levels, spool
     })?;
     let total = entries_at + packed.size();
     let mut set = |at: usize, value: u64| head.get_mut(at..at + 8).map(|field| field.copy_from_slice(&value.to_le_bytes()));
-    set(8, total).zip(set(32, whole.size())).context("an offload binary without room for its sizes")?;
+    set(8, total).zip(set(32, whole.size())).context("OffloadBinary header too small for its sizes")?;
     let mut bytes = Rope::from(head);
     bytes.push_piece(packed);
     Ok(Outcome::New(bytes.into()))

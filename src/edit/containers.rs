@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::compress;
 use super::order;
-use super::rewriter::{Rewriter, Spot};
+use super::rewriter::{Location, Rewriter};
 use super::{Changed, Moved, Outcome, Repack};
 use crate::contents::inflate;
 use crate::contents::report::Step;
@@ -16,7 +16,7 @@ use crate::formats::compose::{Item, Part};
 use crate::formats::compressed::{self, Header, Method};
 use crate::formats::fatbin;
 use crate::formats::offload_binary::{self, Entry, Head};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
 /// A format of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Kind {
 }
 
 /// What container is at the start of `rest`, and its size in bytes; none where there is no container.
-pub(super) fn recognize(rest: &Piece) -> Option<(Kind, Result<u64>)> {
+pub(super) fn recognize(rest: &FileSlice) -> Option<(Kind, Result<u64>)> {
     let start = rest.bytes();
     Some(if offload_binary::is_offload_binary(start) {
         (Kind::OffloadBinary, Head::read(start, 0).map(|head| head.size).map_err(anyhow::Error::from))
@@ -75,15 +75,15 @@ impl Slot {
 
 impl Rewriter<'_> {
     /// The size of the container at `at`, and what becomes of it.
-    pub(super) fn container(&mut self, spot: &Spot, at: u64) -> Result<(u64, Outcome)> {
-        let rest = spot.piece.from(at);
+    pub(super) fn container(&mut self, location: &Location, at: u64) -> Result<(u64, Outcome)> {
+        let rest = location.piece.from(at);
         let Some((kind, size)) = recognize(&rest) else {
-            bail!("{}: not a container of device code at {at:#x}", spot.place);
+            bail!("{}: not a container of device code at {at:#x}", location.place);
         };
-        let place = format!("{}: {} at {at:#x}", spot.place, kind.name());
+        let place = format!("{}: {} at {at:#x}", location.place, kind.name());
         let size = size.with_context(|| place.clone())?;
         let whole = rest.slice(0, size).with_context(|| format!("{place}: past the end"))?;
-        let inner = spot.inside(whole, place);
+        let inner = location.inside(whole, place);
         let outcome = match kind {
             Kind::OffloadBinary => self.offload_binary(&inner),
             Kind::Bundle => self.bundle(&inner),
@@ -94,30 +94,34 @@ impl Rewriter<'_> {
         Ok((size, outcome?))
     }
 
-    fn offload_binary(&mut self, spot: &Spot) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let head = Head::read(spot.piece.bytes(), 0).with_context(place)?;
-        let Some(packed) = head.packed else { return self.plain_offload_binary(spot) };
+    fn offload_binary(&mut self, location: &Location) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let head = Head::read(location.piece.bytes(), 0).with_context(place)?;
+        let Some(packed) = head.packed else { return self.plain_offload_binary(location) };
         let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
-        let start = head.plain_start(spot.piece.bytes()).unwrap_or_default();
-        let plain = inflate::offload_binary(&spot.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
+        let start = head.plain_start(location.piece.bytes()).unwrap_or_default();
+        let plain =
+            inflate::offload_binary(&location.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
         if self.places.is_some() {
-            self.note_stream(spot, &spot.piece.from(packed.at), plain, packed.at)?;
+            self.note_stream(location, &location.piece.from(packed.at), plain, packed.at)?;
             return Ok(Outcome::Same);
         }
         let first = self.next;
-        match self.plain_offload_binary(&spot.inside(plain.clone(), spot.place.clone()))? {
+        match self.plain_offload_binary(&location.inside(plain.clone(), location.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
-            Outcome::Same => compress::offload_binary(&plain.into(), method, self.levels, self.spool),
+            Outcome::Same => {
+                let packed = compress::offload_binary(&plain.into(), method, self.levels, self.spool)?;
+                Ok(self.smaller(packed, location.piece.size()))
+            }
             Outcome::New(new) => compress::offload_binary(&new.bytes, method, self.levels, self.spool),
         }
     }
 
-    fn plain_offload_binary(&mut self, spot: &Spot) -> Result<Outcome> {
-        let images = offload_binary::read_all(spot.piece.bytes()).with_context(|| spot.place.clone())?;
+    fn plain_offload_binary(&mut self, location: &Location) -> Result<Outcome> {
+        let images = offload_binary::read_all(location.piece.bytes()).with_context(|| location.place.clone())?;
         let images: Vec<Range<u64>> = images.iter().map(|image| image.at..image.at + image.image.len() as u64).collect();
-        let slots = self.slots(spot, images)?;
+        let slots = self.slots(location, images)?;
         if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
             return Ok(Outcome::Same);
         }
@@ -125,27 +129,28 @@ impl Rewriter<'_> {
         if items.is_empty() {
             return Ok(Outcome::Gone);
         }
-        let parts = offload_binary::compose(spot.piece.bytes(), &items).with_context(|| spot.place.clone())?;
-        joined(&spot.piece, parts, slots)
+        let parts = offload_binary::compose(location.piece.bytes(), &items).with_context(|| location.place.clone())?;
+        joined(&location.piece, parts, slots)
     }
 
-    fn bundle(&mut self, spot: &Spot) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let head = bundle::read_head(spot.piece.bytes(), spot.piece.size()).map_err(Malformed::or_io).with_context(place)?;
+    fn bundle(&mut self, location: &Location) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let head =
+            bundle::read_head(location.piece.bytes(), location.piece.size()).map_err(Malformed::or_io).with_context(place)?;
         let ranges = head.slots.iter().map(|slot| {
             // The offset of an empty entry has no meaning.
             let start = if slot.size == 0 { 0 } else { slot.offset };
             start..start + slot.size
         });
-        let slots = self.slots(spot, ranges.collect())?;
+        let slots = self.slots(location, ranges.collect())?;
         if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
             return Ok(Outcome::Same);
         }
         let ids = || head.slots.iter().map(|slot| slot.id.as_str());
-        self.note_emptied(&slots, ids(), &spot.place);
+        self.note_emptied(&slots, ids(), &location.place);
         let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
-        let parts = bundle::compose(spot.piece.bytes(), &items).with_context(place)?;
-        joined(&spot.piece, parts, slots)
+        let parts = bundle::compose(location.piece.bytes(), &items).with_context(place)?;
+        joined(&location.piece, parts, slots)
     }
 
     /// Notes that only the host's entries are left of a bundle.
@@ -157,33 +162,33 @@ impl Rewriter<'_> {
         }
     }
 
-    pub(super) fn text_bundle(&mut self, spot: &Spot, comment: &str) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let spans = bundle::text::scan(comment, spot.piece.bytes()).map_err(Malformed::or_io).with_context(place)?;
-        let slots = self.slots(spot, spans.iter().map(|span| span.start..span.start + span.size).collect())?;
+    pub(super) fn text_bundle(&mut self, location: &Location, comment: &str) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let spans = bundle::text::scan(comment, location.piece.bytes()).map_err(Malformed::or_io).with_context(place)?;
+        let slots = self.slots(location, spans.iter().map(|span| span.start..span.start + span.size).collect())?;
         if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
             return Ok(Outcome::Same);
         }
-        self.note_emptied(&slots, spans.iter().map(|span| span.id.as_str()), &spot.place);
+        self.note_emptied(&slots, spans.iter().map(|span| span.id.as_str()), &location.place);
         let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
         // Text without the bundle's markers would be taken for an image of the container that it is in.
-        if items.is_empty() && spot.inside {
+        if items.is_empty() && location.inside {
             return Ok(Outcome::Gone);
         }
-        let parts = bundle::text::compose(comment, spot.piece.bytes(), &items).with_context(place)?;
-        joined(&spot.piece, parts, slots)
+        let parts = bundle::text::compose(comment, location.piece.bytes(), &items).with_context(place)?;
+        joined(&location.piece, parts, slots)
     }
 
     /// The bundle that is compressed as a whole. `at` is where it is in what holds it. It is inflated only if it changes.
-    fn compressed_bundle(&mut self, spot: &Spot, at: u64) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let header = Header::read(spot.piece.bytes(), 0).with_context(place)?;
+    fn compressed_bundle(&mut self, location: &Location, at: u64) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
         if self.places.is_some() {
-            let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
-            self.note_stream(spot, &spot.piece.from(header.size), plain, 0)?;
+            let plain = inflate::compressed_bundle(&location.piece.from(header.size), header).with_context(place)?;
+            self.note_stream(location, &location.piece.from(header.size), plain, 0)?;
             return Ok(Outcome::Same);
         }
-        if let Some(offset) = spot.piece.file_offset(0).filter(|_| self.levels.repack == Repack::No) {
+        if let Some(offset) = location.piece.file_offset(0).filter(|_| self.levels.repack == Repack::No) {
             let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
             let rest = self.images.get(self.next..).unwrap_or_default();
             let count = rest.iter().take_while(|image| image.path.iter().any(is_it)).count();
@@ -192,17 +197,31 @@ impl Rewriter<'_> {
                 return Ok(Outcome::Same);
             }
         }
-        let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
+        let plain = inflate::compressed_bundle(&location.piece.from(header.size), header).with_context(place)?;
         let first = self.next;
-        match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
+        match self.enter(&location.inside(plain.clone(), location.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => {
                 let sorted = if self.levels.sort { order::sorted(&plain).with_context(place)? } else { Outcome::Same };
                 let bundle = if let Outcome::New(sorted) = sorted { sorted.bytes } else { plain.into() };
-                compress::bundle(&bundle, header, self.levels, self.spool)
+                let packed = compress::bundle(&bundle, header, self.levels, self.spool)?;
+                Ok(self.smaller(packed, location.piece.size()))
             }
             Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
+        }
+    }
+
+    /// What becomes of compressed data of `size` bytes that is `packed` anew and else the same: it stays as it is where only what
+    /// becomes smaller is wanted, and this does not.
+    pub(super) fn smaller(&mut self, packed: Outcome, size: u64) -> Outcome {
+        self.recompressed.all += 1;
+        match packed {
+            Outcome::New(new) if self.levels.only_smaller && new.bytes.size() >= size => Outcome::Same,
+            packed => {
+                self.recompressed.smaller += 1;
+                packed
+            }
         }
     }
 
@@ -221,11 +240,12 @@ impl Rewriter<'_> {
     }
 
     /// What becomes of the images of a container, in their order.
-    fn slots(&mut self, spot: &Spot, ranges: Vec<Range<u64>>) -> Result<Vec<Slot>> {
+    fn slots(&mut self, location: &Location, ranges: Vec<Range<u64>>) -> Result<Vec<Slot>> {
         let mut slots = Vec::new();
         for old in ranges {
-            let piece = spot.piece.slice(old.start, old.end.saturating_sub(old.start));
-            let inner = spot.inside(piece.with_context(|| format!("{}: past the end", spot.place))?, spot.place.clone());
+            let piece = location.piece.slice(old.start, old.end.saturating_sub(old.start));
+            let inner =
+                location.inside(piece.with_context(|| format!("{}: past the end", location.place))?, location.place.clone());
             slots.push(Slot { outcome: self.enter(&inner)?, old });
         }
         Ok(slots)
@@ -241,7 +261,7 @@ fn compressed_size(data: &[u8]) -> Result<u64> {
 }
 
 /// A container put together of `parts` of the old one, in which `slots` are the images.
-fn joined(piece: &Piece, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
+fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
     let mut kept: Vec<Range<u64>> = Vec::new();
     // By the places of the items that the parts were made of.
     let mut new: Vec<Option<(Range<u64>, Changed)>> = Vec::new();

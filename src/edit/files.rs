@@ -7,20 +7,22 @@ mod signed;
 pub(crate) mod wheel;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Levels, Repack, Verdict, edit};
-use crate::contents::bytes_of::sha256;
+use super::{Fixed, Levels, Recompressed, Repack, Verdict, edit};
+use crate::contents::bytes_of::{rope_sha256, sha256};
 use crate::contents::report::{FileReport, Image};
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use crate::error;
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::{Output, Outputs};
-use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
-use crate::sys::progress::Meter;
+use crate::sys::progress::{Meter, Reached};
 use crate::sys::session::Session;
 use crate::sys::threads;
 pub(crate) use place::{Entry, To, entries, tree};
@@ -44,6 +46,8 @@ pub(crate) struct Options {
     pub digests: bool,
     /// Whether the report that is decided by has the bytes of the images, those in compressed containers, too.
     pub image_bytes: bool,
+    /// Which files and members are changed.
+    pub selection: Arc<Selection>,
 }
 
 /// What became of a file.
@@ -61,14 +65,24 @@ pub(crate) struct Change {
     pub after: u64,
     /// Its SHA-256 before, where digests are wanted.
     pub sha256_before: Option<String>,
-    /// And now.
+    /// Its SHA-256 now; none for a dry run that would give it a new build id.
     pub sha256_after: Option<String>,
     /// Its images.
     pub images: Vec<ImageChange>,
     /// What has lost all of its images.
     pub emptied: Vec<String>,
+    /// Whether the file is removed, or left out of the new folder: every image that it was made of is dropped.
+    pub removed: bool,
+    /// The members of a zip file that are removed in the same way.
+    pub removed_members: Vec<String>,
+    /// The counts of recompressed containers, for `recompress`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompressed: Option<Recompressed>,
     /// Why it is as it was.
     pub error: Option<String>,
+    /// The images that cannot be changed, if that is why.
+    #[serde(skip)]
+    pub fixed: Option<Fixed>,
 }
 
 /// What became of an image.
@@ -88,6 +102,14 @@ pub(crate) struct ImageChange {
     pub size: u64,
     /// `keep`, `drop` or `replace`.
     pub fate: &'static str,
+    /// Whether it is in plain data, where it stays.
+    pub in_data: bool,
+}
+
+impl ImageChange {
+    fn is_device(&self) -> bool {
+        !self.kinds.iter().any(|kind| kind == "host")
+    }
 }
 
 /// Says what becomes of each of the images of the file at this path. They are numbered as `inspect` numbers them, those of a zip file
@@ -103,22 +125,66 @@ pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, de
     let subjects = place::subjects(files, options, session)?;
     let size = |subject: &place::Subject| std::fs::metadata(&subject.path).map_or(0, |meta| meta.len());
     let meter = Meter::new(session.shell.is_terminal(), subjects.iter().map(size).sum());
-    let each = |subject: &place::Subject| -> Option<Change> {
+    let failed = |subject: &place::Subject, error: &anyhow::Error| {
+        let fixed = error.downcast_ref::<Fixed>().cloned();
+        let text = fixed.as_ref().map_or_else(|| error::chain(error), ToString::to_string);
+        Change { error: Some(text), fixed, ..Change::of(subject.path.display().to_string(), size(subject)) }
+    };
+    let each = |subject| -> Option<(&place::Subject, Change)> {
         let (reached, size) = (meter.file(), size(subject));
-        let done = one(subject, options, session, decide);
+        reached.now_at(&subject.path.display().to_string());
+        let done = one(subject, options, session, decide, &reached);
         reached.up_to(size);
         match done {
-            Ok(change) => change,
-            Err(error) => Some(Change { error: Some(error::chain(&error)), ..Change::of(subject.path.display().to_string(), 0) }),
+            Ok(change) => Some((subject, change?)),
+            Err(error) => Some((subject, failed(subject, &error))),
         }
     };
-    let changes = threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
+    let changes: Vec<(&place::Subject, Change)> = threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
     drop(meter);
     session.signals.check()?;
-    Ok(changes)
+    // Whether a file may go is known when the others have been seen.
+    let any_stays = changes.iter().any(|(_, change)| change.keeps_images());
+    let removed = |(subject, change): (&place::Subject, Change)| match change.removed {
+        true => match remove(subject, any_stays, options) {
+            Ok(()) => change,
+            Err(error) => failed(subject, &error),
+        },
+        false => change,
+    };
+    Ok(changes.into_iter().map(removed).collect())
+}
+
+/// Removes a file of which nothing is left, in its new place. A file among others in a folder may go as long as images stay in these.
+///
+/// # Errors
+/// It was named, or is the last one with images, and nobody said that it may go; it cannot be removed.
+fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Result<()> {
+    let path = subject.path.display();
+    if !options.allow_empty && (subject.named || !any_stays) {
+        bail!("{path}: all of its images are dropped, so nothing is left of the file; pass --allow-empty to remove it");
+    }
+    let place = subject.to.as_deref().unwrap_or(&subject.path);
+    if options.dry_run || place == Path::new("-") {
+        return Ok(());
+    }
+    if !options.force {
+        subject.check_links()?;
+    }
+    match std::fs::remove_file(place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove `{}`", place.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Change {
+    /// Whether images for devices stay in the file.
+    fn keeps_images(&self) -> bool {
+        self.error.is_none() && self.images.iter().any(|image| image.fate != "drop" && image.is_device())
+    }
+
     fn of(file: String, size: u64) -> Change {
         Change {
             file,
@@ -130,19 +196,29 @@ impl Change {
             sha256_after: None,
             images: Vec::new(),
             emptied: Vec::new(),
+            removed: false,
+            removed_members: Vec::new(),
+            recompressed: None,
             error: None,
+            fixed: None,
         }
     }
 }
 
 /// Changes one file. None where it was found in a folder and there is nothing in it.
-fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &Decide<'_>) -> Result<Option<Change>> {
+fn one(
+    subject: &place::Subject,
+    options: &Options,
+    session: &Session,
+    decide: &Decide<'_>,
+    reached: &Reached,
+) -> Result<Option<Change>> {
     let path = subject.path.as_path();
-    let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
+    let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
     let mut spool = Spool::new(session);
     let mut change = Change::of(path.display().to_string(), piece.size());
     let bytes = match wheel::is_wheel(&piece) {
-        true => wheel::edit(path, &piece, options, session, decide, &mut change)?,
+        true => wheel::edit((path, &piece), options, session, decide, &mut change, reached)?,
         false => edited(path, &piece, options, session, decide, &mut change, &mut spool)?,
     };
     if !subject.named && change.images.is_empty() && subject.to.is_none() {
@@ -152,10 +228,19 @@ fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &
         && let Some(first) = change.emptied.first()
     {
         let others = change.emptied.len() - 1;
-        let more = if others > 0 { format!(", and {others} more like it") } else { String::new() };
-        bail!("{first}: this would lose its last image{more} (--allow-empty does it)");
+        let what = if others > 0 { format!("{} containers", others + 1) } else { "it".to_owned() };
+        bail!("{first}: removing these images would leave {what} empty; pass --allow-empty to allow that");
+    }
+    // Members and containers that did not become smaller may still be laid out anew.
+    let bytes = bytes.filter(|bytes| !options.levels.only_smaller || bytes.size() < piece.size());
+    if let (None, Some(recompressed)) = (&bytes, &mut change.recompressed) {
+        recompressed.smaller = 0;
     }
     change.changed = bytes.is_some();
+    if change.removed {
+        change.after = 0;
+        return Ok(Some(change));
+    }
     if change.changed && !options.force {
         signed::check(path, &piece)?;
     }
@@ -168,6 +253,12 @@ fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &
         subject.check_links()?;
     }
     if options.dry_run {
+        if options.digests
+            && let Some(bytes) = &bytes
+        {
+            // A new build id is derived from the written file.
+            change.sha256_after = if options.new_build_id { None } else { Some(rope_sha256(bytes)?) };
+        }
         return Ok(Some(change));
     }
     write(subject, &piece, bytes, options, session, &mut change)?;
@@ -177,22 +268,22 @@ fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &
 /// The new bytes of a file that is no wheel; none where they are the old ones.
 fn edited(
     path: &Path,
-    piece: &Piece,
+    piece: &FileSlice,
     options: &Options,
     session: &Session,
     decide: &Decide<'_>,
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
-    let report = looked_into(path, piece, options, session);
+    let report = looked_into(path, piece, options.image_bytes, &options.selection, session);
     let verdicts = decided(path, &report.images, decide)?;
     carried_out((path, piece), &report, &verdicts, options, change, spool)
 }
 
 /// What is in a file that is no wheel, for who decides on its images.
-fn looked_into(path: &Path, piece: &Piece, options: &Options, session: &Session) -> FileReport {
-    let wants_bytes = options.image_bytes;
-    let reading = contents::Options { headers_only: !wants_bytes, keep_bytes: wants_bytes, ..contents::Options::default() };
+fn looked_into(path: &Path, piece: &FileSlice, wants_bytes: bool, selection: &Arc<Selection>, session: &Session) -> FileReport {
+    let (headers_only, keep_bytes, selection) = (!wants_bytes, wants_bytes, Arc::clone(selection));
+    let reading = contents::Options { headers_only, keep_bytes, selection, ..contents::Options::default() };
     Reader::new(reading, session).opened(path, piece.clone())
 }
 
@@ -207,7 +298,7 @@ fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Ver
 
 /// The new bytes of the file `piece` that `report` describes, with `verdicts` for its images; none where they are the old ones.
 fn carried_out(
-    (path, piece): (&Path, &Piece),
+    (path, piece): (&Path, &FileSlice),
     report: &FileReport,
     verdicts: &[Verdict],
     options: &Options,
@@ -223,6 +314,10 @@ fn carried_out(
     }
     let edited = edit((path, piece), report, verdicts, options.levels, spool)?;
     change.emptied = edited.emptied;
+    change.removed = edited.is_gone;
+    if options.levels.only_smaller {
+        change.recompressed.get_or_insert_default().add(edited.recompressed);
+    }
     Ok(edited.bytes)
 }
 
@@ -234,6 +329,7 @@ fn of_image(image: &Image, verdict: &Verdict) -> ImageChange {
         target: image.target.clone(),
         members: image.members.clone(),
         size: image.size,
+        in_data: image.in_data,
         fate: match verdict {
             Verdict::Keep => "keep",
             Verdict::Drop => "drop",
@@ -245,7 +341,7 @@ fn of_image(image: &Image, verdict: &Verdict) -> ImageChange {
 /// Writes the new file, where it is another one or belongs to another place.
 fn write(
     subject: &place::Subject,
-    piece: &Piece,
+    piece: &FileSlice,
     bytes: Option<Rope>,
     options: &Options,
     session: &Session,
@@ -280,6 +376,20 @@ pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
     subject.keep_attributes(output).with_context(|| from.display().to_string())
 }
 
+/// Makes `bytes` the file at `place`, whole or not at all, with the attributes of the file at `from`. A file, a program that runs
+/// or a symlink at `place` is replaced.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn replace_with_attributes(from: &Path, bytes: &Rope, place: &Path, session: &Session) -> Result<()> {
+    let mut outputs = Outputs::new(session);
+    let mut output = outputs.create_anew(place)?;
+    bytes.copy_to(&mut output).with_context(|| format!("cannot write `{}`", place.display()))?;
+    keep_attributes(from, &output)?;
+    drop(output);
+    outputs.commit()
+}
+
 /// Writes `bytes` to `place`, whole or not at all, with the attributes of the file at `from`. `-` is stdout.
 ///
 /// # Errors
@@ -297,7 +407,7 @@ pub(crate) fn copy_checked(
     bytes: &Rope,
     place: &Path,
     session: &Session,
-    check: &dyn Fn(&Piece) -> Result<()>,
+    check: &dyn Fn(&FileSlice) -> Result<()>,
 ) -> Result<()> {
     write_checked(from, bytes, place, session, (&|| Ok(()), check))
 }
@@ -317,7 +427,7 @@ pub(crate) fn copy_while(
 }
 
 /// What is looked at while a file is written, and when it is.
-type Checks<'c> = (&'c (dyn Fn() -> Result<()> + Sync), &'c dyn Fn(&Piece) -> Result<()>);
+type Checks<'c> = (&'c (dyn Fn() -> Result<()> + Sync), &'c dyn Fn(&FileSlice) -> Result<()>);
 
 fn write_checked(from: &Path, bytes: &Rope, place: &Path, session: &Session, (beside, check): Checks<'_>) -> Result<()> {
     let mut outputs = Outputs::new(session);

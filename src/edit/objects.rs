@@ -1,23 +1,25 @@
 //! ELF and COFF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
 //! containers is made right (`pointers`), and the bytes that are no longer needed are taken out ([`crate::io::resize`]).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 use object::elf;
 
-use super::amid::Divided;
 use super::blocks::{Block, lay_out};
+use super::embedded_images::Divided;
+use super::header_space;
 use super::pointers::{self, NewSection};
-use super::rewriter::{Rewriter, Spot};
-use super::room;
-use super::{Changed, Outcome};
+use super::rewriter::{Location, Rewriter};
+use super::{Changed, Fixed, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
+use crate::contents::report::Step;
 use crate::contents::what::is_container;
 use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
@@ -43,7 +45,7 @@ impl Changes {
     fn divided(mut self, divided: Divided) -> Result<Changes> {
         let number = |old: &DeviceSection| {
             let is_it = |new: &&DeviceSection| new.offset == old.offset && new.size == old.size;
-            divided.sections.iter().find(is_it).map(|new| new.index).context("a section of images is gone")
+            divided.sections.iter().find(is_it).map(|new| new.index).context("an image section is missing")
         };
         for section in self.sections.iter_mut().map(|changed| &mut changed.section) {
             section.index = number(section)?;
@@ -54,7 +56,7 @@ impl Changes {
         let mut sections = divided.sections;
         for (offset, blocks) in divided.new {
             let at = sections.iter().position(|section| section.offset == offset && section.size > 0);
-            let section = sections.swap_remove(at.context("a new section is not there")?);
+            let section = sections.swap_remove(at.context("a new section is missing")?);
             self.sections.push(ChangedSection { section, blocks });
         }
         Ok(self)
@@ -63,36 +65,36 @@ impl Changes {
 
 impl Rewriter<'_> {
     /// What becomes of an ELF file or COFF object for the host.
-    pub(super) fn host_file(&mut self, spot: &Spot) -> Result<Outcome> {
-        let data = spot.piece.bytes();
+    pub(super) fn host_file(&mut self, location: &Location) -> Result<Outcome> {
+        let data = location.piece.bytes();
         let mut changes = Changes::default();
-        for section in device_sections(data, &spot.place)? {
-            let place = format!("{}: {}", spot.place, section.name);
-            let piece = spot.piece.slice(section.offset, section.size);
-            let inner = spot.inside(piece.with_context(|| format!("{place}: past the end of the file"))?, place);
+        for section in device_sections(data, &location.place)? {
+            let place = format!("{}: {}", location.place, section.name);
+            let piece = location.piece.slice(section.offset, section.size);
+            let inner = location.inside(piece.with_context(|| format!("{place}: past the end of the file"))?, place);
             if inner.piece.size() > 0 {
-                self.section(spot, &inner, section, &mut changes)?;
+                self.section(location, &inner, section, &mut changes)?;
             }
         }
         // Old wrappers put images into variables of other sections.
-        if let Some(divided) = self.amid_other_data(spot)? {
-            let file = Spot { piece: divided.piece.clone(), ..spot.clone() };
-            return self.program(&file, changes.divided(divided).with_context(|| spot.place.clone())?);
+        if let Some(divided) = self.amid_other_data(location)? {
+            let file = Location { piece: divided.piece.clone(), ..location.clone() };
+            return self.program(&file, changes.divided(divided).with_context(|| location.place.clone())?);
         }
         if changes.sections.is_empty() && changes.whole.is_empty() {
             return Ok(Outcome::Same);
         }
         if !data.starts_with(&elf::ELFMAG) {
-            return self.object(spot, changes);
+            return self.object(location, changes);
         }
-        let (_, header) = FileHeader::read(data).with_context(|| spot.place.clone())?;
-        if header.kind == elf::ET_REL { self.object(spot, changes) } else { self.program(spot, changes) }
+        let (_, header) = FileHeader::read(data).with_context(|| location.place.clone())?;
+        if header.kind == elf::ET_REL { self.object(location, changes) } else { self.program(location, changes) }
     }
 
-    /// Takes up what becomes of the section at `spot` of the file at `host`.
-    fn section(&mut self, host: &Spot, spot: &Spot, section: DeviceSection, changes: &mut Changes) -> Result<()> {
+    /// Takes up what becomes of the section at `location` of the file at `host`.
+    fn section(&mut self, host: &Location, location: &Location, section: DeviceSection, changes: &mut Changes) -> Result<()> {
         if matches!(section.holds, Holds::Entry(_) | Holds::Image(_)) {
-            match self.enter(spot)? {
+            match self.enter(location)? {
                 Outcome::Same => changes.any_left = true,
                 Outcome::Gone => changes.whole.push((section, None)),
                 Outcome::New(new) => {
@@ -102,16 +104,16 @@ impl Rewriter<'_> {
             }
             return Ok(());
         }
-        if matches!(section.holds, Holds::Images(_)) && !is_container(spot.piece.bytes()) {
+        if matches!(section.holds, Holds::Images(_)) && !is_container(location.piece.bytes()) {
             changes.any_left = true;
-            match self.bare(host, spot, &section)? {
+            match self.bare(host, location, &section)? {
                 Some(blocks) if blocks.iter().all(Block::is_same) => {}
                 Some(blocks) => changes.sections.push(ChangedSection { section, blocks }),
-                None => drop(self.pinned(spot, "a section without containers")?),
+                None => drop(self.pinned(location, "a section without containers")?),
             }
             return Ok(());
         }
-        let blocks = self.blocks(spot)?;
+        let blocks = self.blocks(location)?;
         changes.any_left |= blocks.iter().any(|block| !matches!(block.outcome, Outcome::Gone));
         if !blocks.iter().all(Block::is_same) {
             changes.sections.push(ChangedSection { section, blocks });
@@ -119,10 +121,19 @@ impl Rewriter<'_> {
         Ok(())
     }
 
+    /// The programming models of the images in a section.
+    fn kinds_in(&self, location: &Location, section: &DeviceSection) -> Vec<String> {
+        let is_it =
+            |step: &Step| matches!(step, Step::Section { offset, .. } if *offset == location.piece.file_offset(section.offset));
+        let here = self.images.iter().filter(|image| image.path.iter().any(is_it));
+        let kinds: BTreeSet<&String> = here.flat_map(|image| &image.kinds).collect();
+        kinds.into_iter().cloned().collect()
+    }
+
     /// The images of a section without containers, as OpenMP's and SYCL's descriptors of a program know them; none where they do not.
-    fn bare(&mut self, host: &Spot, spot: &Spot, section: &DeviceSection) -> Result<Option<Vec<Block>>> {
+    fn bare(&mut self, host: &Location, location: &Location, section: &DeviceSection) -> Result<Option<Vec<Block>>> {
         let rest = self.images.get(self.next..).unwrap_or_default();
-        let base = spot.piece.file_offset(0);
+        let base = location.piece.file_offset(0);
         let within = |offset: Option<u64>| offset.zip(base).and_then(|(at, base)| at.checked_sub(base));
         let here = rest.iter().map_while(|image| within(image.offset).filter(|at| *at < section.size));
         let starts: Vec<u64> = here.collect();
@@ -136,31 +147,31 @@ impl Rewriter<'_> {
         }
         let mut blocks = Vec::new();
         for old in ranges {
-            let piece = spot.piece.slice(old.start, old.end - old.start).with_context(|| spot.place.clone())?;
-            blocks.push(Block { outcome: self.enter(&spot.inside(piece, spot.place.clone()))?, old });
+            let piece = location.piece.slice(old.start, old.end - old.start).with_context(|| location.place.clone())?;
+            blocks.push(Block { outcome: self.enter(&location.inside(piece, location.place.clone()))?, old });
         }
         Ok(Some(blocks))
     }
 
     /// An object that is linked later. Linkers take its images by their section; those that it registers itself have symbols, so
     /// they stay where they are.
-    fn object(&mut self, spot: &Spot, changes: Changes) -> Result<Outcome> {
+    fn object(&mut self, location: &Location, changes: Changes) -> Result<Outcome> {
         if !changes.any_left {
-            self.emptied.push(spot.place.clone());
+            self.emptied.push(location.place.clone());
         }
         let mut replacements = Vec::new();
         for ChangedSection { section, blocks } in changes.sections {
-            let piece = section_piece(spot, &section)?;
+            let piece = section_piece(location, &section)?;
             let is_linked = section.is_allocated;
             if is_linked && blocks.iter().any(|block| matches!(block.outcome, Outcome::Gone)) {
                 bail!(
-                    "{}: {}: an object that registers its images itself cannot lose one: link it first",
-                    spot.place,
+                    "{}: {}: cannot remove an image from an object that registers its images itself: link the object first",
+                    location.place,
                     section.name
                 );
             }
             let laid = lay_out(&piece, blocks, section.align, |_| is_linked);
-            let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
+            let laid = laid.with_context(|| format!("{}: {}", location.place, section.name))?;
             replacements.push(Replacement { section: section.index, contents: laid.bytes });
         }
         let mut gone = Vec::new();
@@ -170,15 +181,15 @@ impl Rewriter<'_> {
                 None => gone.push(section),
             }
         }
-        let place = || spot.place.clone();
-        let mut bytes = Rope::from(spot.piece.clone());
-        if !spot.piece.bytes().starts_with(&elf::ELFMAG) {
+        let place = || location.place.clone();
+        let mut bytes = Rope::from(location.piece.clone());
+        if !location.piece.bytes().starts_with(&elf::ELFMAG) {
             if let Some(section) = gone.first() {
-                bail!("{}: {}: a section cannot leave a COFF object", spot.place, section.name);
+                bail!("{}: {}: cannot remove a section from a COFF object", location.place, section.name);
             }
-            bytes = resize_coff(&spot.piece, replacements).with_context(place)?;
+            bytes = resize_coff(&location.piece, replacements).with_context(place)?;
         } else if !replacements.is_empty() {
-            bytes = resize(&spot.piece, replacements, Vec::new()).with_context(place)?;
+            bytes = resize(&location.piece, replacements, Vec::new()).with_context(place)?;
         }
         if !gone.is_empty() {
             let piece = bytes.into_piece(self.spool)?;
@@ -188,19 +199,25 @@ impl Rewriter<'_> {
     }
 
     /// A program or shared library.
-    fn program(&mut self, spot: &Spot, changes: Changes) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let data = spot.piece.bytes();
+    fn program(&mut self, location: &Location, changes: Changes) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let data = location.piece.bytes();
         let registered = read::read(data).with_context(place)?;
         let targets = targets(&registered);
         let (mut new, mut movable) = (Vec::new(), Vec::new());
         for (section, contents) in changes.whole {
             // LLVM 14's compiler has put it there for linkers. No code knows it, so it can go.
             let Holds::Image(_) = section.holds else {
-                bail!("{}: {}: this section cannot be changed in a program", spot.place, section.name);
+                let kinds = self.kinds_in(location, &section);
+                let why = format!("they are in the section {} of a finished program", section.name);
+                return Err(Fixed { place: location.file.clone(), kinds, why }.into());
             };
             if contents.is_some() {
-                bail!("{}: {}: what is there is input of a link, and cannot be replaced in a program", spot.place, section.name);
+                bail!(
+                    "{}: {}: cannot replace images in this section of a finished program: only linkers read them",
+                    location.place,
+                    section.name
+                );
             }
             new.push(NewSection {
                 offset: section.offset,
@@ -211,7 +228,7 @@ impl Rewriter<'_> {
             });
         }
         for ChangedSection { section, blocks } in changes.sections {
-            let piece = section_piece(spot, &section)?;
+            let piece = section_piece(location, &section)?;
             // What nothing known points to may be pointed to by something unknown.
             let is_fixed = |block: &Range<u64>| {
                 let (start, end) = (section.offset + block.start, section.offset + block.end);
@@ -219,27 +236,27 @@ impl Rewriter<'_> {
             };
             if let Some(block) = blocks.iter().find(|block| matches!(block.outcome, Outcome::Gone) && is_fixed(&block.old)) {
                 let at = section.offset + block.old.start;
-                bail!("{}: {}: nothing known registers the container at {at:#x}, so it cannot go", spot.place, section.name);
+                bail!("{}: {}: cannot remove the container at {at:#x}: no known code registers it", location.place, section.name);
             }
             let fixed = blocks.iter().find(|block| is_fixed(&block.old)).map(|block| section.offset + block.old.start);
             if fixed.is_none() {
                 movable.push(section.index);
             }
             let laid = lay_out(&piece, blocks, section.align, is_fixed);
-            let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
+            let laid = laid.with_context(|| format!("{}: {}", location.place, section.name))?;
             if let Some(at) = fixed.filter(|_| laid.bytes.size() > section.size) {
-                let place = format!("{}: {}", spot.place, section.name);
-                bail!("{place}: it becomes larger, so it has to move, and nothing known registers the container at {at:#x}");
+                let place = format!("{}: {}", location.place, section.name);
+                bail!("{place}: cannot move the section, which becomes larger: no known code registers the container at {at:#x}");
             }
             new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
         }
-        let placed = room::place(&spot.piece, &mut new, 0, &movable, self.spool).with_context(place)?;
+        let placed = header_space::place(&location.piece, &mut new, 0, &movable, self.spool).with_context(place)?;
         let (file, registered) = match placed.piece {
             Some(larger) => (larger.clone(), read::read(larger.bytes()).with_context(place)?),
-            None => (spot.piece.clone(), registered),
+            None => (location.piece.clone(), registered),
         };
         let patches: Vec<Patch> = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
-            self.emptied.push(format!("{}: {what}", spot.place));
+            self.emptied.push(format!("{}: {what}", location.place));
         })
         .with_context(place)?;
         let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
@@ -261,8 +278,8 @@ fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u6
     ranges
 }
 
-fn section_piece(spot: &Spot, section: &DeviceSection) -> Result<Piece> {
-    spot.piece.slice(section.offset, section.size).with_context(|| format!("{}: {}", spot.place, section.name))
+fn section_piece(location: &Location, section: &DeviceSection) -> Result<FileSlice> {
+    location.piece.slice(section.offset, section.size).with_context(|| format!("{}: {}", location.place, section.name))
 }
 
 /// The offsets in the file to which what registers images points.
@@ -273,7 +290,7 @@ pub(super) fn targets(registered: &Registered) -> Vec<u64> {
 }
 
 /// The object `piece` without these sections.
-fn without(piece: &Piece, gone: &[DeviceSection], spool: &mut Spool) -> Result<Rope> {
+fn without(piece: &FileSlice, gone: &[DeviceSection], spool: &mut Spool) -> Result<Rope> {
     let is_gone = |view: SectionView<'_>| gone.iter().any(|section| section.index == view.index);
     let edit = Edit { remove: &is_gone, ..Edit::default() };
     let rewritten = edit::plan(piece.bytes(), &edit)?;

@@ -8,7 +8,7 @@ use crate::formats::bundle::{self, Id, NewObject};
 use crate::formats::compose::{Item, Likeness, Part, by_likeness};
 use crate::formats::gpu::AmdArch;
 use crate::formats::kernels;
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// The bundle that is all of `plain` with its code objects in a better order. [`Outcome::Same`] where the order is good as it is, or
@@ -16,7 +16,7 @@ use crate::io::rope::Rope;
 ///
 /// # Errors
 /// The bundle is damaged.
-pub(super) fn sorted(plain: &Piece) -> Result<Outcome> {
+pub(super) fn sorted(plain: &FileSlice) -> Result<Outcome> {
     if !bundle::is_bundle(plain.bytes()) {
         return Ok(Outcome::Same);
     }

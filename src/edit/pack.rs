@@ -6,9 +6,9 @@ use std::io::{BufReader, Write};
 use anyhow::{Context, Result};
 
 use super::files::wheel::LEVEL;
-use super::recipe::Sum;
+use super::split_manifest::Checksum;
 use crate::formats::recipe::{self, Recipe};
-use crate::io::piece::{Piece, PieceReader, Spool};
+use crate::io::file_slice::{FileSlice, PieceReader, Spool};
 use crate::io::rope::Rope;
 
 /// How streams of zip files are made, in recipes.
@@ -23,17 +23,17 @@ pub(crate) fn compressor() -> String {
 ///
 /// # Errors
 /// One of them cannot be read.
-pub(crate) fn find(stream: &Piece, plain: &Piece, deflate: bool, spool: &mut Spool) -> Result<Option<String>> {
+pub(crate) fn find(stream: &FileSlice, plain: &FileSlice, deflate: bool, spool: &mut Spool) -> Result<Option<String>> {
     if !deflate {
         let found = recipe::find(|| buffered(stream), || buffered(plain), plain.size())?;
         return Ok(found.map(|recipe| recipe.to_string()));
     }
     let how = format!("{DEFLATE} {LEVEL}");
     let again = pack(&plain.clone().into(), &how, spool)?;
-    Ok((again.size() == stream.size() && Sum::of(&again)? == Sum::of(stream)?).then_some(how))
+    Ok((again.size() == stream.size() && Checksum::of(&again)? == Checksum::of(stream)?).then_some(how))
 }
 
-fn buffered(piece: &Piece) -> BufReader<PieceReader<'_>> {
+fn buffered(piece: &FileSlice) -> BufReader<PieceReader<'_>> {
     BufReader::with_capacity(256 << 10, piece.reader())
 }
 
@@ -41,7 +41,7 @@ fn buffered(piece: &Piece) -> BufReader<PieceReader<'_>> {
 ///
 /// # Errors
 /// It cannot be read, or `how` is nothing that is known here.
-pub(crate) fn pack(plain: &Rope, how: &str, spool: &mut Spool) -> Result<Piece> {
+pub(crate) fn pack(plain: &Rope, how: &str, spool: &mut Spool) -> Result<FileSlice> {
     if let Some(level) = how.strip_prefix(DEFLATE).and_then(|level| level.trim().parse::<u32>().ok()) {
         return spool.add(|file| {
             let mut encoder = flate2::write::DeflateEncoder::new(&mut *file, flate2::Compression::new(level.min(9)));
@@ -51,7 +51,7 @@ pub(crate) fn pack(plain: &Rope, how: &str, spool: &mut Spool) -> Result<Piece> 
         });
     }
     let recipe: Recipe = how.parse().map_err(|error| anyhow::Error::msg(format!("`{how}`: {error}")))?;
-    let plain = plain.clone().into_piece(spool).context("a stream")?;
+    let plain = plain.clone().into_piece(spool).context("cannot read a stream")?;
     spool.add(|file| {
         recipe.pack(plain.reader(), plain.size(), &mut *file)?.flush()?;
         Ok(())

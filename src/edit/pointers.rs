@@ -26,7 +26,7 @@ pub(super) struct NewSection {
 
 /// Where something is that a pointer stood for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Now {
+enum NewAddress {
     /// At this address.
     At(u64),
     Gone,
@@ -53,8 +53,8 @@ pub(super) fn patches(
         let Some(container) = wrapper.container else { continue };
         let runtime = wrapper.runtime;
         match places.now(container, false)? {
-            Now::At(address) => writer.pointer(&wrapper.pointer, address)?,
-            Now::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
+            NewAddress::At(address) => writer.follow(&wrapper.pointer, address)?,
+            NewAddress::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
         }
     }
     for descriptor in &registered.sycl {
@@ -84,8 +84,8 @@ pub(super) fn moved(
             let start = file.section_by_index(SectionIndex(section.index))?.address();
             let Some(within) = target.checked_sub(start).filter(|within| *within <= section.size) else { continue };
             match now_in(section, within, is_end(*target)) {
-                Now::At(address) => writer.pointer(slot, address)?,
-                Now::Gone => bail!("what the pointer at {:#x} stands for is gone", slot.offset),
+                NewAddress::At(address) => writer.pointer(slot, address)?,
+                NewAddress::Gone => bail!("the target of the pointer at {:#x} is gone", slot.offset),
             }
         }
     }
@@ -106,8 +106,8 @@ fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Re
             }
             let at = table.0 + symbol.index().0 as u64 * record;
             let (value, size) = match now_in(section, within, false) {
-                Now::At(address) => (address, size_now(section, within, symbol.size())),
-                Now::Gone => (section.address, 0),
+                NewAddress::At(address) => (address, size_now(section, within, symbol.size())),
+                NewAddress::Gone => (section.address, 0),
             };
             writer.word(at + value_at, value)?;
             writer.word(at + size_at, size)?;
@@ -121,9 +121,9 @@ fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, e
     let mut kept = Vec::new();
     for row in &descriptor.images {
         match (places.now(row.start, false)?, places.now(row.end, true)?) {
-            (Now::At(start), Now::At(end)) => kept.push([start, end]),
-            (Now::Gone, Now::Gone) => {}
-            _ => bail!("the row at {:#x} is of an image of which only a part is left", row.offset),
+            (NewAddress::At(start), NewAddress::At(end)) => kept.push([start, end]),
+            (NewAddress::Gone, NewAddress::Gone) => {}
+            _ => bail!("the image of the row at {:#x} is only partly left", row.offset),
         }
     }
     if kept.len() == descriptor.images.len() {
@@ -160,14 +160,14 @@ fn sycl_rows(
     let mut kept = Vec::new();
     for row in &descriptor.images {
         let ends = match (places.now(row.start, false)?, places.now(row.end, true)?) {
-            (Now::At(start), Now::At(end)) => [start, end],
-            (Now::Gone, Now::Gone) => continue,
-            _ => bail!("the row at {:#x} is of an image of which only a part is left", row.offset),
+            (NewAddress::At(start), NewAddress::At(end)) => [start, end],
+            (NewAddress::Gone, NewAddress::Gone) => continue,
+            _ => bail!("the image of the row at {:#x} is only partly left", row.offset),
         };
         let value = |slot: &Option<Slot>| match slot {
             None => Ok(None),
             Some(Slot { value: Some(at), .. }) => writer.word_at(*at).map(Some).context("a pointer past the end"),
-            Some(slot) => bail!("the pointer at {:#x} is not known by its value", slot.offset),
+            Some(slot) => bail!("the value of the pointer at {:#x} is unknown", slot.offset),
         };
         let mut values = row.pointers.iter().map(value).collect::<Result<Vec<_>>>()?;
         values.iter_mut().skip(FIRST_BOUND).zip(ends).for_each(|(value, end)| *value = Some(end));
@@ -188,7 +188,7 @@ fn sycl_rows(
                 (Some(slot), Some(address)) => writer.pointer(slot, address)?,
                 (None, None) => {}
                 _ => bail!(
-                    "the row at {:#x} cannot hold what the one at {from:#x} has: one of them has a null pointer",
+                    "the row at {:#x} cannot take the values of the row at {from:#x}: one of them has a null pointer",
                     row.offset
                 ),
             }
@@ -234,7 +234,7 @@ pub(super) fn new_table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]],
             (first, first.wrapping_add(end.saturating_sub(start)))
         }
         Bounds::Nowhere { address } => (address, address),
-        Bounds::Symbols { .. } => bail!("a program names its entries by symbols"),
+        Bounds::Symbols { .. } => bail!("the program names its entries by symbols"),
     };
     Ok((writer.patches, ends.iter().flat_map(|[start, end]| [*start, *end, first, last]).collect()))
 }
@@ -247,14 +247,14 @@ struct Places<'a> {
 
 impl Places<'_> {
     /// Where the byte is that was at `offset` of the file, or what ends there.
-    fn now(&self, offset: u64, is_end: bool) -> Result<Now> {
+    fn now(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
         let of = |section: &&NewSection| {
             let within = offset.wrapping_sub(section.offset);
             within <= section.size && if is_end { within > 0 } else { within < section.size }
         };
         match self.sections.iter().find(of) {
             Some(section) => Ok(now_in(section, offset - section.offset, is_end)),
-            None => self.address(offset, is_end).map(Now::At),
+            None => self.address(offset, is_end).map(NewAddress::At),
         }
     }
 
@@ -271,18 +271,18 @@ impl Places<'_> {
                 return Ok(section.address().wrapping_add(byte - start).wrapping_add(back));
             }
         }
-        bail!("what is at {offset:#x} is in no section")
+        bail!("offset {offset:#x} is not in any loaded section")
     }
 }
 
 /// Where the byte is that was `within` bytes into a section, or what ended there. The innermost thing that moved as a whole says it.
-fn now_in(section: &NewSection, within: u64, is_end: bool) -> Now {
+fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     let holds = |moved: &&Moved| {
         let old = &moved.old;
         if is_end { old.start < within && within <= old.end } else { old.start <= within && within < old.end }
     };
     let innermost = section.changed.moved.iter().filter(holds).min_by_key(|moved| moved.old.end - moved.old.start);
-    let Some(Moved { old, new }) = innermost else { return Now::Gone };
+    let Some(Moved { old, new }) = innermost else { return NewAddress::Gone };
     let at = if old.end - old.start == new.end - new.start {
         new.start + (within - old.start)
     } else if !is_end && within == old.start {
@@ -290,9 +290,9 @@ fn now_in(section: &NewSection, within: u64, is_end: bool) -> Now {
     } else if is_end && within == old.end {
         new.end
     } else {
-        return Now::Gone;
+        return NewAddress::Gone;
     };
-    Now::At(section.address.wrapping_add(at))
+    NewAddress::At(section.address.wrapping_add(at))
 }
 
 /// The size of what had `size` bytes from `within` on: where that has become something of another size, the size of this.
@@ -334,9 +334,15 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
+    /// Lets a pointer stand for `address`, to which what it points to has moved. A symbol moves with what it names (see [`symbols`]),
+    /// and so does a pointer that the dynamic loader takes from it.
+    fn follow(&mut self, slot: &Slot, address: u64) -> Result<()> {
+        if slot.by_symbol { Ok(()) } else { self.pointer(slot, address) }
+    }
+
     /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if linkers have written it there as well.
     fn pointer(&mut self, slot: &Slot, address: u64) -> Result<()> {
-        let value = slot.value.with_context(|| format!("the pointer at {:#x} is not known by its value", slot.offset))?;
+        let value = slot.value.with_context(|| format!("the value of the pointer at {:#x} is unknown", slot.offset))?;
         let old = self.word_at(value).context("a pointer past the end")?;
         if old == address {
             return Ok(());

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Levels, Verdict, edit};
 use crate::contents::report::{FileReport, Image};
 use crate::contents::{self, Reader};
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
@@ -27,28 +27,28 @@ pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     );
     let headers = contents::Options { headers_only: true, ..contents::Options::default() };
     let listed = Reader::new(headers, &session).open(path)?;
-    let old = read(path, Piece::open(path)?, &session);
+    let old = read(path, FileSlice::open(path)?, &session);
     if !listed.errors.is_empty() || !old.errors.is_empty() || listed.images.len() != old.images.len() {
         return Ok(None);
     }
     let mut fates = fates.iter().cycle();
     let fate = |_| match fates.next().map(|fate| fate % 4) {
         Some(1) => Verdict::Drop,
-        Some(2) => Verdict::Replace(Piece::owned(OTHER.to_vec())),
+        Some(2) => Verdict::Replace(FileSlice::owned(OTHER.to_vec())),
         _ => Verdict::Keep,
     };
     let verdicts: Vec<Verdict> = (0..listed.images.len()).map(fate).collect();
-    let piece = Piece::open(path)?;
+    let piece = FileSlice::open(path)?;
     let mut spool = Spool::new(&session);
     let Ok(edited) = edit((path, &piece), &listed, &verdicts, Levels::default(), &mut spool) else { return Ok(None) };
     let bytes = edited.bytes.unwrap_or_else(|| Rope::from(piece.clone()));
-    let (size, other) = (bytes.size(), digest(&Piece::owned(OTHER.to_vec()))?);
+    let (size, other) = (bytes.size(), digest(&FileSlice::owned(OTHER.to_vec()))?);
     let piece = bytes.into_piece(&mut spool)?;
     // A file that is an image itself becomes the other contents, which are no image that a reader finds.
     if let ([image, ..], [Verdict::Replace(_), ..]) = (&old.images[..], &verdicts[..])
         && image.path.is_empty()
     {
-        ensure!(digest(&piece)? == other, "the new file is not what was to be in its place");
+        ensure!(digest(&piece)? == other, "the new file differs from the expected bytes");
         return Ok(Some(size));
     }
     let new = read(path, piece, &session);
@@ -62,16 +62,16 @@ pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     wanted.sort_unstable();
     found.sort_unstable();
     if wanted != found {
-        bail!("the new file has {} images, {} were to be in it, or they are others", found.len(), wanted.len());
+        bail!("the new file has {} images, expected {}, or other ones", found.len(), wanted.len());
     }
     Ok(Some(size))
 }
 
-fn read(path: &Path, piece: Piece, session: &Session) -> FileReport {
+fn read(path: &Path, piece: FileSlice, session: &Session) -> FileReport {
     Reader::new(contents::Options::default(), session).opened(path, piece)
 }
 
-fn digest(piece: &Piece) -> Result<String> {
+fn digest(piece: &FileSlice) -> Result<String> {
     Ok(crate::contents::bytes_of::sha256(piece)?)
 }
 

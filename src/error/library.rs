@@ -1,43 +1,43 @@
-//! The one error type of the library's public functions, and how the errors that are handed on inside the crate become one.
+//! The error type of the library's public functions, and the conversion of internal errors into it.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use super::{Malformed, StepFailed, chain, step_failed};
 
-/// What went wrong. `Display` gives the whole message: what was done, with which file, member and section, and why it failed.
+/// An error of the library. `Display` prints the whole message: the operation, the file, member and section, and the cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Bytes that break a format.
     #[non_exhaustive]
     Malformed {
-        /// Where the bytes are, as far as it is known: `libx.a(b.o): .llvm.offloading`; else empty.
+        /// The location of the bytes, as far as it is known: `libx.a(b.o): .llvm.offloading`; else empty.
         place: String,
-        /// What is wrong with them, a lowercase fragment.
+        /// The error as a lowercase fragment.
         what: String,
-        /// How far into `place` the fault is, in bytes, where the reader of the format tells it.
+        /// The offset of the error in `place`, in bytes, if the format's reader reports it.
         offset: Option<u64>,
     },
-    /// A program that was run for a step ended with an error, or a signal ended the work.
+    /// A program that a step ran has failed, or a signal ended the step.
     StepFailed(StepFailed),
-    /// The system did not let a file be opened, read or written.
+    /// The system could not open, read or write a file.
     #[non_exhaustive]
     Io {
-        /// The file, where it is known apart from the message.
+        /// The file, if it is known separately from the message.
         path: Option<PathBuf>,
         /// The whole message.
         message: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A command line or a request that is wrong by itself, whatever is in the files.
+    /// An invalid command line or request, independent of the contents of files.
     #[non_exhaustive]
     Usage {
-        /// What is wrong with it.
+        /// The message.
         message: String,
     },
-    /// Anything else: something that is not supported, or that is not there.
+    /// Any other error: something is unsupported or missing.
     #[non_exhaustive]
     Other {
         /// The message with its causes, outermost first.
@@ -46,18 +46,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// A request that is wrong by itself.
+    /// An invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
         Error::Usage { message: message.into() }
     }
 
-    /// An error of no kind of its own.
+    /// An error without a more specific variant.
     pub(crate) fn other(message: impl Into<String>) -> Error {
         Error::Other { message: message.into() }
     }
 
-    /// An error from inside the crate. What is typed among its causes stays so: the step that failed, the fault in the bytes, the
-    /// system's error.
+    /// Converts an internal error. A typed cause determines the variant: a failed step, a format error, or a system error.
     pub(crate) fn of(error: anyhow::Error) -> Error {
         let message = chain(&error);
         let error = match error.downcast::<Error>() {
@@ -86,7 +85,7 @@ impl Error {
         }
     }
 
-    /// An error of a reader of bytes: whatever is wrong, the bytes are.
+    /// Converts the error of a format's reader. The bytes are to blame, so the result is always `Malformed`.
     pub(crate) fn malformed(error: anyhow::Error) -> Error {
         match Error::of(error) {
             malformed @ Error::Malformed { .. } => malformed,
@@ -94,7 +93,7 @@ impl Error {
         }
     }
 
-    /// An error of a reader of command lines: what is not the system's doing is wrong with the line.
+    /// Converts the error of a command-line parser. Unless a more specific variant applies, the command line is invalid.
     pub(crate) fn in_line(error: anyhow::Error) -> Error {
         match Error::of(error) {
             Error::Other { message } => Error::Usage { message },
@@ -102,11 +101,11 @@ impl Error {
         }
     }
 
-    /// The same error, seen from whoever has added to its message.
+    /// Returns the same error with a message that callers have extended.
     fn with_message(self, message: String) -> Error {
         match self {
             Error::Malformed { place, what, offset } => {
-                let end = shown(&what, offset);
+                let end = with_offset(&what, offset);
                 let place = message.strip_suffix(&end).map_or(place, |start| start.trim_end_matches(": ").to_owned());
                 Error::Malformed { place, what, offset }
             }
@@ -118,8 +117,8 @@ impl Error {
     }
 }
 
-/// What is wrong with bytes, and where in them.
-fn shown(what: &str, offset: Option<u64>) -> String {
+/// Formats a format error and its offset.
+fn with_offset(what: &str, offset: Option<u64>) -> String {
     offset.map_or_else(|| what.to_owned(), |offset| format!("+{offset:#x}: {what}"))
 }
 
@@ -128,7 +127,7 @@ impl fmt::Display for Error {
         match self {
             Error::Malformed { place, what, offset } => {
                 let between = if offset.is_none() && !place.is_empty() { ": " } else { "" };
-                write!(f, "{place}{between}{}", shown(what, *offset))
+                write!(f, "{place}{between}{}", with_offset(what, *offset))
             }
             Error::StepFailed(step) => step.fmt(f),
             Error::Io { message, .. } | Error::Usage { message } | Error::Other { message } => f.write_str(message),
@@ -136,7 +135,7 @@ impl fmt::Display for Error {
     }
 }
 
-// What caused an error is in its message, so there is no `source` to be told again.
+// The message already contains the causes. `source` would repeat them.
 impl std::error::Error for Error {}
 
 impl From<Malformed> for Error {
@@ -157,7 +156,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What the system said when a file was opened, read or written.
+/// The system's error for opening, reading or writing a file.
 #[derive(Debug)]
 pub(crate) struct FileError {
     path: PathBuf,
@@ -165,10 +164,10 @@ pub(crate) struct FileError {
 }
 
 impl FileError {
-    /// `error` of the file at `path`.
+    /// Attaches `path` to a copy of `error`.
     pub(crate) fn new(path: PathBuf, error: &io::Error) -> Self {
-        let again = || io::Error::new(error.kind(), error.to_string());
-        FileError { path, error: error.raw_os_error().map_or_else(again, io::Error::from_raw_os_error) }
+        let copy = || io::Error::new(error.kind(), error.to_string());
+        FileError { path, error: error.raw_os_error().map_or_else(copy, io::Error::from_raw_os_error) }
     }
 }
 
@@ -186,37 +185,37 @@ mod tests {
     use anyhow::{Context, anyhow};
     use std::path::Path;
 
-    fn told<T>(result: Result<T, impl Into<anyhow::Error>>) -> (String, Error) {
+    fn converted<T>(result: Result<T, impl Into<anyhow::Error>>) -> (String, Error) {
         let error = result.map_err(Into::into).err().expect("an error");
         (chain(&error), Error::of(error))
     }
 
     #[test]
-    fn what_is_typed_inside_is_typed_outside_and_the_message_is_the_same() {
+    fn typed_causes_determine_the_variant_and_messages_are_unchanged() {
         let fault: Result<(), _> = Err(Malformed::new("size past the end", 32));
-        let (message, error) = told(fault.context(".llvm.offloading").context("a.o"));
+        let (message, error) = converted(fault.context(".llvm.offloading").context("a.o"));
         assert_eq!(message, "a.o: .llvm.offloading+0x20: size past the end");
         assert_eq!(error.to_string(), message);
         assert!(matches!(error, Error::Malformed { place, offset: Some(32), .. } if place == "a.o: .llvm.offloading"));
 
         let step = StepFailed { report: "the host link failed".to_owned(), status: 3 };
-        let (_, error) = told::<()>(Err(anyhow!(step).context("x")));
+        let (_, error) = converted::<()>(Err(anyhow!(step).context("x")));
         assert!(matches!(error, Error::StepFailed(StepFailed { report, status: 3 }) if report == "x: the host link failed"));
 
         let missing = std::fs::read("/nonexistent/x").map_err(|error| FileError::new("/nonexistent/x".into(), &error));
-        let (message, error) = told(missing);
+        let (message, error) = converted(missing);
         assert_eq!(message, "'/nonexistent/x': No such file or directory");
         let Error::Io { path, error, .. } = error else { panic!("{error:?}") };
         assert_eq!((path.as_deref(), error.kind()), (Some(Path::new("/nonexistent/x")), io::ErrorKind::NotFound));
 
-        let (_, error) = told::<()>(Err(anyhow!("no").context("outer")));
+        let (_, error) = converted::<()>(Err(anyhow!("no").context("outer")));
         assert!(matches!(error, Error::Other { message } if message == "outer: no"));
     }
 
     #[test]
-    fn an_error_of_the_library_survives_the_way_through_the_crate() {
+    fn library_errors_survive_added_context() {
         let reader: Result<(), Error> = Err(Malformed::new("cut short", 4).into());
-        let (message, error) = told(reader.context("its kernels").context("a.o"));
+        let (message, error) = converted(reader.context("its kernels").context("a.o"));
         assert_eq!(message, "a.o: its kernels+0x4: cut short");
         assert_eq!(error.to_string(), message);
         let stopped: Error = io::Error::other(StepFailed { report: "stopped".to_owned(), status: 130 }).into();

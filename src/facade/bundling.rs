@@ -1,4 +1,4 @@
-//! [`bundle`] and [`unbundle`]: code objects of several targets in one file, and out of it, as `clang-offload-bundler` does it.
+//! [`bundle`] and [`unbundle`]: pack code objects for several targets into one file and extract them, like `clang-offload-bundler`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,22 +8,22 @@ use crate::error::Error;
 use crate::formats::compressed;
 use crate::tools::bundler::{self, Request, Task};
 
-/// How files are bundled and unbundled.
+/// Options for bundling and unbundling.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BundleOptions {
-    /// What the files are, as the bundler's `-type=` names it: `o` for objects (the default), `bc`, `ll`, `s`, `i`, `ii`, `hipi`,
-    /// `cui`, `d`, `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
+    /// The file type, as in the bundler's `-type=`: `o` for objects (the default), `bc`, `ll`, `s`, `i`, `ii`, `hipi`, `cui`, `d`,
+    /// `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
     pub file_type: String,
     /// The alignment of code objects in a binary bundle, in bytes; not 0.
     pub align: u32,
-    /// How the bundle is compressed, if it is.
+    /// The compression of the bundle; `None` for an uncompressed one.
     pub compression: Option<compressed::Options>,
-    /// When unbundling: a target without a code object gets an empty file and is no error.
+    /// When unbundling: write an empty file for a target without a code object, instead of failing.
     pub allow_missing: bool,
-    /// When unbundling: code objects for HIP fit targets for OpenMP, and the other way round.
+    /// When unbundling: code objects for HIP match OpenMP targets, and vice versa.
     pub hip_openmp_compatible: bool,
-    /// Where warnings go.
+    /// The destination of warnings.
     pub messages: Messages,
 }
 
@@ -40,11 +40,11 @@ impl Default for BundleOptions {
     }
 }
 
-/// Bundles the files `objects`, each with the id of its target (`hip-amdgcn-amd-amdhsa--gfx90a`; the host's is `host-` and its
-/// triple), into the file `output`, which appears whole or not at all. `-` is stdin or stdout.
+/// Bundles the files `objects`, each with its target id (`hip-amdgcn-amd-amdhsa--gfx90a`; the host's is `host-` and its triple),
+/// into the file `output`, which appears complete or not at all. `-` is stdin or stdout.
 ///
 /// # Errors
-/// [`Error::Io`] for files; [`Error::Other`] for ids that are wrong or in conflict and for a file type that is not known.
+/// [`Error::Io`] for files; [`Error::Other`] for invalid or conflicting ids and for an unknown file type.
 ///
 /// ```
 /// use offld::BundleOptions;
@@ -77,10 +77,10 @@ pub fn bundle(
     bundler::run(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// Takes the code objects for the ids in `outputs` out of the file `input`, each into its file. All files appear, or none.
+/// Extracts the code objects for the ids in `outputs` from the file `input`, each into its file. All files appear, or none.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a damaged bundle, [`Error::Io`] for files, [`Error::Other`] for ids that are wrong or that have no code
+/// [`Error::Malformed`] for a damaged bundle, [`Error::Io`] for files, [`Error::Other`] for invalid ids and for ids without a code
 /// object in the bundle.
 pub fn unbundle(
     input: impl AsRef<Path>,
@@ -96,7 +96,7 @@ pub fn unbundle(
     bundler::run(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// A request without files.
+/// Creates a request without files.
 fn request(task: Task, options: &BundleOptions) -> Request {
     Request {
         task,

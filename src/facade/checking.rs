@@ -1,34 +1,41 @@
 //! [`check`]: whether the device code of a file will run.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Messages, expect_opens};
+use crate::contents::selection::Selection;
 use crate::error::Error;
 use crate::sys::threads;
 use crate::tools::check::report::Report;
 use crate::tools::check::{self, Asked, Request};
 
-/// What is asked.
+/// The question and the files that it covers.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CheckOptions {
-    /// Which of the images each of these devices would load: `gfx90a:xnack+`, `cuda:sm_90`, `x86-64-v3`, or `native` for those of this
-    /// machine. None: whether what the file registers is there.
+    /// The devices for which to determine the image that each would load: `gfx90a:xnack+`, `cuda:sm_90`, `x86-64-v3`, or `native`
+    /// for those of this machine. Empty: check that everything the file registers exists.
     pub devices: Vec<String>,
+    /// Patterns such as `*cuda*`: checks only files, and members of zip files and tar archives, whose path or name matches one of
+    /// them. Empty: all.
+    pub only: Vec<String>,
+    /// Patterns of files and members to skip.
+    pub exclude: Vec<String>,
 }
 
-/// Whether the device code in the file at `path`, or in every file of the folder there, will run: whether the kernels that it registers are
-/// there, or which image a device would load. `-` is stdin. It is what `offld check` says.
+/// Checks whether the device code in the file at `path`, or in every file of that directory, will run: whether the registered
+/// kernels exist, or which image a device would load. `-` is stdin. The result is the report of `offld check`.
 ///
-/// What is damaged in a file is told in [`FileCheck::errors`](crate::answers::FileCheck::errors), and then the answer on it is
-/// [`Answer::Unreadable`](crate::answers::Answer::Unreadable).
+/// Damage in a file is reported in [`FileCheck::errors`](crate::check_report::FileCheck::errors), and the answer for that file is then
+/// [`Answer::Unreadable`](crate::check_report::Answer::Unreadable).
 ///
 /// # Errors
-/// [`Error::Io`] with the path when the file or folder cannot be opened; [`Error::Usage`] for a device that is none, and for a GPU of this
-/// machine where there is none.
+/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] for an invalid device or pattern, and
+/// for a native GPU on a machine without one.
 ///
 /// ```
-/// use offld::answers::Answer;
+/// use offld::check_report::Answer;
 /// use offld::formats::offload_binary;
 /// use offld::model::{ImageKind, OffloadKind};
 /// use offld::{CheckOptions, Error};
@@ -42,7 +49,7 @@ pub struct CheckOptions {
 /// options.devices = vec!["sm_35".to_owned()];
 /// let report = offld::check(&file, &options)?;
 /// assert_eq!(report.answer, Answer::No);
-/// assert!(report.files[0].units[0].loads[0].text.contains("the nearest is"));
+/// assert!(report.files[0].units[0].loads[0].text.contains("the nearest image is for"));
 /// assert!(report.to_json()?.contains("\"answer\": \"no\""));
 ///
 /// options.devices = vec!["toaster".to_owned()];
@@ -53,7 +60,8 @@ pub fn check(path: impl AsRef<Path>, options: &CheckOptions) -> Result<Report, E
     let path = path.as_ref();
     let asked = options.devices.iter().map(|text| Asked::parse(text).map_err(Error::in_line)).collect::<Result<_, _>>()?;
     expect_opens(path)?;
-    let request = Request { files: vec![path.to_owned()], asked };
+    let selection = Arc::new(Selection::new(&options.only, &options.exclude)?);
+    let request = Request { files: vec![path.to_owned()], asked, selection };
     let session = Messages::discard().session();
     threads::in_parallel(|| check::check(&request, &session)).map_err(Error::of)
 }

@@ -1,4 +1,4 @@
-//! [`inspect`], [`inspect_file`], [`inspect_bytes`]: what device code is in a file, or in bytes.
+//! [`inspect`], [`inspect_file`], [`inspect_bytes`]: list the device code in a file or in bytes.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,31 +7,30 @@ use super::Messages;
 use crate::contents::report::FileReport;
 use crate::contents::{Options, Reader};
 use crate::error::Error;
+use crate::io::file_slice::FileSlice;
 use crate::io::outputs::io_error;
-use crate::io::piece::Piece;
 use crate::sys::threads;
 
-/// What is looked for.
+/// Options for inspection.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct InspectOptions {
-    /// Read the kernels of images that are ELF files, too.
+    /// Read the kernels of ELF images, too.
     pub kernels: bool,
-    /// Read headers alone: no hashes, and nothing is unpacked but compressed files, members of archives and the heads of compressed
-    /// bundles. The images' bytes cannot be written then.
+    /// Read headers only: no hashes, and only compressed files, archive members and the headers of compressed bundles are
+    /// decompressed. The bytes of images are then unavailable.
     pub headers_only: bool,
-    /// How many bytes may come out of what is compressed in the file, at the most: 64 GiB, if nothing is said. 1000 times the size
-    /// of the file is a limit, too.
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file is a limit, too.
     pub max_unpacked: Option<u64>,
 }
 
-/// The device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is stdin.
-/// Whatever is in the file is gone into, down to the images.
+/// Lists the device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is
+/// stdin. Nested containers are opened, down to the images.
 ///
-/// What is damaged in the file is told in [`FileReport::errors`], beside what the rest holds.
+/// Damage in the file is reported in [`FileReport::errors`], next to the readable contents.
 ///
 /// # Errors
-/// [`Error::Io`] with the path when the file cannot be opened.
+/// [`Error::Io`] with the path if the file cannot be opened.
 ///
 /// ```
 /// use offld::formats::offload_binary;
@@ -56,16 +55,16 @@ pub struct InspectOptions {
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let (path, session) = (path.as_ref(), Messages::discard().session());
-    let reader = Reader::new(wanted(options), &session);
+    let reader = Reader::new(contents_options(options), &session);
     threads::in_parallel(|| reader.open(path)).map_err(Error::of)
 }
 
-/// The device images in an open file, as [`inspect`] finds them: in all of a regular file, and in what a pipe still gives. Messages
-/// call it `name`. As its place is not known, no other file is opened: neither what a thin archive names, nor the libraries that a
-/// program needs, which its registrations are then told without.
+/// Lists the device images in an open file, like [`inspect`]: in a whole regular file, or in the remaining contents of a pipe.
+/// Messages call it `name`. The file's location is unknown, so no other file is opened: neither members of thin archives nor the
+/// libraries that a program needs. Registrations are then reported without those libraries.
 ///
 /// # Errors
-/// [`Error::Io`] with the name when the file cannot be read.
+/// [`Error::Io`] with the name if the file cannot be read.
 ///
 /// ```
 /// let file = std::fs::File::open("/proc/self/exe")?;
@@ -74,12 +73,12 @@ pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileR
 /// ```
 pub fn inspect_file(name: impl AsRef<Path>, file: File, options: &InspectOptions) -> Result<FileReport, Error> {
     let name = name.as_ref();
-    let piece = Piece::try_of(file).map_err(|error| Error::of(io_error(name, &error)))?;
+    let piece = FileSlice::try_of(file).map_err(|error| Error::of(io_error(name, &error)))?;
     Ok(alone(name, piece, options))
 }
 
-/// The device images in `bytes`, as [`inspect`] finds them in a file with these contents. Messages call them `name`. No file is
-/// opened for them, as in [`inspect_file`]; what is compressed in them is unpacked into unnamed temporary files.
+/// Lists the device images in `bytes`, like [`inspect`] for a file with these contents. Messages call them `name`. As in
+/// [`inspect_file`], no other file is opened; compressed data is decompressed into unnamed temporary files.
 ///
 /// ```
 /// use offld::formats::offload_binary;
@@ -91,17 +90,17 @@ pub fn inspect_file(name: impl AsRef<Path>, file: File, options: &InspectOptions
 /// # Ok::<(), offld::Error>(())
 /// ```
 pub fn inspect_bytes(name: impl AsRef<Path>, bytes: impl Into<Vec<u8>>, options: &InspectOptions) -> FileReport {
-    alone(name.as_ref(), Piece::handed_over(bytes.into()), options)
+    alone(name.as_ref(), FileSlice::handed_over(bytes.into()), options)
 }
 
-fn alone(name: &Path, piece: Piece, options: &InspectOptions) -> FileReport {
-    let options = Options { alone: true, ..wanted(options) };
+fn alone(name: &Path, piece: FileSlice, options: &InspectOptions) -> FileReport {
+    let options = Options { alone: true, ..contents_options(options) };
     let session = Messages::discard().session();
     let reader = Reader::new(options, &session);
     threads::in_parallel(|| reader.opened(name, piece))
 }
 
-fn wanted(options: &InspectOptions) -> Options {
+fn contents_options(options: &InspectOptions) -> Options {
     let InspectOptions { kernels, headers_only, max_unpacked } = *options;
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
     Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() }
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_read_as_a_file_is_and_no_file_is_opened_for_them() {
+    fn bytes_are_read_like_a_file_and_open_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let mut file =
@@ -125,8 +124,8 @@ mod tests {
             inspect_file(&path, File::open(&path).unwrap(), &options).unwrap(),
             inspect_bytes(&path, file, &options),
         ];
-        let told = reports.each_ref().map(|report| serde_json::to_string(report).unwrap());
-        assert!(told[0] == told[1] && told[0] == told[2], "{told:?}");
+        let texts = reports.each_ref().map(|report| serde_json::to_string(report).unwrap());
+        assert!(texts[0] == texts[1] && texts[0] == texts[2], "{texts:?}");
         for image in reports.iter().flat_map(|report| &report.images) {
             let mut written = Vec::new();
             image.write_to(&mut written).unwrap();
@@ -137,10 +136,7 @@ mod tests {
 
         let thin = b"!<thin>\nx/              0           0     0     644     100       `\n";
         let report = inspect_bytes(dir.path().join("a.a"), thin, &options);
-        assert!(
-            report.images.is_empty() && report.errors[0].ends_with("is a file of its own, which is not opened"),
-            "{report:?}"
-        );
+        assert!(report.images.is_empty() && report.errors[0].ends_with("is another file, which is not opened"), "{report:?}");
         std::fs::write(dir.path().join("a.a"), thin).unwrap();
         assert_eq!(inspect(dir.path().join("a.a"), &options).unwrap().images.len(), 2);
     }

@@ -1,34 +1,34 @@
-//! [`link`]: a whole offload link by its command line.
+//! [`link`]: a complete offload link, from its command line.
 
 use std::ffi::OsString;
 
 use super::Messages;
-use crate::args::{Ledger, Mode, Role};
+use crate::args::{ArgumentList, Mode, Role};
 use crate::error::Error;
 use crate::link::pipeline;
 
-/// How a link is done; what it is made of is on its command line.
+/// Options for a link that are not on its command line.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct LinkOptions {
-    /// Whose command line it is: that of `clang-linker-wrapper`, or that of a linker.
+    /// The syntax of the command line: that of `clang-linker-wrapper`, or that of a linker.
     pub role: Role,
-    /// With [`Role::Ld`]: look for `ld` first, not for `ld.lld`, where the line names no linker.
+    /// With [`Role::Ld`]: prefer `ld` to `ld.lld` if the command line names no linker.
     pub ld_first: bool,
-    /// Where warnings go, and the commands that `--dry-run` and `--wrapper-verbose` show.
+    /// The destination of warnings, and of the commands that `--dry-run` and `--wrapper-verbose` show.
     pub messages: Messages,
 }
 
-/// Links what the command line `argv` says, without the program's name: links the device code that is embedded in the inputs, makes
-/// an object that registers it when the program starts, and runs the host linker on the line with that object in it.
+/// Runs the link of the command line `argv`, which excludes the program's name. It links the device code embedded in the inputs,
+/// creates an object that registers the images when the program starts, and runs the host linker with that object added.
 ///
-/// Device links run clang, and registration needs `offld-llvm`; they are looked for as the program `offld` looks for them, and the
-/// same environment variables are read (`OFFLD_CLANG`, `OFFLD_LLVM`, `OFFLD_CACHE` and so on). Unlike the program, this function
-/// installs no signal handlers and comes back where no device code is found, too.
+/// Device links run clang, and registration needs `offld-llvm`. This function finds them like the program `offld`, and reads the
+/// same environment variables (`OFFLD_CLANG`, `OFFLD_LLVM`, `OFFLD_CACHE` and others). Unlike the program, it installs no signal
+/// handlers and always returns, even if the inputs contain no device code.
 ///
 /// # Errors
-/// [`Error::Usage`] where an option's value is wrong, or the line asks for help or a version; [`Error::StepFailed`] with the exit
-/// status of a compiler or linker that failed; [`Error::Malformed`] and [`Error::Io`] for inputs that cannot be read.
+/// [`Error::Usage`] for an invalid option value, or if the command line requests help or a version; [`Error::StepFailed`] with the
+/// exit status of a failed compiler or linker; [`Error::Malformed`] and [`Error::Io`] for unreadable inputs.
 ///
 /// ```
 /// use offld::{Error, LinkOptions, Messages};
@@ -43,9 +43,9 @@ where
     I: IntoIterator,
     I::Item: Into<OsString>,
 {
-    let ledger = Ledger::read(options.role, argv.into_iter().map(Into::into).collect())?;
+    let ledger = ArgumentList::read(options.role, argv.into_iter().map(Into::into).collect())?;
     if ledger.mode() != Mode::Link {
-        return Err(Error::usage("the command line asks for help or a version, and not for a link"));
+        return Err(Error::usage("the command line asks for help or a version, not for a link"));
     }
     pipeline::run(&ledger, &options.messages.shell, options.ld_first, true).map_err(Error::of)
 }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_link_without_device_code_comes_back_with_the_linkers_status() {
         let options = LinkOptions { messages: Messages::discard(), ..LinkOptions::default() };
-        // A process that was replaced by this linker would end, and the tests with it.
+        // If the process became this linker, the tests would end with it.
         let result = link(["--linker-path=/bin/false", "-o", "x"], &options);
         assert!(matches!(&result, Err(Error::StepFailed(step)) if step.status == 1), "{result:?}");
         assert!(matches!(link(["--help"], &options), Err(Error::Usage { .. })));

@@ -1,5 +1,6 @@
-//! What other programs use this crate for: linking, inspecting, measuring, checking, bundling, packing and wrapping, as functions. Each is the library's
-//! side of what one of the programs does, over the same code; here is nothing but requests, where messages go, and errors.
+//! The public functions of this crate: linking, inspecting, measuring, checking, bundling, packing and wrapping. Each function
+//! calls the code behind one of offld's commands or emulated tools. This module contains only requests, destinations of messages,
+//! and error conversion.
 
 mod bundling;
 mod checking;
@@ -29,30 +30,30 @@ use crate::error::{Error, FileError};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 
-/// Where warnings go, and what the tools say that a link runs: each line begins with the name of whoever speaks. The default is
-/// stderr.
+/// The destination of warnings, and of the output of tools that a link runs. Each line begins with the name of its sender. The
+/// default is stderr.
 #[derive(Debug, Clone)]
 pub struct Messages {
     shell: Arc<Shell>,
 }
 
 impl Messages {
-    /// To this process's stderr, where each message begins with `name`.
+    /// Sends messages to this process's stderr; each begins with `name`.
     pub fn stderr(name: &str) -> Messages {
         Messages { shell: Arc::new(Shell::stderr(name)) }
     }
 
-    /// To `out`, where each message begins with `name`. What programs write that are run for a link may still go to stderr.
+    /// Sends messages to `out`; each begins with `name`. Programs that a link runs may still write to stderr.
     pub fn to(name: &str, out: impl Write + Send + 'static) -> Messages {
         Messages { shell: Arc::new(Shell::from_write(name, Box::new(out))) }
     }
 
-    /// Nowhere.
+    /// Discards all messages.
     pub fn discard() -> Messages {
         Messages::to("offld", std::io::sink())
     }
 
-    /// A session in a process that is not ours.
+    /// Creates a session in a host process that offld does not own.
     fn session(&self) -> Session {
         Session::new(Arc::clone(&self.shell), SessionOptions { embedded: true, ..SessionOptions::default() })
     }
@@ -64,19 +65,19 @@ impl Default for Messages {
     }
 }
 
-/// An error where there is no file or folder at `path`, or it cannot be opened. Reports on many files have that as a finding about one
-/// of them; here it is the one that was named.
+/// Fails if no file or directory exists at `path`, or if it cannot be opened. A report on many files treats this as a finding about
+/// one file; here the caller named the file, so it is an error.
 fn expect_opens(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
     }
-    // To open a pipe is to wait for somebody who writes to it.
+    // Opening a named pipe would block until a writer appears, so only its metadata is read.
     let found = fs::metadata(path);
     let opened = found.and_then(|meta| if meta.is_file() || meta.is_dir() { File::open(path).map(drop) } else { Ok(()) });
     opened.map_err(|error| Error::of(FileError::new(path.to_owned(), &error).into()))
 }
 
-/// What `write` writes, in the file at `path`, which appears whole or not at all; `-` is stdout.
+/// Writes a file at `path` with the output of `write`. The file appears complete or not at all; `-` is stdout.
 #[cfg(feature = "capi")]
 pub(crate) fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
     let session = Messages::discard().session();
@@ -86,11 +87,11 @@ pub(crate) fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resu
     outputs.commit().map_err(Error::of)
 }
 
-/// `text` of a path, for the tools that take it as part of a list that commas divide.
+/// Returns the text of a path for tools that accept comma-separated lists; a path with a comma is an error.
 fn without_comma(path: &Path) -> Result<&OsStr, Error> {
     let name = path.as_os_str();
     if name.as_encoded_bytes().contains(&b',') {
-        return Err(Error::usage(format!("'{}': a name with a comma stands for several files", path.display())));
+        return Err(Error::usage(format!("'{}': a file name cannot contain a comma, which separates files", path.display())));
     }
     Ok(name)
 }

@@ -1,4 +1,5 @@
-//! [`pack`] and [`extract`]: device images into OffloadBinaries, and out of whatever holds some, as `llvm-offload-binary` does it.
+//! [`pack`] and [`extract`]: pack device images into OffloadBinaries and extract them from any supported file, like
+//! `llvm-offload-binary`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,35 +11,35 @@ use crate::model::OffloadKind;
 pub(crate) use crate::tools::packager::StoredImage;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
-/// An image and what it is for. When packing, `file` is read; when extracting, it is written, and an image must have everything
-/// else that is said here.
+/// An image with its metadata. [`pack`] reads `file`. [`extract`] writes it, and an image matches if it has all other values given
+/// here.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackedImage {
-    /// The image's file; its name must have no comma.
+    /// The image's file; its name must not contain a comma.
     pub file: PathBuf,
-    /// The programming model; none for any, or for one that is not said.
+    /// The programming model. `None`: matches any when extracting, and stores none when packing.
     pub kind: Option<OffloadKind>,
     /// The triple of the device; empty for any.
     pub triple: String,
     /// The processor or target id; empty for any.
     pub arch: String,
-    /// What else is stored with the image, by keys.
+    /// Further strings that are stored with the image, as keys and values.
     pub strings: Vec<(String, String)>,
 }
 
 impl PackedImage {
-    /// The image in `file`, for the device `triple`.
+    /// Creates the description of the image in `file`, for the device `triple`.
     pub fn new(file: impl Into<PathBuf>, triple: impl Into<String>) -> PackedImage {
         PackedImage { file: file.into(), kind: None, triple: triple.into(), arch: String::new(), strings: Vec::new() }
     }
 
-    /// The same for the programming model `kind`.
+    /// Sets the programming model to `kind`.
     pub fn with_kind(self, kind: OffloadKind) -> PackedImage {
         PackedImage { kind: Some(kind), ..self }
     }
 
-    /// The same for the processor or target id `arch`.
+    /// Sets the processor or target id to `arch`.
     pub fn with_arch(self, arch: impl Into<String>) -> PackedImage {
         PackedImage { arch: arch.into(), ..self }
     }
@@ -53,32 +54,33 @@ impl PackedImage {
     }
 }
 
-/// How images are packed.
+/// Options for packing.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// Write version 2 of the format, which LLVM 23 reads: one binary for all images. Else a binary of version 1 for each.
+    /// Write version 2 of the format, which LLVM 23 reads: one binary for all images. Default: version 1, with one binary for each
+    /// image.
     pub shared: bool,
-    /// Number the programming models as LLVM 15 to 20 do, where HIP is 3.
+    /// Number the programming models like LLVM 15 to 20, where HIP is 3.
     pub legacy_kinds: bool,
-    /// Where warnings go.
+    /// The destination of warnings.
     pub messages: Messages,
 }
 
-/// How images are extracted.
+/// Options for extraction.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ExtractOptions {
-    /// Write archives, each of all images that match; else the last of them is written.
+    /// Write an archive of all matching images. Default: write the last matching image.
     pub archive: bool,
-    /// Where warnings go.
+    /// The destination of warnings.
     pub messages: Messages,
 }
 
-/// Packs `images` into the file `output`, which appears whole or not at all; `-` is stdout.
+/// Packs `images` into the file `output`, which appears complete or not at all; `-` is stdout.
 ///
 /// # Errors
-/// [`Error::Io`] for files; [`Error::Usage`] and [`Error::Other`] for a request that cannot be met.
+/// [`Error::Io`] for files; [`Error::Usage`] and [`Error::Other`] for an impossible request.
 ///
 /// ```
 /// use offld::model::OffloadKind;
@@ -98,33 +100,34 @@ pub struct ExtractOptions {
 pub fn pack(images: &[PackedImage], output: impl AsRef<Path>, options: &PackOptions) -> Result<(), Error> {
     let images = images.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
     let format = if options.shared { Format::Shared } else { Format::Separate };
-    let request = Pack { images, output: output.as_ref().to_owned(), format, legacy_kinds: options.legacy_kinds };
+    let request =
+        Pack { images, output: output.as_ref().to_owned(), format, compression: None, legacy_kinds: options.legacy_kinds };
     packager::pack(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// Extracts from `input` (a binary, an object, a program, an archive; `-` is stdin) the images that `wanted` describes, each into
+/// Extracts the images that `wanted` describes from `input` (a binary, an object, a program, an archive; `-` is stdin), each into
 /// its file. All files appear, or none.
 ///
 /// # Errors
-/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] when nothing is wanted, and [`Error::Other`]
-/// when nothing in the input matches one of the images.
+/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] if `wanted` is empty, and [`Error::Other`] if
+/// nothing in the input matches one of the images.
 pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &ExtractOptions) -> Result<(), Error> {
     if wanted.is_empty() {
-        return Err(Error::usage("no image is asked for: there is nothing to extract"));
+        return Err(Error::usage("nothing to extract: no image was requested"));
     }
     let images = wanted.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
     let request = Extract { input: input.as_ref().to_owned(), images, archive: options.archive, all_must_match: true };
     packager::extract(&request, &options.messages.session()).map(drop).map_err(Error::of)
 }
 
-/// Writes `images` to `out`, as [`pack`] writes those in files.
+/// Writes `images` to `out`, in the format of [`pack`].
 #[cfg(feature = "capi")]
 pub(crate) fn pack_to(images: &[&StoredImage], shared: bool, out: &mut dyn std::io::Write) -> Result<(), Error> {
     packager::pack_to(images, if shared { Format::Shared } else { Format::Separate }, out).map_err(Error::of)
 }
 
-/// The images of the OffloadBinaries that `bytes` are, as they are stored. Of compressed ones no more may come out than of files that
-/// are inspected.
+/// Returns the images of the OffloadBinaries in `bytes`, as stored. The limit for decompressed data is the same as for inspected
+/// files.
 #[cfg(feature = "capi")]
 pub(crate) fn unpack_bytes(bytes: &[u8]) -> Result<Vec<StoredImage>, Error> {
     let most = crate::contents::most_unpacked(bytes.len() as u64);
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_an_error_of_its_kind() {
+    fn impossible_requests_have_distinct_errors() {
         let dir = tempfile::tempdir().unwrap();
         let (options, output) = (ExtractOptions::default(), dir.path().join("out"));
         assert!(matches!(extract("/dev/null", &[], &options), Err(Error::Usage { .. })));

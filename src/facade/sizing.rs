@@ -1,4 +1,4 @@
-//! [`size`]: what the bytes of a file belong to.
+//! [`size`]: attributes the bytes of a file to architectures, translation units and kernels.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,35 +6,40 @@ use std::sync::Arc;
 use super::{Messages, expect_opens};
 use crate::contents::Options;
 use crate::contents::layout::Names;
+use crate::contents::selection::Selection;
 use crate::error::Error;
 use crate::sys::threads;
 use crate::tools::size::report::{Level, Report};
 use crate::tools::size::rows::{View, levels, tree};
-use crate::tools::size::{measure, pattern};
+use crate::tools::size::{Counted, measure, pattern};
 
-/// What is counted, and what is told apart.
+/// Options for measuring.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SizeOptions {
-    /// What makes a level of rows each, the outermost first; architectures, if nothing is said. Kernels are below their templates.
+    /// The levels of rows, the outermost first (default: architectures). Kernels are below their templates.
     pub by: Vec<Level>,
-    /// The largest rows come first by their inflated bytes, and not by those in the file.
+    /// Sort rows by uncompressed size instead of the size in the file.
     pub by_inflated: bool,
-    /// A regular expression: only what has a kernel, translation unit, section or architecture that it matches is in the rows. Lower and
-    /// upper case are the same.
+    /// A case-insensitive regular expression. Rows contain only bytes with a matching kernel, translation unit, section or
+    /// architecture.
     pub filter: Option<String>,
-    /// How many bytes may come out of what is compressed in a file, at the most: 64 GiB, if nothing is said. 1000 times the size
-    /// of the file is a limit, too.
+    /// Patterns such as `*cuda*`: counts only files, and members of zip files and tar archives, whose path or name matches one of
+    /// them. Empty: all.
+    pub only: Vec<String>,
+    /// Patterns of files and members to skip.
+    pub exclude: Vec<String>,
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file is a limit, too.
     pub max_unpacked: Option<u64>,
 }
 
-/// Which architecture, translation unit and kernel the bytes of the file at `path`, or of the files in the folder there, belong to, and
-/// what of it is there twice. `-` is stdin. It is what `offld size` says.
+/// Attributes the bytes of the file at `path`, or of the files in that directory, to architectures, translation units and kernels,
+/// and finds duplicates. `-` is stdin. The result is the report of `offld size`.
 ///
-/// What is damaged in a file is told in [`FileSize::errors`](crate::sizes::FileSize::errors).
+/// Damage in a file is reported in [`FileSize::errors`](crate::size_report::FileSize::errors).
 ///
 /// # Errors
-/// [`Error::Io`] with the path when the file or folder cannot be opened; [`Error::Usage`] where the filter is no regular expression.
+/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] if the filter or a pattern is invalid.
 ///
 /// ```
 /// use offld::formats::offload_binary;
@@ -55,15 +60,17 @@ pub struct SizeOptions {
 /// ```
 pub fn size(path: impl AsRef<Path>, options: &SizeOptions) -> Result<Report, Error> {
     let path = path.as_ref();
-    let SizeOptions { by, by_inflated, filter, max_unpacked } = options;
+    let SizeOptions { by, by_inflated, filter, only, exclude, max_unpacked } = options;
+    let selection = Arc::new(Selection::new(only, exclude)?);
     let filter = filter.as_ref().map(|filter| pattern(filter)).transpose();
-    let filter = filter.map_err(|error| Error::usage(format!("the filter: {error}")))?;
+    let filter = filter.map_err(|error| Error::usage(format!("invalid filter: {error}")))?;
     expect_opens(path)?;
     let by = if by.is_empty() { vec![Level::Arch] } else { levels(by) };
     let view = View { by, by_inflated: *by_inflated };
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
     let session = Messages::discard().session();
-    let measured = || measure(&[path.to_owned()], &Arc::new(Names::default()), max_unpacked, &session);
+    let counted = Counted { names: Arc::new(Names::default()), max_unpacked, selection };
+    let measured = || measure(&[path.to_owned()], &counted, &session);
     let mut sizes = threads::in_parallel(measured).map_err(Error::of)?;
     if let Some(filter) = filter {
         sizes.items.keep(|text| filter.is_match(text.as_bytes()));

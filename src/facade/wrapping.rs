@@ -1,4 +1,4 @@
-//! [`wrap`]: registration code for device images, as `llvm-offload-wrapper` makes it.
+//! [`wrap`]: generates registration code for device images, like `llvm-offload-wrapper`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::model::{Generation, OffloadKind};
 pub use crate::tools::wrapper::Emit;
 use crate::tools::wrapper::{self, INLINE_LIMIT, Input, Request};
 
-/// For what, and in which form, registration code is made.
+/// The runtime, the host and the output format of registration code.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WrapOptions {
@@ -17,30 +17,30 @@ pub struct WrapOptions {
     pub kind: OffloadKind,
     /// The host's triple.
     pub host_triple: String,
-    /// Which entry table and which registration functions: those of LLVM 21 and later, unless set otherwise.
+    /// The version of the entry table and of the registration functions (default: LLVM 21 and later).
     pub generation: Generation,
-    /// What is written; none for what the output's name asks for (`.ll`, `.s`, `.o`, `.obj`, else bitcode).
+    /// The output format. `None`: determined by the output's extension (`.ll`, `.s`, `.o`, `.obj`, else bitcode).
     pub emit: Option<Emit>,
-    /// Where warnings go.
+    /// The destination of warnings.
     pub messages: Messages,
 }
 
 impl WrapOptions {
-    /// Code that registers images with the runtime of `kind` on the host `host_triple`.
+    /// Options for registering images with the runtime of `kind` on the host `host_triple`.
     pub fn new(kind: OffloadKind, host_triple: impl Into<String>) -> WrapOptions {
         let messages = Messages::default();
         WrapOptions { kind, host_triple: host_triple.into(), generation: Generation::Llvm21, emit: None, messages }
     }
 }
 
-/// Writes to the file `output` a module of host code that holds the `images` and registers them when the program starts. For CUDA
-/// and HIP that is one fatbinary or bundle; `-` is stdin or stdout.
+/// Writes a module of host code to the file `output`. The module contains the `images` and registers them when the program starts.
+/// CUDA and HIP require a single fatbinary or bundle; `-` is stdin or stdout.
 ///
-/// This takes `offld-llvm`, which `OFFLD_LLVM` names, or which is beside the running program.
+/// This function runs `offld-llvm`: the one that `OFFLD_LLVM` names, or the one next to the running program.
 ///
 /// # Errors
-/// [`Error::StepFailed`] when `offld-llvm` fails; [`Error::Malformed`] and [`Error::Io`] for images that cannot be read;
-/// [`Error::Other`] when `offld-llvm` is not found, or for a host without registration code.
+/// [`Error::StepFailed`] if `offld-llvm` fails; [`Error::Malformed`] and [`Error::Io`] for unreadable images; [`Error::Other`] if
+/// `offld-llvm` is not found, or if no registration code exists for the host.
 ///
 /// ```
 /// use offld::WrapOptions;

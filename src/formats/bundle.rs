@@ -1,8 +1,8 @@
-//! The bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which HIP's runtime reads: code objects under ids of the form
-//! `kind-triple-targetid` (docs/spec/containers.md 2.4, 2.9). Read with every bound checked; written as a stream, byte for byte
-//! as clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
+//! clang-offload-bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which the HIP runtime reads: code objects with IDs of the
+//! form `kind-triple-targetid` (docs/spec/containers.md 2.4, 2.9).
 //!
-//! Bundles of text are in `text`; bundles in object sections and archives of them are not read here.
+//! The reader checks every bound. The writer streams the same bytes as clang-offload-bundler. Both leave IDs unchanged; [`Id`]
+//! parses them. Text bundles are in [`text`]. Bundles in object sections and in archives have other readers.
 //!
 //! ```
 //! use offld::formats::bundle::{Source, read_all, write};
@@ -31,12 +31,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use compat::{Verdict, best, compatibility};
+pub use compat::{Objects, Verdict, compatibility};
 pub use compose::{NewObject, alignment, compose};
 pub use enumerated::compatible_triples;
 pub use head::{Head, Slot, read_head};
 pub use id::{Id, IdFault, bundle_id, check};
 pub use triple::is_known_arch;
+pub(crate) use triple::standard as standard_triple;
 pub use write::{Frame, Source, frame, write};
 
 use super::slice;
@@ -44,7 +45,7 @@ use crate::error::Malformed;
 
 /// The first bytes of a bundle.
 pub use super::magic::BUNDLE as MAGIC;
-/// The alignment that HIP's runtime needs for code objects.
+/// The alignment of code objects that the HIP runtime requires.
 pub const HIP_ALIGN: u64 = 4096;
 
 const HEADER_SIZE: u64 = 32;
@@ -54,11 +55,11 @@ const ENTRY_SIZE: u64 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry<'a> {
-    /// Its id, as stored.
+    /// The ID, as stored.
     pub id: &'a str,
-    /// Its bytes; none for the host, as a rule.
+    /// The contents. Usually empty for the host.
     pub object: &'a [u8],
-    /// Where its bytes start in the data the reader was given.
+    /// The offset of the contents in the reader's data.
     pub at: u64,
 }
 
@@ -66,20 +67,20 @@ pub struct Entry<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bundle<'a> {
-    /// Its code objects, in the order of its header.
+    /// The code objects, in the order of the header.
     pub entries: Vec<Entry<'a>>,
-    /// Where it starts in the data the reader was given.
+    /// The offset of the bundle in the reader's data.
     pub at: u64,
-    /// Its size: up to the end of the code object that ends last.
+    /// The size, up to the end of the last code object in the file.
     pub size: u64,
 }
 
-/// Whether `data` starts as a bundle does.
+/// Whether `data` starts with a bundle.
 pub fn is_bundle(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// The bundles in `data`, in order. Linkers put several into one section, with nothing but zeros between them.
+/// Reads the bundles in `data`, in order. Linkers merge several into one section, with only zeros between them.
 pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
     let mut bundles = Vec::new();
     let mut at = 0;
@@ -92,12 +93,12 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
     Ok(bundles)
 }
 
-/// How many zeros `data` starts with.
+/// The number of zeros at the start of `data`.
 pub(super) fn zeros(data: &[u8]) -> usize {
     data.iter().take_while(|byte| **byte == 0).count()
 }
 
-/// The bundle that starts `at` bytes into `data`, whatever follows it.
+/// Reads the bundle at offset `at` of `data`. Any data may follow it.
 pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
     let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "offload bundle past the end", at)?;
     if !is_bundle(rest) {

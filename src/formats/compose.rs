@@ -1,7 +1,7 @@
-//! Containers composed anew: which of a container's entries stay, change or come, and what the new container is then made of. It is
-//! told as a list of parts, most of which are ranges of the old container, so that nothing large is read or copied.
+//! Edits of containers: keeps, replaces or adds entries, and returns the new container as a list of parts.
 //!
-//! Each container has a `compose` of its own, which takes [`Item`]s and gives [`Part`]s.
+//! Most parts are ranges of the old container, so that large images are neither read nor copied. The module of each container has a
+//! `compose` function, which takes [`Item`]s and returns [`Part`]s.
 //!
 //! ```
 //! use offld::formats::bundle::{self, Source, write};
@@ -28,30 +28,31 @@ use crate::error::Malformed;
 
 pub use likeness::{Likeness, by_likeness};
 
-/// A part of a file or container that is put together when it is written.
+/// A part of a file or container that is assembled when it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// This range of the old bytes.
     Old(Range<u64>),
-    /// The new contents that belong to the place with this number in the list that the caller gave (of items, of sizes).
+    /// New contents, with their index in the list that the caller passed (of items or of sizes).
     New(usize),
     /// Other bytes.
     Bytes(Vec<u8>),
-    /// As many zeros.
+    /// This many zeros.
     Zeros(u64),
 }
 
-/// An entry of a container that is composed anew. They are written in the order in which they are listed; what is not listed goes.
-/// `N` is what a container must know of an entry that it did not have, `S` what it must know of other contents: their size.
+/// An entry of the new container. Entries are written in the order of the list, and unlisted entries are removed.
+///
+/// `N` describes an entry that the old container does not have, `S` the replaced contents, usually by their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<N, S = u64> {
-    /// The entry at this place of the old container, as it is.
+    /// The entry with this index in the old container, unchanged.
     Old(usize),
-    /// The same with other contents.
+    /// The same entry with other contents.
     Changed {
-        /// The entry's place in the old container.
+        /// The entry's index in the old container.
         entry: usize,
-        /// How large the new contents are, in bytes.
+        /// The size of the new contents in bytes.
         size: S,
     },
     /// An entry that the old container does not have.
@@ -59,7 +60,7 @@ pub enum Item<N, S = u64> {
 }
 
 impl<N, S> Item<N, S> {
-    /// The place of the entry in the old container; none of a new one.
+    /// The entry's index in the old container, or `None` for a new entry.
     pub fn old(&self) -> Option<usize> {
         match self {
             Item::Old(entry) | Item::Changed { entry, .. } => Some(*entry),
@@ -68,23 +69,22 @@ impl<N, S> Item<N, S> {
     }
 }
 
-/// Whether `items` are all of the `count` entries of the old container, as and where they are: nothing changes then.
+/// Whether `items` are all `count` entries of the old container in their order, so that nothing changes.
 pub(super) fn is_same<N, S>(items: &[Item<N, S>], count: usize) -> bool {
     items.len() == count && items.iter().enumerate().all(|(place, item)| matches!(item, Item::Old(entry) if *entry == place))
 }
 
-/// Checks that what is kept of an old container of `available` bytes is no more than the container itself: in a damaged one many
-/// entries may be of the same bytes, which would be written once for each of them. The fault is told at `at`.
+/// Checks that the unchanged entries are together no larger than the old container of `available` bytes. In a damaged container,
+/// many entries may overlap, and each would be written in full. The fault has the offset `at`.
 pub(super) fn check_kept(sizes: impl Iterator<Item = u64>, available: u64, at: u64) -> Result<(), Malformed> {
     let kept = sizes.fold(0u64, u64::saturating_add);
     if kept > available { Err(Malformed::new("the entries of the container overlap", at)) } else { Ok(()) }
 }
 
-/// The parts put together in memory: for what is small. `new` has the contents for the `Part::New` among `parts`, in the order in
-/// which these stand there.
+/// Assembles the parts in memory, for small containers. `new` has the contents for each `Part::New`, in the order of `parts`.
 ///
 /// # Errors
-/// A part is outside of `data`, or there are fewer contents than parts that need them.
+/// A part is outside of `data`, or `new` has too few elements.
 pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malformed> {
     let mut new = new.iter();
     let mut all = Vec::new();
@@ -102,14 +102,14 @@ pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malfo
     Ok(all)
 }
 
-/// Adds zeros to `parts`, unless there are none to add.
+/// Adds zeros to `parts` if `count` is not 0.
 pub(super) fn push_zeros(parts: &mut Vec<Part>, count: u64) {
     if count > 0 {
         parts.push(Part::Zeros(count));
     }
 }
 
-/// Adds a range of the old bytes to `parts`, as one with the range before it where they touch.
+/// Adds a range of the old bytes to `parts`, merged with the preceding range if they touch.
 pub(super) fn push_old(parts: &mut Vec<Part>, range: Range<u64>) {
     match parts.last_mut() {
         _ if range.start >= range.end => {}

@@ -1,8 +1,8 @@
-//! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13): versions 1 to 3 are read, with zlib or zstd, each bounded
-//! by its own size so that several may follow one another; and written, as a stream. The hash is verified: damaged data is an error,
-//! where LLVM 22 passes it on.
+//! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13). Reads versions 1 to 3, with zlib or zstd, and writes them as
+//! a stream.
 //!
-//! What is inside is not looked at here: it is a bundle, or anything else.
+//! A bundle ends at the size in its header, so several may follow each other. The hash is verified: damaged data is an error, while
+//! LLVM 22 passes it on. The contents may be a bundle or any other data.
 //!
 //! ```
 //! use offld::formats::compressed::{Options, compress, read_at};
@@ -35,13 +35,13 @@ pub use super::magic::COMPRESSED_BUNDLE as MAGIC;
 
 const CHUNK: usize = 128 << 10;
 
-/// How data is compressed.
+/// The compression method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// RFC 1950.
+    /// zlib (RFC 1950).
     Zlib,
-    /// One frame.
+    /// A single zstd frame.
     Zstd,
 }
 
@@ -51,26 +51,26 @@ pub enum Method {
 pub struct Compressed<'a> {
     /// The version of the header: 1, 2 or 3.
     pub version: u16,
-    /// How it is compressed.
+    /// The compression method.
     pub method: Method,
-    /// The size of the decompressed data.
+    /// The size after decompression.
     pub plain_size: u64,
-    /// The first 8 bytes of the MD5 of the plain data, as a little-endian number.
+    /// The first 8 bytes of the MD5 of the uncompressed data, as a little-endian number.
     pub hash: u64,
-    /// Where it starts in the data the reader was given.
+    /// The offset of the bundle in the reader's data.
     pub at: u64,
-    /// Its size with the header.
+    /// The size, including the header.
     pub size: u64,
     packed: &'a [u8],
 }
 
-/// Whether `data` starts as a compressed bundle does.
+/// Whether `data` starts with a compressed bundle.
 pub fn is_compressed(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// The header of the compressed bundle that starts `at` bytes into `data`, whatever follows it. Version 1 does not store its
-/// size, which is found by reading the compressed data to its end.
+/// Reads the header of the compressed bundle at offset `at` of `data`. Any data may follow the bundle. Version 1 does not store the
+/// compressed size; then the compressed data is read to its end.
 pub fn read_at(data: &[u8], at: u64) -> Result<Compressed<'_>, Malformed> {
     let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "compressed bundle past the end", at)?;
     let fault = |what| Malformed::new(what, at);
@@ -95,8 +95,8 @@ pub fn read_at(data: &[u8], at: u64) -> Result<Compressed<'_>, Malformed> {
     Ok(read)
 }
 
-/// What is in `data`, decompressed where it is compressed: bundles of both kinds, in order. Linkers put several into one section;
-/// they may be apart by zeros, and by nothing else.
+/// Returns the bundles in `data`, compressed or not, in order and decompressed. Linkers merge several into one section, with only
+/// zeros between them.
 pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
     let mut bundles = Vec::new();
     let mut at = 0;
@@ -120,7 +120,7 @@ impl Compressed<'_> {
         self.packed.len() as u64
     }
 
-    /// The decompressed data. A size or hash that differs from the header's is an error.
+    /// Decompresses the data. A size or hash that differs from the header is an error.
     pub fn unpack(&self) -> Result<Vec<u8>, Malformed> {
         let mut plain = Vec::new();
         self.pump(|bytes| {
@@ -130,7 +130,7 @@ impl Compressed<'_> {
         Ok(plain)
     }
 
-    /// Writes the plain data. An error may come after all of it has been written, because the hash is known only then.
+    /// Writes the decompressed data. The hash is checked at the end, so an error may come after all data has been written.
     pub fn unpack_to(&self, out: &mut impl Write) -> Result<(), Error> {
         self.pump(|bytes| Ok::<(), Error>(out.write_all(bytes)?))
     }
@@ -156,12 +156,12 @@ impl Compressed<'_> {
         Unpack::new(Header { version, method, total: Some(self.size), plain_size, hash, size }, self.packed, self.at)
     }
 
-    /// The format error for an error of the reader.
+    /// Converts an error of the reader to a format error.
     fn malformed(&self, error: &std::io::Error) -> Malformed {
         Malformed::of(error).unwrap_or(self.fault("cannot decompress"))
     }
 
-    /// How many bytes of `packed` are compressed data, where only the data itself says.
+    /// The length of the compressed data in `packed`, for headers that do not store it.
     fn used(&self) -> Result<usize, Malformed> {
         match self.method {
             Method::Zstd => zstd::zstd_safe::find_frame_compressed_size(self.packed).map_err(|_| self.fault("cannot decompress")),
@@ -173,7 +173,7 @@ impl Compressed<'_> {
         }
     }
 
-    /// A fault of the compressed data.
+    /// A fault at the offset of the compressed data.
     fn fault(&self, what: &'static str) -> Malformed {
         Malformed::new(what, self.at.saturating_add(self.size - self.packed.len() as u64))
     }

@@ -1,6 +1,7 @@
-//! Files that are compressed as a whole, as `gzip`, `xz`, `zstd` and `bzip2` write them: which of them it is, and what is in it, as
-//! a stream. Files that were written one behind the other are read as one, as these programs do; and zeros behind what gzip has
-//! written, which pad it to whole blocks, are passed over.
+//! Files compressed as a whole by `gzip`, `xz`, `zstd` or `bzip2`: detects the format and decompresses as a stream.
+//!
+//! Like these programs, the reader treats concatenated files as one. It skips zeros after gzip data, which pad
+//! it to whole blocks.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -26,43 +27,43 @@ use std::io::{self, BufRead, Read};
 use super::magic;
 use crate::error::Malformed;
 
-/// The most memory, in KiB, that xz's decoder may take: twice what its highest level needs for its dictionary.
+/// The memory limit of the xz decoder in KiB: twice the dictionary size of the highest level.
 const XZ_MEMORY: u32 = 128 << 10;
-/// The largest window of zstd, as a power of two: what `zstd -d` takes without `--long`.
+/// The largest window of zstd, as a power of two: the limit of `zstd -d` without `--long`.
 const ZSTD_WINDOW: u32 = 27;
 
-/// How a file is compressed.
+/// The compression format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// RFC 1952.
+    /// gzip (RFC 1952).
     Gzip,
     /// The .xz format of XZ Utils.
     Xz,
-    /// RFC 8878.
+    /// zstd (RFC 8878).
     Zstd,
     /// bzip2.
     Bzip2,
 }
 
 impl Compression {
-    /// How what begins with `start` is compressed; none where it is not, or otherwise.
+    /// Detects the format of a file that begins with `start`. `None` means uncompressed or unknown.
     pub fn of(start: &[u8]) -> Option<Compression> {
         if start.starts_with(&magic::GZIP) {
             Some(Compression::Gzip)
         } else if start.starts_with(&magic::XZ) {
             Some(Compression::Xz)
-        } else if behind_skippable_frames(start).starts_with(&magic::ZSTD) {
+        } else if skip_frames(start).starts_with(&magic::ZSTD) {
             Some(Compression::Zstd)
         } else {
-            // A digit says how large the blocks are, and behind it the first block begins, or the end of an empty file.
+            // A digit with the block size precedes the first block, or the end mark of an empty file.
             let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = start else { return None };
             let is_bzip2 = rest.starts_with(&magic::BZIP2_BLOCK) || rest.starts_with(&magic::BZIP2_END);
             is_bzip2.then_some(Compression::Bzip2)
         }
     }
 
-    /// The name of the program that writes it: `gzip`, `xz`, `zstd`, `bzip2`.
+    /// The name of the program that writes the format: `gzip`, `xz`, `zstd`, `bzip2`.
     pub fn name(self) -> &'static str {
         match self {
             Compression::Gzip => "gzip",
@@ -73,9 +74,9 @@ impl Compression {
     }
 }
 
-/// What follows the frames at the start of `file` that decoders of zstd skip; pzstd begins its files with one. LZ4 has the same frames,
-/// so they alone tell nothing.
-fn behind_skippable_frames(mut file: &[u8]) -> &[u8] {
+/// The data after the skippable zstd frames at the start of `file`; pzstd begins its files with one. LZ4 has the same frames, so
+/// they do not identify the format.
+fn skip_frames(mut file: &[u8]) -> &[u8] {
     const LOW_BITS: u32 = 15;
     while let Some(([number, len], rest)) = two_words(file)
         && number & !LOW_BITS == magic::ZSTD_SKIPPABLE
@@ -86,15 +87,15 @@ fn behind_skippable_frames(mut file: &[u8]) -> &[u8] {
     file
 }
 
-/// The two little-endian words that `bytes` begins with, and what is behind them.
+/// The two little-endian words at the start of `bytes`, and the rest.
 fn two_words(bytes: &[u8]) -> Option<([u32; 2], &[u8])> {
     let (first, rest) = bytes.split_first_chunk()?;
     let (second, rest) = rest.split_first_chunk()?;
     Some(([u32::from_le_bytes(*first), u32::from_le_bytes(*second)], rest))
 }
 
-/// Reads what is in a compressed file. An error of what is read is a [`Malformed`] with the offset in the compressed file up to
-/// which it was taken, which may be a buffer beyond the fault; what was read before is not sure to be right then.
+/// A reader of the decompressed data. Errors in the data are a [`Malformed`] with the number of bytes read from the compressed
+/// file, which may be one buffer beyond the fault. After an error, data that was read before may be wrong.
 pub struct Unpacked<R: BufRead> {
     stream: Stream<R>,
     failed: Option<Malformed>,
@@ -115,10 +116,10 @@ impl<R: BufRead> fmt::Debug for Unpacked<R> {
 }
 
 impl<R: BufRead> Unpacked<R> {
-    /// A reader of what is in `packed`.
+    /// Returns a reader of the decompressed `packed`.
     ///
     /// # Errors
-    /// There is no memory for the decoder, or `packed` cannot be read.
+    /// No memory for the decoder, or `packed` cannot be read.
     pub fn new(compression: Compression, packed: R) -> io::Result<Self> {
         let packed = Counted { inner: packed, taken: 0 };
         let stream = match compression {
@@ -134,7 +135,7 @@ impl<R: BufRead> Unpacked<R> {
         Ok(Unpacked { stream, failed: None })
     }
 
-    /// How many bytes of the compressed file have been taken so far.
+    /// The number of bytes read from the compressed file so far.
     pub fn taken(&self) -> u64 {
         match &self.stream {
             Stream::Gzip(Gzip(decoder)) => decoder.as_ref().map_or(0, |decoder| decoder.get_ref().taken),
@@ -157,18 +158,18 @@ impl<R: BufRead> Read for Unpacked<R> {
             Stream::Bzip2(decoder) => decoder.read(buffer),
         };
         read.map_err(|error| {
-            // What the system says of the file is no fault of its contents.
+            // I/O errors are not faults of the contents.
             if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted {
                 return error;
             }
-            let fault = Malformed::new(told(&error), self.taken());
+            let fault = Malformed::new(fault_of(&error), self.taken());
             self.failed = Some(fault);
             fault.into()
         })
     }
 }
 
-/// Reads what gzip has written: any number of files, one behind the other. There is always a decoder between two calls.
+/// Reads concatenated gzip files. The decoder is only absent during a call.
 struct Gzip<R: BufRead>(Option<flate2::bufread::GzDecoder<Counted<R>>>);
 
 impl<R: BufRead> Read for Gzip<R> {
@@ -184,7 +185,7 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-/// Whether something follows other than zeros, which are passed over.
+/// Skips zeros and returns whether other data follows.
 fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let part = packed.fill_buf()?;
@@ -196,13 +197,13 @@ fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// What is wrong, in our words: the decoders say it in theirs, and some only by the kind of the error.
-fn told(error: &io::Error) -> &'static str {
+/// Converts a decoder's error to our message. Some decoders distinguish errors by text, others only by kind.
+fn fault_of(error: &io::Error) -> &'static str {
     let text = error.to_string();
     if error.kind() == io::ErrorKind::UnexpectedEof || text.contains("incomplete frame") {
         "the compressed data ends too early"
     } else if error.kind() == io::ErrorKind::OutOfMemory || text.contains("too much memory") {
-        "unpacking it would take more than 128 MiB of memory"
+        "decompression needs more than 128 MiB of memory"
     } else if text.contains("checksum") {
         "the data does not match its checksum"
     } else {
@@ -210,7 +211,7 @@ fn told(error: &io::Error) -> &'static str {
     }
 }
 
-/// Counts the bytes that are taken of a file.
+/// Counts the bytes that are read from a file.
 #[derive(Debug)]
 struct Counted<R> {
     inner: R,

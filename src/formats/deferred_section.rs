@@ -1,8 +1,9 @@
-//! Gives an object's section contents after the object was made: the section was made without any (`.bss`), so the object is
-//! small, and now becomes one whose bytes follow the object's own in the file. Symbols and relocations stay as they are.
+//! Gives a section its contents after its object was written. The object is first written with an empty `.bss` section, so it is
+//! small. Then the section becomes one with contents, which follow the object's own bytes in the file. Symbols and relocations stay
+//! unchanged.
 //!
-//! On ELF the section's name starts with `.bss`, which is what makes it one without contents; the rest is the name it gets: the
-//! same string, entered later. COFF has just one `.bss`, which gets another name. (Sources: the ELF gABI, Microsoft's PE format.)
+//! On ELF, the section's name starts with `.bss`, because that gives it the type without contents. The final name is the rest of
+//! the same string. COFF has one `.bss` section, which is renamed. (Sources: the ELF gABI, Microsoft's PE format.)
 //!
 //! ```
 //! use object::write::Object;
@@ -28,55 +29,55 @@ use crate::error::Malformed;
 use object::{Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use object::{elf, pe};
 
-/// From this size on, sections count as large.
+/// From this size on, a section is marked as large.
 const LARGE: u64 = 1 << 30;
 
-/// An object in which a section has room.
+/// An object with space for a section's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Room {
-    /// The object as it starts now; what follows is the section.
+    /// The new start of the file. The section's contents follow.
     pub object: Vec<u8>,
-    /// Where the section is in the file, with zeros before it.
+    /// The offset of the section in the file, after padding zeros.
     pub at: u64,
-    /// Its size.
+    /// The size of the section.
     pub size: u64,
-    /// Where in it its variables start, in order.
+    /// The offsets of the section's variables in it, in order.
     pub variables: Vec<u64>,
 }
 
-/// Which section gets contents.
+/// The section that gets contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted<'a> {
-    /// Its name in the end.
+    /// The final name.
     pub name: &'a str,
-    /// What its name starts with until then, on ELF; its name until then, on COFF.
+    /// The prefix of the current name on ELF, the whole current name on COFF.
     pub prefix: &'a str,
-    /// Whether tools shall find device images in it: on ELF it gets the section type for them.
+    /// Whether tools find device images in the section: on ELF, it gets the section type for them.
     pub listed: bool,
 }
 
-/// Makes room for the section `wanted` of `object`.
+/// Makes space for the contents of the section `wanted` of `object`.
 pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malformed> {
     let file = File::parse(&*object).map_err(|_| Malformed::new("not an object", 0))?;
     let coff = match file.format() {
         BinaryFormat::Elf => false,
         BinaryFormat::Coff => true,
-        _ => return Err(Malformed::new("an object of a kind that no host has", 0)),
+        _ => return Err(Malformed::new("not an ELF or COFF object", 0)),
     };
     let full_name = [wanted.prefix, if coff { "" } else { wanted.name }].concat();
     let section = file.section_by_name(&full_name).filter(|section| section.kind() == SectionKind::UninitializedData);
-    let section = section.ok_or(Malformed::new("no section that waits for contents", 0))?;
-    // Some ELF hosts mark data by symbols of no kind; COFF on ARM has one for each mebibyte.
+    let section = section.ok_or(Malformed::new("no section with deferred contents", 0))?;
+    // Some ELF hosts mark data with untyped symbols. COFF on ARM has one mark per mebibyte.
     let is_variable = |symbol: &object::Symbol<'_, '_>| match symbol.kind() {
         SymbolKind::Data => true,
         kind => coff && kind != SymbolKind::Section,
     };
     let is_mark = |symbol: &object::Symbol<'_, '_>| coff && symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$L"));
-    let of_it = |symbol: &object::Symbol<'_, '_>| {
+    let is_own_variable = |symbol: &object::Symbol<'_, '_>| {
         symbol.section_index() == Some(section.index()) && is_variable(symbol) && !is_mark(symbol)
     };
-    let mut variables: Vec<u64> = file.symbols().filter(of_it).map(|symbol| symbol.address()).collect();
+    let mut variables: Vec<u64> = file.symbols().filter(is_own_variable).map(|symbol| symbol.address()).collect();
     variables.sort_unstable();
     let (size, index, align) = (section.size(), section.index().0, section.align().max(1));
     let is_64 = file.is_64();
@@ -85,25 +86,25 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
         rename_in_coff(&mut object, index, wanted.name)?;
     }
     let at = (object.len() as u64).checked_next_multiple_of(align);
-    let most = match (coff, is_64) {
-        // Linkers read COFF's offsets as signed numbers.
+    let limit = match (coff, is_64) {
+        // Linkers read COFF offsets as signed numbers.
         (true, _) => i32::MAX as u64,
         (false, true) => i64::MAX as u64,
         (false, false) => u32::MAX.into(),
     };
-    let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= most));
-    let at = at.ok_or(Malformed::new("more than an object of this host can hold", object.len() as u64))?;
+    let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= limit));
+    let at = at.ok_or(Malformed::new("contents too large for an object of this host", object.len() as u64))?;
     if coff {
-        give_in_coff(&mut object, index, at)?;
+        set_in_coff(&mut object, index, at)?;
     } else {
         let flags = if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC };
-        give_in_elf(&mut object, index, wanted, flags, at)?;
+        set_in_elf(&mut object, index, wanted, flags, at)?;
     }
     Ok(Room { object, at, size, variables })
 }
 
-/// Gives the section with this index its name, type, flags and place.
-fn give_in_elf(object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: elf::SectionFlags, at: u64) -> Result<(), Malformed> {
+/// Sets name, type, flags and offset of the section with this index.
+fn set_in_elf(object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: elf::SectionFlags, at: u64) -> Result<(), Malformed> {
     let (class, head) = FileHeader::read(object)?;
     let row = head.shoff.saturating_add((index * SectionHeader::size(class)) as u64);
     let mut header = SectionHeader::at(class, object, row, "section header past the end")?;
@@ -115,13 +116,13 @@ fn give_in_elf(object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: elf::
     put(object, row, &header.to_bytes(class))
 }
 
-/// COFF's file header, the row of a section, and of a symbol.
+/// The sizes of COFF's file header, of a section header and of a symbol.
 const COFF_HEADER: u64 = 20;
 const COFF_SECTION: u64 = 40;
 const COFF_SYMBOL: u64 = 18;
 
-/// Gives the section with this index, counted from 1, and its symbol another name, which goes to the end of the object, where
-/// strings are.
+/// Renames the section with this index, counted from 1, and its symbol. The name is appended to the object, whose string table is
+/// last.
 fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
     let number = |object: &[u8], at: u64, size: u64| {
         let bytes = slice(object, at, size, "header past the end", at)?;
@@ -131,7 +132,7 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     let strings_at = symbols_at + symbols * COFF_SYMBOL;
     let offset = number(object, strings_at, 4)?;
     if strings_at + offset != object.len() as u64 || offset > 9_999_999 {
-        return Err(Malformed::new("strings that cannot be added to", strings_at));
+        return Err(Malformed::new("a string table that cannot be extended", strings_at));
     }
     object.extend(name.bytes().chain([0]));
     put(object, strings_at, &(offset as u32 + name.len() as u32 + 1).to_le_bytes())?;
@@ -141,7 +142,7 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     let mut at = symbols_at;
     while at < strings_at {
         let more = number(object, at + 17, 1)?;
-        // The first symbol of a section that is followed by more about it is the section's own.
+        // The first symbol of a section with auxiliary records is the section symbol.
         if number(object, at + 12, 2)? == index as u64 && more > 0 {
             return put(object, at, &[[0; 4], (offset as u32).to_le_bytes()].concat());
         }
@@ -150,15 +151,15 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// Gives the section with this index, counted from 1, contents that are only read.
-fn give_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
+/// Gives the section with this index, counted from 1, read-only contents.
+fn set_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
     // Objects have no optional header.
     let row = COFF_HEADER + COFF_SECTION * (index as u64 - 1);
     let flags = slice(object, row + 36, 4, "section header past the end", row)?;
     let flags = u32::from_le_bytes(flags.try_into().unwrap_or_default());
-    let kept = flags & !(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_WRITE.0);
+    let other_flags = flags & !(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_WRITE.0);
     put(object, row + 20, &(at as u32).to_le_bytes())?;
-    put(object, row + 36, &(kept | pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0).to_le_bytes())
+    put(object, row + 36, &(other_flags | pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0).to_le_bytes())
 }
 
 fn put(object: &mut [u8], at: u64, bytes: &[u8]) -> Result<(), Malformed> {

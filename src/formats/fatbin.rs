@@ -1,6 +1,8 @@
-//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each behind a header of its own, several fatbinaries
-//! in a row where a linker has merged sections. NVIDIA documents none of it; the layout is what `fatbinary` of CUDA 11 to 13 writes
-//! and `cuobjdump` says of it. Read, and composed anew of entries that there are.
+//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each after its own header. Several fatbinaries follow
+//! each other after a linker has merged sections.
+//!
+//! NVIDIA does not document the format. The layout comes from the output of `fatbinary` and `cuobjdump` of CUDA 11 to 13. offld
+//! reads fatbinaries and edits them.
 //!
 //! ```text
 //! fatbinary  u32 magic, u16 version 1, u16 header size, u64 size of the entries
@@ -32,7 +34,7 @@ mod tests;
 
 pub use compose::{Code, NewEntry, compose, lz4};
 
-use super::elf::raw::FileHeader;
+use super::elf::raw::{FileHeader, Record, SectionHeader};
 use super::slice;
 use crate::error::Malformed;
 
@@ -45,12 +47,12 @@ const FLAG_64_BIT: u64 = 1;
 const FLAG_DEBUG: u64 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
-/// `sm_90a`: for this GPU and no later one.
+/// `sm_90a`: for this GPU only, not for later ones.
 const FLAG_EXACT: u64 = 0x10_0000;
 /// `sm_100f`: for the GPUs of one family.
 const FLAG_FAMILY: u64 = 0x20_0000;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -58,43 +60,45 @@ pub enum Kind {
     Ptx,
     /// A cubin.
     Elf,
-    /// A value this version has no name for.
+    /// NVVM IR for link-time optimization. Only `nvlink` can read it: NVIDIA's tools scramble it, and no public tool decodes it.
+    LtoIr,
+    /// An unknown value.
     Other(u16),
 }
 
-/// How an entry is compressed.
+/// The compression method of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// One LZ4 block, which does not say where it ends.
+    /// One LZ4 block, which does not mark its end.
     Lz4,
-    /// A zstd frame. Drivers before those of CUDA 12.4 (550) cannot read it.
+    /// A zstd frame. Drivers older than that of CUDA 12.4 (550) cannot read it.
     Zstd,
 }
 
-/// One entry.
+/// An entry of a fatbinary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry<'a> {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// The GPU, as compilers name it: `sm_90a`.
+    /// The GPU architecture in the compilers' spelling: `sm_90a`.
     pub arch: String,
-    /// Whether it is for 64-bit hosts.
+    /// Whether the code is for 64-bit hosts.
     pub is_64: bool,
-    /// Whether it was compiled for debugging.
+    /// Whether the code was compiled for debugging.
     pub debug: bool,
-    /// The name the compiler gave it; empty as a rule.
+    /// The name from the compiler. Usually empty.
     pub name: &'a [u8],
-    /// How it is compressed, if it is.
+    /// The compression method, if the code is compressed.
     pub method: Option<Method>,
-    /// Its bytes as they are stored, without the padding of compressed ones.
+    /// The stored bytes, without the padding of compressed code.
     pub stored: &'a [u8],
-    /// How large it is when it is not compressed; the padding to 8 bytes counts where it was never compressed.
+    /// The uncompressed size. For code that is stored uncompressed, this includes the padding to 8 bytes.
     pub plain_size: u64,
-    /// Where `stored` starts in the data the reader was given.
+    /// The offset of `stored` in the reader's data.
     pub at: u64,
-    /// Its header with what belongs to it, the name for one; it ends where `stored` starts.
+    /// The header with its additional data, such as the name. It ends where `stored` starts.
     pub header: &'a [u8],
 }
 
@@ -102,22 +106,22 @@ pub struct Entry<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fatbin<'a> {
-    /// What is in it, in order.
+    /// The entries, in order.
     pub entries: Vec<Entry<'a>>,
-    /// The version of its header.
+    /// The version of the header.
     pub version: u16,
-    /// Where it starts in the data the reader was given.
+    /// The offset of the fatbinary in the reader's data.
     pub at: u64,
-    /// Its size with the header.
+    /// The size, including the header.
     pub size: u64,
 }
 
-/// Whether `data` starts as a fatbinary does.
+/// Whether `data` starts with a fatbinary.
 pub fn is_fatbin(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
 
-/// The size of the fatbinary at the start of `data`, header and all.
+/// The size of the fatbinary at the start of `data`, including the header.
 pub fn size(data: &[u8]) -> Result<u64, Malformed> {
     if !is_fatbin(data) {
         return Err(Malformed::new("not a fatbinary", 0));
@@ -132,28 +136,32 @@ pub fn size(data: &[u8]) -> Result<u64, Malformed> {
     Ok(size)
 }
 
-/// How much of the plain code of an entry is not padding: what `cuobjdump` extracts. PTX ends before its terminating zero; a cubin
-/// ends where its headers say.
+/// The length of an entry's uncompressed code without padding, as `cuobjdump` extracts it. PTX ends before its terminating zero. A
+/// cubin ends where its headers and the contents of its sections end.
 pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
     let zeros = code.iter().rev().take(8).take_while(|byte| **byte == 0).count();
     let end = match kind {
         Kind::Ptx => code.len() - zeros,
         Kind::Elf => elf_end(code).unwrap_or(code.len()).max(code.len() - zeros),
-        Kind::Other(_) => code.len(),
+        Kind::LtoIr | Kind::Other(_) => code.len(),
     };
     end.min(code.len()) as u64
 }
 
-/// The end of the header tables of a 64-bit ELF file; NVIDIA puts one of them last.
+/// The end of a 64-bit ELF file: of its header tables, or of section contents behind them. NVIDIA puts a table last; other assemblers
+/// do not.
 fn elf_end(code: &[u8]) -> Option<usize> {
-    let (_, header) = FileHeader::read(code).ok().filter(|(class, _)| class.is_64)?;
+    let (class, header) = FileHeader::read(code).ok().filter(|(class, _)| class.is_64)?;
     let end = |at: u64, entry: u16, count: u16| at.checked_add(u64::from(entry) * u64::from(count));
     let segments = end(header.phoff, header.phentsize, header.phnum)?;
-    let sections = end(header.shoff, header.shentsize, header.shnum)?;
-    usize::try_from(segments.max(sections)).ok()
+    let tables = segments.max(end(header.shoff, header.shentsize, header.shnum)?);
+    let sections = SectionHeader::table(class, code, header.shoff, header.shnum.into(), "section headers past the end").ok()?;
+    let contents = sections.iter().filter(|section| !section.is_empty_for(header.machine));
+    let last = contents.filter_map(|section| section.offset.checked_add(section.size)).max().unwrap_or(0);
+    usize::try_from(tables.max(last)).ok()
 }
 
-/// The fatbinaries in `data`, in order; they may be apart by zeros, and by nothing else.
+/// Reads the fatbinaries in `data`, in order, with only zeros between them.
 pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
     let mut all = Vec::new();
     let mut at = 0u64;
@@ -172,22 +180,37 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
     }
 }
 
-/// The fatbinary at the start of `data`.
+/// Returns the entries of the fatbinary `data` up to the first damaged one, and its fault. A damaged entry hides the position of
+/// the next one.
+pub fn entries(data: &[u8]) -> (Vec<Entry<'_>>, Option<Malformed>) {
+    let mut entries = Vec::new();
+    let mut at = match size(data) {
+        Ok(_) => number(data, 6, 2),
+        Err(fault) => return (entries, Some(fault)),
+    };
+    while at < data.len() as u64 {
+        match entry(data, at) {
+            Ok((entry, next)) => {
+                entries.push(entry);
+                at = next;
+            }
+            Err(fault) => return (entries, Some(fault)),
+        }
+    }
+    (entries, None)
+}
+
+/// Reads the fatbinary at the start of `data`.
 fn read(data: &[u8]) -> Result<Fatbin<'_>, Malformed> {
     let size = size(data)?;
     let whole = slice(data, 0, size, "fatbinary size past the end", 8)?;
-    let (version, header_size) = (number(whole, 4, 2) as u16, number(whole, 6, 2));
-    let mut entries = Vec::new();
-    let mut at = header_size;
-    while at < size {
-        let (entry, next) = entry(whole, at)?;
-        entries.push(entry);
-        at = next;
+    match entries(whole) {
+        (entries, None) => Ok(Fatbin { entries, version: number(whole, 4, 2) as u16, at: 0, size }),
+        (_, Some(fault)) => Err(fault),
     }
-    Ok(Fatbin { entries, version, at: 0, size })
 }
 
-/// The entry at `at`, and where the next one is.
+/// Reads the entry at offset `at`, and returns the offset of the next one.
 fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     let fault = |what| Malformed::new(what, at);
     let header = slice(whole, at, ENTRY_SIZE, "fatbinary entry past the end", at)?;
@@ -222,6 +245,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         kind: match number(header, 0, 2) as u16 {
             1 => Kind::Ptx,
             2 => Kind::Elf,
+            8 => Kind::LtoIr,
             other => Kind::Other(other),
         },
         arch: format!("sm_{}{suffix}", number(header, 28, 4)),
@@ -237,7 +261,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     Ok((entry, start + size))
 }
 
-/// The little-endian number of `len` bytes at `at`; what is not there counts as zero, and the callers have looked.
+/// The little-endian number of `len` bytes at `at`. Missing bytes count as zero, but callers have checked the length.
 fn number(data: &[u8], at: usize, len: usize) -> u64 {
     data.iter().skip(at).take(len).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

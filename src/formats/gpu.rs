@@ -1,5 +1,4 @@
-//! The GPUs that device code is for: their processors and features, how target ids spell them, and how the ELF headers of images
-//! name them. All that is known of it is here.
+//! GPUs and their spellings: processors and features, their form in target IDs, and their encoding in the ELF headers of images.
 //!
 //! ```
 //! use offld::formats::gpu::TargetId;
@@ -12,6 +11,7 @@
 
 mod amd;
 mod amd_arch;
+mod amd_processors;
 mod nvidia;
 mod target_id;
 #[cfg(test)]
@@ -25,20 +25,20 @@ use crate::formats::elf::raw::FileHeader;
 use object::elf;
 use std::collections::BTreeMap;
 
-/// Intel's graphics (`EM_INTELGT`).
+/// Intel GPUs (`EM_INTELGT`).
 pub const EM_INTELGT: elf::Machine = elf::Machine(205);
 
-/// The GPU that an image is for, as its ELF header names it.
+/// The GPU of an image, according to its ELF header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// The triple, as LLVM spells it for such images.
+    /// The triple in LLVM's spelling for such images.
     pub triple: &'static str,
-    /// `gfx90a`, `sm_90a`; empty if the header names no known processor.
+    /// The processor: `gfx90a`, `sm_90a`. Empty if the header has no known processor.
     pub processor: String,
-    /// AMD: the features that the code fixes, and whether they are on.
+    /// AMD: the features that the code requires, and whether they are on.
     pub features: BTreeMap<&'static str, bool>,
-    /// AMD: the version of a generic processor (code object version 6 on).
+    /// AMD: the version of a generic processor (since code object version 6).
     pub generic_version: Option<u8>,
 }
 
@@ -47,8 +47,8 @@ impl Gpu {
         Gpu { triple, processor: String::new(), features: BTreeMap::new(), generic_version: None }
     }
 
-    /// The GPU that the ELF file `image` is for; none if it is not for a GPU. Fails if it is not an ELF file or if a section with
-    /// the processor is damaged.
+    /// The GPU of the ELF file `image`, or `None` if it is not for a GPU. Fails if `image` is not an ELF file or if a section that
+    /// names the processor is damaged.
     pub fn of_elf(image: &[u8]) -> Result<Option<Self>, Error> {
         let (class, header) = FileHeader::read(image)?;
         Ok(Some(match header.machine {
@@ -59,13 +59,13 @@ impl Gpu {
         }))
     }
 
-    /// The processor with its features, `gfx90a:xnack+`.
+    /// The processor with its features: `gfx90a:xnack+`.
     pub fn target_id(&self) -> String {
         TargetId { processor: &self.processor, features: self.features.clone() }.to_string()
     }
 }
 
-/// Whether ELF files for this machine are for a GPU, and for nothing else.
+/// Whether ELF files for this machine are always for a GPU.
 pub fn is_gpu(machine: elf::Machine) -> bool {
     matches!(machine, elf::EM_AMDGPU | elf::EM_CUDA | EM_INTELGT)
 }

@@ -1,5 +1,5 @@
-//! The ELF file that Intel's OpenMP runtime wants SPIR-V in: notes that say how to build it, then the SPIR-V, nothing that is
-//! loaded (docs/spec/link-driver.md 6.4). Only written here; the bytes are LLVM's.
+//! Writes the ELF file that Intel's OpenMP runtime expects around SPIR-V (docs/spec/link-driver.md 6.4). It has notes with the
+//! build settings, then the SPIR-V, and no loaded data. The bytes equal those of LLVM.
 //!
 //! ```
 //! use offld::formats::gpu::Gpu;
@@ -17,10 +17,10 @@ use object::write::elf::{FileHeader, SectionHeader, Writer};
 
 const OWNER: &[u8] = b"INTELONEOMPOFFLOAD\0";
 
-/// The ELF file that holds `spirv` and asks for no compile or link options.
+/// Returns an ELF file with `spirv`, without compile or link options.
 pub fn wrap_intel_spirv(spirv: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(spirv.len() + 1024);
-    // Writing fails only for string tables above 4 GiB, and the names are constants.
+    // Writing only fails for string tables above 4 GiB, and the names are constants.
     let _always = write(&mut file, spirv);
     file
 }
@@ -64,7 +64,7 @@ fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
     Ok(())
 }
 
-/// The notes: the version, then the format and options of image 0 (1 is SPIR-V; no options), then the number of images.
+/// The notes: the version, then the format of image 0 (1 is SPIR-V) and its options (none), then the number of images.
 fn notes() -> Vec<u8> {
     let mut notes = Vec::new();
     for (kind, text) in [(1u32, &b"1.0"[..]), (3, b"0\x001\0\0"), (2, b"1")] {

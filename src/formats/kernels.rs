@@ -1,5 +1,5 @@
-//! The kernels of a device image that is an ELF file, with what they take of the device: as AMD's metadata note tells it, as
-//! NVIDIA's `.nv.info` sections do, or, for a CPU, names and sizes alone.
+//! Kernels of ELF device images with their resource use, from AMD's metadata note or NVIDIA's `.nv.info` sections. For CPUs, only
+//! names and sizes are known.
 //!
 //! ```
 //! use object::write::Object;
@@ -30,6 +30,7 @@ mod amdgpu;
 mod cpu;
 pub(super) mod cubin;
 mod demangle;
+pub(crate) mod object_calls;
 #[cfg(test)]
 mod tests;
 
@@ -39,18 +40,20 @@ use object::read::elf::{FileHeader, SectionTable, Sym};
 use object::{Endianness, FileKind};
 
 use crate::error::Error;
+use crate::model::printable;
+pub(crate) use demangle::SourceName;
 
-/// A kernel. Values that its image does not have are none.
+/// A kernel. Values that the image does not contain are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// Its name, mangled as in the image.
+    /// The name in the image, possibly mangled.
     pub name: String,
-    /// Its name as the source has it, if it is mangled.
+    /// The name in the source, if the name in the image is mangled.
     pub demangled: Option<String>,
-    /// The size of its code in bytes.
+    /// The code size in bytes.
     pub code_size: Option<u64>,
-    /// NVIDIA: registers of a thread.
+    /// NVIDIA: registers per thread.
     pub registers: Option<u64>,
     /// AMD: vector registers.
     pub vgprs: Option<u64>,
@@ -60,36 +63,40 @@ pub struct Kernel {
     pub sgprs: Option<u64>,
     /// AMD: vector registers spilled to scratch memory.
     pub spilled_vgprs: Option<u64>,
-    /// AMD: scalar registers spilled.
+    /// AMD: spilled scalar registers.
     pub spilled_sgprs: Option<u64>,
-    /// Bytes of memory that a workgroup shares, known when it was compiled: AMD's LDS, NVIDIA's shared memory.
+    /// The statically allocated memory of a workgroup in bytes: AMD's LDS, NVIDIA's shared memory.
     pub shared: Option<u64>,
-    /// Bytes of memory of each work item or thread: AMD's scratch, NVIDIA's stack.
+    /// The memory of each work item or thread in bytes: AMD's scratch, NVIDIA's stack.
     pub scratch: Option<u64>,
-    /// Bytes of arguments.
+    /// The size of the arguments in bytes.
     pub arguments: Option<u64>,
-    /// The largest workgroup it was compiled for.
+    /// The largest workgroup size that the kernel was compiled for.
     pub max_workgroup: Option<u64>,
 }
 
-/// The kernels of the ELF file `image`, in the order of the image. None where it has no kernels, and an error where what should
-/// tell of them is damaged.
+/// Returns the kernels of the ELF file `image`, in its order. Fails if the data about kernels is damaged.
 pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
     let kernels = FileKind::parse(image).map_err(Into::into).and_then(|kind| match kind {
-        FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(image),
-        _ => of::<elf::FileHeader64<Endianness>>(image),
+        FileKind::Elf32 => kernels_of::<elf::FileHeader32<Endianness>>(image),
+        _ => kernels_of::<elf::FileHeader64<Endianness>>(image),
     });
     let mut kernels = kernels.map_err(Error::malformed)?;
     demangle::all(&mut kernels, image.len());
     Ok(kernels)
 }
 
-/// The name of a kernel as its source has it; none if it is not mangled.
+/// The name of a kernel in its source, or `None` if `name` is not mangled.
 pub(crate) fn demangled(name: &str) -> Option<String> {
     demangle::name(name)
 }
 
-fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {
+/// The name of a kernel for messages: the name in the source if known, else the one in the image.
+pub(crate) fn shown_name(name: &str) -> String {
+    printable(&demangled(name).unwrap_or_else(|| name.to_owned())).into_owned()
+}
+
+fn kernels_of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {
     let header = Elf::parse(image)?;
     let endian = header.endian()?;
     let elf = Image { data: image, header, endian, sections: header.sections(endian, image)? };
@@ -100,7 +107,6 @@ fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>>
     }
 }
 
-/// A device image that is being read.
 struct Image<'a, Elf: FileHeader<Endian = Endianness>> {
     data: &'a [u8],
     header: &'a Elf,
@@ -115,13 +121,12 @@ struct Function<'a> {
     size: u64,
     /// `st_other`.
     other: u8,
-    /// The index of its symbol.
+    /// The index of the symbol.
     symbol: usize,
 }
 
 impl<'a, Elf: FileHeader<Endian = Endianness>> Image<'a, Elf> {
-    /// The functions, of these types, in one of the symbol tables, in its order. Symbols without a name that is text are passed
-    /// over.
+    /// The functions of these types in one of the symbol tables, in its order. Symbols without a UTF-8 name are skipped.
     fn functions_of_type(&self, table: elf::SectionType, types: &[elf::SymbolType]) -> Result<Vec<Function<'a>>> {
         let symbols = self.sections.symbols(self.endian, self.data, table)?;
         let mut functions = Vec::new();
@@ -131,10 +136,10 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Image<'a, Elf> {
                 continue;
             }
             let Ok(name) = std::str::from_utf8(symbols.symbol_name(self.endian, symbol)?) else { continue };
-            // Names may share their ends, but not all of them all of it.
+            // Names may share suffixes, but a table in which they share most of their bytes is damaged.
             names += name.len();
             if names / 4 > self.data.len() {
-                bail!("the names of its symbols are longer than the file");
+                bail!("symbol names are longer than the file");
             }
             functions.push(Function {
                 name,

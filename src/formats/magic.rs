@@ -1,5 +1,6 @@
-//! The magic numbers of all formats, and the kind of a file by its contents, never by its name. COFF objects, PTX and text have no
-//! magic number and are recognized by more of their contents. (docs/spec/link-driver.md 3.2)
+//! Magic numbers of all formats, and file types detected from contents, not from names (docs/spec/link-driver.md 3.2).
+//!
+//! COFF objects, PTX and text have no magic number. Their headers or first bytes identify them.
 //!
 //! ```
 //! use offld::formats::magic::{Magic, magic};
@@ -14,20 +15,19 @@ use object::read::coff::CoffFile;
 
 /// ELF.
 pub const ELF: [u8; 4] = elf::ELFMAG;
-/// An archive, unless it is one of the next two kinds.
+/// A regular archive: neither thin nor AIX.
 pub const ARCHIVE: [u8; 8] = object::archive::MAGIC;
-/// A thin archive, whose members are files of their own.
+/// A thin archive, whose members are separate files.
 pub const THIN_ARCHIVE: [u8; 8] = object::archive::THIN_MAGIC;
-/// An archive of AIX.
+/// An AIX archive.
 pub const AIX_ARCHIVE: [u8; 8] = object::archive::AIX_BIG_MAGIC;
 /// LLVM bitcode.
 pub const BITCODE: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
-/// The wrapper that Apple's tools put around bitcode.
+/// The wrapper header that Apple's tools put before bitcode.
 pub const BITCODE_WRAPPER: [u8; 4] = [0xde, 0xc0, 0x17, 0x0b];
 /// LLVM's OffloadBinary, compressed or not.
 pub const OFFLOAD_BINARY: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
-/// clang-offload-bundler's binary bundle. The markers in its text bundles, and the names of the sections that it makes, begin with
-/// the same words.
+/// clang-offload-bundler's binary bundle. The markers of its text bundles and the names of its sections begin with the same text.
 pub const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 /// clang-offload-bundler's compressed bundle.
 pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
@@ -35,71 +35,71 @@ pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
 pub const FATBIN: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
 /// NVIDIA's Tile IR, as bytecode (CUDA 13.1).
 pub const TILE_IR: [u8; 8] = *b"\x7fTileIR\0";
-/// A SPIR-V module whose words are little-endian.
+/// A SPIR-V module of little-endian words.
 pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
-/// A SPIR-V module whose words are big-endian.
+/// A SPIR-V module of big-endian words.
 pub const SPIRV_BIG_ENDIAN: [u8; 4] = 0x0723_0203_u32.to_be_bytes();
 /// A zstd frame (RFC 8878). In containers, compressed data without this magic is zlib.
 pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-/// A frame of zstd that its decoders skip: any of sixteen numbers begins one, of which this is the first. The length of what is in it
-/// follows in four bytes, little-endian.
+/// The first of the sixteen magic numbers of skippable zstd frames, which decoders ignore. Four little-endian bytes with the length
+/// of the contents follow.
 pub const ZSTD_SKIPPABLE: u32 = 0x184d_2a50;
-/// The first member of a zip file; a zip file without members is its end alone.
+/// The local header of a zip file's first member. A zip file without members begins with [`EMPTY_ZIP`].
 pub const ZIP: [u8; 4] = *b"PK\x03\x04";
-/// The end of a zip file.
+/// The end record of a zip file.
 pub const EMPTY_ZIP: [u8; 4] = *b"PK\x05\x06";
 
-/// What gzip writes: RFC 1952, with the only method that it knows.
+/// gzip (RFC 1952) with deflate, the only method that it defines.
 pub const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
-/// A file of xz.
+/// An xz file.
 pub const XZ: [u8; 6] = *b"\xfd7zXZ\0";
-/// A block of bzip2, behind `BZh` and a digit; the end of the file is where the last block is followed by [`BZIP2_END`].
+/// A bzip2 block, after `BZh` and a digit. [`BZIP2_END`] follows the last block.
 pub const BZIP2_BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
-/// The end of a file of bzip2.
+/// The end of a bzip2 file.
 pub const BZIP2_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
-/// A header of a tar archive, where POSIX or GNU wrote it, and where in it this is.
+/// The magic of a POSIX or GNU tar header, at offset [`TAR_AT`] of the header.
 pub const TAR: [u8; 5] = *b"ustar";
 /// The offset of [`TAR`] in bytes.
 pub const TAR_AT: usize = 257;
 
-/// Whether `data` starts as bitcode does, in its wrapper or not.
+/// Whether `data` starts with bitcode, with or without its wrapper header.
 pub fn is_bitcode(data: &[u8]) -> bool {
     data.starts_with(&BITCODE) || data.starts_with(&BITCODE_WRAPPER)
 }
 
-/// Whether `data` starts as an archive does that [`archive::members`](super::archive::members) reads, thin or not.
+/// Whether `data` starts with an archive that [`archive::members`](super::archive::members) reads, thin or not.
 pub fn is_archive(data: &[u8]) -> bool {
     [ARCHIVE, THIN_ARCHIVE, AIX_ARCHIVE].iter().any(|magic| data.starts_with(magic))
 }
 
-/// Whether `data` starts as a SPIR-V module does.
+/// Whether `data` starts with a SPIR-V module.
 pub fn is_spirv(data: &[u8]) -> bool {
     data.starts_with(&SPIRV) || data.starts_with(&SPIRV_BIG_ENDIAN)
 }
 
-/// The kinds of files that a link line can name.
+/// The file types that a command line of the linker can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Magic {
     /// An ELF relocatable object or executable.
     Elf,
-    /// An ELF shared object or position independent executable: only the host link uses it.
+    /// An ELF shared object or position-independent executable. Only the host link uses it.
     ElfShared,
     /// A COFF object, big or small.
     Coff,
     /// LLVM bitcode, with or without its wrapper header.
     Bitcode,
-    /// An OffloadBinary by itself.
+    /// A separate OffloadBinary.
     OffloadBinary,
     /// An archive, thin or not.
     Archive,
     /// Text that may be a linker script.
     Text,
-    /// Anything else, which is not read.
+    /// Any other file. offld does not read it.
     Other,
 }
 
-/// The kind of `data`.
+/// The type of the file with the contents `data`.
 pub fn magic(data: &[u8]) -> Magic {
     match data {
         _ if data.starts_with(&ELF) => elf_kind(data),
@@ -112,14 +112,14 @@ pub fn magic(data: &[u8]) -> Magic {
     }
 }
 
-/// The type of an ELF file. Only this field of the header is read; none if the data ends before it.
+/// The type of an ELF file, or `None` if the data ends before that field. No other field is read, except the byte order.
 pub fn elf_type(data: &[u8]) -> Option<elf::FileType> {
     let is_big_endian = data.get(5) == Some(&elf::ELFDATA2MSB.0);
     let field = data.get(16..18).and_then(|field| <[u8; 2]>::try_from(field).ok())?;
     Some(elf::FileType(if is_big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) }))
 }
 
-/// The kind of an ELF file, by its type. A truncated header counts as ELF, so that the reader reports the error with its offset.
+/// A truncated header counts as ELF, so that the reader reports the error with its offset.
 fn elf_kind(data: &[u8]) -> Magic {
     match elf_type(data) {
         Some(elf::ET_DYN) => Magic::ElfShared,
@@ -128,8 +128,8 @@ fn elf_kind(data: &[u8]) -> Magic {
     }
 }
 
-/// Whether `data` is a COFF object: one with a known machine and tables inside the file, or a big object, by its header, which
-/// import files do not have.
+/// Whether `data` is a COFF object. Small ones have no magic number, so the machine must be known and the tables inside the file.
+/// Big ones have a header that differs from that of import files.
 fn is_coff(data: &[u8]) -> bool {
     match object::FileKind::parse(data) {
         Ok(object::FileKind::Coff) => CoffFile::<&[u8]>::parse(data).is_ok(),
@@ -139,8 +139,8 @@ fn is_coff(data: &[u8]) -> bool {
 }
 
 fn is_text(data: &[u8]) -> bool {
-    const LOOKED_AT: usize = 1024;
-    let start = data.get(..LOOKED_AT).unwrap_or(data);
+    const PREFIX: usize = 1024;
+    let start = data.get(..PREFIX).unwrap_or(data);
     !start.is_empty() && start.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x20..=0x7e | 0x80..))
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_their_first_bytes() {
+    fn kinds_follow_from_the_first_bytes() {
         let mut elf = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
         assert_eq!(magic(&elf), Magic::Elf);
         elf[16] = 3;

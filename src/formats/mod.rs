@@ -1,13 +1,16 @@
-//! Bytes to values and back. No file, no process and no LLVM here: a reader is given bytes, lends what it finds in them, and
-//! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
+//! Parsers and writers for file formats, from bytes and to bytes, without files, processes or LLVM.
+//!
+//! Readers borrow from the bytes that they get and check every bound before they index. Errors ([`Malformed`]) have the offset of
+//! the fault.
 
-// An index out of bounds would end the program, so indexing needs a reason here. Tests may index.
+// An index out of bounds would panic, so each use of indexing needs a reason here. Tests may index.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod archive;
 pub mod bitcode;
 pub mod bitstream;
 pub mod bundle;
+pub mod bundled_object;
 pub mod coff;
 pub mod compose;
 pub mod compressed;
@@ -15,7 +18,7 @@ pub mod compression;
 pub mod deferred_section;
 pub mod dynamic;
 pub mod elf;
-pub mod fat_object;
+pub mod embedded;
 pub mod fatbin;
 pub mod gpu;
 pub mod intel_spirv;
@@ -34,7 +37,7 @@ pub mod zip;
 
 use crate::error::Malformed;
 
-/// `len` bytes of `data` from `offset`, or the fault `what` told at `at`.
+/// Returns `len` bytes of `data` from `offset`. A range outside of `data` is the fault `what` at offset `at`.
 pub(crate) fn slice<'a>(data: &'a [u8], offset: u64, len: u64, what: &'static str, at: u64) -> Result<&'a [u8], Malformed> {
     let fault = Malformed::new(what, at);
     let start = usize::try_from(offset).map_err(|_| fault)?;

@@ -1,8 +1,8 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read and
-//! written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and its target (docs/spec/containers.md 4.3, 4.5). Reads and
+//! writes versions 1 to 3. Several binaries may follow each other, with zeros between them.
 //!
-//! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
-//! those of a compressed version 3 binary.
+//! Integers are little-endian, as on every host that offloads. Strings and images borrow from the data, except those of a
+//! compressed version 3 binary.
 //!
 //! ```
 //! use offld::formats::offload_binary::{read_all, write};
@@ -41,49 +41,49 @@ use std::borrow::Cow;
 pub use super::magic::OFFLOAD_BINARY as MAGIC;
 
 const HEADER_SIZE: u64 = 32;
-/// Of version 3.
+/// The header size of version 3.
 const LONG_HEADER_SIZE: u64 = 40;
 const ENTRY_SIZE: u64 = 40;
-/// Of an entry, version 2 on: it describes an image but holds none.
+/// A flag of an entry, since version 2: the entry describes an image but has no contents.
 const FLAG_METADATA_ONLY: u32 = 1;
 
 type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
-/// One entry: an image and its strings.
+/// An entry: an image and its strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Image<'a> {
-    /// What the image's bytes are, as stored.
+    /// The type of the image's bytes, as stored.
     pub image_kind: ImageKind,
-    /// The programming models' bits, as stored (`OffloadKinds::from_stored` reads them).
+    /// The bits of the programming models, as stored. `OffloadKinds::from_stored` decodes them.
     pub offload_kind: u16,
     /// The entry's flags.
     pub flags: u32,
-    /// Key and value, in the order stored; keys nobody knows are kept.
+    /// Pairs of key and value in stored order, unknown keys included.
     pub strings: Vec<Pair<'a>>,
     /// The image's bytes.
     pub image: Cow<'a, [u8]>,
-    /// Offset of the image's bytes in the data the reader was given; 0 if they were inflated.
+    /// The offset of the image's bytes in the reader's data, or 0 for an image of a compressed binary.
     pub at: u64,
 }
 
 impl Image<'_> {
-    /// The value of `key`; the last one if it is there twice, as LLVM has it.
+    /// The value of `key`. If a key occurs twice, the last value counts, as in LLVM.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.strings.iter().rfind(|(name, _)| name.as_ref() == key.as_bytes()).map(|(_, value)| value.as_ref())
     }
 
-    /// The target triple; empty if there is none.
+    /// The target triple. Empty if there is none.
     pub fn triple(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.get("triple").unwrap_or_default())
     }
 
-    /// The architecture or target id; empty if there is none.
+    /// The architecture or target ID. Empty if there is none.
     pub fn arch(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.get("arch").unwrap_or_default())
     }
 
-    /// Whether it only describes an image, which is elsewhere (version 2 on).
+    /// Whether the entry only describes an image that is stored elsewhere (since version 2).
     pub fn is_description(&self) -> bool {
         self.flags & FLAG_METADATA_ONLY != 0 && self.image.is_empty()
     }
@@ -101,12 +101,12 @@ impl Image<'_> {
     }
 }
 
-/// Whether `data` starts as an OffloadBinary does.
+/// Whether `data` starts with an OffloadBinary.
 pub fn is_offload_binary(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
 
-/// Every image of the binaries in `data`, in order. Empty data has none. Zeros may follow each binary, nothing else.
+/// Reads the images of all binaries in `data`, in order. Empty data has none. Only zeros may follow each binary.
 pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut images = Vec::new();
     let mut at = 0;
@@ -117,8 +117,8 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     Ok(images)
 }
 
-/// How far the binaries at the start of `data` reach, the zeros between them included: for sections in which other things follow.
-/// Only their sizes are looked at.
+/// The end of the binaries at the start of `data`, including the zeros between them, for sections with other data after them. Only
+/// the size fields are read.
 pub fn extent(data: &[u8]) -> u64 {
     let (mut at, mut end) = (0, 0);
     while let Some(rest) = data.get(at..).filter(|rest| is_offload_binary(rest)) {
@@ -130,13 +130,13 @@ pub fn extent(data: &[u8]) -> u64 {
     end as u64
 }
 
-/// How many zeros `data` begins with. The magic has none at its front, so skipping them cannot skip a binary.
+/// The number of zeros at the start of `data`. The magic does not start with a zero, so skipping them cannot skip a binary.
 pub fn padding(data: &[u8]) -> usize {
     data.iter().take_while(|byte| **byte == 0).count()
 }
 
-/// Adds the images of the binary at the start of `data`, which lies `base` bytes into what the caller was given, to `images`;
-/// returns the binary's size.
+/// Appends the images of the binary at the start of `data` to `images` and returns the binary's size. `base` is the offset of
+/// `data` in the caller's data, for offsets in the result.
 pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
     if !is_offload_binary(data) {
         return Err(Malformed::new("not an offload binary", base));
@@ -157,7 +157,7 @@ pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) ->
     if let Some(packed) = Packed::of(whole).map_err(|fault| fault.shifted(base))? {
         let mut plain = Vec::new();
         packed.inflate(&mut plain).map_err(|error| packed.fault(&error).shifted(base))?;
-        // Offsets into inflated data mean nothing to the caller: such faults are told at the binary.
+        // Offsets into decompressed data mean nothing to the caller, so such faults have the binary's offset.
         for image in layout.read(&plain, entries_at, base) {
             images.push(image.map_err(|fault| Malformed::new(fault.what, base))?.into_owned());
         }
@@ -169,7 +169,7 @@ pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) ->
     Ok(whole.len())
 }
 
-/// What differs between the versions once a binary is plain.
+/// The differences between versions after decompression.
 #[derive(Clone, Copy)]
 struct Layout {
     string_entry: u64,
@@ -178,8 +178,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// The images of the plain binary `data`, which lies `base` bytes into what the caller was given. Faults are told from its
-    /// start.
+    /// The images of the uncompressed binary `data`, whose offset in the caller's data is `base`. Offsets of faults count from the
+    /// start of `data`.
     fn read<'a>(self, data: &'a [u8], entries_at: u64, base: u64) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
         let table = self.entries.saturating_mul(ENTRY_SIZE);
         let (entries, fault) = match slice(data, entries_at, table, "entry past the end", 0) {
@@ -241,8 +241,8 @@ impl Layout {
     }
 }
 
-/// What the strings of one binary may come to. Images may share strings, and each image is told with its own: without a bound, a
-/// small file would ask for the product of both. This is more than any writer shares.
+/// The limit on the strings of one binary. Images may share strings, but each [`Image`] lists its own, so that a small file could
+/// request the product of both. No writer comes near the limit.
 struct Budget {
     pairs: u64,
     bytes: u64,
@@ -270,7 +270,7 @@ fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     Ok(tail.get(..len).unwrap_or_default())
 }
 
-// The three below are only given offsets within tables whose length has been checked.
+// Callers pass only offsets within tables whose length they have checked.
 #[expect(clippy::indexing_slicing, reason = "the callers have checked the length of the table")]
 fn u16_at(data: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([data[at], data[at + 1]])

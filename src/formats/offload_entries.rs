@@ -1,4 +1,4 @@
-//! The tables of offload entries in host objects and programs: which sections they are, and which release's layout an entry has
+//! Offload entry tables in host objects and programs: finds their sections and detects which LLVM release's layout they have
 //! (docs/spec/link-driver.md 8.1).
 
 use std::collections::HashMap;
@@ -7,36 +7,37 @@ use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol
 
 use crate::model::Generation;
 
-/// The tables of LLVM 21 and later, then those of older releases. All names are C identifiers, so linkers define their bounds.
+/// The table of LLVM 21 and later, then those of older releases. All names are C identifiers, so that linkers define symbols for
+/// their bounds.
 pub(crate) const TABLES: [&str; 4] =
     ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
-/// What follows a table's name in COFF objects.
+/// The suffix of a table's name in COFF objects.
 const COFF_SUFFIX: &str = "$OE";
-/// The version in an entry of LLVM 20 and later, after eight bytes that are zero.
+/// The version in an entry of LLVM 20 and later, after eight zero bytes.
 const ENTRY_VERSION: u16 = 1;
 
 /// A table of entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EntryTable {
-    /// The name of its section; after a relocatable link it has a tag at its end.
+    /// The section's name. After a relocatable link, it ends with a tag.
     pub section: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// The releases whose entries these are; none if their size tells nothing.
+    /// The releases with this layout, or `None` if the size fits no layout.
     pub generation: Option<Generation>,
-    /// Whether pointers in it have 64 bits.
+    /// Whether pointers have 64 bits.
     pub wide_pointers: bool,
 }
 
 impl EntryTable {
-    /// The size of an entry.
+    /// The size of an entry in bytes.
     pub fn entry_size(&self) -> Option<u64> {
         self.generation.map(|generation| entry_size(generation.wide_entries(), self.wide_pointers))
     }
 }
 
-/// The generation whose entries are `size` bytes each, in a section with an old name.
+/// The generation with entries of `size` bytes, for a section with an old name.
 pub(crate) fn generation_of_entry(size: u64) -> Option<Generation> {
     match size {
         32 | 20 => Some(Generation::Llvm15),
@@ -45,8 +46,7 @@ pub(crate) fn generation_of_entry(size: u64) -> Option<Generation> {
     }
 }
 
-/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used
-/// longer.
+/// The generation of a table without symbols, by its size. If both layouts fit, the older one is assumed, which was in use longer.
 pub(crate) fn generation_of_size(size: u64, wide_pointers: bool) -> Option<Generation> {
     match (size % entry_size(false, wide_pointers), size % entry_size(true, wide_pointers)) {
         (0, _) => Some(Generation::Llvm15),
@@ -64,19 +64,19 @@ fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
     }
 }
 
-/// The tables that are not empty in `data`: an ELF file or a COFF object. Linked programs for Windows have no names to tell them
-/// by.
+/// Returns the nonempty tables in `data`, an ELF file or a COFF object. Linked programs for Windows have no names to identify
+/// tables.
 ///
 /// # Errors
-/// What is wrong with the file's sections or symbols.
+/// The file's sections or symbols are damaged.
 pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
     let file = File::parse(data)?;
     let coff = matches!(file.format(), BinaryFormat::Coff);
     if !coff && !matches!(file.format(), BinaryFormat::Elf) || matches!(file.kind(), ObjectKind::Core) {
         return Ok(Vec::new());
     }
-    let mut tables: Vec<Found> = Vec::new();
-    // A relocatable link gives its tables names with a tag, and a link of many such objects has thousands of them.
+    let mut tables: Vec<FoundTable> = Vec::new();
+    // Relocatable links tag the names of their tables, and a link of many such objects has thousands of them.
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     let mut by_section: HashMap<SectionIndex, usize> = HashMap::new();
     for section in file.sections().filter(|section| section.size() > 0) {
@@ -86,7 +86,7 @@ pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
         by_section.insert(section.index(), index);
         match tables.get_mut(index) {
             Some(found) => found.table.size = found.table.size.saturating_add(section.size()),
-            None => tables.push(Found {
+            None => tables.push(FoundTable {
                 table: EntryTable {
                     section: name.to_owned(),
                     size: section.size(),
@@ -109,20 +109,20 @@ pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
     Ok(tables.into_iter().map(|found| found.table(&file)).collect())
 }
 
-/// A table, and what tells which generation's it is.
-struct Found {
+/// A table with the data that determines its generation.
+struct FoundTable {
     table: EntryTable,
-    /// The first section of its name that is not empty.
+    /// The first nonempty section of this name.
     first: SectionIndex,
-    /// The generation by the size of a symbol in it.
+    /// The generation according to the size of a symbol in the table.
     of_symbol: Option<Generation>,
 }
 
-impl Found {
-    /// The table with its generation. One with an old name has it by the size of a symbol in it, by what its entries begin with, or
-    /// by its size.
+impl FoundTable {
+    /// Returns the table with its generation. For an old name, that follows from a symbol's size, else from the contents of the
+    /// entries, else from the table's size.
     fn table(self, file: &File<'_>) -> EntryTable {
-        let Found { mut table, first, of_symbol } = self;
+        let FoundTable { mut table, first, of_symbol } = self;
         table.generation = table
             .generation
             .or(of_symbol)
@@ -132,7 +132,7 @@ impl Found {
     }
 }
 
-/// Whether `section` is a table, and then whether it is one of LLVM 21 and later.
+/// Returns `None` if `section` is not a table, otherwise whether it is one of LLVM 21 and later.
 fn is_table(section: &str, coff: bool) -> Option<bool> {
     let section = if coff { section.strip_suffix(COFF_SUFFIX)? } else { section };
     let at = TABLES.iter().position(|table| {
@@ -143,7 +143,7 @@ fn is_table(section: &str, coff: bool) -> Option<bool> {
     Some(at == 0)
 }
 
-/// The generation of a table of which `first` is a section, by what its entries begin with: those of LLVM 20 have a version.
+/// The generation according to the contents of the section `first`: entries of LLVM 20 have a version.
 fn generation_of_contents(file: &File<'_>, first: SectionIndex, table: &EntryTable) -> Option<Generation> {
     let size = usize::try_from(entry_size(true, table.wide_pointers)).ok()?;
     if !table.size.is_multiple_of(size as u64) {
@@ -166,8 +166,8 @@ mod tests {
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-    /// What is told of an object with `contents` in `section`, and a symbol of the size `symbol` there.
-    fn told(section: &str, contents: &[u8], symbol: Option<u64>) -> Result<Vec<EntryTable>, Box<dyn std::error::Error>> {
+    /// The tables of an object with `contents` in `section` and a symbol of the size `symbol` there.
+    fn tables_of(section: &str, contents: &[u8], symbol: Option<u64>) -> Result<Vec<EntryTable>, Box<dyn std::error::Error>> {
         let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
         let id = object.add_section(Vec::new(), section.as_bytes().to_vec(), SectionKind::Data);
         object.set_section_data(id, contents.to_vec(), 1);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_told_by_name_symbols_contents_and_size() -> Outcome {
+    fn the_layout_follows_from_name_symbols_contents_and_size() -> Outcome {
         let wide = [[0; 8].as_slice(), &[1, 0], &[0; 46]].concat();
         type Case = (&'static str, Vec<u8>, Option<u64>, Option<u64>);
         let cases: [Case; 9] = [
@@ -202,18 +202,18 @@ mod tests {
             ("omp_offloading_entries", vec![0; 33], None, None),
         ];
         for (section, contents, symbol, expected) in cases {
-            let found = told(section, &contents, symbol)?;
+            let found = tables_of(section, &contents, symbol)?;
             let found: Vec<_> = found.iter().map(|table| (table.section.as_str(), table.entry_size())).collect();
             assert_eq!(found, [(section, expected)], "{} bytes, a symbol of {symbol:?}", contents.len());
         }
         for other in ["llvm_offload_entries_new!", "omp_offloading_entry", "data"] {
-            assert_eq!(told(other, &[0; 56], None)?, [], "{other}");
+            assert_eq!(tables_of(other, &[0; 56], None)?, [], "{other}");
         }
-        assert_eq!(told("llvm_offload_entries", &[], None)?, []);
+        assert_eq!(tables_of("llvm_offload_entries", &[], None)?, []);
         Ok(())
     }
 
-    /// The reader looks at each section and each symbol once, however many tables there are.
+    /// The reader visits each section and each symbol once, however many tables there are.
     #[test]
     fn thousands_of_tables_take_no_longer_than_their_symbols() -> Outcome {
         const COUNT: u64 = 20_000;
@@ -230,7 +230,7 @@ mod tests {
         let found = tables(&object.write()?)?;
         assert_eq!(found.len() as u64, COUNT);
         assert!(found.iter().all(|table| table.generation == Some(Generation::Llvm20)));
-        // It takes 0.1 s. To go through all symbols for each table would be 400 million steps.
+        // This takes 0.1 s. A search of all symbols for each table would take 400 million steps.
         assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The sections of native objects that hold device images (docs/spec/containers.md 4.4): ELF of any class, byte order and kind,
-//! by section type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
+//! Finds the sections with device images in native objects (docs/spec/containers.md 4.4): by section type in ELF files of any class,
+//! byte order and type, and by name in COFF objects. Also finds the sections of LLVM 14, whose names contain the image's target.
 //!
 //! ```
 //! use object::write::Object;
@@ -29,29 +29,29 @@ use crate::error::Error;
 #[cfg(test)]
 mod tests;
 
-/// What the names of sections with images begin with; in programs, of bare ones.
+/// The prefix of the names of sections with images. In programs, the name of sections with bare images.
 pub const NAME: &str = ".llvm.offloading";
-/// Where a relocatable link keeps images that are linked already, so that no later link takes them for its inputs
+/// The section in which a relocatable link stores images that are already linked, so that no later link takes them as inputs
 /// (docs/spec/faults.md F17).
 pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
-/// No triple and architecture are longer.
+/// The limit on the length of a section's name, which may contain a triple and an architecture.
 pub(crate) const LONGEST_NAME: usize = 4096;
 
 /// A section with device images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FatSection {
-    /// Its name.
+    /// The section's name.
     pub name: String,
-    /// Where its contents are in the file; they need not be all there.
+    /// The offset of the contents in the file, which may be truncated.
     pub offset: u64,
-    /// How many bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// It is part of the program in memory: a linker's work, in which other things may stand beside containers.
+    /// Whether the section is part of the program in memory. Then a linker made it, and other data may be next to the containers.
     pub allocated: bool,
 }
 
-/// The sections with images of the ELF or COFF object `data`, in its order. Anything else has none.
+/// Returns the sections with images of the ELF or COFF object `data`, in its order. Other data has none.
 pub fn sections(data: &[u8]) -> Result<Vec<FatSection>, Error> {
     found(data).map_err(Error::malformed)
 }
@@ -64,7 +64,7 @@ fn found(data: &[u8]) -> Result<Vec<FatSection>> {
         Ok(FileKind::CoffBig) => coff_sections::<pe::AnonObjectHeaderBigobj>(data)?,
         _ => Vec::new(),
     };
-    // Sections that share bytes could make a small file ask for any amount of memory, and no compiler writes them.
+    // Sections that share bytes could make a small file request any amount of memory. No compiler writes them.
     let total = found.iter().fold(0, |total: u64, section| total.saturating_add(section.size));
     if total > data.len() as u64 && found.len() > 1 {
         bail!("sections share their bytes, or are past the end of the file");
@@ -72,7 +72,7 @@ fn found(data: &[u8]) -> Result<Vec<FatSection>> {
     Ok(found)
 }
 
-/// A section's name as text. Any number of sections may share one, so it must be short.
+/// The section's name as text. Many sections may share a name, so its length is limited.
 fn text(name: &[u8]) -> Result<String> {
     if name.len() > LONGEST_NAME {
         bail!("a section of device code has a name of {} bytes", name.len());
@@ -94,7 +94,7 @@ fn elf_sections<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec
         }
         let name = text(name)?;
         let (offset, size) = section.file_range(endian).unwrap_or_default();
-        // A section that lost its type on the way is told by its name and by what is in it.
+        // A section that lost its type is identified by its name and contents.
         let contents = section.data(endian, data).unwrap_or_default();
         if by_type || named(&name).is_some() || is_offload_binary(contents) {
             found.push(FatSection { name, offset, size, allocated: section.sh_flags(endian).contains(elf::SHF_ALLOC) });
@@ -107,7 +107,7 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
     let file = CoffFile::<&[u8], Coff>::parse(data)?;
     let mut found = Vec::new();
     for section in file.sections() {
-        let name = section.name_bytes().context("a section's name")?;
+        let name = section.name_bytes().context("cannot read a section's name")?;
         if name.starts_with(NAME.as_bytes()) {
             let (offset, size) = section.file_range().unwrap_or_default();
             found.push(FatSection { name: text(name)?, offset, size, allocated: false });
@@ -116,12 +116,13 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
     Ok(found)
 }
 
-/// Whether a section's name goes on after the one that is common to all: with a triple and an architecture, or otherwise.
+/// Whether text follows the common name in a section's name: a triple with an architecture, or anything else.
 pub fn is_longer(section: &str) -> bool {
     section.strip_prefix(NAME).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Triple and architecture in the name of a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<what clang called the file>]`.
+/// Returns triple and architecture from a section name of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<file name that clang
+/// chose>]`.
 pub fn named(section: &str) -> Option<(&str, &str)> {
     let mut parts = section.strip_prefix(NAME)?.strip_prefix('.')?.splitn(3, '.');
     let (triple, arch) = (parts.next()?, parts.next()?);

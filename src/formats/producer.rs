@@ -1,5 +1,5 @@
-//! Who made an image: what compilers and linkers note in bitcode (the identification block), in ELF files (`.comment`) and in
-//! cubins (the note of NVIDIA's tools).
+//! Producers of an image: the compilers and linkers named in bitcode (identification block), in ELF files (`.comment`) and in
+//! cubins (a note of NVIDIA's tools).
 
 use object::elf::NoteType;
 use object::read::elf::{FileHeader, SectionHeader};
@@ -9,29 +9,29 @@ use super::elf::section;
 use super::{bitcode, magic};
 use crate::model::llvm_major;
 
-/// No more producers are told of one image, and no more letters of one. Files have one for each compiler and linker.
-const MOST: usize = 4;
-const LONGEST: usize = 160;
-/// How much of a `.comment` is read.
+/// The largest number of producers per image. A file has one for each compiler and linker.
+const MAX_PRODUCERS: usize = 4;
+const MAX_LENGTH: usize = 160;
+/// The length of the part of a `.comment` section that is read.
 const COMMENT: usize = 4096;
-/// The note of NVIDIA's tools: its section, owner and type. `cuobjdump -elf` shows its fields: offsets of strings, which follow it.
+/// NVIDIA's note: section, owner and type. `cuobjdump -elf` shows its fields, which are offsets into the strings after them.
 const NVIDIA_SECTION: &[u8] = b".note.nv.tkinfo";
 const NVIDIA_OWNER: &[u8] = b"NVIDIA Corp";
 const NVIDIA_TOOL: NoteType = NoteType(2000);
 
-/// What `image` says of the tools that made it, as they put it: `LLVM22.1.8`, `clang version 22.1.8`, `Linker: LLD 22.1.8`. Nothing
-/// if it does not, or cannot be read.
+/// The tools that made `image`, as they name themselves: `LLVM22.1.8`, `clang version 22.1.8`, `Linker: LLD 22.1.8`. Empty if the
+/// image names none or is damaged.
 pub fn producers(image: &[u8]) -> Vec<String> {
     let mut found = if magic::is_bitcode(image) {
         bitcode::producer(image).into_iter().collect()
     } else {
         nvidia_tool(image).map_or_else(|| comments(image), |tool| vec![tool])
     };
-    found.truncate(MOST);
-    found.into_iter().map(|text| text.chars().take(LONGEST).collect()).collect()
+    found.truncate(MAX_PRODUCERS);
+    found.into_iter().map(|text| text.chars().take(MAX_LENGTH).collect()).collect()
 }
 
-/// The major version of the LLVM whose clang made `image`.
+/// The major LLVM version of the clang that made `image`.
 pub(crate) fn llvm_release(image: &[u8]) -> Option<u32> {
     if magic::is_bitcode(image) {
         return bitcode::producer_major(image);
@@ -39,7 +39,7 @@ pub(crate) fn llvm_release(image: &[u8]) -> Option<u32> {
     comments(image).iter().find_map(|text| llvm_major(text.split_once("clang version ")?.1))
 }
 
-/// The texts in the section `.comment` of an ELF file, each once.
+/// The texts in the section `.comment` of an ELF file, without duplicates, the linker's last.
 fn comments(image: &[u8]) -> Vec<String> {
     let Some(contents) = is_elf(image).then(|| section(image, b".comment").ok().flatten()).flatten() else { return Vec::new() };
     let mut texts: Vec<String> = Vec::new();
@@ -49,6 +49,8 @@ fn comments(image: &[u8]) -> Vec<String> {
             texts.push(text);
         }
     }
+    // The order in the file depends on the linker.
+    texts.sort_by_key(|text| text.starts_with("Linker: "));
     texts
 }
 
@@ -56,7 +58,7 @@ fn is_elf(data: &[u8]) -> bool {
     matches!(FileKind::parse(data), Ok(FileKind::Elf32 | FileKind::Elf64))
 }
 
-/// The tool and its version in a cubin: `ptxas: Cuda compilation tools, release 13.0, V13.0.48`.
+/// The tool and version in a cubin: `ptxas: Cuda compilation tools, release 13.0, V13.0.48`.
 fn nvidia_tool(image: &[u8]) -> Option<String> {
     match FileKind::parse(image).ok()? {
         FileKind::Elf64 => nvidia_tool_of::<elf::FileHeader64<Endianness>>(image),
@@ -78,14 +80,14 @@ fn nvidia_tool_of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Option<
     None
 }
 
-/// The note has a version, and five offsets into the strings after it: file, tool, its version, its branch, its options.
+/// The note has a version and five offsets into the strings after it: file, tool, version, branch, options.
 fn tool(note: &[u8]) -> Option<String> {
     const HEADER: usize = 24;
     let (header, strings) = note.split_at_checked(HEADER)?;
     let string = |field: usize| {
         let offset = u32::from_le_bytes(header.get(field * 4..field * 4 + 4)?.try_into().ok()?);
         let text = strings.get(offset as usize..)?.split(|byte| *byte == 0).next()?;
-        Some(String::from_utf8_lossy(text.get(..LONGEST).unwrap_or(text)).into_owned()).filter(|text| !text.is_empty())
+        Some(String::from_utf8_lossy(text.get(..MAX_LENGTH).unwrap_or(text)).into_owned()).filter(|text| !text.is_empty())
     };
     Some(format!("{}: {}", string(2)?, string(3)?))
 }
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_says_nothing() {
+    fn other_data_names_no_producer() {
         for bytes in [&b""[..], b"\x7fELF", b"text", b"BC\xc0\xde"] {
             assert_eq!((producers(bytes), llvm_release(bytes)), (Vec::new(), None));
         }

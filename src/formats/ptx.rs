@@ -1,5 +1,5 @@
-//! PTX, NVIDIA's assembly text: the directives at its head, and the kernels it defines (NVIDIA's "PTX ISA", Module Directives and
-//! Kernel and Function Directives).
+//! PTX, NVIDIA's assembly text: the directives at its start, and the kernels that it defines (NVIDIA's "PTX ISA", Module Directives
+//! and Kernel and Function Directives).
 //!
 //! ```
 //! use offld::formats::ptx;
@@ -12,49 +12,52 @@
 
 use memchr::memmem;
 
-/// The directives at the head of a module.
+/// The directives at the start of a module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
-    /// The version of PTX that it is written in; a driver reads its own and earlier ones.
+    /// The PTX version. A driver reads its own and earlier versions.
     pub version: Option<(u32, u32)>,
-    /// The processor it is for, `sm_90a`.
+    /// The target architecture: `sm_90a`.
     pub target: Option<String>,
+    /// The size of addresses in bits.
+    pub address_size: Option<u32>,
 }
 
-/// No word that is looked for is longer: a kernel's name is a symbol of a cubin.
-const LONGEST: usize = 1 << 16;
+/// The limit on the length of a kernel's name, which is a symbol of a cubin.
+const LONGEST_NAME: usize = 1 << 16;
 
-/// How far before a directive a comment is looked for that hides it.
+/// The distance before a directive in which a comment that hides it is searched.
 const LONGEST_LINE: usize = 1 << 12;
 
-/// The head of `text`; what it does not have, or in a form that is not known, is none.
+/// Reads the directives of `text`. Missing ones and those in an unknown form are `None`.
 pub fn head(text: &[u8]) -> Head {
-    let words = |directive: &[u8]| {
+    let arguments = |directive: &[u8]| {
         let at = directives(text, directive).next()?;
         let line = text.get(at..)?.split(|byte| *byte == b'\n').next()?;
         std::str::from_utf8(line).ok()
     };
-    let version = words(b".version").and_then(|line| {
+    let version = arguments(b".version").and_then(|line| {
         let (major, minor) = line.trim().split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     });
-    let targets = words(b".target").map(|line| line.split(',').map(str::trim));
+    let targets = arguments(b".target").map(|line| line.split(',').map(str::trim));
     let target = targets.and_then(|mut all| all.find(|word| word.starts_with("sm_")).map(str::to_owned));
-    Head { version, target }
+    let address_size = arguments(b".address_size").and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    Head { version, target, address_size }
 }
 
-/// The kernels that `text` defines or declares, in its order.
+/// The kernels that `text` defines or declares, in order.
 pub fn kernels(text: &[u8]) -> Vec<String> {
     let name = |at: usize| {
         let rest = text.get(at..)?.trim_ascii_start();
-        let len = rest.iter().take(LONGEST).position(|byte| !byte.is_ascii_alphanumeric() && !b"_$%".contains(byte))?;
+        let len = rest.iter().take(LONGEST_NAME).position(|byte| !byte.is_ascii_alphanumeric() && !b"_$%".contains(byte))?;
         std::str::from_utf8(rest.get(..len)?).ok().filter(|name| !name.is_empty()).map(str::to_owned)
     };
     directives(text, b".entry").filter_map(name).collect()
 }
 
-/// Where each `directive` ends that a space follows, outside of comments to the end of a line.
+/// The end of each `directive` that white space follows and that is not in a `//` comment.
 fn directives<'a>(text: &'a [u8], directive: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     memmem::find_iter(text, directive).filter_map(move |at| {
         let end = at + directive.len();

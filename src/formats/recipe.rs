@@ -1,7 +1,8 @@
-//! How a compressed stream was made: found by making it again. Who has the plain data and the recipe need not keep the stream.
+//! Recipes of compressed streams: finds the compressor settings that reproduce a stream, so that the uncompressed data and the
+//! recipe can replace the stream.
 //!
-//! A recipe is found only where the compressor here is of the release that wrote the stream: others, and other programs, divide the same
-//! data otherwise. So is a recipe good only for this build of offld, or another with the same compressor ([`compressor`]).
+//! offld finds a recipe only if its compressor is from the release that wrote the stream. Other releases and other programs divide
+//! the same data differently. Likewise, a recipe is only valid for builds of offld with the same compressor ([`compressor`]).
 //!
 //! ```
 //! use offld::formats::recipe::{Recipe, find};
@@ -10,10 +11,10 @@
 //! let recipe: Recipe = "zstd-long 7".parse()?;
 //! let stream = recipe.pack(&plain[..], plain.len() as u64, Vec::new())?;
 //!
-//! // Of little data several levels make the same.
+//! // For small data, several levels give the same stream.
 //! let found = find(|| &stream[..], || &plain[..], plain.len() as u64)?.ok_or("no recipe")?;
 //! assert_eq!(found.pack(&plain[..], plain.len() as u64, Vec::new())?, stream);
-//! // One byte that differs, and there is none.
+//! // No recipe gives a stream with one different byte.
 //! let other = [&stream[..stream.len() - 1], b"?"].concat();
 //! assert_eq!(find(|| &other[..], || &plain[..], plain.len() as u64)?, None);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -30,26 +31,26 @@ use std::str::FromStr;
 use super::compressed::encoder as own_encoder;
 use super::magic;
 
-/// How a stream is made.
+/// The settings that give a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
-    /// What makes it.
+    /// The compressor and its mode.
     pub style: Style,
-    /// The compressor's level: 1 to 9 of zlib, 1 to 22 of zstd.
+    /// The compressor's level: 1 to 9 for zlib, 1 to 22 for zstd.
     pub level: i32,
 }
 
-/// What makes a stream, and how it is set.
+/// A compressor and its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Style {
     /// zlib (RFC 1950).
     Zlib,
-    /// A zstd frame as one call of zstd makes it: `llvm-offload-binary`, `fatbinary`.
+    /// A zstd frame from a single call, as in `llvm-offload-binary` and `fatbinary`.
     Zstd,
-    /// The same, which also looks for what repeats at a distance: clang's bundles.
+    /// The same with long-distance matching, as in clang's bundles.
     ZstdLong,
-    /// A zstd frame as offld makes it for bundles: in jobs, which can be done in parallel.
+    /// A zstd frame as offld writes it for bundles: in jobs that can run in parallel.
     ZstdJobs,
 }
 
@@ -63,21 +64,21 @@ impl Style {
 }
 
 impl fmt::Display for Recipe {
-    /// A style and a level, `zstd-long 3`: what `parse` reads.
+    /// A style and a level, such as `zstd-long 3`, which `parse` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = STYLES.iter().find(|(style, _)| *style == self.style).map_or("", |(_, name)| name);
         write!(f, "{name} {}", self.level)
     }
 }
 
-/// A text that is no recipe.
+/// The error for a text that is not a valid recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoRecipe;
 
 impl fmt::Display for NoRecipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the name of a compressor and one of its levels")
+        f.write_str("expected a compressor and a level, such as zstd-long 3")
     }
 }
 
@@ -94,16 +95,16 @@ impl FromStr for Recipe {
     }
 }
 
-/// Which compressor is built in: `zstd 1.5.7`. Recipes are to be kept with it; another one makes other streams.
+/// The built-in compressor, such as `zstd 1.5.7`. Store it with recipes, because other compressors give other streams.
 pub fn compressor() -> String {
     format!("zstd {}", zstd::zstd_safe::version_string())
 }
 
 impl Recipe {
-    /// Writes the stream of the `plain_size` bytes that `plain` gives to `out`.
+    /// Compresses the `plain_size` bytes that `plain` yields, and writes the stream to `out`.
     ///
     /// # Errors
-    /// Those of `plain` and `out`; `plain` gives more or fewer bytes than it should.
+    /// Reading or writing fails, or `plain` yields more or fewer bytes.
     pub fn pack<W: Write>(self, plain: impl Read, plain_size: u64, out: W) -> io::Result<W> {
         match self.style {
             Style::Zlib => {
@@ -120,7 +121,7 @@ impl Recipe {
         }
     }
 
-    /// zstd set for this recipe.
+    /// A zstd encoder with the settings of this recipe.
     fn zstd<W: Write>(self, out: W, plain_size: u64) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
         if self.style == Style::ZstdJobs {
             return own_encoder(out, plain_size, self.level, 1);
@@ -134,26 +135,26 @@ impl Recipe {
 }
 
 fn copy(plain: impl Read, size: u64, out: &mut impl Write) -> io::Result<()> {
-    // Asks for one byte more than expected, to notice data that is too long.
+    // Reads one byte more than expected, to detect data that is too long.
     let copied = io::copy(&mut plain.take(size.saturating_add(1)), out)?;
-    if copied == size { Ok(()) } else { Err(io::Error::other("the data to be compressed has another size than was told")) }
+    if copied == size { Ok(()) } else { Err(io::Error::other("the data to be compressed does not have the expected size")) }
 }
 
-/// Levels in the order in which they are tried: the ones that programs have by default, or that their users choose, first.
+/// Levels in the order of the search: defaults and popular choices first.
 const LEVELS: [i32; 22] = [3, 19, 6, 9, 1, 22, 10, 12, 15, 5, 18, 20, 2, 4, 7, 8, 11, 13, 14, 16, 17, 21];
-/// From this level on zstd takes up to a GiB of memory: these are tried for smaller data only.
+/// From this level on, zstd takes up to a GiB of memory, so only smaller data is tried with it.
 const HEAVY: i32 = 20;
-const SMALL: u64 = 64 << 20;
-/// How much of the data is compressed to see whether a level can be the one: more than the first block takes, which has 128 KiB at most.
+const HEAVY_LIMIT: u64 = 64 << 20;
+/// The number of bytes that are compressed to test a level: more than the first block takes, which has at most 128 KiB.
 const SAMPLE: u64 = 132 << 10;
 
-/// The recipe by which the stream that `stream` gives is made of the `plain_size` bytes that `plain` gives; both are read from their
-/// start each time. None where there is no such recipe here.
+/// Finds the recipe with which the `plain_size` bytes of `plain` give the stream of `stream`. Both are read from the start several
+/// times. `None` if there is no such recipe.
 ///
-/// Most levels are ruled out by the first blocks. One that is not costs as much as compressing the data.
+/// The first block rules out most levels. Each remaining level costs as much as compressing the data.
 ///
 /// # Errors
-/// Those of reading; there is no memory for the compressor.
+/// Reading fails, or there is no memory for the compressor.
 pub fn find<S: Read, P: Read>(stream: impl Fn() -> S, plain: impl Fn() -> P, plain_size: u64) -> io::Result<Option<Recipe>> {
     let mut start = [0; 5];
     let read = read_up_to(&mut stream(), &mut start)?;
@@ -161,12 +162,12 @@ pub fn find<S: Read, P: Read>(stream: impl Fn() -> S, plain: impl Fn() -> P, pla
     let styles = STYLES.into_iter().filter(|(style, _)| (*style == Style::Zlib) != zstd);
     for (style, _) in styles {
         for level in LEVELS {
-            let heavy = zstd && level >= HEAVY && plain_size > SMALL;
+            let heavy = zstd && level >= HEAVY && plain_size > HEAVY_LIMIT;
             let recipe = Recipe { style, level };
             if style.levels().contains(&level)
                 && !heavy
                 && recipe.is_likely(stream(), plain(), plain_size)?
-                && recipe.gives(stream(), plain(), plain_size)?
+                && recipe.reproduces(stream(), plain(), plain_size)?
             {
                 return Ok(Some(recipe));
             }
@@ -175,21 +176,21 @@ pub fn find<S: Read, P: Read>(stream: impl Fn() -> S, plain: impl Fn() -> P, pla
     Ok(None)
 }
 
-/// Whether a stream that starts so is a zstd frame, or else a zlib stream. None if it is neither, or a frame of another kind than any
-/// recipe makes: one with a checksum, say.
+/// Returns true for the start of a zstd frame and false for that of a zlib stream. `None` for other data, and for frames that no
+/// recipe gives, such as one with a checksum.
 fn kind(start: &[u8]) -> Option<bool> {
-    /// Of the descriptor: a checksum, a bit that must not be set, and a dictionary.
-    const OTHERS: u8 = 0b0000_1111;
+    /// Bits of the descriptor: a checksum, a reserved bit, and a dictionary.
+    const UNSUPPORTED: u8 = 0b0000_1111;
     match start {
-        [a, b, c, d, descriptor] if [*a, *b, *c, *d] == magic::ZSTD => (descriptor & OTHERS == 0).then_some(true),
-        // A window of 32 KiB, no dictionary, and a check that makes it a multiple of 31.
+        [a, b, c, d, descriptor] if [*a, *b, *c, *d] == magic::ZSTD => (descriptor & UNSUPPORTED == 0).then_some(true),
+        // A window of 32 KiB, no dictionary, and a check that makes the header a multiple of 31.
         [0x78, flags, ..] => (flags & 0x20 == 0 && u16::from_be_bytes([0x78, *flags]).is_multiple_of(31)).then_some(false),
         _ => None,
     }
 }
 
 impl Recipe {
-    /// Whether the stream may be of this recipe, by its first block.
+    /// Whether the first block of the stream matches this recipe.
     fn is_likely(self, mut stream: impl Read, plain: impl Read, plain_size: u64) -> io::Result<bool> {
         if self.style == Style::Zlib || plain_size <= SAMPLE {
             return Ok(true);
@@ -204,13 +205,13 @@ impl Recipe {
         Ok(start.get(..read) == Some(sample))
     }
 
-    /// Whether the stream is of this recipe.
-    fn gives(self, mut stream: impl Read, plain: impl Read, plain_size: u64) -> io::Result<bool> {
+    /// Whether this recipe gives the stream.
+    fn reproduces(self, mut stream: impl Read, plain: impl Read, plain_size: u64) -> io::Result<bool> {
         let same = self.compare(&mut stream, |out| self.pack(plain, plain_size, out).map(drop))?;
         Ok(same && read_up_to(&mut stream, &mut [0])? == 0)
     }
 
-    /// Whether what `write` writes is what the stream has.
+    /// Whether `write` writes the bytes of the stream.
     fn compare<S: Read>(self, stream: S, write: impl FnOnce(Compare<'_, S>) -> io::Result<()>) -> io::Result<bool> {
         let differs = Cell::new(false);
         let done = write(Compare { stream, differs: &differs, buffer: Vec::new() });
@@ -221,7 +222,7 @@ impl Recipe {
     }
 }
 
-/// Where the first block of a zstd frame without a dictionary ends (RFC 8878, 3.1.1).
+/// The end of the first block of a zstd frame without a dictionary (RFC 8878, 3.1.1).
 fn first_block(frame: &[u8]) -> Option<usize> {
     let descriptor = *frame.get(4)?;
     let is_single_segment = descriptor & 0x20 != 0;
@@ -232,12 +233,12 @@ fn first_block(frame: &[u8]) -> Option<usize> {
     let block = 5 + size_of_size + usize::from(!is_single_segment);
     let [a, b, c] = *frame.get(block..)?.first_chunk()?;
     let header = u32::from_le_bytes([a, b, c, 0]);
-    // A block of one byte that is repeated stores it once.
+    // A block that repeats one byte stores it once.
     let size = if header >> 1 & 3 == 1 { 1 } else { header >> 3 };
     Some(block + 3 + size as usize)
 }
 
-/// Takes bytes as long as they are those of a stream.
+/// A writer that compares its input with a stream, and fails at the first difference.
 struct Compare<'d, S> {
     stream: S,
     differs: &'d Cell<bool>,
@@ -260,7 +261,7 @@ impl<S: Read> Write for Compare<'_, S> {
     }
 }
 
-/// Fills `buffer`, or reads to the end; returns how many bytes were read.
+/// Fills `buffer`, or reads to the end. Returns the number of bytes read.
 fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {

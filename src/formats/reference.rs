@@ -1,16 +1,16 @@
-//! For tests: finds and runs LLVM's own tools, to compare their output with that of the writers here, and linkers.
+//! Test helper: finds and runs LLVM's tools and linkers, to compare their output with that of the writers here.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// How a test ends.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const LLVM: &str = "/usr/lib/llvm-22/bin";
 
-/// The paths of the tools with these names, preferably of LLVM 22. None if one is missing: the test is then skipped, or fails with
+/// The paths of these tools, preferably those of LLVM 22. `None` if one is missing: then the test is skipped, or fails with
 /// `REQUIRE_TOOLS=1`.
 pub(crate) fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
@@ -24,13 +24,13 @@ pub(crate) fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     found.try_into().ok()
 }
 
-/// Reports that a test, or a part of it, is skipped because `what` is missing. With `REQUIRE_TOOLS=1` this fails.
+/// Reports that a test, or a part of it, is skipped because `what` is missing. Panics with `REQUIRE_TOOLS=1`.
 pub(crate) fn missing(what: &str) {
     assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {what} (REQUIRE_TOOLS=1)");
     eprintln!("skipped: {what} is missing");
 }
 
-/// Runs a command and returns its stdout. An exit status other than 0 and any output to stderr are errors.
+/// Runs a command and returns its stdout. An exit status other than 0 or any output on stderr is an error.
 pub(crate) fn run<S: AsRef<OsStr>>(
     program: &Path,
     folder: &Path,
@@ -44,8 +44,8 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     Ok(output.stdout)
 }
 
-/// What `command` says and how it ends. Its program may have been written a moment ago: where another test was just starting one, what
-/// it forked has the file open for writing until it is that program.
+/// Returns the output and exit status of `command`. Retries while the program is busy: a process that another test has just forked
+/// may still have the new executable open for writing.
 pub(crate) fn output(command: &mut Command) -> std::io::Result<Output> {
     loop {
         match command.output() {

@@ -1,8 +1,8 @@
-//! The files in a tar archive, read in order, from a stream or from what is in memory: as POSIX has them (`ustar`, `pax`), as GNU
-//! tar writes them, with long names and sparse files of every kind, and those of the first Unix.
+//! Reads the files in a tar archive in order, from a stream or from memory. Supports POSIX archives (`ustar`, `pax`), GNU tar
+//! archives with long names and all types of sparse files, and V7 Unix archives.
 //!
-//! An archive can claim much that it does not hold. Names, pax records and the maps of sparse files are read up to a limit; what is
-//! wrong with one member ends that member alone, and behind a damaged header the next whole one is looked for.
+//! An archive can claim more than it contains. Names, pax records and the maps of sparse files have size limits. A damaged member
+//! ends only itself: after a damaged header, the reader searches for the next valid one.
 //!
 //! ```
 //! use std::io::Read;
@@ -44,49 +44,49 @@ use super::magic;
 use pax::Records;
 use sparse::Part;
 
-/// The size of a block: headers are one, and contents are padded to whole ones.
+/// The size of a block. A header takes one block, and contents are padded to whole blocks.
 const BLOCK: u64 = 512;
-/// The longest name that is read; Linux takes no path of more than 4 KiB.
+/// The limit on the length of names. Linux does not accept paths of more than 4 KiB.
 const LONGEST_NAME: u64 = 64 << 10;
-/// The most that is read of a pax header: it may have extended attributes and maps of sparse files, too.
+/// The limit on the size of a pax header, which may also contain extended attributes and maps of sparse files.
 const LARGEST_PAX: u64 = 1 << 20;
 
-/// A file in a tar archive. Folders, links, devices and what is else without contents are none.
+/// A file in a tar archive. Directories, links, devices and other entries without contents do not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TarMember {
-    /// Its path in the archive, as it is stored.
+    /// The path in the archive, as stored.
     pub name: Vec<u8>,
-    /// Where its first header is, in bytes from the start of the archive.
+    /// The offset of the member's first header in the archive.
     pub header: u64,
-    /// Where its bytes are, in bytes from the start of the archive.
+    /// The offset of the contents in the archive.
     pub offset: u64,
-    /// How many bytes it has there.
+    /// The stored size of the contents in bytes.
     pub size: u64,
-    /// How many bytes it has when it is unpacked: more than `size` where it is sparse.
+    /// The size after unpacking, which is larger than `size` for sparse files.
     pub plain_size: u64,
-    /// Of a sparse file, which parts of it are stored; all else of it is zeros.
+    /// The stored parts of a sparse file. The rest is zeros.
     sparse: Option<Vec<Part>>,
 }
 
 impl TarMember {
-    /// Whether the zeros in it are left out.
+    /// Whether the file is sparse, so that its zeros are not stored.
     pub fn is_sparse(&self) -> bool {
         self.sparse.is_some()
     }
 
-    /// The path below the folder that the archive is unpacked to; none where the name is absolute or leads out of that folder,
-    /// which no unpacker takes.
+    /// The path relative to the target directory. `None` if the name is absolute or leads out of that directory; unpackers reject
+    /// such names.
     pub fn path(&self) -> Option<&Path> {
         name::path_below(&self.name)
     }
 
-    /// What is wrong with the name, where something is.
+    /// The fault of an invalid name.
     pub fn name_fault(&self) -> Option<ArchiveFault> {
         name::name_fault(&self.name).map(|what| self.fault(what))
     }
 
-    /// The name for messages: control characters are escaped, and a very long name is cut.
+    /// The name for messages: control characters are escaped, and a very long name is truncated.
     pub fn shown_name(&self) -> String {
         shown_name(&self.name)
     }
@@ -97,60 +97,59 @@ impl TarMember {
     }
 }
 
-/// Whether `data` starts as a tar archive does: with a header of POSIX or GNU, or with one of the first Unix, which has no magic
-/// number but a checksum.
+/// Whether `data` starts with a tar header: one of POSIX or GNU, or one of V7 Unix, which has a checksum but no magic number.
 pub fn is_tar(data: &[u8]) -> bool {
     let Some(block) = data.first_chunk::<{ BLOCK as usize }>() else { return false };
     block.get(magic::TAR_AT..).is_some_and(|rest| rest.starts_with(&magic::TAR)) || has_checksum(block)
 }
 
-/// Whether the checksum of a header is right: the sum of its bytes, with blanks for the checksum. Some wrote it of signed bytes.
+/// Whether the checksum of a header is correct: the sum of its bytes, with blanks for the checksum. Some writers add signed bytes.
 fn has_checksum(block: &[u8; BLOCK as usize]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
-    let Ok(told) = Header::from_byte_slice(block).cksum() else { return false };
+    let Ok(stored) = Header::from_byte_slice(block).cksum() else { return false };
     let bytes = block.iter().enumerate().map(|(at, byte)| if CHECKSUM.contains(&at) { b' ' } else { *byte });
     let (unsigned, signed) =
         bytes.fold((0_u32, 0_i32), |(sum, signed), byte| (sum + u32::from(byte), signed + i32::from(byte.cast_signed())));
-    told == unsigned || i32::try_from(told) == Ok(signed)
+    stored == unsigned || i32::try_from(stored) == Ok(signed)
 }
 
-/// Goes through the files in a tar archive.
+/// Iterates over the files in a tar archive.
 #[derive(Debug)]
 pub struct TarReader<R> {
     from: R,
-    /// How far it has been read.
+    /// The number of bytes read so far.
     at: u64,
-    /// How many bytes of the contents at hand have not been read, and what pads them.
+    /// The number of unread bytes of the current contents, and of their padding.
     left: u64,
     padding: u64,
-    /// The name of the member that they are of.
+    /// The name of the current member.
     name: Vec<u8>,
-    /// Whether the last header was none, and the next one is being looked for.
+    /// Whether the last header was invalid, and the search for the next one goes on.
     is_lost: bool,
     ended: bool,
 }
 
-/// What the headers before that of a file say of it.
+/// Properties of a file from the headers before its own.
 #[derive(Debug, Default)]
-struct Before {
+struct PrecedingHeaders {
     header: Option<u64>,
     name: Option<Vec<u8>>,
     records: Records,
 }
 
 impl<R: TarInput> TarReader<R> {
-    /// A reader of the archive that `from` gives.
+    /// A reader of the archive in `from`.
     pub fn new(from: R) -> Self {
         TarReader { from, at: 0, left: 0, padding: 0, name: Vec::new(), is_lost: false, ended: false }
     }
 
-    /// The next file; none at the end of the archive. What has not been read of the one before it is passed over.
+    /// Returns the next file, or `None` at the end of the archive. Skips the unread rest of the previous one.
     ///
     /// # Errors
-    /// An [`ArchiveFault`] for what is wrong with the archive: the next call goes on behind it, if there is anything. Any other error is
-    /// one of reading, and the next call will find the end.
+    /// An [`ArchiveFault`] for damaged data; the next call continues after it if possible. Any other error is an I/O error, after
+    /// which the next call returns the end.
     pub fn next_member(&mut self) -> io::Result<Option<TarMember>> {
-        let mut before = Before::default();
+        let mut before = PrecedingHeaders::default();
         while !self.ended {
             match self.next_header(&mut before) {
                 Ok(Some(member)) => return Ok(Some(member)),
@@ -164,31 +163,35 @@ impl<R: TarInput> TarReader<R> {
         Ok(None)
     }
 
-    /// How many bytes of the archive have been read or passed over.
+    /// The number of bytes of the archive that have been read or skipped.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// What is in `member`, the last one that was found.
+    /// The contents of `member`, the last one returned.
     pub fn contents<'t>(&'t mut self, member: &'t TarMember) -> TarContents<'t, R> {
         TarContents::new(self, member)
     }
 
-    /// What the archive is read from, to the end of which there may be more.
+    /// The source of the archive, which may contain more data.
     pub fn into_inner(self) -> R {
         self.from
     }
 
-    /// Reads the next header: a file, or none where it is of something else.
-    fn next_header(&mut self, before: &mut Before) -> io::Result<Option<TarMember>> {
+    /// Reads the next header. Returns a file, or `None` for another entry.
+    fn next_header(&mut self, before: &mut PrecedingHeaders) -> io::Result<Option<TarMember>> {
         self.finish()?;
         let at = self.at;
         let Some(block) = self.block()? else {
             self.ended = true;
-            return if before.header.is_some() { Err(fault(&[], "ends behind half a header", at)) } else { Ok(None) };
+            return if before.header.is_some() {
+                Err(fault(&[], "the archive ends after an extended header", at))
+            } else {
+                Ok(None)
+            };
         };
         if block == [0; BLOCK as usize] && !self.is_lost {
-            // Two such blocks are the end, and so is one that no header follows.
+            // Two such blocks are the end, and so is one without a valid header after it.
             let next = self.block()?.filter(has_checksum);
             self.ended = next.is_none();
             return next.map_or(Ok(None), |next| self.header(&next, at + BLOCK, before));
@@ -197,18 +200,18 @@ impl<R: TarInput> TarReader<R> {
             if std::mem::replace(&mut self.is_lost, true) {
                 return Ok(None);
             }
-            *before = Before::default();
-            return Err(fault(&Header::from_byte_slice(&block).path_bytes(), "its header does not match its checksum", at));
+            *before = PrecedingHeaders::default();
+            return Err(fault(&Header::from_byte_slice(&block).path_bytes(), "the header does not match its checksum", at));
         }
         self.header(&block, at, before)
     }
 
-    /// What the header `block`, which is at `at`, is of.
-    fn header(&mut self, block: &[u8; BLOCK as usize], at: u64, before: &mut Before) -> io::Result<Option<TarMember>> {
+    /// Processes the header `block` at offset `at`.
+    fn header(&mut self, block: &[u8; BLOCK as usize], at: u64, before: &mut PrecedingHeaders) -> io::Result<Option<TarMember>> {
         self.is_lost = false;
         let header = Header::from_byte_slice(block);
         let own_name = header.path_bytes();
-        let size = header.entry_size().map_err(|_| fault(&own_name, "its header has no size", at))?;
+        let size = header.entry_size().map_err(|_| fault(&own_name, "the header has no valid size", at))?;
         let kind = header.entry_type();
         let first = *before.header.get_or_insert(at);
         match kind {
@@ -229,9 +232,9 @@ impl<R: TarInput> TarReader<R> {
             }
             _ => {}
         }
-        let Before { name, records, .. } = std::mem::take(before);
+        let PrecedingHeaders { name, records, .. } = std::mem::take(before);
         let name = records.name.clone().or(name).unwrap_or_else(|| own_name.into_owned());
-        // Links have no contents, whatever their size says: it is that of what they lead to.
+        // Links have no contents. Their size field is that of their target.
         let size = if kind.is_hard_link() { 0 } else { records.size.unwrap_or(size) };
         self.expect(size, &name, at)?;
         if !is_file(kind, &name) {
@@ -248,48 +251,48 @@ impl<R: TarInput> TarReader<R> {
         Ok(Some(TarMember { name, header: first, offset: self.at, size: self.left, plain_size, sparse }))
     }
 
-    /// Takes note of contents of `size` bytes that begin here, of the member `name` with a header at `header`.
+    /// Registers contents of `size` bytes at the current position, of the member `name` with a header at `header`.
     fn expect(&mut self, size: u64, name: &[u8], header: u64) -> io::Result<()> {
         let padded = size.checked_next_multiple_of(BLOCK).filter(|padded| self.at.checked_add(*padded).is_some());
-        let padded = padded.ok_or_else(|| fault(name, "its size is beyond what any file has", header))?;
+        let padded = padded.ok_or_else(|| fault(name, "the size is too large for a file", header))?;
         (self.left, self.padding) = (size, padded - size);
         name.clone_into(&mut self.name);
         Ok(())
     }
 
-    /// Contents of `size` bytes, which are `what` and no longer than `most`.
+    /// Reads contents of `size` bytes, at most `most`. `what` names them in errors.
     fn small(&mut self, size: u64, most: u64, what: &str, header: u64) -> io::Result<Vec<u8>> {
         self.expect(size, &[], header)?;
         if size > most {
-            return Err(fault(&[], format!("{what} of {size} bytes, and more than {most} are not read"), header));
+            return Err(fault(&[], format!("{what} of {size} bytes exceeds the limit of {most}"), header));
         }
         let mut bytes = Vec::new();
         self.stored().read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A reader of the contents at hand, as they are stored. That they end too early is an error.
+    /// A reader of the stored current contents. A premature end is an error.
     fn stored(&mut self) -> Stored<'_, R> {
         Stored(self)
     }
 
-    /// Passes over what is left of the contents at hand.
+    /// Skips the rest of the current contents.
     fn finish(&mut self) -> io::Result<()> {
         let (left, padding) = (std::mem::take(&mut self.left), std::mem::take(&mut self.padding));
         let passed = self.from.pass(left.saturating_add(padding))?;
         self.at += passed;
-        // Of the last member, the padding may be missing.
+        // The padding of the last member may be missing.
         if passed < left { Err(self.cut(left - passed)) } else { Ok(()) }
     }
 
-    /// The fault that `missing` bytes of the contents at hand are not there.
+    /// The fault that `missing` bytes of the current contents are absent.
     fn cut(&mut self, missing: u64) -> io::Error {
         self.ended = true;
         (self.left, self.padding) = (0, 0);
-        fault(&self.name, format!("the archive ends {missing} bytes before the end of it"), self.at)
+        fault(&self.name, format!("the archive ends {missing} bytes before the end of the member"), self.at)
     }
 
-    /// The next block; none at the end of the archive.
+    /// The next block, or `None` at the end of the archive.
     fn block(&mut self) -> io::Result<Option<[u8; BLOCK as usize]>> {
         let mut block = [0; BLOCK as usize];
         let mut len = 0;
@@ -311,7 +314,7 @@ impl<R: TarInput> TarReader<R> {
     }
 }
 
-/// The contents at hand, as they are stored.
+/// The stored current contents.
 #[derive(Debug)]
 struct Stored<'t, R>(&'t mut TarReader<R>);
 
@@ -330,10 +333,10 @@ impl<R: TarInput> Read for Stored<'_, R> {
     }
 }
 
-/// Whether `kind` has the contents of a file. Unknown kinds are to be taken for files, by POSIX; the first Unix had folders whose
-/// names end with a slash.
+/// Whether `kind` has the contents of a file. POSIX demands that unknown kinds count as files. In V7 Unix archives, names of
+/// directories end with a slash.
 fn is_file(kind: EntryType, name: &[u8]) -> bool {
-    // GNU's folders in incremental archives, labels, and the rest of a file of the volume before.
+    // GNU's directories in incremental archives, volume labels, and continuations of files from the previous volume.
     const OF_GNU: &[u8] = b"DVM";
     let other = kind.is_hard_link()
         || kind.is_symlink()
@@ -345,18 +348,18 @@ fn is_file(kind: EntryType, name: &[u8]) -> bool {
     !other && !name.ends_with(b"/")
 }
 
-/// A fault of the member `name`, where that is known, as an error of reading.
+/// A fault of the member `name`, which may be empty if unknown, as an I/O error.
 fn fault(name: &[u8], what: impl Into<String>, offset: u64) -> io::Error {
     let member = if name.is_empty() { None } else { Some(shown_name(name)) };
     io::Error::other(ArchiveFault { member, what: what.into(), offset })
 }
 
-/// The fault of the archive that `error` is, if it is one.
+/// The archive fault in `error`, if it is one.
 pub fn fault_of(error: &io::Error) -> Option<&ArchiveFault> {
     error.get_ref()?.downcast_ref()
 }
 
-/// `error`, which is one of the member `name`.
+/// Adds the member `name` to an archive fault without one.
 fn within(error: io::Error, name: &[u8], header: u64) -> io::Error {
     match fault_of(&error) {
         Some(found) if found.member.is_none() => fault(name, found.what.clone(), header),

@@ -1,10 +1,9 @@
-//! The members of a zip file, which a Python wheel is, too: stored, deflated (method 8) or compressed with zstd (93), also with the
-//! fields of zip64. Where they are is what the directory at the end says, as every unpacker has it; what stands before each member
-//! must agree.
+//! Reads the members of zip files, including Python wheels: stored, deflated (method 8) or compressed with zstd (93), also with
+//! zip64 fields. As in other unpackers, the directory at the end has the members' positions. The header of each member must agree
+//! with it.
 //!
-//! A zip file can claim much that it does not hold. Members that share bytes, sizes that the compressed data cannot grow to, and
-//! names that differ in the two places that have them are faults here; what comes out of a member is compared with its size and
-//! checksum.
+//! A zip file can claim more than it contains. The reader rejects members that share bytes, sizes that are impossible for the
+//! compressed data, and names that differ between header and directory. Decompressed contents are compared with size and checksum.
 //!
 //! ```
 //! use offld::formats::zip;
@@ -29,24 +28,24 @@ pub use unpack::ZipReader;
 
 use super::archive::{ArchiveFault, name, shown_name};
 
-/// The most by which deflated data can grow, and zstd's: a block of 128 KiB takes at least 4 bytes.
+/// The largest growth of deflated data, and that of zstd, where a block of 128 KiB takes at least 4 bytes.
 const DEFLATE_GROWTH: u64 = 1032;
 const ZSTD_GROWTH: u64 = 32 << 10;
 
-/// How a member is compressed.
+/// The compression method of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ZipMethod {
-    /// Not at all.
+    /// Not compressed.
     Stored,
-    /// RFC 1951.
+    /// Deflate (RFC 1951).
     Deflate,
-    /// RFC 8878.
+    /// zstd (RFC 8878).
     Zstd,
 }
 
 impl ZipMethod {
-    /// Its name, for people; none for what is not compressed.
+    /// The method's name for messages, or `None` for stored members.
     pub fn name(self) -> Option<&'static str> {
         match self {
             ZipMethod::Stored => None,
@@ -56,40 +55,39 @@ impl ZipMethod {
     }
 }
 
-/// One member of a zip file. Folders are none.
+/// A member of a zip file. Directories are not members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZipMember<'data> {
-    /// Its path in the zip file, as it is stored.
+    /// The path in the zip file, as stored.
     pub name: &'data [u8],
-    /// Where its header is, in bytes from the start of the zip file.
+    /// The offset of the header in the zip file.
     pub header: u64,
-    /// Where its bytes are, in bytes from the start of the zip file.
+    /// The offset of the contents in the zip file.
     pub offset: u64,
-    /// How many bytes it has there.
+    /// The stored size in bytes.
     pub size: u64,
-    /// How they are compressed.
+    /// The compression method.
     pub method: ZipMethod,
-    /// How many bytes it has when it is unpacked. What is stored has as many as `size`.
+    /// The uncompressed size in bytes, equal to `size` for stored members.
     pub plain_size: u64,
-    /// The CRC-32 of these bytes.
+    /// The CRC-32 of the uncompressed contents.
     pub crc: u32,
 }
 
 impl ZipMember<'_> {
-    /// The path below the folder that the zip file is unpacked to; none where the name is absolute or leads out of that folder,
-    /// which no unpacker takes.
+    /// The path relative to the target directory. `None` if the name is absolute or leads out of that directory; unpackers reject
+    /// such names.
     pub fn path(&self) -> Option<&Path> {
         name::path_below(self.name)
     }
 
-    /// What is wrong with the name, where something is: such a name is made to deceive who unpacks the file, or who reads what is
-    /// in it.
+    /// The fault of a name that is meant to deceive users who unpack or list the file. `None` for valid names.
     pub fn name_fault(&self) -> Option<ArchiveFault> {
         name::name_fault(self.name).map(|what| self.fault(what))
     }
 
-    /// The name for messages: control characters are escaped, and a very long name is cut.
+    /// The name for messages: control characters are escaped, and a very long name is truncated.
     pub fn shown_name(&self) -> String {
         shown_name(self.name)
     }
@@ -100,12 +98,12 @@ impl ZipMember<'_> {
     }
 }
 
-/// Whether `data` starts as a zip file does, without a program before it.
+/// Whether `data` starts with a zip file that has no program before it.
 pub fn is_zip(data: &[u8]) -> bool {
     data.starts_with(&ZIP) || data.starts_with(&EMPTY_ZIP)
 }
 
-/// A zip file whose directory has been found.
+/// A zip file with a located directory.
 #[derive(Debug)]
 pub struct ZipFile<'data> {
     data: &'data [u8],
@@ -113,33 +111,33 @@ pub struct ZipFile<'data> {
 }
 
 impl<'data> ZipFile<'data> {
-    /// The zip file `data`. An error when it has no directory.
+    /// Locates the directory of the zip file `data`. A missing directory is an error.
     pub fn read(data: &'data [u8]) -> Result<ZipFile<'data>, ArchiveFault> {
         let archive = rawzip::ZipArchive::from_slice(data).map_err(|error| {
             let offset = error.eocd_offset().unwrap_or(data.len() as u64);
-            ArchiveFault { member: None, what: told(error.kind()).to_owned(), offset }
+            ArchiveFault { member: None, what: fault_text(error.kind()).to_owned(), offset }
         })?;
         Ok(ZipFile { data, archive })
     }
 
-    /// Its members, in the order of the directory.
+    /// The members, in the order of the directory.
     pub fn members(&self) -> ZipMembers<'_> {
         let next = self.archive.directory_offset();
-        ZipMembers { zip: self, entries: self.archive.entries(), count: 0, next, held: 0, ended: false }
+        ZipMembers { zip: self, entries: self.archive.entries(), count: 0, next, stored: 0, ended: false }
     }
 }
 
-/// Goes through the members of a zip file. After an error there may be more members.
+/// Iterates over the members of a zip file. More members may follow an error.
 #[derive(Debug)]
 pub struct ZipMembers<'zip> {
     zip: &'zip ZipFile<'zip>,
     entries: ZipSliceEntries<'zip>,
-    /// How many entries of the directory have been read.
+    /// The number of directory entries read so far.
     count: u64,
-    /// Where the next one is.
+    /// The offset of the next entry.
     next: u64,
-    /// How many bytes the members have in the file, all together.
-    held: u64,
+    /// The total stored size of the members so far.
+    stored: u64,
     ended: bool,
 }
 
@@ -153,7 +151,7 @@ impl<'zip> Iterator for ZipMembers<'zip> {
                 Ok(None) => return self.end(),
                 Err(error) => {
                     self.ended = true;
-                    let what = format!("entry {} of its directory: {}", self.count + 1, told(error.kind()));
+                    let what = format!("entry {} of the directory: {}", self.count + 1, fault_text(error.kind()));
                     return Some(Err(ArchiveFault { member: None, what, offset: self.next }));
                 }
             };
@@ -168,15 +166,14 @@ impl<'zip> Iterator for ZipMembers<'zip> {
 }
 
 impl<'zip> ZipMembers<'zip> {
-    /// After the last entry: whether they are as many as the end of the file says, which has 16 bits for it where it is not of
-    /// zip64.
+    /// Checks the number of entries against the end record. Without zip64, its field has only 16 bits.
     fn end(&mut self) -> Option<Result<ZipMember<'zip>, ArchiveFault>> {
         self.ended = true;
-        let told = self.zip.archive.entries_hint();
-        if told as u16 == self.count as u16 {
+        let expected = self.zip.archive.entries_hint();
+        if expected as u16 == self.count as u16 {
             return None;
         }
-        let what = format!("its directory has {} entries and should have {told}", self.count);
+        let what = format!("the directory has {} entries, expected {expected}", self.count);
         Some(Err(ArchiveFault { member: None, what, offset: self.zip.archive.directory_offset() }))
     }
 
@@ -184,33 +181,33 @@ impl<'zip> ZipMembers<'zip> {
         let name: &'zip [u8] = name_of(self.zip.data, entry);
         let (header, size) = (entry.local_header_offset(), entry.compressed_size_hint());
         let fault = |what: String| ArchiveFault { member: Some(shown_name(name)), what, offset: header };
-        let found = self.zip.archive.get_entry(entry.wayfinder()).map_err(|error| fault(told(error.kind()).to_owned()))?;
+        let found = self.zip.archive.get_entry(entry.wayfinder()).map_err(|error| fault(fault_text(error.kind()).to_owned()))?;
         if found.local_header().file_path().as_ref() != name {
-            return Err(fault("its header has another name than the directory".to_owned()));
+            return Err(fault("the names in the header and in the directory differ".to_owned()));
         }
         let (offset, end) = found.compressed_data_range();
-        self.held = self.held.saturating_add(size);
-        if end > self.zip.archive.directory_offset() || self.held > self.zip.data.len() as u64 {
-            return Err(fault("its bytes are those of other members, or of the directory, too".to_owned()));
+        self.stored = self.stored.saturating_add(size);
+        if end > self.zip.archive.directory_offset() || self.stored > self.zip.data.len() as u64 {
+            return Err(fault("the contents overlap other members or the directory".to_owned()));
         }
         if entry.flags().is_encrypted() {
-            return Err(fault("it is encrypted, and cannot be read".to_owned()));
+            return Err(fault("encrypted members are not supported".to_owned()));
         }
         let (method, most) = match entry.compression_method() {
             CompressionMethod::STORE => (ZipMethod::Stored, size),
             CompressionMethod::DEFLATE => (ZipMethod::Deflate, size.saturating_mul(DEFLATE_GROWTH)),
             CompressionMethod::ZSTD => (ZipMethod::Zstd, size.saturating_mul(ZSTD_GROWTH)),
-            other => return Err(fault(format!("it is compressed with method {other}, which is not read"))),
+            other => return Err(fault(format!("unsupported compression method {other}"))),
         };
         let plain_size = entry.uncompressed_size_hint();
         if plain_size > most || (method == ZipMethod::Stored && plain_size != size) {
-            return Err(fault(format!("{size} bytes of it cannot be the {plain_size} that the directory has for it")));
+            return Err(fault(format!("{size} bytes cannot decompress to the {plain_size} bytes that the directory states")));
         }
         Ok(ZipMember { name, header, offset, size, method, plain_size, crc: entry.crc32() })
     }
 }
 
-/// The size of an entry of the directory without its name and what else has no fixed length, and where in it these lengths are.
+/// The fixed size of a directory entry, without its name and other parts of variable length, and the offset of their lengths.
 const ENTRY: u64 = 46;
 const LENGTHS: u64 = 28;
 
@@ -229,12 +226,12 @@ fn name_of<'data>(data: &'data [u8], entry: &ZipFileHeaderRecord<'_>) -> &'data 
     super::slice(data, at + ENTRY, entry.file_path().len() as u64, "", at).unwrap_or_default()
 }
 
-/// What is wrong, in our words.
-fn told(kind: &ErrorKind) -> &'static str {
+/// Converts the crate's error to our message.
+fn fault_text(kind: &ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::MissingEndOfCentralDirectory => "a zip file without its end: no directory is in the last MiB",
-        ErrorKind::InvalidEndOfCentralDirectory => "the end of the zip file has a place for its directory where none can be",
-        ErrorKind::InvalidSignature { .. } => "no header of a member or of an entry is here",
+        ErrorKind::MissingEndOfCentralDirectory => "a zip file without an end record: no directory in the last MiB",
+        ErrorKind::InvalidEndOfCentralDirectory => "the end record names an impossible offset of the directory",
+        ErrorKind::InvalidSignature { .. } => "no header of a member or a directory entry",
         _ => "past the end of the zip file",
     }
 }

@@ -1,4 +1,4 @@
-//! Copies bytes from file to file: by the system where it can, so that they never are in this process's memory.
+//! Copies bytes from file to file. If possible, the kernel copies, so that the bytes are never in this process's memory.
 
 #[cfg(test)]
 mod tests;
@@ -7,30 +7,30 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Seek, Write};
 use std::os::unix::fs::FileExt;
 
-/// How much is copied between two checks whether to go on.
+/// Number of bytes that are copied between two checks whether to continue.
 const CHUNK: u64 = 16 << 20;
-/// How much is read at once where the system does not copy by itself: what a processor's own cache holds.
+/// Number of bytes read at once if the kernel does not copy: as many as the CPU's own cache holds.
 const BUFFER: u64 = 512 << 10;
-/// The size of a page of memory.
+/// Size of a memory page, in bytes.
 const PAGE: u64 = 4096;
-/// How much is read at once for a writer that does more with it than write it to a file (hashes it, compresses it).
+/// Number of bytes read at once for a writer that processes them (hashes or compresses), not just writes them to a file.
 const STEP: usize = 256 << 10;
-/// What Linux moves at once when it copies. Copying is fastest, by a third, where each such step fills one aligned block of the
-/// destination; and file systems that can share blocks between files share only what stands at the same place within a page in
-/// both.
+/// Number of bytes that Linux moves at once when it copies. Copying is fastest, by a third, if each such step fills one aligned
+/// block of the destination. And file systems that can share blocks between files share only bytes with the same offset within a
+/// page in both.
 pub(crate) const GRAIN: u64 = 64 << 10;
 
-/// Copies `len` bytes of `from`, from `offset` on, to where `to` stands, which then stands behind them. `go_on` is called every few
+/// Copies `len` bytes of `from`, from `offset` on, to the current position of `to`, and advances that. Calls `go_on` every few
 /// megabytes; its error ends the copy.
 ///
 /// # Errors
-/// `UnexpectedEof` where `from` has fewer bytes, and whatever the file systems say.
+/// `UnexpectedEof` if `from` has fewer bytes, and errors of the file systems.
 pub(crate) fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
     let start = to.stream_position()?;
     let (mut at, end) = (offset, offset.saturating_add(len));
     let mut buffer = Vec::new();
-    // Where the bytes come to stand elsewhere within a page, Linux takes a third longer than it does through a buffer, and no file
-    // system can share them. A server need not send them.
+    // If the offsets within a page differ, Linux takes a third longer than a copy through a buffer, and no file system can share
+    // blocks. A file server can still avoid sending the bytes.
     let in_place = offset % PAGE == start % PAGE;
     let mut by_system = in_place || len < GRAIN || is_on_server(to);
     while at < end {
@@ -54,9 +54,9 @@ pub(crate) fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &d
     Ok(())
 }
 
-/// Whether the file is on a server that may copy by itself: of NFS, SMB or Ceph.
+/// Whether the file is on a server that may copy by itself: NFS, SMB or Ceph.
 fn is_on_server(file: &File) -> bool {
-    // linux/magic.h; the numbers of SMB and CIFS are in fs/smb.
+    // From linux/magic.h; the numbers of SMB and CIFS are in fs/smb.
     const SERVERS: [u32; 4] = [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400];
     rustix::fs::fstatfs(file).is_ok_and(|about| SERVERS.iter().any(|server| i128::from(about.f_type) == i128::from(*server)))
 }
@@ -64,7 +64,7 @@ fn is_on_server(file: &File) -> bool {
 /// Writes `len` bytes of `from`, from `offset` on, to `out`, through a buffer.
 ///
 /// # Errors
-/// As those of [`range`].
+/// See [`range`].
 pub(crate) fn range_to_writer(from: &File, offset: u64, len: u64, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(len).unwrap_or(STEP).min(STEP)];
     let (mut at, end) = (offset, offset.saturating_add(len));
@@ -85,7 +85,7 @@ fn read_exact_at(from: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
     })
 }
 
-/// The error for a file that has fewer bytes than it had when it was opened.
+/// The error for a file that has become shorter since it was opened.
 pub(crate) fn cut_short() -> io::Error {
-    io::Error::new(ErrorKind::UnexpectedEof, "a file became shorter while it was read")
+    io::Error::new(ErrorKind::UnexpectedEof, "the file was truncated while being read")
 }

@@ -1,6 +1,6 @@
-//! The outputs of a command: all of them appear, each of them whole, or none does. Each is written beside its place and takes it
-//! when everything has worked. What cannot be replaced (stdout, a pipe, a device) is written at that moment, from an unnamed
-//! temporary file.
+//! The outputs of a command: all of them appear, each of them complete, or none does. Each is written next to its final path and
+//! renamed when everything has worked. Targets that cannot be replaced (stdout, a pipe, a device) are written at that moment,
+//! from an unnamed temporary file.
 
 #[cfg(test)]
 mod tests;
@@ -18,10 +18,9 @@ use crate::sys::atomic_file::{self, AtomicFile};
 use crate::sys::session::{self, Session};
 use crate::sys::signals::Signals;
 
-/// Fewer zeros than this are written; more become a hole, which takes no room but some system calls more.
+/// Fewer zeros than this are written. More become a hole, which takes no disk space but some more system calls.
 const SMALL_GAP: usize = 4096;
 
-/// The outputs of a command.
 pub(crate) struct Outputs {
     signals: Arc<Signals>,
     scratch: PathBuf,
@@ -30,10 +29,16 @@ pub(crate) struct Outputs {
 
 /// An output that is not in its place yet.
 enum PendingOutput {
-    /// Takes the place of what is there.
+    /// Replaces an existing file.
     Atomic(AtomicFile, PathBuf),
-    /// To be copied into a device or a pipe, or to stdout (none).
-    Into(File, Option<PathBuf>),
+    /// Is copied into a device or a pipe, or to stdout (`None`).
+    Into(File, Option<Target>),
+}
+
+/// A device or a pipe. It is opened once: for the reader of a pipe, the first close is the end of the contents.
+struct Target {
+    file: File,
+    path: PathBuf,
 }
 
 /// One output, to be written from its start.
@@ -43,10 +48,10 @@ pub struct Output {
     signals: Arc<Signals>,
 }
 
-/// The error `'FILE': No such file or directory`: the wording of LLVM's container tools for a file that they cannot open, write or
-/// make.
+/// The error `'FILE': No such file or directory`, worded like LLVM's container tools for a file that they cannot open, write or
+/// create.
 pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
-    // A signal ended the run: not the file's fault, and with an exit status of its own.
+    // A signal ended the run: the file is not at fault, and the exit status is that of the signal.
     if let Some(stopped) = error.get_ref().and_then(|inner| inner.downcast_ref::<StepFailed>()) {
         return stopped.clone().into();
     }
@@ -54,77 +59,102 @@ pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 impl Outputs {
-    /// None so far. From here on, signals are caught, so that an interrupted run removes what it has begun.
+    /// Starts without outputs. From here on, signals are caught, so that an interrupted run removes its unfinished files.
     pub(crate) fn new(session: &Session) -> Outputs {
         session.signals.watch();
         Outputs { signals: Arc::clone(&session.signals), scratch: session::temp_folder(), pending: Vec::new() }
     }
 
-    /// A new output at `path`, or at the file that `path` is a symlink to. It has the mode of the file that it replaces, else that
-    /// of any new file.
+    /// Creates an output at `path`, or at the target if `path` is a symlink. It gets the mode of the file that it replaces, else
+    /// that of any new file.
     ///
     /// # Errors
-    /// What is at `path` cannot be written, or nothing can be made there: known before any work is done.
+    /// The file at `path` is not writable, or cannot be created. This is known before any work is done.
     pub(crate) fn create(&mut self, path: &Path) -> Result<Output> {
         if atomic_file::is_special(path) {
-            fs::OpenOptions::new().write(true).open(path).map_err(|error| io_error(path, &error))?;
-            return self.staged(Some(path.to_owned()));
+            let file = fs::OpenOptions::new().write(true).open(path).map_err(|error| io_error(path, &error))?;
+            return self.staged(Some(Target { file, path: path.to_owned() }));
         }
         let (file, pending) = AtomicFile::create(path).map_err(|error| io_error(path, &error))?;
         self.pending.push(PendingOutput::Atomic(pending, path.to_owned()));
         Ok(Output { file, signals: Arc::clone(&self.signals) })
     }
 
-    /// A new output that goes to stdout.
+    /// Creates an output that replaces the file or the symlink at `path`, with the mode of any new file. LLVM writes objects and
+    /// containers this way.
+    ///
+    /// # Errors
+    /// `path` is a directory, or the file cannot be created.
+    pub(crate) fn create_anew(&mut self, path: &Path) -> Result<Output> {
+        if atomic_file::is_special(path) {
+            return self.create(path);
+        }
+        if path.is_dir() {
+            return Err(io_error(path, &io::ErrorKind::IsADirectory.into()));
+        }
+        let (file, pending) = AtomicFile::create_anew(path).map_err(|error| io_error(path, &error))?;
+        self.pending.push(PendingOutput::Atomic(pending, path.to_owned()));
+        Ok(Output { file, signals: Arc::clone(&self.signals) })
+    }
+
     pub(crate) fn stdout(&mut self) -> Result<Output> {
         self.staged(None)
     }
 
-    /// The output at `path`, where `-` is stdout.
+    /// Creates the output at `path`; `-` is stdout.
     pub(crate) fn create_or_stdout(&mut self, path: &Path) -> Result<Output> {
         if path == Path::new("-") { self.stdout() } else { self.create(path) }
     }
 
-    fn staged(&mut self, place: Option<PathBuf>) -> Result<Output> {
+    /// Creates the output that replaces `path`; `-` is stdout.
+    pub(crate) fn create_anew_or_stdout(&mut self, path: &Path) -> Result<Output> {
+        if path == Path::new("-") { self.stdout() } else { self.create_anew(path) }
+    }
+
+    fn staged(&mut self, place: Option<Target>) -> Result<Output> {
         let made = tempfile::tempfile_in(&self.scratch).and_then(|file| Ok((file.try_clone()?, file)));
-        let (kept, file) = made.map_err(|error| io_error(&self.scratch, &error))?;
-        self.pending.push(PendingOutput::Into(kept, place));
+        let (handle, file) = made.map_err(|error| io_error(&self.scratch, &error))?;
+        self.pending.push(PendingOutput::Into(handle, place));
         Ok(Output { file, signals: Arc::clone(&self.signals) })
     }
 
-    /// Puts everything in its place. Dropped without this, nothing of the outputs is ever seen.
+    /// Moves all outputs into place. If the outputs are dropped instead, none of them ever appears.
     pub(crate) fn commit(self) -> Result<()> {
         self.signals.check()?;
+        let mut files = Vec::new();
+        // Writes that may fail, or wait for a reader, precede the replacement of other files.
         for pending in self.pending {
             match pending {
-                PendingOutput::Atomic(file, path) => file.commit().map_err(|error| io_error(&path, &error))?,
+                PendingOutput::Atomic(file, path) => files.push((file, path)),
                 PendingOutput::Into(mut file, None) => {
-                    file.seek(SeekFrom::Start(0))
-                        .and_then(|_| io::copy(&mut file, &mut io::stdout().lock()))
+                    copy_all(&mut file, &mut io::stdout().lock())
                         .map_err(|error| anyhow!("cannot write to stdout: {}", strerror(&error)))?;
                 }
-                PendingOutput::Into(mut file, Some(path)) => {
-                    let copied = fs::OpenOptions::new().write(true).open(&path).and_then(|mut target| {
-                        file.seek(SeekFrom::Start(0))?;
-                        io::copy(&mut file, &mut target)
-                    });
-                    copied.map_err(|error| io_error(&path, &error))?;
+                PendingOutput::Into(mut file, Some(mut target)) => {
+                    copy_all(&mut file, &mut target.file).map_err(|error| io_error(&target.path, &error))?;
                 }
             }
         }
-        Ok(())
+        self.signals.check()?;
+        files.into_iter().try_for_each(|(file, path)| file.commit().map_err(|error| io_error(&path, &error)))
     }
 }
 
+fn copy_all(file: &mut File, to: &mut impl Write) -> io::Result<()> {
+    file.rewind()?;
+    io::copy(file, to)?;
+    to.flush()
+}
+
 impl Output {
-    /// Copies `len` bytes of `from`, from `offset` on, to where this output stands, in the system where it can. A file with fewer
-    /// bytes is an error.
+    /// Copies `len` bytes of `from`, from `offset` on, to the current position of this output, in the kernel if possible. A file
+    /// with fewer bytes is an error.
     pub fn copy_range(&mut self, from: &File, offset: u64, len: u64) -> io::Result<()> {
         let signals = Arc::clone(&self.signals);
         copy::range(from, offset, &mut self.file, len, &|| check(&signals))
     }
 
-    /// Writes `count` zeros. Many of them become a hole, which reads as zeros and takes no room on the disk.
+    /// Writes `count` zeros. Many of them become a hole, which reads as zeros and takes no disk space.
     pub fn write_zeros(&mut self, count: u64) -> io::Result<()> {
         const ZEROS: [u8; SMALL_GAP] = [0; SMALL_GAP];
         if let Some(zeros) = usize::try_from(count).ok().and_then(|count| ZEROS.get(..count)) {
@@ -134,11 +164,11 @@ impl Output {
         self.pad_to(at.saturating_add(count))
     }
 
-    /// Fills up with zeros to `offset` from the output's start.
+    /// Fills with zeros up to `offset` from the output's start.
     pub fn pad_to(&mut self, offset: u64) -> io::Result<()> {
         let at = self.file.stream_position()?;
         if at > offset {
-            return Err(io::Error::other(format!("{at} bytes are written already, and padding was to end at {offset}")));
+            return Err(io::Error::other(format!("cannot pad to offset {offset}: {at} bytes are already written")));
         }
         if offset > self.file.metadata()?.len() {
             self.file.set_len(offset)?;
@@ -152,7 +182,7 @@ impl Output {
     }
 }
 
-/// An error once a signal has come. The error has the [`StepFailed`] in it that says with which status the program ends.
+/// Returns an error after a signal. The error contains the [`StepFailed`] with the exit status of the program.
 fn check(signals: &Signals) -> io::Result<()> {
     signals.check().map_err(|error| match error.downcast::<StepFailed>() {
         Ok(stopped) => io::Error::other(stopped),

@@ -1,8 +1,9 @@
-//! Sections of an ELF file or a COFF object get other contents. The new file is a rope: what stays is copied by the system, not through memory.
+//! Replaces the contents of sections in an ELF file or a COFF object. The new file is a rope: unchanged parts are copied by the
+//! kernel, not through memory.
 
 use std::ops::Range;
 
-use super::piece::Piece;
+use super::file_slice::FileSlice;
 use super::rope::Rope;
 use crate::error::Malformed;
 use crate::formats::coff;
@@ -13,34 +14,34 @@ use crate::formats::elf::resize::{self, NewSize, Part, plan};
 /// New contents for a section.
 #[derive(Debug, Clone)]
 pub struct Replacement {
-    /// Its index in the section table.
+    /// Index in the section table.
     pub section: usize,
-    /// What is to be in it.
+    /// The new contents.
     pub contents: Rope,
 }
 
-/// The ELF file `file` with other contents in some sections and `patches` made. Contents may have any size. In programs and shared
-/// libraries addresses stay, and whole pages of the file that are no longer needed are taken out of it; contents that do not fit
-/// where they are move behind everything that is loaded, to the address that `addresses_with` tells.
+/// Returns the ELF file `file` with new contents in some sections, and with `patches` applied. Contents may have any size. In
+/// programs and shared libraries, addresses stay, and whole pages of the file that are no longer needed are removed. Contents
+/// that do not fit into their old location move behind all loaded data, to the address that `addresses_with` returns.
 ///
-/// Symbols that point behind the new end of a section get its start and the size 0; relocations are the caller's to change.
+/// Symbols beyond the new end of a section get its start and the size 0. The caller must change relocations.
 ///
 /// # Errors
-/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, is named twice, or shares its
-/// bytes with another or with a segment that must stay whole; a patch is of bytes that are replaced or written anew; there is no
-/// room for another program header.
-pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>) -> Result<Rope, Malformed> {
+/// The file is damaged, or its kind cannot be changed. A section has no bytes in the file, is named twice, or shares its bytes
+/// with another section or an indivisible segment. A patch covers bytes that are replaced or rewritten. There is no room for
+/// another program header.
+pub fn resize(file: &FileSlice, replacements: Vec<Replacement>, patches: Vec<Patch>) -> Result<Rope, Malformed> {
     resize_with_pointers(file, replacements, patches, &[])
 }
 
-/// As `resize`, and a program or shared library gets an array of `pointers` behind everything that is loaded, at the address that
-/// `addresses_with` tells. They are addresses in the file, none of them null; the loader makes them right wherever the
-/// file is loaded. The array is writable.
+/// Like `resize`, and adds an array of `pointers` to a program or shared library. The array is writable, and behind all loaded
+/// data, at the address that `addresses_with` returns. The pointers are addresses in the file, none of them null. The loader
+/// relocates them to the file's load address.
 ///
 /// # Errors
-/// As `resize` has them; pointers for an object, or for a file that can be at any address and whose relocations cannot become more.
+/// Those of `resize`. There are pointers for an object, or for a position-independent file whose relocations cannot be extended.
 pub(crate) fn resize_with_pointers(
-    file: &Piece,
+    file: &FileSlice,
     replacements: Vec<Replacement>,
     patches: Vec<Patch>,
     pointers: &[u64],
@@ -48,14 +49,14 @@ pub(crate) fn resize_with_pointers(
     resize_with(file, replacements, patches, pointers, &[])
 }
 
-/// As `resize_with_pointers`, and new contents of the sections with the indices `movable` may begin at a later address although they
-/// fit where they are, since all that points to them is among the patches: they do not stand right behind the program headers then,
-/// of which tools add more. `addresses_with` tells the addresses.
+/// Like `resize_with_pointers`. New contents of the sections with the indices `movable` may begin at a later address even if they
+/// fit into their old location. This requires that `patches` cover all pointers to them. Then they do not directly follow the
+/// program headers, to which other tools add more. `addresses_with` returns the addresses.
 ///
 /// # Errors
-/// As `resize_with_pointers` has them.
+/// Those of `resize_with_pointers`.
 pub(crate) fn resize_with(
-    file: &Piece,
+    file: &FileSlice,
     replacements: Vec<Replacement>,
     patches: Vec<Patch>,
     pointers: &[u64],
@@ -63,41 +64,42 @@ pub(crate) fn resize_with(
 ) -> Result<Rope, Malformed> {
     let size = |new: &Replacement| new_size(new.section, new.contents.size(), movable);
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
-    put_together(file, replacements, plan(file.bytes(), &sizes, &patches, pointers)?)
+    assemble(file, replacements, plan(file.bytes(), &sizes, &patches, pointers)?)
 }
 
-/// The COFF object `file` with other contents in some sections; `Replacement::section` is the number of a section, from 1. What is
-/// behind them moves in the file.
+/// Returns the COFF object `file` with new contents in some sections; `Replacement::section` is the number of a section, from 1.
+/// Data behind them moves in the file.
 ///
 /// # Errors
-/// The file is damaged; a section has no bytes in the file, has relocations, is named twice, or shares its bytes; the object becomes
-/// larger than its format allows.
-pub(crate) fn resize_coff(file: &Piece, replacements: Vec<Replacement>) -> Result<Rope, Malformed> {
+/// The file is damaged. A section has no bytes in the file, has relocations, is named twice, or shares its bytes. The object
+/// becomes larger than its format allows.
+pub(crate) fn resize_coff(file: &FileSlice, replacements: Vec<Replacement>) -> Result<Rope, Malformed> {
     let size = |new: &Replacement| new_size(new.section, new.contents.size(), &[]);
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
-    put_together(file, replacements, coff::resize::plan(file.bytes(), &sizes)?)
+    assemble(file, replacements, coff::resize::plan(file.bytes(), &sizes)?)
 }
 
-/// The program `file` with a page more in front, in which the headers of file and segments stand, and how many bytes that is: everything
-/// else is so much further back in the file, at the address where it was. None where a file can have none.
+/// Returns the program `file` with one more page in front for the file header and the program headers, and the size of that page.
+/// Everything else moves back by that many bytes in the file, and stays at its address. Returns `None` if the file cannot have
+/// such a page.
 ///
 /// # Errors
 /// The file is damaged.
-pub(crate) fn with_front_page(file: &Piece) -> Result<Option<(u64, Rope)>, Malformed> {
+pub(crate) fn with_front_page(file: &FileSlice) -> Result<Option<(u64, Rope)>, Malformed> {
     let Some((page, parts)) = resize::with_front_page(file.bytes())? else { return Ok(None) };
-    Ok(Some((page, put_together(file, Vec::new(), parts)?)))
+    Ok(Some((page, assemble(file, Vec::new(), parts)?)))
 }
 
-/// The program `file` in which each of `ranges` of it is a section called `name`; they are in order, each with bytes of one loaded
-/// section. Everything stays where it is.
+/// Returns the program `file` with a section called `name` for each of `ranges`. The ranges are in order, each with bytes of one
+/// loaded section. Everything stays at its offset and address.
 ///
 /// # Errors
-/// The file is damaged or an object; a range is of no such section; the names of sections are loaded.
-pub(crate) fn divide(file: &Piece, ranges: &[Range<u64>], name: &str) -> Result<Rope, Malformed> {
-    put_together(file, Vec::new(), resize::divide(file.bytes(), ranges, name.as_bytes())?)
+/// The file is damaged or an object, a range is not within a loaded section, or the section names are loaded.
+pub(crate) fn divide(file: &FileSlice, ranges: &[Range<u64>], name: &str) -> Result<Rope, Malformed> {
+    assemble(file, Vec::new(), resize::divide(file.bytes(), ranges, name.as_bytes())?)
 }
 
-fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) -> Result<Rope, Malformed> {
+fn assemble(file: &FileSlice, replacements: Vec<Replacement>, parts: Vec<Part>) -> Result<Rope, Malformed> {
     let mut contents: Vec<Option<Rope>> = replacements.into_iter().map(|new| Some(new.contents)).collect();
     let mut rope = Rope::default();
     for part in parts {
@@ -114,14 +116,14 @@ fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) 
     Ok(rope)
 }
 
-/// The addresses that new contents will have in memory, for each section (its index, and the size of its new contents in bytes) of
-/// a program or shared library, all given to `resize_with` at once with as many `pointers`; and the address of these. The sections
-/// with the indices `movable` may begin at a later address. For an object they say nothing.
+/// Returns the addresses in memory of new contents, for sections of a program or shared library (index, and size of the new
+/// contents in bytes). They must be passed to `resize_with` together, with as many `pointers`. Also returns the address of the
+/// pointers. The sections with the indices `movable` may begin at a later address. For an object, the results are meaningless.
 ///
 /// # Errors
-/// As `resize_with` has them.
+/// Those of `resize_with`.
 pub(crate) fn addresses_with(
-    file: &Piece,
+    file: &FileSlice,
     sizes: &[(usize, u64)],
     pointers: usize,
     movable: &[usize],

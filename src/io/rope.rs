@@ -1,5 +1,5 @@
-//! Bytes put together from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes
-//! takes as much memory as its list of parts.
+//! Bytes joined from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes takes
+//! as much memory as its list of parts.
 
 #[cfg(test)]
 mod tests;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::io::copy::{self, GRAIN};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::Output;
-use crate::io::piece::{Piece, Spool};
 
-/// Bytes that are put together when they are written; cheap to make, and to clone but for the bytes it owns.
+/// Bytes that are joined when they are written. Cheap to create, and to clone except for owned bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Rope {
     parts: Vec<RopePart>,
@@ -24,13 +24,13 @@ pub struct Rope {
 #[derive(Debug, Clone)]
 enum RopePart {
     Bytes(Vec<u8>),
-    /// A range of a file that is opened each time it is written: a rope may be of more files than can be open at once.
+    /// A range of a file that is opened for each write: a rope may consist of more files than can be open at once.
     File {
         path: PathBuf,
         offset: u64,
         size: u64,
     },
-    Piece(Piece),
+    FileSlice(FileSlice),
     Zeros(u64),
 }
 
@@ -39,20 +39,20 @@ impl RopePart {
         match self {
             RopePart::Bytes(bytes) => bytes.len() as u64,
             RopePart::File { size, .. } | RopePart::Zeros(size) => *size,
-            RopePart::Piece(piece) => piece.size(),
+            RopePart::FileSlice(piece) => piece.size(),
         }
     }
 
-    /// Where the part begins in a file that it is copied from.
+    /// Offset of the part in the file that it is copied from.
     fn file_offset(&self) -> Option<u64> {
         match self {
             RopePart::File { offset, .. } => Some(*offset),
-            RopePart::Piece(piece) => piece.copied_from(),
+            RopePart::FileSlice(piece) => piece.copied_from(),
             RopePart::Bytes(_) | RopePart::Zeros(_) => None,
         }
     }
 
-    fn send(&self, to: &mut impl Sink) -> io::Result<()> {
+    fn write_into(&self, to: &mut impl Sink) -> io::Result<()> {
         match self {
             RopePart::Bytes(bytes) => to.bytes(bytes),
             RopePart::Zeros(count) => to.zeros(*count),
@@ -62,7 +62,7 @@ impl RopePart {
                 let from = open(path, *offset, *size).map_err(named)?;
                 to.range(&from, *offset, *size).map_err(named)
             }
-            RopePart::Piece(piece) => match piece.file_range()? {
+            RopePart::FileSlice(piece) => match piece.file_range()? {
                 Some((from, offset)) => to.range(&from, offset, piece.size()),
                 None => to.bytes(piece.bytes()),
             },
@@ -74,7 +74,7 @@ impl Rope {
     /// All of the file at `path`.
     ///
     /// # Errors
-    /// There is no such file. Whether it can be read shows when the rope is written.
+    /// There is no such file. Whether it is readable shows when the rope is written.
     pub fn of_file(path: PathBuf) -> Result<Self> {
         let meta = std::fs::metadata(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let mut all = Rope::default();
@@ -89,15 +89,16 @@ impl Rope {
         }
     }
 
-    /// Appends the `size` bytes from `offset` of the file at `path`. A file without that many is an error when the rope is written.
+    /// Appends the `size` bytes from `offset` of the file at `path`. A file with fewer bytes is an error when the rope is
+    /// written.
     pub fn push_file(&mut self, path: PathBuf, offset: u64, size: u64) {
         self.push(RopePart::File { path, offset, size });
     }
 
     /// Appends a piece.
-    pub fn push_piece(&mut self, piece: Piece) {
+    pub fn push_piece(&mut self, piece: FileSlice) {
         if piece.size() > 0 {
-            self.push(RopePart::Piece(piece));
+            self.push(RopePart::FileSlice(piece));
         }
     }
 
@@ -108,7 +109,7 @@ impl Rope {
         }
     }
 
-    /// Appends zeros until there are `size` bytes; nothing where there are as many already.
+    /// Appends zeros until there are `size` bytes. Does nothing if there are as many already.
     pub fn pad_to(&mut self, size: u64) {
         self.push_zeros(size.saturating_sub(self.size));
     }
@@ -123,7 +124,7 @@ impl Rope {
         self.parts.push(part);
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -136,7 +137,7 @@ impl Rope {
         })
     }
 
-    /// How far behind a multiple of [`GRAIN`] the rope should begin in a file, so that its first large part is copied fast.
+    /// Best start offset in a file, relative to a multiple of [`GRAIN`]: with it, the first large part is copied fast.
     pub fn best_offset(&self) -> u64 {
         let mut at = 0u64;
         for part in &self.parts {
@@ -148,29 +149,28 @@ impl Rope {
         0
     }
 
-    /// The first offset from `free` on at which the rope should begin in a file ([`Rope::best_offset`]).
+    /// The first offset from `free` on with the best start for this rope ([`Rope::best_offset`]).
     pub fn best_start(&self, free: u64) -> u64 {
         free + self.best_offset().wrapping_sub(free) % GRAIN
     }
 
-    /// Writes the bytes into `out` from `start` on. Zeros are not written: where they belong, `out` must have a hole, or end
-    /// before.
+    /// Writes the bytes into `out` from `start` on. Zeros are not written: `out` must have a hole there, or end before.
     pub fn write_at(&self, out: &mut File, start: u64) -> io::Result<()> {
         out.seek(SeekFrom::Start(start))?;
-        self.send(&mut ToFile(out))
+        self.write_into(&mut ToFile(out))
     }
 
-    /// Writes the bytes to where `out` stands.
+    /// Writes the bytes to the current position of `out`.
     pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
-        self.send(out)
+        self.write_into(out)
     }
 
-    /// Writes the bytes to anything that takes bytes (a pipe, a compressor, a hash), zeros and all.
+    /// Writes all bytes, including zeros, to any writer (a pipe, a compressor, a hash).
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-        self.send(&mut ToWriter(out))
+        self.write_into(&mut ToWriter(out))
     }
 
-    /// Hands over the bytes, some at a time.
+    /// Passes the bytes to `take` in chunks.
     pub fn for_each_chunk(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.write_to(&mut Chunks(take))
     }
@@ -182,17 +182,17 @@ impl Rope {
         Ok(all)
     }
 
-    /// The bytes as one piece. Where they are more than one part, they are written to `spool` first.
-    pub fn into_piece(mut self, spool: &mut Spool) -> Result<Piece> {
+    /// The bytes as one piece. If there is more than one part, they are written to `spool` first.
+    pub fn into_piece(mut self, spool: &mut Spool) -> Result<FileSlice> {
         match self.parts.pop() {
-            Some(RopePart::Piece(piece)) if self.parts.is_empty() => return Ok(piece),
+            Some(RopePart::FileSlice(piece)) if self.parts.is_empty() => return Ok(piece),
             last => self.parts.extend(last),
         }
         spool.add(|out| Ok(self.write_to(out)?))
     }
 
-    fn send(&self, to: &mut impl Sink) -> io::Result<()> {
-        self.parts.iter().try_for_each(|part| part.send(to))
+    fn write_into(&self, to: &mut impl Sink) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| part.write_into(to))
     }
 }
 
@@ -204,15 +204,15 @@ impl From<Vec<u8>> for Rope {
     }
 }
 
-impl From<Piece> for Rope {
-    fn from(piece: Piece) -> Self {
+impl From<FileSlice> for Rope {
+    fn from(piece: FileSlice) -> Self {
         let mut rope = Rope::default();
         rope.push_piece(piece);
         rope
     }
 }
 
-/// Where a rope is written to, a part after the other.
+/// Target of a rope, which is written part by part.
 trait Sink {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()>;
@@ -233,7 +233,7 @@ impl Sink for Output {
     }
 }
 
-/// Writes to where the file stands, and leaves zeros out.
+/// Writes to the current position of the file, and skips zeros.
 struct ToFile<'f>(&'f mut File);
 
 impl Sink for ToFile<'_> {
@@ -266,7 +266,6 @@ impl<W: Write + ?Sized> Sink for ToWriter<'_, W> {
     }
 }
 
-/// A writer that hands on what is written.
 struct Chunks<F>(F);
 
 impl<F: FnMut(&[u8]) -> io::Result<()>> Write for Chunks<F> {
@@ -279,17 +278,17 @@ impl<F: FnMut(&[u8]) -> io::Result<()>> Write for Chunks<F> {
     }
 }
 
-/// The file at `path`, which must have `size` bytes from `offset` on.
+/// Opens the file at `path`, which must have `size` bytes from `offset` on.
 fn open(path: &Path, offset: u64, size: u64) -> io::Result<File> {
     let file = File::open(path)?;
-    let there = file.metadata()?.len().saturating_sub(offset);
-    if there < size {
-        return Err(io::Error::other(format!("{there} bytes, where {size} were expected")));
+    let available = file.metadata()?.len().saturating_sub(offset);
+    if available < size {
+        return Err(io::Error::other(format!("{available} bytes, expected {size}")));
     }
     Ok(file)
 }
 
-/// An error that says which file it is about, unless it is one that ends the whole program (a signal): that keeps its type.
+/// Adds the file name to an error. A signal's error, which ends the whole program, keeps its type and stays unchanged.
 fn named(path: &Path, error: io::Error) -> io::Error {
     match error.get_ref().is_some_and(|inner| inner.is::<crate::error::StepFailed>()) {
         true => error,

@@ -1,21 +1,24 @@
-//! The host link: which linker runs, the user's command line with offld's objects added, and the OpenMP runtime if the line lacks
-//! it. Also what the inputs tell about the host: its triple, and whether another wrapper's object is among them.
+//! Host link: the choice of the linker, the user's command line with registration objects added, and the OpenMP runtime if the
+//! command line lacks it. Also the facts about the host that the inputs contain: its triple, and whether another wrapper's object
+//! is among them.
 
 mod argument_versions;
+mod output;
 mod runtime;
+mod side_outputs;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSymbol};
 
 use crate::args::request::LinkRequest;
 use crate::args::response::Style;
-use crate::args::{Dialect, Ledger, Role};
+use crate::args::{ArgumentList, Dialect, Role};
 use crate::formats::elf::edit;
 use crate::formats::offload_sections;
 use crate::io::bytes::Bytes;
@@ -25,11 +28,14 @@ use crate::link::scan::{HostFacts, Machine};
 use crate::model::{ObjectFormat, Origin};
 use crate::sys::atomic_file;
 use crate::sys::run::{Cmd, Equivalent};
-use crate::sys::{threads, toolchain};
+use crate::sys::threads;
+use crate::sys::toolchain::{self, LinkerFamily};
 
-pub(crate) use runtime::openmp_runtime;
+pub(crate) use output::{Place, check_whole, remove_leftovers, remove_partial};
+pub(crate) use runtime::{may_add_directory_of, openmp_runtime};
+pub(crate) use side_outputs::{Done, clean};
 
-/// The program that does the host link.
+/// Returns the program for the host link.
 pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
     match (&request.linker_path, request.role) {
@@ -42,25 +48,32 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     }
 }
 
-/// The host link with `additions` where LLVM's wrapper puts its objects, and `libraries` after the last input; with neither, the
-/// user's command line unchanged.
-pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
-    of_line(ledger, linker, ledger.host_line(additions, libraries))
+/// Returns the host link with `additions` at the position of the objects of LLVM's wrapper, and `libraries` after the last input.
+/// Without both, the user's command line is unchanged.
+pub(crate) fn command(ledger: &ArgumentList, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
+    host_command(ledger, linker, ledger.host_line(additions, libraries))
 }
 
-/// The same, to `output`.
-pub(crate) fn command_to(ledger: &Ledger, linker: &Path, output: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
-    of_line(ledger, linker, ledger.host_line_to(Some(output.as_os_str()), additions, libraries))
+/// Like [`command`], with the output `output`.
+pub(crate) fn command_to(
+    ledger: &ArgumentList,
+    linker: &Path,
+    output: &Path,
+    additions: &[OsString],
+    libraries: &[OsString],
+) -> Cmd {
+    host_command(ledger, linker, ledger.host_line_to(Some(output.as_os_str()), additions, libraries))
 }
 
-fn of_line(ledger: &Ledger, linker: &Path, args: Vec<OsString>) -> Cmd {
+fn host_command(ledger: &ArgumentList, linker: &Path, args: Vec<OsString>) -> Cmd {
     let quoting = Style::of_linker(ledger.dialect());
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }
 
-/// The arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known; none for other
-/// linkers, if the line has no `-m`, and if it reads what comes through its stdin, by which it is told the other arguments then.
-pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
+/// Returns the arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known. Returns none
+/// for other linkers, for a command line without `-m`, and if an input is stdin: a linker that starts early gets its other
+/// arguments through stdin.
+pub(crate) fn preload_args(ledger: &ArgumentList, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }
@@ -72,15 +85,15 @@ pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsStrin
     line.get(at..at + 2).map(<[OsString]>::to_vec)
 }
 
-/// Whether an argument, or the value after its `=`, is one of the paths of the stream that a process is given as its stdin.
+/// Whether an argument, or the value after its `=`, is a path of the process's stdin.
 fn names_stdin(arg: &OsStr) -> bool {
     const PATHS: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
     PATHS.iter().any(|path| arg.as_bytes().ends_with(path.as_bytes()))
 }
 
-/// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables.
-/// Nothing refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in
-/// lld. Near a limit of processes also the option that makes lld do with one thread.
+/// Returns the arguments for the registration: the objects, and for lld with `--gc-sections` an option that preserves the entry
+/// tables. Only the `__start_` and `__stop_` symbols of its table refer to an entry, and in lld such symbols do not keep a section
+/// by default. Near a process limit, an option limits lld to one thread. For wild, an option makes its exit status reliable.
 pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
     let mut args: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
@@ -88,14 +101,17 @@ pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str,
         args.extend(KEEP_TABLES.map(OsString::from));
     }
     if threads::is_short() && toolchain::is_ld_lld(linker) {
-        // It starts a thread for each processor, and dies where it cannot.
+        // ld.lld starts one thread for each CPU, and aborts if it cannot.
         args.push("--threads=1".into());
+    }
+    if toolchain::linker_family(linker) == LinkerFamily::Wild {
+        args.push(toolchain::RELIABLE_STATUS_OF_WILD.into());
     }
     args
 }
 
-/// The arguments after the last input: `runtime`, and if the user's line has `-z start-stop-gc`, which would drop the entry tables,
-/// the opposite option, because the last one counts.
+/// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if the user's command line has it.
+/// That option would drop the entry tables, and the last one wins.
 pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
     let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
     runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
@@ -103,20 +119,21 @@ pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsSt
 
 const KEEP_TABLES: [&str; 2] = ["-z", "nostart-stop-gc"];
 
-/// Whether `linker` is LLVM's, by its name or that of the file it is a symlink to (`/usr/bin/ld`, on some systems).
+/// Whether `linker` is LLVM's, by its name or by that of the file it links to (`/usr/bin/ld` on some systems).
 fn is_lld(linker: &Path) -> bool {
     let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("lld"));
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
 /// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code, which is linked now, and renames
-/// the entry tables, so that a later link leaves images and tables alone. The file is replaced atomically.
-pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
+/// the entry tables `tables`, so that a later link ignores images and tables. The file is replaced atomically.
+pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
-        // For example `/dev/null`: what the linker wrote cannot be read back.
+        // For example `/dev/null`, whose contents cannot be read.
         return Ok(());
     }
     let linked = Bytes::of(output)?;
+    check_bounds(linked.as_slice(), tables, linker).with_context(|| format!("`{}`", output.display()))?;
     let tag = edit::entry_table_tag(linked.as_slice());
     let edited = atomic_file::replace(output, |out| {
         let mut writer = BufWriter::new(out);
@@ -126,12 +143,29 @@ pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
     edited.with_context(|| format!("cannot rename the entry tables of `{}`", output.display()))
 }
 
-fn folder_of(file: &Path) -> &Path {
+/// Checks that the relocatable output `linked` still refers to the bounds of its entry tables. wild 0.10 replaces them by 0, and a
+/// program from such an output would run without its kernels.
+fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
+    let Ok(file) = object::File::parse(linked) else { return Ok(()) };
+    for table in tables.iter().filter(|table| file.section_by_name(table).is_some()) {
+        let bound = format!("__start_{table}");
+        if !file.symbols().any(|symbol| symbol.is_undefined() && symbol.name_bytes() == Ok(bound.as_bytes())) {
+            bail!(
+                "`{}` drops the symbol `{bound}` from a relocatable output: use ld.lld, GNU ld, gold or mold",
+                linker.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The directory of a file.
+pub(crate) fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// The command of llvm-objcopy that gives the entry tables `tables` of a relocatable output the same names; in a dry run, those of
-/// an output without contents, as LLVM has it.
+/// Returns the llvm-objcopy command that renames the entry tables `tables` of a relocatable output in the same way. In a dry run,
+/// the names are those for an empty output, as with LLVM.
 pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequest) -> Result<Option<Equivalent>> {
     let tag = if request.dry_run {
         edit::entry_table_tag(&[])
@@ -150,56 +184,31 @@ pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequ
     Ok(Some((toolchain::llvm_tool("llvm-objcopy", request.offld_clang.as_deref()), args)))
 }
 
-/// Removes the partial output of a linker that was stopped. Only a regular file, never a device, a pipe or a symlink.
-pub(crate) fn remove_partial(output: &Path) {
-    if std::fs::symlink_metadata(output).is_ok_and(|meta| meta.is_file()) {
-        let _ = std::fs::remove_file(output);
-    }
-}
-
-/// Removes the temporary output that ld.lld leaves when it crashes. It writes to a memory map of `<output>.tmpXXXXXXX`, and on a
-/// full disk two of its threads may crash at once, before it has cleaned up. Only files that are not older than the link are
-/// removed.
-pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
-    // Timestamps of files are coarser than the system's clock.
-    const TICK: Duration = Duration::from_secs(1);
-    let Some(name) = output.file_name() else { return };
-    let is_theirs = |file: &[u8]| {
-        let random = file.strip_prefix(name.as_encoded_bytes()).and_then(|rest| rest.strip_prefix(b".tmp"));
-        random.is_some_and(|random| random.len() == 7 && random.iter().all(u8::is_ascii_hexdigit))
-    };
-    for entry in std::fs::read_dir(folder_of(output)).into_iter().flatten().flatten() {
-        let young = || entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time + TICK >= started);
-        if is_theirs(entry.file_name().as_encoded_bytes()) && young() {
-            remove_partial(&entry.path());
-        }
-    }
-}
-
-/// Another wrapper's object among the inputs. The link is then done without ours, or the images would be registered twice.
+/// Finds another wrapper's object among the inputs. The link then adds no registration, or the images would be registered twice.
 pub(crate) fn wrapper_object(facts: &[HostFacts<'_>], inputs: &Inputs) -> Option<Origin> {
     let wraps = |facts: &HostFacts<'_>, object: &InputObject| !object.lazy && facts.refers_to_bounds;
     facts.iter().zip(&inputs.objects).find(|(facts, object)| wraps(facts, object)).map(|(_, object)| object.origin())
 }
 
-/// The host's triple: that of `--host-triple=`, else that of the first object, else that of the machine offld was built for.
+/// Returns the host's triple: that of `--host-triple=`, else that of the first object, else that of the machine offld was built
+/// for.
 pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
     if let Some(triple) = &request.host_triple {
         return Ok(triple.clone());
     }
     let machine = facts.iter().find_map(|facts| facts.machine);
     Ok(match machine.and_then(triple_of) {
-        // A command line in GNU ld's spelling belongs to the MinGW toolchain.
+        // A command line in GNU ld's syntax belongs to the MinGW toolchain.
         Some(triple) if request.dialect == Dialect::Gnu => triple.replace("pc-windows-msvc", "w64-windows-gnu"),
         Some(triple) => triple.to_owned(),
         None => match machine {
-            Some(machine) => bail!("cannot tell the host's triple from objects for {machine:?}: name it with --host-triple="),
+            Some(machine) => bail!("cannot determine the host triple from objects for {machine:?}: pass --host-triple="),
             None => format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
         },
     })
 }
 
-/// The naming scheme of the host's libraries, as far as the command line tells.
+/// Returns the naming scheme of the host's libraries, as far as the command line determines it.
 pub(crate) fn naming(request: &LinkRequest) -> Naming {
     const FOR_WINDOWS: [&str; 6] = ["i386pe", "i386pep", "thumb2pe", "arm64pe", "arm64ecpe", "arm64xpe"];
     let emulates = request.emulation.as_ref().is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
@@ -228,7 +237,7 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
     })
 }
 
-/// The name that Debian uses for the host in library folders: `/usr/lib/<multiarch>`, for Windows `/usr/<multiarch>/lib`.
+/// Returns Debian's name for the host in library directories: `/usr/lib/<multiarch>`, or `/usr/<multiarch>/lib` for Windows.
 pub(crate) fn multiarch(request: &LinkRequest) -> String {
     let arch = request.host_triple.as_ref().and_then(|triple| triple.split('-').next());
     let arch = arch.unwrap_or(std::env::consts::ARCH);
@@ -240,7 +249,7 @@ pub(crate) fn multiarch(request: &LinkRequest) -> String {
     }
 }
 
-/// The input files, each once, for the report of a failed host link.
+/// Returns the input files, each once, for the report of a failed host link.
 pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
     let mut seen = HashSet::new();
     inputs.files.iter().map(|file| file.path.display().to_string()).filter(|name| seen.insert(name.clone())).collect()

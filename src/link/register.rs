@@ -1,11 +1,11 @@
-//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Images do not
-//! pass through LLVM but are streamed into an object of their own, unless the user is shown the module, which then contains them.
+//! Generates host objects: payloads become plans, and plans become objects in the temporary directory. Images do not pass through
+//! LLVM but are streamed into objects of their own. If the user is shown the module, it contains the images instead.
 
 pub(crate) mod image_object;
-mod kept;
 mod note;
+mod object_cache;
 mod plan;
-mod shown;
+mod printed_commands;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::args::request::LinkRequest;
-use crate::edit::fill::{Filling, REGISTERED, placeholder};
+use crate::edit::backpatch::{Filling, REGISTERED, placeholder};
 use crate::io::rope::Rope;
 use crate::link::payload::{Group, Payload};
 use crate::llvm::protocol::Form;
@@ -27,14 +27,13 @@ use crate::registration::{self, Plan};
 use crate::store::Cache;
 use crate::sys::session::Session;
 use crate::sys::threads;
-use image_object::StreamedImage;
+use image_object::{HostObject, StreamedImage};
 
-/// An image of at least this size gets an object of its own.
+/// Size in bytes from which an image gets an object of its own.
 const LARGE: u64 = 8 << 20;
 
-/// What this stage needs to know about the link.
+/// The facts about the link that this stage needs.
 pub(crate) struct RegisterContext<'a> {
-    /// The host's triple.
     pub host_triple: &'a str,
     /// The output as the user named it.
     pub output: &'a Path,
@@ -42,30 +41,30 @@ pub(crate) struct RegisterContext<'a> {
     pub relocatable: bool,
     /// `--print-wrapped-module`.
     pub print: bool,
-    /// What SYCL's runtime is handed.
+    /// The data that the registration passes to SYCL's runtime.
     pub sycl: sycl::Registration,
-    /// `--offld-clang=`.
     pub offld_clang: Option<&'a Path>,
-    /// `--save-temps`: the module is kept as bitcode, too.
+    /// `--save-temps`: the module remains as bitcode as well.
     pub keep_bitcode: bool,
-    /// `--dry-run`
     pub dry_run: bool,
-    /// The objects have placeholders in place of the images, which are put into the program after its link.
+    /// The objects have placeholders instead of the images, which are written into the program after its link.
     pub late: bool,
-    /// Report what is found in the cache.
+    /// Report cache hits and misses.
     pub verbose: bool,
-    /// Note in the file who linked its device code.
+    /// Add a note to the program about the link of its device code.
     pub note: bool,
     /// The major version of the device compiler, if it is known.
     pub device_compiler: Option<u32>,
+    /// The control-flow protection of the host objects (`Plan::protection`).
+    pub protection: u32,
     /// Generates registration code.
     pub llvm: &'a Llvm<'a>,
-    /// The cache, or why there is none.
+    /// The cache, or the reason for not using one.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
 }
 
 impl<'a> RegisterContext<'a> {
-    /// For the link that `request` asks for.
+    /// Returns the context for the link that `request` describes.
     pub(crate) fn new(
         request: &'a LinkRequest,
         output: &'a Path,
@@ -88,19 +87,20 @@ impl<'a> RegisterContext<'a> {
             verbose: request.verbose,
             note: !request.no_note,
             device_compiler,
+            protection: 0,
             llvm,
             cache,
         }
     }
 }
 
-/// Has the registration code generated for the images of `groups`, which are being linked: so far as it is known and not in the
-/// cache.
+/// Starts generating the registration code for the images of `groups` while they are linked, if the code is known already and not
+/// in the cache.
 pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
     let plans: Option<Vec<Plan>> = groups.iter().map(|group| plan::before(group, context)).collect();
     match plans {
         Some(plans) => {
-            let missing: Vec<Vec<u8>> = plans.iter().filter_map(|plan| kept::missing(plan, context)).collect();
+            let missing: Vec<Vec<u8>> = plans.iter().filter_map(|plan| object_cache::missing(plan, context)).collect();
             if !missing.is_empty() {
                 context.llvm.start_early(context.host_triple, missing);
             }
@@ -109,7 +109,7 @@ pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
     }
 }
 
-/// The objects to add to the host link, in order.
+/// Returns the objects to add to the host link, in order.
 pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
@@ -118,14 +118,14 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
         if context.late {
             continue;
         }
-        // The images are in objects now, so their files can go, except for those that a later payload uses, too.
+        // The objects contain the images now, so the images' files can be removed, unless a later payload uses them.
         let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
         files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
     }
     Ok(objects)
 }
 
-/// The images of `payloads`, each with the placeholder that stands for it in the objects that [`make`] makes for a late link.
+/// Returns the images of `payloads`, each with its placeholder in the objects that [`make`] writes for a late link.
 pub(crate) fn fillings(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<Vec<Filling>> {
     let mut fillings = Vec::new();
     for payload in payloads {
@@ -140,8 +140,8 @@ pub(crate) fn fillings(payloads: &[Payload], context: &RegisterContext<'_>) -> R
     Ok(fillings)
 }
 
-/// What stands for `image` until it is put into the program.
-fn in_its_place(image: StreamedImage) -> StreamedImage {
+/// Returns the placeholder of `image`, which is in the program until the image replaces it.
+fn placeholder_image(image: StreamedImage) -> StreamedImage {
     let name = image.symbols.first().map_or("", |symbol| &symbol.name);
     let contents = Rope::from(placeholder(name).to_vec());
     let mut symbols = image.symbols;
@@ -153,7 +153,7 @@ fn in_its_place(image: StreamedImage) -> StreamedImage {
     StreamedImage { symbols, contents }
 }
 
-/// The sections of the entries that are registered, each once.
+/// Returns the sections of the entries that are registered, each once.
 pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
     let mut tables: Vec<&str> = payloads.iter().map(|payload| payload.generation.entry_section(payload.kind)).collect();
     tables.sort_unstable();
@@ -161,7 +161,7 @@ pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
     tables
 }
 
-/// The files that a payload's images are made of.
+/// Returns the files with the contents of a payload's images.
 fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
     payload.images.iter().flat_map(|image| image.contents.files())
 }
@@ -171,7 +171,7 @@ fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, s
     let stem = format!("{base}.{}.image", payload.kind.name());
     let (plan, mut streamed) = plan::of(payload, context)?;
     if context.late {
-        streamed = streamed.into_iter().map(in_its_place).collect();
+        streamed = streamed.into_iter().map(placeholder_image).collect();
     }
     let purpose = purpose(payload);
     if context.print {
@@ -181,12 +181,12 @@ fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, s
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     if context.keep_bitcode {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
-        session.runner.show_in_process(&|| shown::commands(payload, context, &bitcode, &wrapper, session))?;
+        session.runner.show_in_process(&|| printed_commands::commands(payload, context, &bitcode, &wrapper, session))?;
         session.runner.make(&bitcode, &|path| write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?))?;
     }
     session
         .runner
-        .make(&wrapper, &|path| note::write(path, &kept::object(&plan, &purpose, context, session)?, first, context))?;
+        .make(&wrapper, &|path| note::write(path, &object_cache::object(&plan, &purpose, context, session)?, first, context))?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
         objects.append(&mut stream_images(&plan, &streamed, &stem, session)?);
@@ -194,25 +194,25 @@ fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, s
     Ok(objects)
 }
 
-/// The purpose of the registration code of `payload`, for error reports.
+/// Returns the purpose of the registration code of `payload`, for error reports.
 fn purpose(payload: &Payload) -> Purpose {
     let inputs = files(payload).map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned());
     Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
 }
 
-/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not
-/// let two threads write to one file at the same time.
+/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the kernel lets only
+/// one thread write to a file at a time.
 fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<Vec<PathBuf>> {
     let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
     let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();
     let paths = groups.iter().map(|_| session.scratch.path(stem, "o")).collect::<Result<Vec<_>>>()?;
     let in_all = images.iter().map(|image| image.contents.size()).fold(0, u64::saturating_add);
     let section = registration::plan_section(plan);
+    let host = HostObject { triple: &plan.host_triple, protection: plan.protection };
     let write = |images: &[StreamedImage], path: &Path| {
         session.signals.check()?;
         let mut out = File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
-        image_object::write(&mut out, &plan.host_triple, section, images, in_all)
-            .with_context(|| format!("cannot write `{}`", path.display()))
+        image_object::write(&mut out, host, section, images, in_all).with_context(|| format!("cannot write `{}`", path.display()))
     };
     let written: Vec<Result<()>> =
         threads::in_parallel(|| groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect());

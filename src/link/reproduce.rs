@@ -1,10 +1,13 @@
-//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, with offld or
-//! LLVM's wrapper. It is written before the link starts, so that a link that fails can be reproduced, too. It does not change the
+//! `--reproduce`: a tar with every file that a link reads, and a script that repeats the link on another machine, with offld or
+//! LLVM's wrapper. It is written before the link starts, so that failing links can be reproduced as well. It does not change the
 //! link itself, and reads device code only to determine its compiler and CPU.
 //!
-//! In the tar is one folder, called like the tar, and in that: `root/`, every file by its absolute path; `needed/`, what a linker
-//! reads of the libraries that only libraries need; `response.txt`, the arguments with paths below `root/`; `original.txt`, the
-//! original command line; `run.sh`; `versions.txt`.
+//! The tar contains one directory with the name of the tar, with these entries:
+//! - `root/`: every file by its absolute path
+//! - `needed/`: the parts that a linker reads of the libraries that only libraries need
+//! - `response.txt`: the arguments, with paths below `root/`
+//! - `original.txt`: the original command line
+//! - `run.sh` and `versions.txt`
 
 mod archive;
 mod line;
@@ -21,7 +24,7 @@ use anyhow::{Context, Result};
 
 use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
-use crate::args::{ArgKind, Ledger, Role};
+use crate::args::{ArgKind, ArgumentList, Role};
 use crate::formats::bitcode;
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
@@ -37,30 +40,29 @@ use archive::Content;
 use line::ReproducedLine;
 use root::Root;
 
-/// The folder for the libraries that only libraries need.
+/// The directory for the libraries that only libraries need.
 const NEEDED: &str = "needed";
 
 /// The link to reproduce.
 pub(crate) struct LinkToReproduce<'a> {
     /// The command line.
-    pub ledger: &'a Ledger,
-    /// The options and inputs in it.
+    pub ledger: &'a ArgumentList,
+    /// The options and inputs in the command line.
     pub request: &'a LinkRequest,
-    /// Its inputs, and the default libraries that objects name in turn.
+    /// The inputs, and the default libraries that objects name in turn.
     pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
-    /// The search for libraries.
+    /// The search path for libraries.
     pub search: &'a Search,
-    /// The host linker.
     pub linker: &'a Path,
 }
 
-/// Writes the reproduction if it was requested: by `--reproduce` for this link, or by `OFFLD_REPRODUCE` for every link with device
-/// code.
+/// Writes the reproduction if the user requested one: with `--reproduce` for this link, or with `OFFLD_REPRODUCE` for every link
+/// with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
     let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});
     let found = inputs.as_ref().ok().map(scan::scan);
-    // A link whose device code cannot be read is reproduced, too: that failure is what somebody may want to look at.
+    // A link whose device code cannot be read is reproduced as well: that failure may be the reason for the request.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
     if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
@@ -82,12 +84,12 @@ fn target(request: &LinkRequest) -> Option<archive::Destination> {
     Some(archive::Destination::Folder(folder.into(), output(request).to_string_lossy().into_owned()))
 }
 
-/// The output's name.
+/// The output's file name.
 fn output(request: &LinkRequest) -> &OsStr {
     request.output.as_deref().and_then(Path::file_name).unwrap_or(OsStr::new("a.out"))
 }
 
-/// All entries of the tar.
+/// Returns all entries of the tar.
 fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
     let opened = inputs::files(&(link.inputs)(), link.search);
@@ -120,14 +122,14 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
     Ok(files.into_iter().map(file).chain(libraries.into_iter().map(library)).chain(texts).collect())
 }
 
-/// Every file of the link, by every path that it is opened by.
+/// Returns every file of the link, by every path that it is opened by.
 fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &ReproducedLine<'_>) -> Result<BTreeSet<PathBuf>> {
     let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
     if !tools.runtime.is_empty() {
-        // The runtime's arguments add a search folder, so the link finds further libraries.
-        let whole = Ledger::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
+        // The runtime's arguments add a search directory, so the link finds more libraries.
+        let whole = ArgumentList::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
         let request = LinkRequest::new(&whole)?;
         let multiarch = host::multiarch(&request);
         let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), Naming::Unix, &multiarch);
@@ -139,7 +141,7 @@ fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &
     Ok(files)
 }
 
-/// Adds the arguments by which the linker finds below `root/` the files that the original link finds by default.
+/// Adds the arguments that make the linker find, below `root/`, the files that the original link finds by default.
 fn complete(
     line: &mut ReproducedLine<'_>,
     link: &LinkToReproduce<'_>,
@@ -147,7 +149,7 @@ fn complete(
     opened: &OpenedFiles,
     root: &Root,
 ) -> Result<()> {
-    line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
+    line.append(&ArgumentList::parse(Role::Ld, tools.runtime.clone())?);
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
     }
@@ -158,7 +160,7 @@ fn complete(
         line.folder("-L", folder);
     }
     if opened.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
-        // A script names it relative to the folder in which the original link runs.
+        // A script names the file relative to the directory in which the original link runs.
         line.folder("-L", root.current());
     }
     line.args.push(format!("-rpath-link={NEEDED}").into());
@@ -170,7 +172,7 @@ fn complete(
     Ok(())
 }
 
-/// The folders that GNU ld searches first for the libraries that libraries need.
+/// Returns the directories that GNU ld searches first for the libraries that libraries need.
 fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
     let is_link_path = |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
     let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.kind)).filter_map(|arg| arg.value.as_ref());
@@ -181,13 +183,13 @@ fn is_shared(path: &Path) -> bool {
     Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
 }
 
-/// The tools of the link. Those that cannot be determined are left out: the link itself reports that.
+/// The tools of the link. Tools that cannot be determined are omitted: the link itself reports that.
 struct Tools {
     compiler: Option<Compiler>,
     host_triple: Option<String>,
-    /// The arguments that `ld.offld` adds for OpenMP, written out because LLVM's wrapper does not add them.
+    /// The arguments that `ld.offld` adds for OpenMP. The reproduction contains them because LLVM's wrapper does not add them.
     runtime: Vec<OsString>,
-    /// The triples of device code for CPUs like the host's, whose device links read libraries of the host.
+    /// The triples of CPU device code with the host's architecture, whose device links read libraries of the host.
     cpus: BTreeSet<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The client of `offld-llvm`, the program that contains LLVM: it turns registration plans into an object, bitcode, assembly or
-//! text. Being another process, it cannot crash `offld`, and a command that needs no LLVM does not load it.
+//! Client of `offld-llvm`, the program that contains LLVM and translates registration plans to objects, bitcode, assembly or text.
+//! LLVM is in a separate process so that its crashes do not end `offld`, and so that commands without LLVM do not load it.
 //!
 //! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the process for one command.
 
@@ -23,49 +23,49 @@ use crate::sys::service::Service;
 use crate::sys::session::{self, Session};
 use protocol::{Answer, BUILD, Form, Request};
 
-/// How long one request may take, unless `OFFLD_LLVM_TIMEOUT` is set.
+/// Time limit of one request, unless `OFFLD_LLVM_TIMEOUT` is set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a request is for, for error reports.
+/// The purpose of a request, for error reports.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Purpose {
     /// The step: `registration code for openmp`.
     pub step: String,
-    /// The images that it is made of.
+    /// The names of the images.
     pub inputs: Vec<String>,
 }
 
-/// The process of one command: started when it is first needed or earlier ([`Llvm::start_early`]), and killed when this is dropped.
+/// The process of one command. It starts on first use or earlier ([`Llvm::start_early`]), and is killed when this value is dropped.
 pub(crate) struct Llvm<'s> {
     session: &'s Session,
     created: SystemTime,
     running: Mutex<Option<Running>>,
 }
 
-/// A running `offld-llvm`, which has been asked for the name of its build.
+/// A running `offld-llvm`, which has received the request for the name of its build.
 struct Running {
     service: Box<dyn Service>,
     cmd: Cmd,
-    /// It has been verified to be of the same build.
+    /// Whether it is verified to be from the same build.
     checked: bool,
     /// The requests whose answers have not been read yet, in order.
-    asked: VecDeque<Vec<u8>>,
+    pending: VecDeque<Vec<u8>>,
 }
 
 impl<'s> Llvm<'s> {
-    /// For one command; nothing is started yet.
+    /// Prepares the client for one command, without starting the program.
     pub(crate) fn new(session: &'s Session) -> Self {
         Llvm { session, created: SystemTime::now(), running: Mutex::new(None) }
     }
 
-    /// A moment before the program was started. Code is that program's only if its file has not changed since.
+    /// Returns a time before the program started. Code belongs to the current program only if its file has not changed since then.
     pub(crate) fn created(&self) -> SystemTime {
         self.created
     }
 
-    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work, and sends
-    /// it `requests` ([`Request::encode`]), whose answers will most probably be wanted, in this order. Errors are ignored here: the
-    /// first request whose answer is wanted reports them.
+    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work. Sends it
+    /// `requests` ([`Request::encode`]), whose answers will most probably be needed, in this order. Errors are ignored here: the
+    /// first request whose answer is needed reports them.
     pub(crate) fn start_early(&self, triple: &str, requests: Vec<Vec<u8>>) {
         let mut slot = self.lock();
         if slot.is_some() {
@@ -76,32 +76,32 @@ impl<'s> Llvm<'s> {
             if running.service.send(&request).is_err() {
                 return;
             }
-            running.asked.push_back(request);
+            running.pending.push_back(request);
         }
         *slot = Some(running);
     }
 
-    /// The registration code of `plan` in the form `form`.
+    /// Returns the registration code of `plan` in the form `form`.
     ///
     /// # Errors
-    /// LLVM cannot generate code for the host or reports another error; the program is missing, ends, or does not answer in time:
+    /// LLVM cannot generate code for the host or reports another error. The program is missing, ends, or does not answer in time;
     /// those errors name `purpose`.
     pub(crate) fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(&Request::Make { form, plan: plan.clone() }.encode()?, purpose)
     }
 
-    /// The same, with `plan` encoded already ([`Request::encode`]).
+    /// Like [`Llvm::make`], for a plan that is encoded already ([`Request::encode`]).
     pub(crate) fn make_encoded(&self, request: &[u8], purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(request, purpose)
     }
 
-    /// The triple of this machine, as LLVM names it.
+    /// Returns LLVM's triple for this machine.
     pub(crate) fn default_triple(&self) -> Result<String> {
         let purpose = Purpose { step: "query of the default triple".to_owned(), inputs: Vec::new() };
         Ok(String::from_utf8(self.ask(&Request::DefaultTriple.encode()?, &purpose)?)?)
     }
 
-    /// Ends the program early, because there will hardly be a further request. One starts it again.
+    /// Ends the program early, because another request is unlikely. Another request starts it again.
     pub(crate) fn dismiss(&self) {
         if let Some(mut running) = self.lock().take() {
             running.service.stop();
@@ -116,19 +116,19 @@ impl<'s> Llvm<'s> {
         };
         running.cmd.step.clone_from(&purpose.step);
         running.cmd.inputs.clone_from(&purpose.inputs);
-        if !running.asked.iter().any(|asked| asked == request) {
+        if !running.pending.iter().any(|pending| pending == request) {
             running.service.send(request).map_err(|ended| run::no_answer(&running.cmd, &ended))?;
-            running.asked.push_back(request.to_vec());
+            running.pending.push_back(request.to_vec());
         }
         if !running.checked {
             let hello = self.answer(&mut running)?;
             check_build(&running.cmd, &hello)?;
             running.checked = true;
         }
-        // What was asked before this and is not wanted after all is passed over.
+        // Answers to early requests that are not needed after all are skipped.
         let answer = loop {
             let answer = self.answer(&mut running)?;
-            if running.asked.pop_front().is_none_or(|asked| asked == request) {
+            if running.pending.pop_front().is_none_or(|pending| pending == request) {
                 break answer;
             }
         };
@@ -156,7 +156,7 @@ impl<'s> Llvm<'s> {
         let cmd = Cmd { step: "start of LLVM".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output: None };
         let mut service = self.session.runner.serve(&cmd, &self.session.signals).map_err(|error| blame(&cmd, error))?;
         service.send(&Request::Hello.encode()?).map_err(|ended| run::no_answer(&cmd, &ended))?;
-        Ok(Running { service, cmd, checked: false, asked: VecDeque::new() })
+        Ok(Running { service, cmd, checked: false, pending: VecDeque::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -164,21 +164,23 @@ impl<'s> Llvm<'s> {
     }
 }
 
-/// The `error` of a program that has not even said what it is; where a variable names the program, that is likely to be wrong.
+/// Adds `OFFLD_LLVM` to the error of a program that ended without naming its build. If the variable is set, its value is the likely
+/// cause.
 fn blame(cmd: &Cmd, error: anyhow::Error) -> anyhow::Error {
     match Session::env(session::OFFLD_LLVM) {
-        Some(_) => error.context(format!("{}: `{}` is no offld-llvm that runs here", session::OFFLD_LLVM, cmd.program.display())),
+        Some(_) => error.context(format!("{}: `{}` is not a working offld-llvm", session::OFFLD_LLVM, cmd.program.display())),
         None => error,
     }
 }
 
-/// An error unless the program that answered `hello` is of the same build as this one.
+/// Fails unless the program that answered `hello` is from the same build as this one.
 fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
     if hello == BUILD.as_bytes() {
         return Ok(());
     }
     bail!(
-        "`{}` is of another build than this offld ({} and {BUILD}): install both from one build, or name the right one with {}",
+        "`{}` and this offld are from different builds ({} and {BUILD}): install both from the same build, or set {} to the right \
+         one",
         cmd.program.display(),
         String::from_utf8_lossy(hello.get(..hello.len().min(200)).unwrap_or_default()),
         session::OFFLD_LLVM
@@ -189,6 +191,6 @@ fn timeout() -> Result<Duration> {
     let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else { return Ok(DEFAULT_TIMEOUT) };
     match text.to_str().and_then(|text| text.parse().ok()).filter(|seconds| *seconds > 0) {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => bail!("{}={} is not a number of seconds above 0", session::OFFLD_LLVM_TIMEOUT, text.to_string_lossy()),
+        None => bail!("{}={}: expected a number of seconds above 0", session::OFFLD_LLVM_TIMEOUT, text.to_string_lossy()),
     }
 }

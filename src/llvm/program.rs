@@ -1,4 +1,4 @@
-//! Finds `offld-llvm`: the path in `OFFLD_LLVM`, else the folder of the running `offld`, else `../libexec/offld` from there.
+//! Finds `offld-llvm`: the path in `OFFLD_LLVM`, else the directory of the running `offld`, else `../libexec/offld` from there.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::sys::session::{self, Session};
 /// The program's file name.
 pub(crate) const NAME: &str = "offld-llvm";
 
-/// The path of `offld-llvm`.
+/// Returns the path of `offld-llvm`.
 ///
 /// # Errors
-/// It is in none of the places; the error names them and says how to get it.
+/// The program is in none of these locations. The error lists them, with the command that installs the program.
 pub(crate) fn find() -> Result<PathBuf> {
     if let Some(named) = Session::env(session::OFFLD_LLVM) {
         let path = PathBuf::from(named);
@@ -21,25 +21,25 @@ pub(crate) fn find() -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    let own = std::env::current_exe().context("cannot tell where offld is, and so not where offld-llvm is")?;
-    let places = places(own.parent().unwrap_or(Path::new("/")));
-    match places.iter().find(|place| place.is_file()) {
+    let own = std::env::current_exe().context("cannot determine the path of offld, next to which offld-llvm is installed")?;
+    let candidates = candidates(own.parent().unwrap_or(Path::new("/")));
+    match candidates.iter().find(|place| place.is_file()) {
         Some(found) => Ok(found.clone()),
         None => bail!(
-            "registration code is made by LLVM, in the program `{NAME}`, which is not installed: it is neither {} (build it with `cargo \
-             build --features llvm` or `make install`, or name it with {})",
-            places.iter().map(|place| format!("`{}`", place.display())).collect::<Vec<_>>().join(" nor "),
+            "cannot find `{NAME}`, the program that generates registration code: neither {} exists. Build it with `cargo build \
+             --features llvm` or `make install`, or set {} to its path",
+            candidates.iter().map(|place| format!("`{}`", place.display())).collect::<Vec<_>>().join(" nor "),
             session::OFFLD_LLVM
         ),
     }
 }
 
-fn places(folder: &Path) -> Vec<PathBuf> {
-    let mut places = vec![folder.join(NAME)];
-    places.extend(folder.parent().map(|above| above.join("libexec/offld").join(NAME)));
-    // The library's own tests run one folder below the programs that cargo builds.
+fn candidates(folder: &Path) -> Vec<PathBuf> {
+    let mut candidates = vec![folder.join(NAME)];
+    candidates.extend(folder.parent().map(|above| above.join("libexec/offld").join(NAME)));
+    // The library's own tests run one directory below the programs that cargo builds.
     if cfg!(test) {
-        places.extend(folder.parent().map(|above| above.join(NAME)));
+        candidates.extend(folder.parent().map(|above| above.join(NAME)));
     }
-    places
+    candidates
 }

@@ -1,18 +1,19 @@
-//! The protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is
-//! its type; a plan follows in MessagePack. The first byte of an answer is success or failure; only the answer to
-//! [`Request::Hello`] is the bare name of the build, in every version of this protocol.
+//! Protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is its
+//! type; a plan follows in MessagePack. The first byte of an answer is success or failure. The answer to [`Request::Hello`] is
+//! different: it is the bare name of the build, in every version of this protocol.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::registration::Plan;
 
-/// The first argument of `offld-llvm`: serve requests. A second one may name a host's triple, for which LLVM is then initialised.
+/// The first argument of `offld-llvm`: serve requests. A second argument may name a host's triple, for which LLVM is then
+/// initialised.
 pub const SERVE: &str = "serve";
 
-/// The name of a program's build: the version of this protocol, that of the crate, and a digest of its sources. Two programs with
-/// the same name encode plans alike.
-pub const BUILD: &str = concat!("offld-llvm 2 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
+/// The name of a program's build: the versions of this protocol and of the crate, and a digest of the sources. Two programs with
+/// the same name encode plans in the same way.
+pub const BUILD: &str = concat!("offld-llvm 3 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
 
 const HELLO: u8 = 0;
 const DEFAULT_TRIPLE: u8 = 1;
@@ -20,14 +21,14 @@ const MAKE: u8 = 2;
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
 
-/// What registration code is written as.
+/// The form of registration code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
-    /// An object of the host.
+    /// An object for the host.
     Object,
     /// LLVM bitcode.
     Bitcode,
-    /// Assembly of the host.
+    /// Assembly for the host.
     Assembly,
     /// LLVM IR as text.
     Text,
@@ -36,15 +37,15 @@ pub enum Form {
 /// A request to `offld-llvm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The name of its build ([`BUILD`]).
+    /// Asks for the name of the build ([`BUILD`]).
     Hello,
-    /// The triple of this machine.
+    /// Asks for the triple of this machine.
     DefaultTriple,
-    /// Generate registration code.
+    /// Asks for registration code.
     Make {
         /// The form of the result.
         form: Form,
-        /// What it registers.
+        /// The registration.
         plan: Plan,
     },
 }
@@ -53,7 +54,7 @@ impl Request {
     /// The bytes of the request.
     ///
     /// # Errors
-    /// A plan with lengths that the encoding has no room for.
+    /// The plan has lengths that are too large for the encoding.
     pub fn encode(&self) -> Result<Vec<u8>> {
         Ok(match self {
             Request::Hello => vec![HELLO],
@@ -75,20 +76,20 @@ impl Request {
             Some((&HELLO, [])) => Ok(Request::Hello),
             Some((&DEFAULT_TRIPLE, [])) => Ok(Request::DefaultTriple),
             Some((&MAKE, rest)) => {
-                let (form, plan) = rmp_serde::from_slice(rest).context("a registration plan that cannot be decoded")?;
+                let (form, plan) = rmp_serde::from_slice(rest).context("cannot decode a registration plan")?;
                 Ok(Request::Make { form, plan })
             }
-            _ => bail!("an unknown request"),
+            _ => bail!("unknown request"),
         }
     }
 }
 
-/// The answer of `offld-llvm` to every request but [`Request::Hello`].
+/// The answer of `offld-llvm` to every request except [`Request::Hello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// The result.
     Done(&'a [u8]),
-    /// Why it failed.
+    /// The reason for the failure.
     Refused(&'a str),
 }
 
@@ -108,7 +109,9 @@ impl<'a> Answer<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>> {
         match bytes.split_first() {
             Some((&DONE, rest)) => Ok(Answer::Done(rest)),
-            Some((&REFUSED, rest)) => Ok(Answer::Refused(std::str::from_utf8(rest).context("an answer that is not text")?)),
+            Some((&REFUSED, rest)) => {
+                Ok(Answer::Refused(std::str::from_utf8(rest).context("offld-llvm sent an error that is not UTF-8")?))
+            }
             _ => bail!("offld-llvm sent an invalid answer"),
         }
     }

@@ -17,11 +17,12 @@ fn plan() -> Plan {
         generation: Generation::Llvm21,
         images: Images::OpenMp(vec![image]),
         relocatable: false,
+        protection: 0,
     }
 }
 
 #[test]
-fn requests_are_read_as_they_were_written() {
+fn decoded_requests_equal_the_encoded_ones() {
     for request in [Request::Hello, Request::DefaultTriple, Request::Make { form: Form::Assembly, plan: plan() }] {
         let bytes = request.encode().unwrap();
         assert_eq!(Request::decode(&bytes).unwrap(), request);
@@ -29,13 +30,13 @@ fn requests_are_read_as_they_were_written() {
             assert!(Request::decode(&bytes[..end]).is_err(), "{request:?} cut at {end}");
         }
     }
-    // More than there should be is no request either.
+    // A request with an extra byte is invalid as well.
     let more = [Request::Hello.encode().unwrap(), vec![0]].concat();
     assert!(Request::decode(&more).is_err());
 }
 
 #[test]
-fn answers_are_read_as_they_were_written() {
+fn decoded_answers_equal_the_encoded_ones() {
     for answer in [Answer::Done(b"object"), Answer::Done(b""), Answer::Refused("why")] {
         assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
     }
@@ -43,8 +44,8 @@ fn answers_are_read_as_they_were_written() {
     assert!(Answer::decode(&[1, 0xff]).is_err());
 }
 
-/// What a shell script in the place of `offld-llvm` comes to, as an error, and how long that takes.
-fn asked(script: &str, limit: Duration) -> (String, Duration) {
+/// Runs a shell script in place of `offld-llvm`. Returns the error, and the time until it.
+fn failure_of(script: &str, limit: Duration) -> (String, Duration) {
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
     let cmd = Cmd {
@@ -69,27 +70,27 @@ fn a_program_that_gives_no_answer_is_an_error_that_names_the_step() {
         ("kill -SEGV $$", "was ended by signal 11"),
         ("exit 3", "exited with status 3"),
         ("echo 'LLVM ERROR: no' >&2; kill -ABRT $$", "was ended by signal 6"),
-        ("printf '\\377\\377\\377\\377'; sleep 60", "gave an answer of 4294967295 bytes"),
+        ("printf '\\377\\377\\377\\377'; sleep 60", "sent an answer of 4294967295 bytes"),
     ] {
-        let (report, took) = asked(script, whole);
+        let (report, took) = failure_of(script, whole);
         assert!(report.starts_with(&format!("registration code for openmp failed: 'sh' {how}")), "{script}: {report}");
         assert!(report.contains("a.img"), "{report}");
         assert!(took < Duration::from_secs(30), "{script} took {took:?}");
-        assert_eq!(report.contains("it said: LLVM ERROR: no"), script.contains("LLVM"), "{report}");
+        assert_eq!(report.contains("stderr: LLVM ERROR: no"), script.contains("LLVM"), "{report}");
     }
 }
 
 #[test]
-fn nobody_waits_without_an_end() {
-    // One that neither reads nor writes, one that reads and says nothing, one that stops in the middle of an answer.
+fn a_program_without_an_answer_is_stopped_at_the_limit() {
+    // The first neither reads nor writes, the second reads and writes nothing, and the third stops within an answer.
     for script in ["sleep 60", "cat > /dev/null", "printf '\\012\\000\\000\\000abc'; sleep 60"] {
-        let (report, took) = asked(script, Duration::from_secs(1));
+        let (report, took) = failure_of(script, Duration::from_secs(1));
         assert!(report.contains("gave no answer within 1 s"), "{script}: {report}");
         assert!(took < Duration::from_secs(20), "{script} took {took:?}");
     }
 }
 
-/// A program that answers every request but the one for its build with the request itself.
+/// A program that answers every request with the request itself, except the one for its build.
 #[cfg(feature = "with-llvm")]
 struct Echo {
     asked: VecDeque<Vec<u8>>,
@@ -111,7 +112,7 @@ impl Service for Echo {
     }
 }
 
-/// A runner that starts nothing but an [`Echo`].
+/// A runner that starts only an [`Echo`].
 #[cfg(feature = "with-llvm")]
 struct Echoes(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -145,7 +146,7 @@ fn each_request_gets_its_own_answer_whatever_was_asked_early() {
     let ask = |request: &[u8]| llvm.make_encoded(request, &Purpose::default()).unwrap();
     llvm.start_early("x86_64-unknown-linux-gnu", vec![one.clone(), two.clone()]);
     assert_eq!(all.lock().unwrap().len(), 3, "all of it is sent at once");
-    // The first one is not wanted after all, and then it is; the third was not foreseen.
+    // The first early request is not needed, and then is. The third request was not sent early.
     for request in [two, three, one, two] {
         assert_eq!(&ask(request), request);
     }

@@ -5,11 +5,11 @@ use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
 use crate::model::{Generation, OffloadKind};
 
-/// The section that `cuobjdump` searches. The alignment is the one that LLVM's code generator chooses for arrays of 16 bytes and
-/// more; the fields of a fatbinary's header need 8.
+/// The section that `cuobjdump` searches. The alignment is that of LLVM's code generator for arrays of 16 bytes and more; the
+/// fields of a fatbinary's header need 8.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".nv_fatbin", align: 16, listed: false };
 
-/// How `generation` registers CUDA code; `coff` selects a host with COFF instead of ELF objects.
+/// Returns the registration of CUDA code in `generation`. `coff` selects a host with COFF instead of ELF objects.
 pub fn contract(generation: Generation, coff: bool) -> Contract {
     let has_wide_entries = generation.wide_entries();
     Contract {
@@ -26,7 +26,7 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
         bounds: entries::bounds(OffloadKind::Cuda, generation, coff),
         entry: entries::entry(generation),
         reads: if has_wide_entries { WIDE_READS } else { NARROW_READS },
-        // Since LLVM 21 all kinds share one table; an older table has CUDA's entries only.
+        // Since LLVM 21 all kinds share one table. An older table contains only CUDA's entries.
         kind: (generation == Generation::Llvm21).then_some(OffloadKind::Cuda as u16),
         becomes: Becomes {
             function: fatbin::register_function("__cudaRegisterFunction"),

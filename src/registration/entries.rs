@@ -1,6 +1,6 @@
-//! The table of offload entries that compilers put into host objects and that every registration but SYCL's goes through: the
-//! layout of an entry in each generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only;
-//! `offld-llvm` emits the code.
+//! Table of offload entries, which compilers put into host objects and every registration except SYCL's reads: the layout of an
+//! entry in each generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only; `offld-llvm` emits
+//! the code.
 
 use crate::model::{Generation, OffloadKind};
 
@@ -32,7 +32,7 @@ pub const WIDE_ENTRY: &[Field] =
 /// `{ptr addr, ptr name, size_t size, i32 flags, i32 data}`, up to LLVM 19.
 pub const NARROW_ENTRY: &[Field] = &[Field::Pointer, Field::Pointer, Field::Size, Field::U32, Field::U32];
 
-/// The entry type of `generation`. Not for LLVM 14, whose type has another name.
+/// Returns the entry type of `generation`. Not for LLVM 14, whose type has another name.
 pub fn entry(generation: Generation) -> Struct {
     (ENTRY, if generation.wide_entries() { WIDE_ENTRY } else { NARROW_ENTRY })
 }
@@ -44,28 +44,28 @@ pub struct Bounds {
     pub start: String,
     /// Name of the symbol after the last entry.
     pub stop: String,
-    /// Whether they are declared as an array of no entries instead of as one entry.
+    /// Whether the symbols are declared as an array of no entries instead of as one entry.
     pub array: bool,
-    /// What defines them.
+    /// The definition of the symbols.
     pub defined: BoundsDefined,
 }
 
-/// What defines the symbols around the table.
+/// The definition of the symbols around the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoundsDefined {
-    /// The linker, because the section's name is a C identifier. The dummy makes sure that the section exists.
+    /// The linker defines them, because the section's name is a C identifier. The dummy makes sure that the section exists.
     ByLinker(Dummy),
-    /// The registration module, in sections that the linker sorts before and after the entries (COFF).
+    /// The registration module defines them, in sections that the linker sorts before and after the entries (COFF).
     ///
-    /// In objects they are COMDATs, of which the linker keeps one. LLVM's wrapper makes them weak definitions; on COFF each of
-    /// these comes with a strong definition of another name, so that the registrations of two kinds in one program clash.
+    /// In objects they are COMDATs, and the linker uses only one definition. LLVM's wrapper emits weak definitions. On COFF, each
+    /// of these has a strong definition with another name, so that the registrations of two kinds in one program clash.
     BySortedSections {
         /// The section of the first symbol.
         start: String,
         /// The section of the last symbol.
         stop: String,
         /// In objects only: a section after the last symbol's, and the symbol of the one byte in it. Linkers drop a table whose
-        /// sections are all empty together with its bounds, so that a program without entries fails to link, as with LLVM's
+        /// sections are all empty together with its bounds. A program without entries would then fail to link, as with LLVM's
         /// wrapper.
         after: (String, String),
     },
@@ -73,31 +73,32 @@ pub enum BoundsDefined {
 
 /// An array of no entries that makes its section exist.
 ///
-/// It is not in `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries. What is
-/// a link error now would become a program that registers nothing. That link needs `-z nostart-stop-gc`.
+/// It is not in `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries. A link
+/// that fails now would succeed, with a program that registers nothing. That link needs `-z nostart-stop-gc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dummy {
     /// Its name.
     pub name: String,
-    /// Its section, which is that of the entries.
+    /// The section of the entries.
     pub section: &'static str,
-    /// Its alignment, if it is not the type's.
+    /// The alignment in bytes, if it is not the type's.
     pub align: Option<u32>,
-    /// What keeps the compiler from dropping it.
-    pub kept: Kept,
+    /// The reason why the compiler does not drop it.
+    pub retention: Retention,
 }
 
-/// What keeps the compiler from dropping a symbol that nothing refers to.
+/// The reason why the compiler does not drop a symbol without references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// It is internal, and listed in `llvm.compiler.used`.
+pub enum Retention {
+    /// The symbol is internal, and listed in `llvm.compiler.used`.
     CompilerUsed,
-    /// It is global (weak and hidden), so the compiler must keep it, and a program may hold several modules that define it.
+    /// The symbol is global (weak and hidden). So the compiler must keep it, and a program may contain several modules that define
+    /// it.
     Weak,
 }
 
-/// The bounds of the table with the entries of `kind`, for LLVM 15 and later; `coff` selects a host with COFF instead of ELF
-/// objects.
+/// Returns the bounds of the table with the entries of `kind`, for LLVM 15 and later. `coff` selects a host with COFF instead of
+/// ELF objects.
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = generation.entry_section(kind);
     let defined = if coff {
@@ -105,12 +106,12 @@ pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
         BoundsDefined::BySortedSections { start: format!("{section}$OA"), stop: format!("{section}$OZ"), after }
     } else {
         let align = match generation {
-            // LLVM 20's entries have alignment 1. On 32-bit hosts a larger one here would put a gap into their table.
+            // LLVM 20's entries have alignment 1. On 32-bit hosts, a larger alignment here would create a gap in their table.
             Generation::Llvm20 => Some(1),
             Generation::Llvm21 => Some(8),
             _ => None,
         };
-        BoundsDefined::ByLinker(Dummy { name: format!("__dummy.{section}"), section, align, kept: Kept::CompilerUsed })
+        BoundsDefined::ByLinker(Dummy { name: format!("__dummy.{section}"), section, align, retention: Retention::CompilerUsed })
     };
     Bounds { start: format!("__start_{section}"), stop: format!("__stop_{section}"), array: true, defined }
 }

@@ -1,5 +1,5 @@
-//! Registration as the CUDA and HIP runtimes have it in common: a constructor registers one file with the code for all devices,
-//! then each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have what differs.
+//! Common part of the registrations with the CUDA and HIP runtimes: a constructor registers one file with the code for all devices,
+//! then each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have the differences.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
@@ -15,24 +15,24 @@ pub const WRAPPER_TYPE: Struct = ("fatbin_wrapper", &[Field::U32, Field::U32, Fi
 pub const WRAPPER_VERSION: u64 = 1;
 /// The alignment of that struct.
 pub const WRAPPER_ALIGN: u32 = 8;
-/// The constructor's priority. A function registered with `atexit` undoes the registration, because CUDA 9.2 and later has shut
-/// down before destructors run.
+/// The constructor's priority. A function that is registered with `atexit` undoes the registration, because CUDA 9.2 and later
+/// shuts down before destructors run.
 pub const PRIORITY: u32 = 101;
 
-/// How code is registered with one of the two runtimes.
+/// The registration with one of the two runtimes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contract {
     /// The section in which the runtime's tools look for the file.
     pub image_section: ImageSection,
     /// The section of the struct that is passed to the runtime.
     pub wrapper_section: &'static str,
-    /// The first word of that struct.
+    /// The first word of the struct.
     pub magic: u32,
-    /// The name of the variable that keeps the runtime's handle.
+    /// The name of the variable for the runtime's handle.
     pub handle: &'static str,
     /// The constructor.
     pub register: &'static str,
-    /// The function that undoes what the constructor did.
+    /// The function that undoes the constructor's registration.
     pub unregister: &'static str,
     /// The function that registers the entries.
     pub globals: &'static str,
@@ -42,11 +42,11 @@ pub struct Contract {
     pub register_end: Option<&'static str>,
     /// The runtime's function that takes the handle at exit.
     pub unregister_binary: &'static str,
-    /// Where the entries are.
+    /// The bounds of the entry table.
     pub bounds: Bounds,
     /// The type of an entry.
     pub entry: Struct,
-    /// The fields that are read of each entry, in this order.
+    /// The fields to read from each entry, in this order.
     pub reads: &'static [Read],
     /// The kind of this runtime's entries, if several runtimes share the table.
     pub kind: Option<u16>,
@@ -73,10 +73,10 @@ pub enum EntryField {
     Data,
 }
 
-/// A field that is read from an entry.
+/// A field to read from an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// Which field.
+    /// The field.
     pub field: EntryField,
     /// The name of its value in the LLVM module.
     pub name: &'static str,
@@ -112,7 +112,7 @@ pub const TYPE_MASK: u64 = 7;
 /// The other flags: the name of the value in the LLVM module, and the number of the bit.
 pub const FLAGS: [(&str, u64); 3] = [("extern", 3), ("constant", 4), ("normalized", 5)];
 
-/// The calls that register the sorts of entry; none for a sort that the runtime cannot register.
+/// The calls that register each sort of entry; none for a sort that the runtime cannot register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Becomes {
     /// Size 0: a kernel.
@@ -127,10 +127,10 @@ pub struct Becomes {
     pub texture: Option<Call>,
 }
 
-/// A call of a function of the runtime. The arguments also give its prototype.
+/// A call of a function of the runtime. The arguments also determine its prototype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The function.
+    /// The name of the function.
     pub name: &'static str,
     /// The arguments.
     pub arguments: &'static [Argument],
@@ -191,7 +191,7 @@ pub const fn register_texture(name: &'static str) -> Call {
 }
 
 impl Becomes {
-    /// The calls for variables, by the type in their flags: 0, 1, 2, 3.
+    /// Returns the calls for variables, by the type in their flags: 0, 1, 2, 3.
     pub fn variables(&self) -> [(&'static str, Option<Call>); 4] {
         [("global", Some(self.global)), ("managed", self.managed), ("surface", self.surface), ("texture", self.texture)]
     }

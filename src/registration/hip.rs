@@ -6,11 +6,11 @@ use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
 use crate::model::{Generation, OffloadKind};
 
 /// The section that ROCm's tools search. The runtime maps the code objects of a bundle into memory. They are aligned to pages
-/// within the bundle, so the bundle must be aligned to a page too. clang does that in its own HIP code; LLVM's wrapper aligns to 16
-/// bytes.
+/// within the bundle, so the bundle must be aligned to a page as well. clang aligns its own HIP code to pages; LLVM's wrapper
+/// aligns to 16 bytes.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".hip_fatbin", align: 4096, listed: false };
 
-/// How `generation` registers HIP code; `coff` selects a host with COFF instead of ELF objects.
+/// Returns the registration of HIP code in `generation`. `coff` selects a host with COFF instead of ELF objects.
 pub fn contract(generation: Generation, coff: bool) -> Contract {
     let has_wide_entries = generation.wide_entries();
     Contract {
@@ -28,7 +28,7 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
         bounds: entries::bounds(OffloadKind::Hip, generation, coff),
         entry: entries::entry(generation),
         reads: if has_wide_entries { WIDE_READS } else { NARROW_READS },
-        // Since LLVM 21 all kinds share one table. An older table has HIP's entries only, and their kind, if they have one, is 3
+        // Since LLVM 21 all kinds share one table. An older table contains only HIP's entries, whose kind, if they have one, is 3
         // (docs/spec/faults.md F19).
         kind: (generation == Generation::Llvm21).then_some(OffloadKind::Hip as u16),
         becomes: Becomes {

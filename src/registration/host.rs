@@ -1,10 +1,12 @@
-//! The hosts that registration code can be made for: the architectures in their triples, and the features and ABI of their objects.
+//! Hosts that registration code can be generated for: the architectures in their triples, and the features and ABI of their
+//! objects.
 
 use anyhow::{Result, bail};
 
+use crate::formats::elf::property;
 use crate::model::ObjectFormat;
 
-/// A family of hosts that one of LLVM's back ends serves.
+/// A family of hosts that share a back end of LLVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// 32-bit and 64-bit x86.
@@ -47,14 +49,14 @@ pub const FAMILIES: [(Family, &[&str]); 6] = [
     (Family::LoongArch, &["loongarch64", "loongarch32"]),
 ];
 
-/// The family of the host `triple`, if registration code can be made for it.
+/// Returns the family of the host `triple`, if registration code can be generated for it.
 pub fn family(triple: &str) -> Option<Family> {
     let arch = triple.split('-').next().unwrap_or_default();
     FAMILIES.iter().find(|(_, names)| names.contains(&arch)).map(|(family, _)| *family)
 }
 
-/// The target features and the ABI of the host. Linkers reject objects that differ in these, but the triple does not say them, so
-/// these are the ones that Linux distributions use. The ABI is given only if the triple allows several.
+/// Returns the target features and the ABI of the host. Linkers reject objects that differ in these, but the triple does not
+/// contain them, so these are the ones of Linux distributions. The ABI is given only if the triple allows several.
 pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
     match triple.split('-').next().unwrap_or_default() {
         "riscv64" => ("+m,+a,+f,+d,+c", Some("lp64d")),
@@ -65,13 +67,24 @@ pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// Fails if no registration code can be made for the host `triple`, with LLVM's message if LLVM has one.
+/// Returns all control-flow protection that registration code for the host `triple` can have (`formats::elf::property`). CPUs
+/// without the protection ignore its instructions. Old 32-bit x86 CPUs reject them, so these hosts get none.
+pub fn whole_protection(triple: &str) -> u32 {
+    match family(triple) {
+        _ if ObjectFormat::of(triple) != ObjectFormat::Elf => 0,
+        Some(Family::X86) if matches!(triple.split('-').next(), Some("x86_64" | "amd64")) => property::X86,
+        Some(Family::AArch64) => property::AARCH64,
+        _ => 0,
+    }
+}
+
+/// Fails if no registration code can be generated for the host `triple`, with LLVM's message if LLVM has one.
 pub fn check(triple: &str) -> Result<()> {
     if family(triple).is_none() {
         bail!("No available targets are compatible with triple \"{triple}\"");
     }
     if ObjectFormat::of(triple) == ObjectFormat::MachO {
-        bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded");
+        bail!("Mach-O objects of the host `{triple}` cannot hold offload entries");
     }
     Ok(())
 }
@@ -90,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn apples_hosts_are_refused_by_their_objects() {
+    fn mach_o_hosts_are_refused() {
         assert!(check("x86_64-unknown-linux-gnu").is_ok());
         assert!(check("x86_64-pc-windows-msvc").is_ok());
         assert!(check("arm64-apple-macosx14").unwrap_err().to_string().contains("Mach-O objects"));

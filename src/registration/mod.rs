@@ -1,5 +1,5 @@
-//! How images are registered with each offload runtime, as plain data without LLVM types, so that a plan can be printed and
-//! compared. `offld-llvm` turns a plan into an LLVM module; `image_object` writes images that are too large to pass through LLVM.
+//! Registration of images with each offload runtime, as plain data without LLVM types, so that a plan can be printed and compared.
+//! `offld-llvm` translates a plan to an LLVM module; `image_object` writes images that are too large to pass through LLVM.
 
 pub mod cuda;
 pub mod entries;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Generation, ImageKind, OffloadKind};
 use std::ops::Range;
 
-/// The name of the module and its source file. LLVM 14 used another one.
+/// The name of the module and its source file. LLVM 14 used another name.
 pub const MODULE: &str = "offload.wrapper.module";
 /// The section of the registration functions.
 pub const FUNCTION_SECTION: &str = ".text.startup";
@@ -25,16 +25,19 @@ pub const FUNCTION_SECTION: &str = ".text.startup";
 pub struct Plan {
     /// The host's triple, as given: it becomes the module's target triple.
     pub host_triple: String,
-    /// Selects the layout of the entry table and the registration functions. SYCL has only one layout and ignores it.
+    /// The layout of the entry table and the registration functions. SYCL has only one layout and ignores the generation.
     pub generation: Generation,
     /// The images; their variant also selects the runtime.
     pub images: Images,
-    /// `-r`: images go into a section that later links do not scan (docs/spec/faults.md F17). This only matters for OpenMP, as the
-    /// other runtimes' sections are never scanned.
+    /// `-r`: images are in a section that later links do not scan (docs/spec/faults.md F17). This matters only for OpenMP, because
+    /// the other runtimes' sections are never scanned.
     pub relocatable: bool,
+    /// The control-flow protection of the code and of the objects with images (`formats::elf::property`). It is that of the
+    /// program's objects with device code, because a program has only the protection that all of its objects have.
+    pub protection: u32,
 }
 
-/// The images of a plan, in the order the runtime sees them.
+/// The images of a plan, in the runtime's order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Images {
     /// Any number of images.
@@ -50,7 +53,7 @@ pub enum Images {
 }
 
 impl Images {
-    /// The runtime they are registered with.
+    /// Returns the runtime that the images are registered with.
     pub fn kind(&self) -> OffloadKind {
         match self {
             Images::OpenMp(_) => OffloadKind::OpenMp,
@@ -64,50 +67,51 @@ impl Images {
 /// One image of an OpenMP plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedImage {
-    /// Where the bytes are.
+    /// The location of the bytes.
     pub place: ImagePlace,
-    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, their headers
-    /// are in no range (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
+    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, no range
+    /// contains their headers (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
     pub parts: Vec<Range<u64>>,
-    /// The target id of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`); without one there
-    /// are no info objects.
+    /// The target ID of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`). Without a target
+    /// ID, there are no info objects.
     pub offload_arch: Option<String>,
 }
 
 /// One image of a SYCL plan: the bytes are the image itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyclImage {
-    /// Where the bytes are.
+    /// The location of the bytes.
     pub place: ImagePlace,
-    /// Their format.
+    /// The format of the bytes.
     pub image_kind: ImageKind,
     /// The triple of the device.
     pub triple: String,
-    /// The names of the kernels in them.
+    /// The names of the kernels in the image.
     pub symbols: Vec<String>,
 }
 
-/// Where the bytes of an image are while LLVM makes the module.
+/// The location of an image's bytes while LLVM generates the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImagePlace {
     /// In the module itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// In an object of their own, so that a large image does not pass through LLVM. The module refers to them by a symbol.
+    /// In an object of its own, so that a large image does not pass through LLVM. The module refers to it by a symbol.
     External {
         /// The hidden symbol's name.
         symbol: String,
         /// Size in bytes.
         size: u64,
     },
-    /// In an object of their own, of which only symbols are known. So the code is the same for every image and can be generated
-    /// before the image is linked. SYCL's runtimes are told more, and those of LLVM 23 and later the size as well: not for them.
+    /// In an object of its own, with known symbols and unknown contents. The code is then the same for every image, and can be
+    /// generated before the image is linked. SYCL's registration also contains other facts about the image, from LLVM 23 on its
+    /// size. So `Between` cannot be used for SYCL of LLVM 23 and later.
     Between {
         /// The hidden symbol at the first byte that is registered.
         start: String,
-        /// The hidden symbol after the last one.
+        /// The hidden symbol after the last registered byte.
         stop: String,
     },
-    /// In the output itself, but inserted after LLVM has written it (`wrapper`): LLVM sees zeros. In an object the zeros are a
+    /// In the output itself, inserted after LLVM has written the output (`wrapper`): LLVM sees zeros. In an object, the zeros are a
     /// section without contents, whose name starts with `LATER`.
     Later {
         /// Size in bytes.
@@ -117,15 +121,16 @@ pub enum ImagePlace {
     },
 }
 
-/// The section, on ELF and on COFF, of an image that LLVM does not see, if the plan names none: one of its own among the constants.
+/// Sections, on ELF and on COFF, for an image that LLVM does not see and whose plan names no section. They are separate from other
+/// constants.
 const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 
-/// The name of the section that LLVM writes without contents. On ELF every section whose name starts so is one; the rest of the
-/// name is the one that the section gets in the end. COFF has only the one.
+/// The name of the section that LLVM writes without contents. On ELF, every section whose name starts with it has no contents; the
+/// rest of the name is the final name of the section. COFF has only one such section.
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {
-    /// The size of the bytes; 0 where it is not known.
+    /// Returns the size in bytes; 0 if it is unknown.
     pub fn size(&self) -> u64 {
         match self {
             ImagePlace::Between { .. } => 0,
@@ -134,7 +139,7 @@ impl ImagePlace {
         }
     }
 
-    /// The length of the array in the module that stands for the bytes.
+    /// Returns the length of the module's array for the bytes.
     pub fn array_length(&self) -> u64 {
         match self {
             ImagePlace::Later { length, .. } => *length,
@@ -143,18 +148,19 @@ impl ImagePlace {
     }
 }
 
-/// The section that the images of a registration are in.
+/// The section of a registration's images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageSection {
     /// Its name.
     pub name: &'static str,
     /// The alignment of each image, in bytes.
     pub align: u32,
-    /// Whether tools and later links shall find the images in it. On ELF it then has the section type for offload images.
+    /// Whether tools and later links must find the images in it. On ELF, it then has the section type for offload images.
     pub listed: bool,
 }
 
-/// The section of a plan's images that LLVM does not see (`ImagePlace::Later`), in an object; `coff` selects COFF instead of ELF.
+/// Returns the section, in an object, for a plan's images that LLVM does not see (`ImagePlace::Later`). `coff` selects COFF instead
+/// of ELF.
 pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
     let section = plan_section(plan);
     match plan.images {
@@ -165,7 +171,7 @@ pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
     }
 }
 
-/// The section for the images of `plan`.
+/// Returns the section for the images of `plan`.
 pub fn plan_section(plan: &Plan) -> ImageSection {
     match plan.images {
         Images::SyclBinary(..) => sycl::BINARY_SECTION,
@@ -173,7 +179,7 @@ pub fn plan_section(plan: &Plan) -> ImageSection {
     }
 }
 
-/// The section for images of `kind`; of SYCL, for those that LLVM 22's runtime takes.
+/// Returns the section for images of `kind`. For SYCL, it is the section for LLVM 22's runtime.
 pub fn image_section(kind: OffloadKind, relocatable: bool) -> ImageSection {
     match kind {
         OffloadKind::OpenMp => openmp::image_section(relocatable),

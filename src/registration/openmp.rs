@@ -1,14 +1,14 @@
 //! Registration with libomptarget for each generation of entry table, as plain data: names, sections, types, priorities
 //! (docs/spec/link-driver.md 8.1, 8.2 and 11; docs/spec/containers.md 5.1). `offld-llvm` emits the code from this and a `Plan`.
 
-use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, Kept, NARROW_ENTRY, Struct};
+use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, NARROW_ENTRY, Retention, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
 use crate::error::Malformed;
 use crate::formats::{offload_binary, offload_sections};
 use crate::model::{Generation, OffloadKind};
 use std::ops::Range;
 
-/// The name of the variable with an image's bytes; further images have a suffix (`numbered`).
+/// The name of the variable with an image's bytes; the variables of more images have a suffix (`numbered`).
 pub const IMAGE: &str = ".omp_offloading.device_image";
 /// The name of the array that lists the images.
 pub const IMAGES: &str = ".omp_offloading.device_images";
@@ -16,10 +16,10 @@ pub const IMAGES: &str = ".omp_offloading.device_images";
 pub const DESCRIPTOR: &str = ".omp_offloading.descriptor";
 /// The constructor.
 pub const REGISTER: &str = ".omp_offloading.descriptor_reg";
-/// The function that undoes what the constructor did.
+/// The function that undoes the constructor's registration.
 pub const UNREGISTER: &str = ".omp_offloading.descriptor_unreg";
-/// The name of the variable with an image's target id, and the section of all of them, which readers split at NULs. The variables
-/// must not be `unnamed_addr`: the linker would merge equal strings, but two images for one target need two strings.
+/// The name of the variable with an image's target ID, and the section of all such variables, which readers split at NULs. The
+/// variables must not be `unnamed_addr`: the linker would merge equal strings, but two images for one target need two strings.
 pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 /// The name of an image's info object.
 pub const IMAGE_INFO: &str = ".offload_image_info";
@@ -35,37 +35,37 @@ pub const DESCRIPTOR_TYPE: Struct = ("__tgt_bin_desc", &[Field::U32, Field::Poin
 /// `{i32 version, i32 image_number, i32 number_images, ptr offload_arch, ptr compile_opts}`.
 pub const IMAGE_INFO_TYPE: Struct = ("__tgt_image_info", &[Field::U32, Field::U32, Field::U32, Field::Pointer, Field::Pointer]);
 
-/// How one generation registers OpenMP images.
+/// The registration of OpenMP images in one generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// The name of the module and its source file.
     pub module: &'static str,
     /// Name and fields of the entry type.
     pub entry: Struct,
-    /// Where the table of entries starts and ends.
+    /// The bounds of the entry table.
     pub bounds: Bounds,
     /// Whether image bytes are in the section that tools search for images (`image_section`).
     pub listed_images: bool,
-    /// Whether offsets into images are marked `inbounds` in the LLVM module, as they were in LLVM 14.
+    /// Whether offsets into images are marked `inbounds` in the LLVM module, as in LLVM 14.
     pub image_inbounds: bool,
     /// The constructor's priority.
     pub priority: u32,
-    /// What undoes the registration.
+    /// The code that undoes the registration.
     pub undo: Undo,
-    /// Whether an image's target id is registered too (`__tgt_register_image_info`).
+    /// Whether an image's target ID is registered as well (`__tgt_register_image_info`).
     pub image_infos: bool,
 }
 
-/// What undoes a registration.
+/// The code that undoes a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undo {
     /// A function that the constructor registers with `atexit`, so that it runs before the runtime's plugins shut down.
     AtExit,
-    /// A destructor of the constructor's priority.
+    /// A destructor with the constructor's priority.
     Destructor,
 }
 
-/// How `generation` registers OpenMP images; `coff` selects a host with COFF instead of ELF objects.
+/// Returns the registration of OpenMP images in `generation`. `coff` selects a host with COFF instead of ELF objects.
 pub fn registration(generation: Generation, coff: bool) -> Registration {
     if generation == Generation::Llvm14 {
         return llvm14_registration(coff);
@@ -82,11 +82,11 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
 }
 
-/// The registration that `clang-offload-wrapper` is documented to emit. That tool emits the same on COFF, where it cannot be
-/// linked; here COFF gets the bounds of LLVM 15, the first release whose compiler puts entries between them.
+/// Returns the registration in the documentation of `clang-offload-wrapper`. That tool emits the same code on COFF, where it cannot
+/// be linked. offld uses the bounds of LLVM 15 on COFF: its compiler is the first that puts entries between them.
 fn llvm14_registration(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
-    let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::Weak };
+    let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, retention: Retention::Weak };
     let by_linker = Bounds {
         start: format!("__start_{section}"),
         stop: format!("__stop_{section}"),
@@ -105,29 +105,30 @@ fn llvm14_registration(coff: bool) -> Registration {
     }
 }
 
-/// The section of images. The alignment is that of OffloadBinaries, which their readers expect in memory.
+/// Returns the section of images. The alignment is that of OffloadBinaries, which their readers expect in memory.
 pub fn image_section(relocatable: bool) -> ImageSection {
     ImageSection { name: if relocatable { RELOCATABLE_SECTION } else { offload_sections::NAME }, align: 8, listed: !relocatable }
 }
 
-/// `base`, `base.1`, `base.2`, …: the names that LLVM gives to values of one name.
+/// Returns `base`, `base.1`, `base.2`, …: LLVM's names for values with the same name.
 pub fn numbered(base: &str, index: usize) -> String {
     if index == 0 { base.to_owned() } else { format!("{base}.{index}") }
 }
 
-/// `bytes` as an image in the module itself.
+/// Returns `bytes` as an image in the module itself.
 pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<PlannedImage, Malformed> {
     let parts = parts(&bytes)?;
     Ok(PlannedImage { place: ImagePlace::Inline(bytes), parts, offload_arch })
 }
 
-/// A list with the one range from `start` to `end`.
+/// Returns a list with the single range from `start` to `end`.
 pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
     Vec::from_iter(std::iter::once(start..end))
 }
 
-/// The ranges of `bytes` that are registered: every image if they are OffloadBinaries, else all bytes. A damaged OffloadBinary is
-/// an error (docs/spec/faults.md W2, W3), and so is a compressed one, as its images are not in the bytes as such.
+/// Returns the ranges of `bytes` that are registered: every image if they are OffloadBinaries, else all bytes. A damaged
+/// OffloadBinary is an error (docs/spec/faults.md W2, W3). So is a compressed one, because it does not contain the uncompressed
+/// images.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
         return Ok(whole(0, bytes.len() as u64));

@@ -1,10 +1,10 @@
-//! What host code registers, read back from objects and from finished programs: the tables of entries with the names of kernels and
-//! variables, OpenMP's descriptors with their rows of images, and the structs through which CUDA and HIP are given a container.
-//! Layouts are those of [`entries`](super::entries), [`openmp`](super::openmp) and [`fatbin`](super::fatbin); which section is a
-//! table, and of which release, [`offload_entries`](crate::formats::offload_entries) tells.
+//! Reads registrations back from objects and from finished programs: entry tables with the names of kernels and variables, OpenMP
+//! descriptors with their rows of images, and the structs through which CUDA and HIP get a container. The layouts are those of
+//! [`entries`](super::entries), [`openmp`](super::openmp) and [`fatbin`](super::fatbin).
+//! [`offload_entries`](crate::formats::offload_entries) determines which sections are tables, and from which release.
 //!
-//! A stripped program has none of the symbols that name these structs, so symbols are not asked: a table is its section, and a
-//! descriptor is found by its form (`openmp_descriptors`). `address_space` knows what a pointer stands for, by relocations or by the
+//! A stripped program has none of the symbols that name these structs. So this reader uses no symbols: it finds a table by its
+//! section, and a descriptor by its layout (`openmp_descriptors`). `address_space` resolves pointers, through relocations or the
 //! word in the file.
 
 mod address_space;
@@ -23,26 +23,29 @@ use serde::Serialize;
 
 use address_space::AddressSpace;
 
+/// The flag of an OpenMP entry that states a program's requirements on its runtime (LLVM's `OMPTargetGlobalRegisterRequires`). Such
+/// an entry is not a kernel, although its size is 0.
+const REQUIRES: u32 = 0x10;
 /// The section of SYCL's images.
 const SYCL_IMAGES: &str = super::sycl::IMAGE_SECTION.name;
 
-/// What a file, or a member of one, registers. Offsets count from the start of the object or program.
+/// The registrations in a file, or in an archive member. Offsets count from the start of the object or program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Registered {
-    /// The members of archives that it is in, the outermost first.
+    /// The archive members that contain it, outermost first.
     pub members: Vec<String>,
-    /// Which members of archives these are, by number: two members of one archive may have the same name.
+    /// The indices of these members in their archives, because two members of one archive may have the same name.
     #[serde(skip)]
     pub numbers: Vec<usize>,
     /// Whether it is linked: a program or a shared library.
     pub linked: bool,
-    /// Where the file, or the member, starts in the file on disk; none for a member that was decompressed.
+    /// The offset of the file, or of the member, in the file on disk; none for a member that was decompressed.
     pub base: Option<u64>,
-    /// The tables of entries.
+    /// The entry tables.
     pub tables: Vec<Table>,
     /// OpenMP's descriptors.
     pub descriptors: Vec<Descriptor>,
-    /// The structs through which CUDA and HIP are given a container.
+    /// The structs through which CUDA and HIP get a container.
     pub wrappers: Vec<Wrapper>,
     /// SYCL's descriptors.
     #[serde(skip)]
@@ -56,99 +59,106 @@ impl Registered {
     }
 }
 
-/// A table of entries. An object may have several sections of one name; each is a table here.
+/// An entry table. An object may have several sections with the same name; each is a table here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Table {
-    /// Its section.
+    /// The name of the table's section.
     pub section: String,
-    /// Where it starts.
+    /// The offset of the table.
     pub offset: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// The size of an entry in bytes; none where the release cannot be told, and then there are no entries here.
+    /// The size of an entry in bytes. None if the release is unknown; then there are no entries here.
     pub entry_size: Option<u64>,
-    /// Its entries, in order.
+    /// The entries, in order.
     pub entries: Vec<Entry>,
 }
 
 /// An entry of a table: a kernel or variable that host code uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
-    /// Where it starts.
+    /// The offset of the entry.
     pub offset: u64,
-    /// The runtimes it is for: `openmp`, `cuda`, `hip`, `sycl`. Empty where it does not say.
+    /// The runtimes that the entry is for: `openmp`, `cuda`, `hip`, `sycl`. Empty if the entry does not contain them.
     pub kinds: Vec<&'static str>,
-    /// Its name in device code; none where the pointer to it cannot be followed.
+    /// The name in device code; none if the pointer to it cannot be followed.
     pub name: Option<String>,
-    /// Where the name stands in the file.
+    /// The offset of the name in the file.
     pub name_offset: Option<u64>,
-    /// Where the value of the pointer to the name is kept: in the entry, or in the relocation that fills it in.
+    /// The offset of the value of the pointer to the name: in the entry, or in the relocation that fills it in.
     pub name_pointer: Option<u64>,
     /// The size of a variable in bytes; 0 for a kernel.
     pub size: u64,
-    /// What sort of variable it is, as its runtime numbers them.
+    /// The sort of variable, in the runtime's encoding.
     pub flags: u32,
-    /// More of that: the alignment of a managed variable, the type of a texture.
+    /// The alignment of a managed variable, or the type of a surface or texture.
     pub data: u64,
 }
 
 impl Entry {
-    /// Whether it is a kernel and no variable. Runtimes tell them by their size.
+    /// Whether it is a kernel rather than a variable. Runtimes distinguish them by their size.
     pub(crate) fn is_kernel(&self) -> bool {
         self.size == 0
+    }
+
+    /// Whether an OpenMP entry states the program's requirements on its runtime, and names no symbol.
+    pub(crate) fn is_requirement(&self) -> bool {
+        self.is_kernel() && self.flags & REQUIRES != 0
     }
 }
 
 /// A pointer in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Slot {
-    /// Where it is.
+    /// The offset of the pointer.
     pub offset: u64,
-    /// Where its value is kept: at the same offset, or in the relocation that fills it in. An object's relocation may say it by a
-    /// symbol, so that it stands nowhere.
+    /// The offset of the pointer's value: the same offset, or the relocation that fills it in. None if the value is a symbol's
+    /// address, as an object's relocation may give it.
     pub value: Option<u64>,
+    /// Whether the dynamic loader takes the value from a symbol of the program, as it is.
+    #[serde(skip)]
+    pub by_symbol: bool,
 }
 
-/// What OpenMP's runtime is handed (`__tgt_bin_desc`).
+/// The struct that OpenMP's runtime gets (`__tgt_bin_desc`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Descriptor {
-    /// Where it starts; its first four bytes are the number of images.
+    /// The offset of the struct; its first four bytes are the number of images.
     pub offset: u64,
     /// The pointer to the rows of images.
     pub rows_pointer: Slot,
-    /// Where the rows start.
+    /// The offset of the rows.
     pub rows: u64,
-    /// The table of entries it names: its bounds as symbols in an object; in a program as offsets, which are equal where it is
-    /// empty.
+    /// The bounds of its entry table: symbols in an object, offsets in a program. The offsets of an empty table are equal.
     pub entries: Bounds,
     /// The images, in the order in which the runtime sees them.
     pub images: Vec<ImageRow>,
-    /// Rows behind those, which nobody reads: of a program that has lost images. Both bounds are one address.
+    /// Unused rows behind the rows of images, in a program from which images were removed. Both bounds of such a row are equal.
     #[serde(skip)]
     pub spare: Vec<ImageRow>,
 }
 
-/// Where a descriptor's table of entries is.
+/// The bounds of a descriptor's entry table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "by", rename_all = "kebab-case")]
 pub(crate) enum Bounds {
     /// In a program: offsets in the file.
     Place {
-        /// Of the first entry.
+        /// The offset of the first entry.
         start: u64,
-        /// After the last one.
+        /// The offset after the last entry.
         end: u64,
     },
-    /// In a program: an empty table where there is no section.
+    /// In a program: an empty table without a section.
     Nowhere {
-        /// Its address.
+        /// The address of the table.
         address: u64,
     },
     /// In an object: the symbols that the linker defines.
     Symbols {
-        /// Of the first entry.
+        /// The symbol of the first entry.
         start: String,
-        /// After the last one.
+        /// The symbol after the last entry.
         end: String,
     },
 }
@@ -156,20 +166,20 @@ pub(crate) enum Bounds {
 /// An image in a descriptor (`__tgt_device_image`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ImageRow {
-    /// Where the row starts.
+    /// The offset of the row.
     pub offset: u64,
-    /// Where the image starts.
+    /// The offset of the image.
     pub start: u64,
-    /// Where it ends.
+    /// The offset after the image.
     pub end: u64,
     /// The pointers to both.
     pub pointers: [Slot; 2],
 }
 
-/// What SYCL's runtime of LLVM 22 is handed (`__sycl.tgt_bin_desc`).
+/// The struct that SYCL's runtime of LLVM 22 gets (`__sycl.tgt_bin_desc`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyclDescriptor {
-    /// Where it starts; the number of images is in the two bytes behind the first two.
+    /// The offset of the struct; bytes 2 and 3 are the number of images.
     pub offset: u64,
     /// The images, in the order in which the runtime sees them.
     pub images: Vec<SyclRow>,
@@ -178,39 +188,39 @@ pub(crate) struct SyclDescriptor {
 /// An image in SYCL's descriptor (`__sycl.tgt_device_image`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyclRow {
-    /// Where the row starts: four bytes of version and kinds, and then pointers.
+    /// The offset of the row: four bytes of version and kinds, then pointers.
     pub offset: u64,
-    /// Where the image starts.
+    /// The offset of the image.
     pub start: u64,
-    /// Where it ends.
+    /// The offset after the image.
     pub end: u64,
-    /// The pointers, none for those that are null: triple, options of compiler and linker, both ends of the image, of its entries and
+    /// The pointers, none for null pointers: triple, options of compiler and linker, and both ends of the image, of its entries and
     /// of its properties.
     pub pointers: Vec<Option<Slot>>,
 }
 
-/// The struct through which CUDA or HIP is given a container (`fatbin_wrapper`).
+/// The struct through which CUDA or HIP gets a container (`fatbin_wrapper`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Wrapper {
     /// `cuda` or `hip`.
     pub runtime: &'static str,
-    /// Its section.
+    /// The name of the struct's section.
     pub section: String,
-    /// Where it starts.
+    /// The offset of the struct.
     pub offset: u64,
-    /// Its version: 1, or 2 of CUDA's containers that are linked when they are registered.
+    /// The version: 1, or 2 for CUDA containers that are linked at registration.
     pub version: u32,
     /// The pointer to the container.
     pub pointer: Slot,
-    /// Where the container is; none where an object leaves it to a symbol of another one.
+    /// The offset of the container; none if an object refers to it by a symbol of another object.
     pub container: Option<u64>,
 }
 
-/// Reads what the ELF file or COFF object `data` registers. Other files, linked programs for Windows among them, have no names by
-/// which it could be found, and the result is empty.
+/// Reads the registrations in the ELF file or COFF object `data`. The result is empty for other files, including linked Windows
+/// programs, because they have no names to find registrations by.
 ///
 /// # Errors
-/// What is damaged in the file's sections, symbols or relocations, and entries that no runtime could read.
+/// The file's sections, symbols or relocations are damaged, or it has entries that no runtime could read.
 pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let tables = entry_tables::sections(data)?;
     let wrappers = fatbin_wrappers::sections();
@@ -233,7 +243,21 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     })
 }
 
-/// Every pointer of a program to one of `addresses`, and what it points to.
+/// Reads only the entry tables of the ELF file or COFF object `data`.
+///
+/// # Errors
+/// The same as for [`read`].
+pub(crate) fn tables(data: &[u8]) -> Result<Vec<Table>> {
+    let tables = entry_tables::sections(data)?;
+    if tables.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_table = |name: &str| tables.iter().any(|table| table.section == name);
+    let Some(space) = AddressSpace::with_pointers(data, is_table, is_table)? else { return Ok(Vec::new()) };
+    entry_tables::read(&space, tables)
+}
+
+/// Returns every pointer of a program to one of `addresses`, with its target address.
 ///
 /// # Errors
 /// The file is damaged.

@@ -1,6 +1,6 @@
-//! Registration with the SYCL runtime: every image of every target, each with the names of its kernels
-//! (docs/spec/link-driver.md 8.5). LLVM 22's runtime takes structs that the wrapper makes, with entries, as SYCL's host objects
-//! have none; from 23 on it takes the address and the size of one OffloadBinary, in which the images say the names themselves.
+//! Registration with the SYCL runtime: every image of every target, each with the names of its kernels (docs/spec/link-driver.md
+//! 8.5). LLVM 22's runtime takes structs from the wrapper, with entries, because SYCL's host objects have none. From LLVM 23 on,
+//! the runtime takes the address and the size of one OffloadBinary, whose images contain the names themselves.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::formats::magic;
 use crate::formats::offload_binary::{self, Image};
 use crate::model::{ImageKind, OffloadKind};
 
-/// What the runtime is handed, by the release of LLVM that it is of.
+/// The data that the runtime gets, by the LLVM release of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Registration {
     /// LLVM 22: a descriptor of the images.
@@ -20,12 +20,12 @@ pub enum Registration {
     Llvm22,
     /// LLVM 23: an OffloadBinary, from a constructor and a destructor.
     Llvm23,
-    /// LLVM 24: an OffloadBinary, from a constructor that asks for the other call at exit.
+    /// LLVM 24: an OffloadBinary, from a constructor that registers the other call for exit.
     Llvm24,
 }
 
 impl Registration {
-    /// The registration that the runtime of LLVM `major` reads.
+    /// Returns the registration that the runtime of LLVM `major` reads.
     pub fn of_release(major: u32) -> Self {
         match major {
             ..23 => Registration::Llvm22,
@@ -35,11 +35,12 @@ impl Registration {
     }
 }
 
-/// The section of the OffloadBinary: that of device code which is linked already, as no later link takes it for an input.
+/// The section of the OffloadBinary. It is the section for device code that is linked already, which later links do not use as
+/// input.
 pub const BINARY_SECTION: ImageSection = ImageSection { name: ".sycl_fatbin", align: 8, listed: false };
 /// The name of the variable with the OffloadBinary.
 pub const BINARY: &str = ".sycl_offloading.binary";
-/// The priority of the constructor in LLVM 24: after whatever the runtime does before all programs.
+/// The priority of the constructor in LLVM 24, which runs after the runtime's own constructors.
 pub const LATER_PRIORITY: u32 = 101;
 /// The key of the names of an image's kernels.
 pub const SYMBOLS: &str = "symbols";
@@ -64,7 +65,7 @@ pub const UNREGISTER: &str = "sycl.descriptor_unreg";
 pub const REGISTER_LIB: &str = "__sycl_register_lib";
 /// The runtime's function that undoes the registration.
 pub const UNREGISTER_LIB: &str = "__sycl_unregister_lib";
-/// The priority of both: the constructor runs before every other of the program, the destructor after every other.
+/// The priority of both: the constructor runs before all others of the program, the destructor after all others.
 pub const PRIORITY: u32 = 1;
 
 /// `{u16 Version, u8 OffloadKind, u8 ImageKind, ptr Triple, ptr CompileOptions, ptr LinkOptions, ptr ImageStart, ptr ImageEnd,
@@ -88,13 +89,13 @@ pub const DEVICE_IMAGE_TYPE: Struct = (
 );
 /// The version of device images.
 pub const DEVICE_IMAGE_VERSION: u64 = 3;
-/// `{u16 Version, u16 NumDeviceImages, ptr DeviceImages, ptr EntriesBegin, ptr EntriesEnd}`, the entries being null.
+/// `{u16 Version, u16 NumDeviceImages, ptr DeviceImages, ptr EntriesBegin, ptr EntriesEnd}`; the entries are null.
 pub const DESCRIPTOR_TYPE: Struct =
     ("__sycl.tgt_bin_desc", &[Field::U16, Field::U16, Field::Pointer, Field::Pointer, Field::Pointer]);
 /// The version of descriptors.
 pub const DESCRIPTOR_VERSION: u64 = 1;
 
-/// The start of an entry's name; the kernel's name follows.
+/// The prefix of an entry's name; the kernel's name follows.
 pub const ENTRY_PREFIX: &str = ".offloading.entry.";
 /// The name of the variable with a kernel's name.
 pub const ENTRY_NAME: &str = ".offloading.entry_name";
@@ -109,21 +110,21 @@ pub const ENTRY_ALIGN: u32 = 8;
 /// The kind in entries and images.
 pub const KIND: u64 = OffloadKind::Sycl as u64;
 
-/// The names of the kernels in an image, as its OffloadBinary lists them: in a table since LLVM 23, before as text with a line for
-/// each.
+/// Returns the names of the kernels in an image, from its OffloadBinary. Since LLVM 23 they are in a table; before, they are text
+/// with one line for each.
 pub fn kernels(image: &Image<'_>) -> Vec<String> {
     let stored = image.get(SYMBOLS).unwrap_or_default();
     let names = read_table(stored).unwrap_or_else(|| stored.split(|byte| matches!(byte, b'\n' | 0)).collect());
     names.into_iter().filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
-/// Whether an image lists its kernels as LLVM 23 and later do.
+/// Whether an image lists its kernels in the form of LLVM 23 and later.
 pub fn has_table(image: &Image<'_>) -> bool {
     image.get(SYMBOLS).is_some_and(|stored| read_table(stored).is_some())
 }
 
-/// The names in a table: their number, for each where it is and how long, and the names, each followed by a zero. All numbers have
-/// 32 bits; places count from the table's start. None for other bytes.
+/// Returns the names in a table; none for other bytes. The table consists of the number of names, the offset and length of each,
+/// and the names, each followed by a zero. All numbers have 32 bits; offsets count from the table's start.
 fn read_table(stored: &[u8]) -> Option<Vec<&[u8]>> {
     let number = |at: usize| Some(u32::from_le_bytes(*stored.get(at..)?.first_chunk()?) as usize);
     let count = number(0)?;
@@ -136,7 +137,7 @@ fn read_table(stored: &[u8]) -> Option<Vec<&[u8]>> {
     (0..count).map(name).collect()
 }
 
-/// The table of `names`; none if it would be larger than its numbers can say.
+/// Returns the table of `names`; none if its size exceeds 32 bits.
 fn table(names: &[String]) -> Option<Vec<u8>> {
     let number = |value: usize| Some(u32::try_from(value).ok()?.to_le_bytes());
     let mut table = number(names.len())?.to_vec();
@@ -150,9 +151,9 @@ fn table(names: &[String]) -> Option<Vec<u8>> {
     number(table.len()).map(|_| table)
 }
 
-/// The start of the one OffloadBinary of version 2 that holds `images`, whose bytes follow it one after the other; and the size of
-/// the whole. What earlier releases leave open is filled in: the table of kernels, and the format of SPIR-V, without which the
-/// runtime takes no image.
+/// Returns the head of the one OffloadBinary of version 2 that contains `images`, whose bytes follow it in order, and the total
+/// size in bytes. Adds the fields that earlier releases omit: the table of kernels, and the format of SPIR-V, without which the
+/// runtime rejects an image.
 pub fn binary_head(images: &[Image<'_>]) -> Option<(Vec<u8>, u64)> {
     let tables: Vec<Cow<'_, [u8]>> =
         images.iter().map(|image| Some(Cow::Owned(table(&kernels(image))?))).collect::<Option<_>>()?;
@@ -172,7 +173,7 @@ pub fn binary_head(images: &[Image<'_>]) -> Option<(Vec<u8>, u64)> {
     Some((frame.head, frame.total_size))
 }
 
-/// The section of entries.
+/// Returns the section of entries.
 pub fn entry_section(coff: bool) -> &'static str {
     if coff { "llvm_offload_entries$OE" } else { "llvm_offload_entries" }
 }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_kernels_are_read_as_they_are_written_and_text_is_no_table() {
+    fn decoded_kernel_tables_equal_the_encoded_ones_and_text_is_not_a_table() {
         for names in [&[][..], &["k"], &["_ZTS1A", "_ZTS22Longer", "x"]] {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let table = table(&names).unwrap();
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn one_binary_of_all_images_with_what_the_runtime_looks_for() {
+    fn one_binary_contains_all_images_and_the_fields_that_the_runtime_reads() {
         let spirv = [&[0x03, 0x02, 0x23, 0x07][..], &[0; 16]].concat();
         let strings = [("triple", "spirv64-unknown-unknown"), ("arch", ""), ("symbols", "k1\nk2\n")];
         let old = offload_binary::write(ImageKind::None, 8, 0, &strings, &spirv);

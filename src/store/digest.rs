@@ -1,7 +1,7 @@
-//! Digests, each meaning a type of its own: [`Digest`] of contents and of what something is made of, [`Key`] of a record, and
-//! [`BlobName`] of a blob. All but some names of blobs are BLAKE3, 256 bits: whoever supplies device code or a library could make
-//! two of them that a weaker digest does not tell apart. Where nothing is shared, blobs are named by XXH3, 128 bits, since each is
-//! read whole whenever it is used: against accidents, in a folder to which whoever can write may put any image anyway.
+//! Digests, each meaning with a type of its own: [`Digest`] of contents, [`Key`] of a record, and [`BlobName`] of a blob. Except
+//! for some names of blobs, they are BLAKE3, 256 bits. With a weaker digest, a supplier of device code could make two files with
+//! the same digest. In an unshared cache, blobs are named by XXH3, 128 bits, which detects accidental damage. That suffices: each
+//! blob is read whole whenever it is used, and everybody who can write to the directory could store any image anyway.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,22 +9,22 @@ use std::io::{self, ErrorKind, Read, Write};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// What keys are derived for, so that none is the digest of any contents.
+/// BLAKE3 context of keys, so that no key equals the digest of any contents.
 const KEYS: &str = "offld cache: keys of records 3";
-/// Contents of at least this size are divided among threads.
+/// Contents of at least this size, in bytes, are hashed by several threads.
 const DIVIDED: usize = 1 << 20;
 
-/// The BLAKE3 of some bytes.
+/// The BLAKE3 digest of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Returns the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Digest(blake3::hash(bytes).into())
     }
 
-    /// The digests of all of `contents`, computed by all threads. To be called within [`crate::sys::threads::in_parallel`].
+    /// Returns the digest of each of `contents`, computed by all threads. Call it within [`crate::sys::threads::in_parallel`].
     pub(crate) fn of_all(contents: &[&[u8]]) -> Vec<Digest> {
         let of = |bytes: &&[u8]| match bytes.len() {
             DIVIDED.. => Digest(blake3::Hasher::new().update_rayon(bytes).finalize().into()),
@@ -33,7 +33,7 @@ impl Digest {
         contents.par_iter().map(of).collect()
     }
 
-    /// The digest of all bytes that come from `from`.
+    /// Returns the digest of all bytes that come from `from`.
     pub(crate) fn of_stream(from: &mut impl Read) -> io::Result<Digest> {
         let mut hash = blake3::Hasher::new();
         each_chunk(from, &mut |bytes| {
@@ -43,23 +43,22 @@ impl Digest {
         Ok(Digest(hash.finalize().into()))
     }
 
-    /// What `purpose` makes of the secret `bytes`: it does not tell them, and is used for nothing else.
+    /// Derives a digest from the secret `bytes`. It does not reveal them, and serves `purpose` alone.
     pub(crate) fn derived(purpose: &str, bytes: &[u8]) -> Self {
         Digest(blake3::derive_key(purpose, bytes))
     }
 
-    /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether these are its bytes, in a time that does not tell how many of them are right.
+    /// Compares in constant time, so that the duration does not reveal how many bytes are right.
     #[cfg(feature = "remote-cache")]
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
         bytes.try_into().is_ok_and(|bytes: [u8; 32]| blake3::Hash::from_bytes(self.0) == bytes)
     }
 
-    /// Parses what it is displayed as, 64 lowercase hexadecimal digits; `None` for anything else.
+    /// Parses the displayed form, 64 lowercase hexadecimal digits. Returns `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut digest = Digest([0; 32]);
         if text.len() != 2 * digest.0.len() {
@@ -89,22 +88,21 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What a record is found by: the digest of all that decides on it.
+/// The key of a record: a digest of everything that determines its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Digest);
 
 impl Key {
-    /// The key that is made of one part.
+    /// The key with the single part `part`.
     pub fn of(part: impl AsRef<[u8]>) -> Self {
         KeyBuilder::default().add(part).key()
     }
 
-    /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         self.0.bytes()
     }
 
-    /// Parses what it is displayed as; `None` for anything else.
+    /// Parses the displayed form. Returns `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         Digest::parse(text).map(Key)
     }
@@ -116,26 +114,26 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which digest names a blob.
+/// The digest that names a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// XXH3: where the blob stays on this machine.
+    /// XXH3, for blobs that stay on this machine.
     Quick,
-    /// BLAKE3: where blobs are shared.
+    /// BLAKE3, for shared blobs.
     Sure,
 }
 
 /// The name of a blob: a digest of its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlobName {
-    /// By [`Naming::Quick`].
+    /// A name by [`Naming::Quick`].
     Quick(u128),
-    /// By [`Naming::Sure`].
+    /// A name by [`Naming::Sure`].
     Sure(Digest),
 }
 
 impl BlobName {
-    /// The name of the blob `bytes`.
+    /// Returns the name of the blob `bytes`.
     pub fn of(bytes: &[u8], naming: Naming) -> Self {
         match naming {
             Naming::Quick => BlobName::Quick(xxh3_128(bytes)),
@@ -143,7 +141,7 @@ impl BlobName {
         }
     }
 
-    /// Which digest it is.
+    /// The kind of digest.
     pub fn naming(&self) -> Naming {
         match self {
             BlobName::Quick(_) => Naming::Quick,
@@ -151,7 +149,7 @@ impl BlobName {
         }
     }
 
-    /// Parses what it is displayed as, 32 or 64 lowercase hexadecimal digits; `None` for anything else.
+    /// Parses the displayed form, 32 or 64 lowercase hexadecimal digits. Returns `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 32 {
             return Digest::parse(text).map(BlobName::Sure);
@@ -173,14 +171,12 @@ impl fmt::Display for BlobName {
 /// Computes the name of a blob as its bytes arrive.
 pub(crate) struct Namer(State);
 
-/// The state of one or the other digest.
 enum State {
     Quick(Box<Xxh3>),
     Sure(Box<blake3::Hasher>),
 }
 
 impl Namer {
-    /// Nothing yet.
     pub(crate) fn new(naming: Naming) -> Self {
         Namer(match naming {
             Naming::Quick => State::Quick(Box::default()),
@@ -188,7 +184,6 @@ impl Namer {
         })
     }
 
-    /// Adds the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             State::Quick(hash) => hash.update(bytes),
@@ -205,11 +200,11 @@ impl Namer {
     }
 }
 
-/// How much is read at once: large enough that the system calls cost little, small enough for the processor's cache. With 256 KiB,
-/// reading a file that the system has in memory takes half as long again.
+/// Size of each read, in bytes: large enough that the system calls cost little, and small enough for the CPU cache. With 256 KiB,
+/// reading a file from the page cache takes 1.5 times as long.
 const CHUNK: usize = 64 << 10;
 
-/// Copies all of `from` to `to`; returns the name of the bytes as a blob.
+/// Copies all of `from` to `to`. Returns the name of the bytes as a blob.
 pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write, naming: Naming) -> io::Result<BlobName> {
     let mut namer = Namer::new(naming);
     each_chunk(from, &mut |bytes| {
@@ -231,8 +226,8 @@ fn each_chunk(from: &mut impl Read, take: &mut dyn FnMut(&[u8]) -> io::Result<()
     }
 }
 
-/// Makes a key or a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are
-/// the same when put together differ.
+/// Builds a key or a digest from several parts. The length of each part is hashed as well, so different lists of parts differ
+/// even if their bytes are the same when joined.
 pub(crate) struct KeyBuilder(blake3::Hasher);
 
 impl Default for KeyBuilder {
@@ -242,13 +237,12 @@ impl Default for KeyBuilder {
 }
 
 impl KeyBuilder {
-    /// For a digest that only who has `secret` can make.
+    /// Builds a digest that only holders of `secret` can make.
     #[cfg(any(test, feature = "remote-cache"))]
     pub(crate) fn keyed(secret: &[u8; 32]) -> Self {
         KeyBuilder(blake3::Hasher::new_keyed(secret))
     }
 
-    /// Adds a part.
     pub(crate) fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
         let part = part.as_ref();
         self.0.update(&(part.len() as u64).to_le_bytes());
@@ -256,7 +250,7 @@ impl KeyBuilder {
         self
     }
 
-    /// The key of what is made of all parts so far.
+    /// The key with all parts so far.
     pub(crate) fn key(&self) -> Key {
         Key(self.digest())
     }
@@ -272,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_and_parsed() {
+    fn the_displayed_form_can_be_parsed() {
         let digest = Digest::of(b"image");
         assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
         assert_eq!(Key::parse(&Key::of("x").to_string()), Some(Key::of("x")));
@@ -288,9 +282,9 @@ mod tests {
         }
     }
 
-    /// The digests of BLAKE3's and XXH3's own test vectors: what is kept is found by later releases, too.
+    /// Digests from the test vectors of BLAKE3 and XXH3: later releases must find stored entries again.
     #[test]
-    fn they_are_the_digests_that_they_are_called() {
+    fn digests_match_published_test_vectors() {
         let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
         assert_eq!(Digest::of(b"").to_string(), empty);
         assert_eq!(BlobName::of(b"", Naming::Sure).to_string(), empty);
@@ -311,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn many_have_the_digests_of_each() {
+    fn of_all_equals_the_digest_of_each() {
         let large: Vec<u8> = (0..3 * DIVIDED + 5).map(|at| (at * 7 % 251) as u8).collect();
         let all: Vec<&[u8]> = vec![b"", b"one", &large, &large[1..]];
         let each: Vec<Digest> = all.iter().map(|bytes| Digest::of(bytes)).collect();
@@ -319,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_cut_otherwise_are_another_key() {
+    fn the_same_bytes_in_other_parts_make_another_key() {
         let key = |parts: &[&str]| {
             let mut all = KeyBuilder::default();
             parts.iter().for_each(|part| {
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_the_secret_makes_the_same() {
+    fn another_secret_makes_another_digest() {
         let tag = |secret: u8| KeyBuilder::keyed(&[secret; 32]).add("name").digest();
         assert_eq!(tag(1), tag(1));
         assert_ne!(tag(1), tag(2));

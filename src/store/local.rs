@@ -1,6 +1,6 @@
-//! The store on disk. Many processes use it at once, and each may be killed at any moment, so a file is never written in its place:
-//! it is made in a folder for temporary files and then renamed. What is fetched is checked against its digest after it was read or
-//! linked, so that a damaged file, or one that another process just evicts, counts as missing and never gives wrong bytes.
+//! The store on disk. Many processes use it at once, and each may be killed at any moment. So a file is never written in place:
+//! it is created in a directory for temporary files and then renamed. Fetched data is checked against its digest after it was
+//! read or linked. So a damaged file, or one that another process just evicts, counts as missing and never yields wrong bytes.
 
 mod aside;
 mod contents;
@@ -34,17 +34,19 @@ use aside::Aside;
 use layout::{Layout, Place};
 use stats::StatsFile;
 
-/// The time of the last use is updated at most this often, because each update makes the file system write.
+/// Minimum age of the time of last use before it is updated: each update makes the file system write.
 const TOUCH_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Larger blobs are not synced to the disk, which would take longer than the link; neither are records, because it takes
-/// milliseconds for each. Correctness does not depend on it: a file that a power cut has damaged has the wrong digest.
+/// Blobs up to this size, in bytes, are synced to the disk. Syncing larger ones would take longer than the link, and records are
+/// never synced, because each would take milliseconds. Correctness does not depend on it: a file damaged by a power cut has the
+/// wrong digest.
 const SYNC_UP_TO: u64 = 64 << 20;
-/// The mode of files in the store: read-only, because outputs may be hard links to them.
+/// Mode of files in the store: read-only, because outputs may be hard links to them.
 const SEALED: u32 = 0o444;
-/// The unit in which file systems give room to files.
+/// Unit in which file systems allocate space, in bytes.
 const BLOCK: u64 = 4096;
 
-/// A store below a folder. Opening it costs nothing: folders are made when something is put, and files read when they are needed.
+/// A store below a directory. Opening it costs nothing: directories are created by the first put, and files are read when they
+/// are needed.
 ///
 /// Errors of `put_…` are shown by `--wrapper-verbose` and never make a link fail.
 pub struct Store {
@@ -62,7 +64,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// The store below the folder `root`, which need not exist yet, with at most `limit` bytes.
+    /// Opens the store below the directory `root`, which need not exist yet, for at most `limit` bytes.
     ///
     /// # Errors
     /// `root` is empty.
@@ -70,79 +72,79 @@ impl Store {
         Store::with_clock(root, limit, Arc::new(SystemClock))
     }
 
-    /// The store that `setting` asks for below `root`, which is its folder.
+    /// Opens the store that `setting` selects below its directory `root`.
     pub(crate) fn of(setting: &Setting, root: &Path) -> Result<Store> {
         Store::with_layout(root, setting.is_default, setting.limit, Arc::new(SystemClock))
     }
 
-    /// The same, where the time is what `clock` says.
+    /// Like [`Store::open`], with the time from `clock`.
     pub(crate) fn with_clock(root: &Path, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
         Store::with_layout(root, false, limit, clock)
     }
 
     fn with_layout(root: &Path, is_default: bool, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
-        let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
+        let root =
+            std::path::absolute(root).with_context(|| format!("cannot use `{}` as the cache directory", root.display()))?;
         let layout = Arc::new(if is_default { Layout::of_user(root) } else { Layout::new(root) });
         let stats = StatsFile::new(Arc::clone(&layout), Arc::clone(&clock));
         Ok(Store { layout, limit, naming: Naming::Quick, stats, clock })
     }
 
-    /// The same store, where new blobs are named as `naming` says. Those that are there are found by either kind of name.
+    /// Names new blobs by `naming`. Existing blobs are found by either kind of name.
     #[must_use]
     pub fn with_naming(self, naming: Naming) -> Store {
         Store { naming, ..self }
     }
 
-    /// How new blobs are named.
     pub(crate) fn naming(&self) -> Naming {
         self.naming
     }
 
-    /// The folder of the store.
+    /// The directory of the store.
     pub fn root(&self) -> &Path {
         &self.layout.root
     }
 
-    /// What tells the time here.
+    /// The clock that decides about ages.
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
-    /// How many bytes it may hold.
+    /// Size limit, in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The bytes of a record; `None` where there is no such record. A damaged one is removed and counts as missing.
+    /// Returns the bytes of a record, or `None` if there is no such record. A damaged record is removed and counts as missing.
     pub fn record(&self, key: Key) -> Option<Vec<u8>> {
         let place = Layout::record(key);
         let folder = self.layout.folder(&place.folder).ok()?;
-        let file = self.opened(&folder, &place)?;
+        let file = self.open_existing(&folder, &place)?;
         match record::read(&file, key) {
             Some(bytes) => {
                 touch(&file, self.clock.now());
                 Some(bytes)
             }
             None => {
-                self.damaged(&folder, &place);
+                self.remove_damaged(&folder, &place);
                 None
             }
         }
     }
 
-    /// Keeps `bytes` under `key`, and replaces what is there.
+    /// Stores `bytes` under `key`, and replaces an existing record.
     ///
     /// # Errors
-    /// There are more bytes than a record or the store may have, or the folder cannot be written.
+    /// The bytes exceed the limit of a record or of the store, or the directory cannot be written.
     pub fn put_record(&self, key: Key, bytes: &[u8]) -> Result<()> {
         let whole = record::write(key, bytes)?;
         let size = on_disk(whole.len() as u64);
         if size > self.limit {
-            bail!("a record of {size} bytes is larger than the cache may be ({})", self.limit);
+            bail!("a record of {size} bytes is larger than the cache limit ({})", self.limit);
         }
         let (aside, mut file) = self.aside(|folder, name| folder.create(name))?;
         let written = file.write_all(&whole).and_then(|()| seal(&file, self.clock.now()));
-        written.with_context(|| format!("cannot write `{}`", self.shown(&aside)))?;
+        written.with_context(|| format!("cannot write `{}`", self.temporary_path(&aside)))?;
         self.place(&aside, &Layout::record(key), size)
     }
 
@@ -152,50 +154,50 @@ impl Store {
         let _ = self.layout.folder(&place.folder).and_then(|folder| folder.remove(OsStr::new(&place.name)));
     }
 
-    /// Puts the blob `name` at `to`, in place of what is there, and returns whether that worked: as a hard link where possible,
-    /// else as a copy. Writing to such a hard link would damage the store; its mode forbids it. The contents are checked when they
-    /// are in place. A damaged blob is removed and counts as missing; then there is no file at `to`.
+    /// Writes the blob `name` to `to`, replacing an existing file, and returns whether that worked. The result is a hard link if
+    /// possible, else a copy. Writing to such a hard link would damage the store; its mode forbids that. The contents are checked
+    /// after the file is in place. A damaged blob is removed and counts as missing, and there is no file at `to`.
     ///
     /// # Errors
     /// `to` cannot be written.
     pub fn fetch_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
         let place = Layout::blob(name);
         let Ok(folder) = self.layout.folder(&place.folder) else { return Ok(false) };
-        let Some(mut file) = self.opened(&folder, &place) else { return Ok(false) };
+        let Some(mut file) = self.open_existing(&folder, &place) else { return Ok(false) };
         touch(&file, self.clock.now());
         let found = if linked_out(&folder, &place, &file, to)? {
             copy(&mut file, &mut io::sink(), name.naming())
         } else {
-            // It is another file system, or one without hard links, or the blob has too many, or another owner.
+            // The target is on another file system, or one without hard links, or the blob has too many links, or another owner.
             copied::to_new_file(file, to, name.naming())?
         };
         if found.is_ok_and(|found| found == name) {
             return Ok(true);
         }
         let _ = fs::remove_file(to);
-        self.damaged(&folder, &place);
+        self.remove_damaged(&folder, &place);
         Ok(false)
     }
 
-    /// Whether there is a blob `name`. It may be damaged, which is noticed when it is fetched.
+    /// Whether there is a blob `name`. It may be damaged, which is detected when it is fetched.
     pub fn has_blob(&self, name: BlobName) -> bool {
         let place = Layout::blob(name);
         self.layout.folder(&place.folder).is_ok_and(|folder| folder.open(&place.name).is_ok())
     }
 
-    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the name pass it:
-    /// then the contents need not be read where the file system has hard links. Afterwards `file` may be a hard link to the blob
-    /// and is read-only; nobody may change it.
+    /// Stores the contents of `file` as a blob, and returns its name. Callers that know the name pass it: then the contents need
+    /// not be read if the file system has hard links. Afterwards `file` may be a hard link to the blob. It is read-only then, and
+    /// must not be changed.
     ///
     /// # Errors
-    /// The file is larger than the store may be, or was copied and has not the name `name`, or the folder cannot be written. Then
-    /// nothing is kept.
+    /// The file is larger than the store may be, or was copied and does not have the name `name`, or the directory cannot be
+    /// written. Then nothing is stored.
     pub fn put_blob(&self, file: &Path, name: Option<BlobName>) -> Result<BlobName> {
         let context = || format!("cannot read `{}`", file.display());
         let mut from = File::open(file).with_context(context)?;
         let size = on_disk(from.metadata().with_context(context)?.len());
         if size > self.limit {
-            bail!("`{}` ({size} bytes) is larger than the cache may be ({})", file.display(), self.limit);
+            bail!("`{}` ({size} bytes) is larger than the cache limit ({})", file.display(), self.limit);
         }
         if let Some(name) = name.filter(|name| self.holds(*name, size)) {
             return Ok(name);
@@ -209,7 +211,7 @@ impl Store {
                 };
                 seal(&from, self.clock.now())
                     .and_then(|()| sync(&from))
-                    .with_context(|| format!("cannot keep `{}`", file.display()))?;
+                    .with_context(|| format!("cannot store `{}`", file.display()))?;
                 (aside, name)
             }
             Err(_) => self.copied_aside(file, &mut from, name)?,
@@ -220,7 +222,7 @@ impl Store {
         Ok(name)
     }
 
-    /// Counts `event` in the statistics, where they can be written.
+    /// Counts `event` in the statistics, if they can be written.
     pub fn count(&self, event: Event) {
         let _ = self.changed(|stats| stats.add(event, 1));
     }
@@ -230,31 +232,32 @@ impl Store {
         self.stats.read()
     }
 
-    /// A temporary copy of `from`, and its name, which must be `name` if that is given.
+    /// Makes a temporary copy of `from`. Returns it with its name, which must be `name` if that is given.
     fn copied_aside(&self, file: &Path, from: &mut File, name: Option<BlobName>) -> Result<(Aside, BlobName)> {
         let (aside, mut to) = self.aside(|folder, name| folder.create(name))?;
         let found = copy(from, &mut to, name.map_or(self.naming, |name| name.naming()))
             .and_then(|copied| seal(&to, self.clock.now()).and_then(|()| sync(&to)).map(|()| copied))
-            .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), self.shown(&aside)))?;
+            .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), self.temporary_path(&aside)))?;
         if name.is_some_and(|name| name != found) {
-            bail!("`{}` has changed while it was put into the cache", file.display());
+            bail!("`{}` changed while being cached", file.display());
         }
         Ok((aside, found))
     }
 
-    /// Whether there is a blob `name` of this size, which then counts as used. Whether its contents are right is not checked.
+    /// Whether there is a blob `name` of this size, which then counts as used. The contents are not checked.
     fn holds(&self, name: BlobName, size: u64) -> bool {
         let place = Layout::blob(name);
         let Ok(file) = self.layout.folder(&place.folder).and_then(|folder| folder.open(&place.name)) else { return false };
-        let there = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
-        if there {
+        let exists = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
+        if exists {
             touch(&file, self.clock.now());
         }
-        there
+        exists
     }
 
-    /// Makes something under a unique name in the folder for temporary files. It is removed unless it is placed. (This is not
-    /// `sys::atomic_file`: what is made here may be a hard link, and nothing of the file that it replaces is kept.)
+    /// Creates a file under a unique name in the directory for temporary files. It is removed unless it is placed.
+    /// `sys::atomic_file` does not fit: the file may be a hard link, and must not inherit attributes of the file that it
+    /// replaces.
     fn aside<T>(&self, make: impl Fn(&Folder, &str) -> io::Result<T>) -> Result<(Aside, T)> {
         let open = || Aside::make(self.layout.folder(layout::TMP)?, &make);
         let made = match open() {
@@ -264,13 +267,14 @@ impl Store {
             }
             made => made,
         };
-        made.with_context(|| format!("cannot write to the cache folder `{}`", self.layout.shown(layout::TMP)))
+        made.with_context(|| format!("cannot write to the cache directory `{}`", self.layout.shown(layout::TMP)))
     }
 
-    /// Renames a temporary file to its place, and evicts others where the store becomes too large.
+    /// Renames a temporary file to its final place, and evicts others if the store becomes too large.
     fn place(&self, aside: &Aside, place: &Place, size: u64) -> Result<()> {
-        let context = || format!("cannot keep `{}`", self.layout.shown_place(place));
-        // Counted before the rename: a crash between the two only over-counts the size, and the next collection corrects it.
+        let context = || format!("cannot store `{}`", self.layout.shown_place(place));
+        // Counted before the rename: after a crash between the two, the counted size is too large, and the next collection
+        // corrects it.
         let stats = self.changed(|stats| stats.stored(size)).with_context(context)?;
         let folder = match self.layout.folder(&place.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -285,22 +289,22 @@ impl Store {
         Ok(())
     }
 
-    /// The path of a temporary file, for messages.
-    fn shown(&self, aside: &Aside) -> String {
+    /// Path of a temporary file, for messages.
+    fn temporary_path(&self, aside: &Aside) -> String {
         self.layout.shown(&format!("{}/{}", layout::TMP, aside.name()))
     }
 
-    /// A blob or record that is there. A symbolic link in its place, or a pipe, is removed.
-    fn opened(&self, folder: &Folder, place: &Place) -> Option<File> {
+    /// Opens an existing blob or record. A symbolic link or a pipe in its place is removed.
+    fn open_existing(&self, folder: &Folder, place: &Place) -> Option<File> {
         let opened = folder.open(&place.name);
         let no_file = || folder.entry(OsStr::new(&place.name)).is_ok_and(|entry| !entry.is_file && !entry.is_folder);
         if opened.is_err() && no_file() {
-            self.damaged(folder, place);
+            self.remove_damaged(folder, place);
         }
         opened.ok()
     }
 
-    /// Applies `change` to the statistics and returns them. The folder is made if it is not there.
+    /// Applies `change` to the statistics and returns them. Creates the directory if it is missing.
     fn changed(&self, change: impl Fn(&mut Stats)) -> Result<Stats> {
         let changed = match self.stats.change(&change) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -309,19 +313,19 @@ impl Store {
             }
             changed => changed,
         };
-        changed.with_context(|| format!("cannot change `{}`", self.layout.shown(layout::STATS)))
+        changed.with_context(|| format!("cannot update `{}`", self.layout.shown(layout::STATS)))
     }
 
-    /// Removes a file of the store that turned out to be damaged.
-    fn damaged(&self, folder: &Folder, place: &Place) {
+    /// Removes a damaged file from the store.
+    fn remove_damaged(&self, folder: &Folder, place: &Place) {
         if folder.remove(OsStr::new(&place.name)).is_ok() {
             self.count(Event::Damaged);
         }
     }
 }
 
-/// Makes `to` another name of a blob, in place of what is there; returns whether that worked. `file`: the blob. Another user's is
-/// left alone: that user may change it afterwards.
+/// Makes `to` a hard link to the blob `file`, replacing an existing file, and returns whether that worked. Blobs of other users
+/// are not linked: those users could change them afterwards.
 fn linked_out(folder: &Folder, place: &Place, file: &File, to: &Path) -> Result<bool> {
     let Some(blob) = file.metadata().ok().filter(|blob| blob.uid() == rustix::process::geteuid().as_raw()) else {
         return Ok(false);
@@ -337,7 +341,7 @@ fn linked_out(folder: &Folder, place: &Place, file: &File, to: &Path) -> Result<
     if linked.is_err() {
         return Ok(false);
     }
-    // The name may have become that of another file meanwhile.
+    // Another process may have replaced the blob meanwhile.
     let same = fs::symlink_metadata(to).is_ok_and(|meta| (meta.dev(), meta.ino()) == (blob.dev(), blob.ino()));
     if !same {
         fs::remove_file(to).with_context(|| format!("cannot replace `{}`", to.display()))?;
@@ -345,12 +349,12 @@ fn linked_out(folder: &Folder, place: &Place, file: &File, to: &Path) -> Result<
     Ok(same)
 }
 
-/// Why a file does not become one of a cache that belongs to somebody else.
+/// Error for hard links into a cache that belongs to another user.
 fn not_ours() -> io::Error {
     io::Error::other("the cache belongs to another user")
 }
 
-/// The room that a file of `len` bytes takes on the disk.
+/// Disk space that a file of `len` bytes takes, in bytes.
 fn on_disk(len: u64) -> u64 {
     len.max(1).next_multiple_of(BLOCK)
 }
@@ -371,7 +375,7 @@ fn touch(file: &File, now: SystemTime) {
     let used = file.metadata().and_then(|meta| meta.modified());
     let recent = used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age < TOUCH_AFTER));
     if !recent {
-        // Errors do not matter: where the store is read-only, nothing is evicted by these times.
+        // Errors do not matter: in a read-only store, these times evict nothing.
         let _ = file.set_modified(now);
     }
 }

@@ -1,20 +1,20 @@
 //! The cache of device links: files and small records that outlive the process and are shared by many processes. It knows nothing
-//! of links: its users decide what a key is made of and what a record says.
+//! about links: its users choose the parts of a key and the contents of a record.
 //!
-//! It holds two kinds of things. A **blob** is a file, named by the digest of its contents, so that damage is noticed. A **record**
-//! is some bytes under a key, with a digest of their own. The cache never makes a link fail: what cannot be read counts as missing,
-//! and what cannot be written is not kept.
+//! It stores two kinds of entries. A **blob** is a file, named by the digest of its contents, so that damage is detected. A
+//! **record** is some bytes under a key, with a digest of their own. The cache never makes a link fail: unreadable entries count
+//! as missing, and failed writes are skipped.
 
+pub(crate) mod cache;
 pub(crate) mod digest;
-pub(crate) mod front;
 pub(crate) mod local;
 pub(crate) mod remote;
 pub(crate) mod secret;
 pub(crate) mod settings;
 
+pub use cache::Cache;
 pub(crate) use digest::KeyBuilder;
 pub use digest::{BlobName, Digest, Key, Naming};
-pub use front::Cache;
 pub(crate) use local::Stats;
 pub use local::{Event, Store};
 pub(crate) use remote::Remote;

@@ -1,5 +1,5 @@
-//! The key that records and images of a shared cache are signed with (`OFFLD_CACHE_KEY`). Who has it can sign, and what it signed is
-//! trusted, so its file must be one that nobody else can read; there is no link without it once it is asked for.
+//! The key that signs records and images of a shared cache (`OFFLD_CACHE_KEY`). Holders of the key can sign, and signed entries
+//! are trusted, so its file must not be readable by other users. If the variable is set, a link fails without a valid key.
 
 use std::fmt;
 use std::fs::File;
@@ -16,16 +16,16 @@ use super::KeyBuilder;
 use super::settings::user_name;
 use crate::sys::session::{OFFLD_CACHE_KEY, Session};
 
-/// The fewest bytes of a key: as many as BLAKE3's digest has.
+/// Minimum size of a key, in bytes: that of a BLAKE3 digest.
 const SHORTEST: usize = 32;
-/// The most: larger files were meant for something else.
+/// Maximum size of a key, in bytes: larger files were meant for something else.
 const LONGEST: usize = 64 << 10;
-/// What the file's bytes are made the key for.
+/// BLAKE3 context that derives the key from the bytes of the file.
 const PURPOSE: &str = "offld cache: signatures of shared records and images 1";
-/// What the key is made its fingerprint for.
+/// BLAKE3 context that derives the fingerprint from the key.
 const FINGERPRINT: &str = "offld cache: whom the shared cache is trusted by 1";
 
-/// A key, which is never shown.
+/// A key. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; 32]);
 
@@ -36,7 +36,7 @@ impl fmt::Debug for SecretKey {
 }
 
 impl SecretKey {
-    /// The key in the file that the environment names; `None` where it names none.
+    /// Reads the key from the file that the environment names. Returns `None` if it names none.
     ///
     /// # Errors
     /// See [`SecretKey::read`].
@@ -45,56 +45,55 @@ impl SecretKey {
         SecretKey::read(Path::new(&file)).map(Some)
     }
 
-    /// The key in `file`: all of its bytes count.
+    /// Reads the key from `file`. All bytes of the file count.
     ///
     /// # Errors
-    /// It cannot be read, is no regular file, belongs to somebody else than this user or root, can be read or written by others, or
-    /// has fewer than 32 bytes or more than 64 KiB.
+    /// The file cannot be read, is not a regular file, or has fewer than 32 bytes or more than 64 KiB. Or it belongs to a user
+    /// other than this one or root, or its mode gives other users access.
     pub fn read(file: &Path) -> Result<Self> {
-        let bytes = contents(file).with_context(|| format!("{OFFLD_CACHE_KEY}: the key `{}` is not used", file.display()))?;
+        let bytes = contents(file).with_context(|| format!("{OFFLD_CACHE_KEY}: cannot use the key `{}`", file.display()))?;
         Ok(SecretKey(blake3::derive_key(PURPOSE, &bytes)))
     }
 
-    /// What tells this key from another, and does not tell the key: it signs nothing.
+    /// Fingerprint that identifies the key without revealing it. It signs nothing.
     pub(crate) fn fingerprint(&self) -> Digest {
         Digest::derived(FINGERPRINT, &self.0)
     }
 
-    /// What makes digests that only who has the key can make.
+    /// Starts a digest that only holders of the key can make.
     #[cfg(feature = "remote-cache")]
     pub(crate) fn builder(&self) -> KeyBuilder {
         KeyBuilder::keyed(&self.0)
     }
 }
 
-/// The bytes of a key's file.
 fn contents(path: &Path) -> Result<Vec<u8>> {
-    // Without waiting, should it be a pipe.
+    // Do not block if the file is a pipe.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).context("flags")?;
-    let file = File::options().read(true).custom_flags(flags).open(path).context("it cannot be opened")?;
-    let meta = file.metadata().context("it cannot be looked at")?;
+    let file = File::options().read(true).custom_flags(flags).open(path).context("cannot open the file")?;
+    let meta = file.metadata().context("cannot read the attributes of the file")?;
     if !meta.is_file() {
-        bail!("it is not a regular file");
+        bail!("not a regular file");
     }
     if let Some(why) = readable_by_others(meta.uid(), meta.mode(), rustix::process::geteuid().as_raw()) {
         bail!(why);
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).context("it cannot be read")?;
+    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).context("cannot read the file")?;
     match bytes.len() {
-        0..SHORTEST => bail!("it has {} bytes, and must have at least {SHORTEST}", bytes.len()),
+        0..SHORTEST => bail!("{} bytes, expected at least {SHORTEST}", bytes.len()),
         SHORTEST..=LONGEST => Ok(bytes),
-        _ => bail!("it has more than 64 KiB, so it is no key"),
+        _ => bail!("more than 64 KiB, which is too large for a key"),
     }
 }
 
 /// Why a file with this owner and mode is not `user`'s secret.
 fn readable_by_others(owner: u32, mode: u32, user: u32) -> Option<String> {
     if owner != user && owner != 0 {
-        return Some(format!("it belongs to {}", user_name(owner)));
+        return Some(format!("the file belongs to {}", user_name(owner)));
     }
     let mode = mode & 0o7777;
-    (mode & 0o077 != 0).then(|| format!("others than its owner may use it (its mode is {mode:04o}): `chmod 600` makes it secret"))
+    (mode & 0o077 != 0).then(|| format!("its mode {mode:04o} lets other users access it; run `chmod 600`"))
 }
 
 #[cfg(test)]
@@ -104,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of these bytes and this mode, and its folder.
+    /// Creates a file with these bytes and this mode, in a temporary directory.
     fn file(bytes: &[u8], mode: u32) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_counts_and_none_is_shown() {
+    fn every_byte_counts_and_none_is_printed() {
         let (_one, path) = file(&[b'k'; 32], 0o400);
         let key = SecretKey::read(&path).unwrap();
         assert_eq!(format!("{key:?}"), "SecretKey");
@@ -129,29 +128,29 @@ mod tests {
         assert_ne!(other, key);
         assert_ne!(other.fingerprint(), key.fingerprint());
         assert_ne!(*key.fingerprint().bytes(), key.0);
-        // By a symbolic link, as container systems hand secrets in.
+        // Through a symbolic link, as container systems provide secrets.
         let link = path.with_file_name("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(SecretKey::read(&link).unwrap(), key);
     }
 
     #[test]
-    fn what_is_no_secret_is_an_error_that_names_it() {
+    fn a_readable_or_invalid_file_is_an_error_that_names_it() {
         for mode in [0o640, 0o604, 0o620, 0o601, 0o644] {
             let (_dir, path) = file(&[b'k'; 32], mode);
-            assert!(why_not(&path).contains("others than its owner"), "{mode:o}");
+            assert!(why_not(&path).contains("lets other users access it"), "{mode:o}");
         }
         let (dir, short) = file(&[b'k'; 31], 0o600);
-        assert!(why_not(&short).contains("it has 31 bytes"));
+        assert!(why_not(&short).contains(": 31 bytes"));
         assert!(why_not(dir.path()).contains("not a regular file"));
-        assert!(why_not(&dir.path().join("none")).contains("cannot be opened"));
+        assert!(why_not(&dir.path().join("none")).contains("cannot open the file"));
         let (_dir, long) = file(&vec![b'k'; LONGEST + 1], 0o600);
         assert!(why_not(&long).contains("more than 64 KiB"));
         assert!(why_not(Path::new("/dev/null")).contains("not a regular file"));
     }
 
     #[test]
-    fn it_is_its_users_or_roots() {
+    fn the_owner_must_be_the_user_or_root() {
         assert_eq!(readable_by_others(1000, 0o100_600, 1000), None);
         assert_eq!(readable_by_others(0, 0o100_400, 1000), None);
         assert_eq!(readable_by_others(0, 0o100_400, 0), None);

@@ -1,6 +1,6 @@
-//! Where the cache is and how large it may be, by the command line, else the environment, else in the user's own cache folder. What
-//! a cache holds becomes part of programs, so the default folder is used only where it belongs to the user and others
-//! cannot write to it, and root's only where the way to it is root's alone.
+//! Location and size limit of the cache: from the command line, else the environment, else in the user's own cache directory.
+//! Cached data becomes part of programs. So the default directory is used only if it belongs to the user and others cannot write
+//! to it. For root, the same must hold for all of its parent directories.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -11,24 +11,25 @@ use anyhow::Result;
 use crate::args::size::parse_size;
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
-/// The size limit where none is given: 5 GiB.
+/// Default size limit, in bytes: 5 GiB.
 pub(crate) const DEFAULT_LIMIT: u64 = 5 << 30;
-/// Values that turn the cache off, and values that mean the default folder. A folder that has such a name is given as `./off`.
+/// Values that turn the cache off, and values that mean the default directory. A directory with such a name is written as
+/// `./off`.
 const OFF: [&str; 4] = ["off", "no", "false", "0"];
 const ON: [&str; 4] = ["on", "yes", "true", "1"];
 
-/// The settings of the cache for a link.
+/// Cache settings of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// The folder of the cache; `None` where the cache is off.
+    /// Directory of the cache; `None` if the cache is off.
     pub root: Option<PathBuf>,
-    /// Whether it is the default one, below the user's own cache folder.
+    /// Whether it is the default directory, below the user's own cache directory.
     pub is_default: bool,
-    /// How many bytes it may hold.
+    /// Size limit, in bytes.
     pub limit: u64,
-    /// Why the cache is off, where it is: `OFFLD_CACHE=off`.
+    /// Why the cache is off, if it is: `OFFLD_CACHE=off`.
     pub why_off: Option<String>,
-    /// Whether it is off because a setting is wrong, which the user should be told.
+    /// Whether it is off because of an invalid setting, about which the user should be warned.
     pub is_wrong: bool,
 }
 
@@ -38,9 +39,9 @@ impl Setting {
     }
 }
 
-/// The setting of this process. `option` is the value of `--wrapper-cache`, which overrides `OFFLD_CACHE`.
+/// Returns the settings of this process. `option` is the value of `--wrapper-cache`, which overrides `OFFLD_CACHE`.
 ///
-/// Never fails: an invalid setting turns the cache off, and `why_off` says so.
+/// Never fails: an invalid setting turns the cache off, and `why_off` has the reason.
 pub(crate) fn resolve(option: Option<&OsStr>) -> Setting {
     resolve_in(option, &Session::env)
 }
@@ -56,11 +57,11 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
     let named = named.or_else(|| env(OFFLD_CACHE).map(|value| (OFFLD_CACHE, value)));
     let root = match named {
         Some((by, value)) if is_one_of(&value, &OFF) => Err(format!("{by}={}", value.display())),
-        // A folder that was named is used whoever it belongs to: teams share folders.
+        // A directory that the user named may belong to anyone: teams share directories.
         Some((by, value)) if !is_one_of(&value, &ON) => {
             let absolute = std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()));
-            if absolute.as_deref().is_ok_and(is_no_folder) {
-                let why = format!("{by}: `{}` is not a folder, and none can be made there", value.display());
+            if absolute.as_deref().is_ok_and(is_not_a_directory) {
+                let why = format!("{by}: `{}` is not a directory, and cannot become one", value.display());
                 return Setting { is_wrong: true, ..Setting::off(why) };
             }
             absolute.map(|folder| (folder, false))
@@ -73,8 +74,8 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
     }
 }
 
-/// Whether `path`, or what it is in, is something else than a folder.
-fn is_no_folder(path: &Path) -> bool {
+/// Whether `path`, or one of its parents, exists but is not a directory.
+fn is_not_a_directory(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(meta) => !meta.is_dir(),
         Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
@@ -85,10 +86,10 @@ fn is_one_of(value: &OsStr, words: &[&str]) -> bool {
     words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// The default folder, or why it cannot be used.
+/// Returns the default directory, or why it cannot be used.
 fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // The XDG Base Directory Specification: relative paths count as not set.
+    // XDG Base Directory Specification: relative paths count as unset.
     let parent = absolute(XDG_CACHE_HOME).or_else(|| Some(absolute(HOME)?.join(".cache")));
     let parent = parent.ok_or_else(|| format!("neither {XDG_CACHE_HOME} nor {HOME} is an absolute path"))?;
     let folder = parent.join("offld");
@@ -98,30 +99,31 @@ fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, Str
     }
 }
 
-/// Why `user` should not use `folder`: others could put their code into what is linked. Root, whose links could also be made to
-/// write where others want it, uses a folder only where nobody else can change the way there: `sudo make` has another user's home.
+/// Why `user` should not use `folder`: others could put their code into linked programs. Links of root could also be made to
+/// write elsewhere, so for root no other user may control any directory on the path. With `sudo make`, HOME may be another
+/// user's.
 fn distrust(folder: &Path, user: u32) -> Option<String> {
-    let why = if user == 0 { way_of_others(folder) } else { own_folder(folder, user) };
-    why.map(|why| format!("{why} (name a folder with {OFFLD_CACHE}=)"))
+    let why = if user == 0 { problem_on_the_path(folder) } else { problem_of_folder(folder, user) };
+    why.map(|why| format!("{why} (set {OFFLD_CACHE} to a directory)"))
 }
 
-fn own_folder(folder: &Path, user: u32) -> Option<String> {
+fn problem_of_folder(folder: &Path, user: u32) -> Option<String> {
     let meta = std::fs::metadata(folder).ok()?;
     let why = if !meta.is_dir() {
-        "is not a folder".to_owned()
+        "is not a directory".to_owned()
     } else if meta.uid() != user {
         format!("belongs to {}", user_name(meta.uid()))
     } else if meta.mode() & 0o002 != 0 {
-        "can be written to by everybody".to_owned()
+        "is writable by everyone".to_owned()
     } else {
         return None;
     };
     Some(format!("`{}` {why}", folder.display()))
 }
 
-/// What on the way to `folder` is not root's alone, as far as it exists: the folders that the path names, and those that it leads
-/// to.
-fn way_of_others(folder: &Path) -> Option<String> {
+/// The first directory on the path to `folder` that root does not control, with the reason. The path counts as written and after
+/// following symbolic links.
+fn problem_on_the_path(folder: &Path) -> Option<String> {
     let exists = folder.ancestors().find(|path| path.exists());
     let real = exists.and_then(|path| path.canonicalize().ok());
     let named = folder.ancestors().map(Path::to_owned);
@@ -129,22 +131,22 @@ fn way_of_others(folder: &Path) -> Option<String> {
     way.reverse();
     let why = way.iter().find_map(|path| {
         let meta = path.symlink_metadata().ok()?;
-        let why = not_roots(meta.uid(), meta.mode(), meta.is_symlink())?;
-        Some(format!("`{}` {why}, and root's cache must be root's alone", path.display()))
+        let why = problem_for_root(meta.uid(), meta.mode(), meta.is_symlink())?;
+        Some(format!("`{}` {why}, but only root may control root's cache", path.display()))
     });
-    why.or_else(|| (folder.exists() && !folder.is_dir()).then(|| format!("`{}` is not a folder", folder.display())))
+    why.or_else(|| (folder.exists() && !folder.is_dir()).then(|| format!("`{}` is not a directory", folder.display())))
 }
 
-/// Why somebody else could change what a folder or symbolic link with this owner and mode leads to.
-fn not_roots(owner: u32, mode: u32, is_link: bool) -> Option<String> {
+/// Why another user could change the target of a directory or symbolic link with this owner and mode.
+fn problem_for_root(owner: u32, mode: u32, is_link: bool) -> Option<String> {
     if owner != 0 {
         return Some(format!("belongs to {}", user_name(owner)));
     }
-    // The mode of a link says nothing.
-    (!is_link && mode & 0o022 != 0).then(|| "can be written to by others".to_owned())
+    // The mode of a symbolic link is meaningless.
+    (!is_link && mode & 0o022 != 0).then(|| "is writable by others".to_owned())
 }
 
-/// The name of a user, as far as the system's own list has it, and the number.
+/// Name and number of a user; the name only if `/etc/passwd` lists the user.
 pub(super) fn user_name(user: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = user.to_string();
@@ -162,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// The folder with this option in this environment, or why there is none.
+    /// Returns the directory with this option in this environment, or why there is none.
     fn setting(option: Option<&str>, environment: &[(&str, &str)]) -> Result<PathBuf, String> {
         let env = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let setting = resolve_in(option.map(OsStr::new), &env);
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn off_and_why() {
+    fn an_off_cache_has_a_reason() {
         let home = ("HOME", "/home/nobody-here");
         assert_eq!(setting(Some("off"), &[home]), Err("--wrapper-cache=off".into()));
         for off in ["off", "OFF", "no", "0", "false"] {
@@ -198,48 +200,48 @@ mod tests {
         for path in [file.clone(), file.join("below")] {
             let wrong = setting(None, &[home, ("OFFLD_CACHE", path.to_str().unwrap())]).unwrap_err();
             assert!(
-                wrong.starts_with("OFFLD_CACHE: `/") && wrong.ends_with("is not a folder, and none can be made there"),
+                wrong.starts_with("OFFLD_CACHE: `/") && wrong.ends_with("is not a directory, and cannot become one"),
                 "{wrong}"
             );
         }
         let wrong = setting(None, &[home, ("OFFLD_CACHE_SIZE", "many")]).unwrap_err();
-        assert!(wrong.starts_with("OFFLD_CACHE_SIZE: `many` is no size"), "{wrong}");
+        assert!(wrong.starts_with("OFFLD_CACHE_SIZE: invalid size 'many'"), "{wrong}");
     }
 
     #[test]
-    fn a_folder_of_strangers_is_not_taken_unnamed() {
+    fn a_directory_of_others_is_used_only_if_it_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("offld");
         std::fs::create_dir(&folder).unwrap();
         let owner = std::fs::metadata(&folder).unwrap().uid();
         let mode = |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o775);
-        assert_eq!(own_folder(&folder, owner), None);
+        assert_eq!(problem_of_folder(&folder, owner), None);
         assert_eq!(setting(folder.to_str(), &[]), Ok(folder.clone()), "one that is named is taken");
         mode(0o777);
-        assert!(own_folder(&folder, owner).unwrap().contains("can be written to by everybody"));
+        assert!(problem_of_folder(&folder, owner).unwrap().contains("is writable by everyone"));
         assert_eq!(setting(folder.to_str(), &[]), Ok(folder.clone()));
         mode(0o755);
         let why = distrust(&folder, owner + 1).unwrap();
         assert!(why.contains("belongs to ") && why.contains(&format!("user {owner}")), "{why}");
         std::fs::remove_dir(&folder).unwrap();
-        assert_eq!(own_folder(&folder, owner), None, "it need not exist");
+        assert_eq!(problem_of_folder(&folder, owner), None, "it need not exist");
         std::fs::write(&folder, "").unwrap();
-        assert!(own_folder(&folder, owner).unwrap().contains("is not a folder"));
+        assert!(problem_of_folder(&folder, owner).unwrap().contains("is not a directory"));
     }
 
     #[test]
-    fn root_takes_what_is_roots_alone() {
-        assert_eq!(not_roots(0, 0o40755, false), None);
-        assert_eq!(not_roots(0, 0o120777, true), None);
+    fn root_uses_only_directories_that_root_controls() {
+        assert_eq!(problem_for_root(0, 0o40755, false), None);
+        assert_eq!(problem_for_root(0, 0o120777, true), None);
         for (owner, mode) in [(0, 0o40775), (0, 0o41777), (0, 0o40757)] {
-            assert_eq!(not_roots(owner, mode, false).as_deref(), Some("can be written to by others"), "{mode:o}");
+            assert_eq!(problem_for_root(owner, mode, false).as_deref(), Some("is writable by others"), "{mode:o}");
         }
-        assert_eq!(not_roots(4_000_000_000, 0o40700, false).as_deref(), Some("belongs to user 4000000000"));
-        assert_eq!(not_roots(4_000_000_000, 0o120777, true).as_deref(), Some("belongs to user 4000000000"));
+        assert_eq!(problem_for_root(4_000_000_000, 0o40700, false).as_deref(), Some("belongs to user 4000000000"));
+        assert_eq!(problem_for_root(4_000_000_000, 0o120777, true).as_deref(), Some("belongs to user 4000000000"));
         assert_eq!(user_name(0), "root (user 0)");
-        // /tmp is everybody's, also for a folder in it that does not exist.
+        // Everyone can write to /tmp, so a missing directory in it is refused as well.
         let why = distrust(Path::new("/tmp/nowhere/offld"), 0).unwrap();
-        assert!(why.starts_with("`/tmp` ") && why.contains("name a folder with OFFLD_CACHE="), "{why}");
+        assert!(why.starts_with("`/tmp` ") && why.contains("set OFFLD_CACHE to a directory"), "{why}");
     }
 }

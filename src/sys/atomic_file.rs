@@ -1,6 +1,6 @@
-//! Atomic writes: a file is written under a temporary name in the same folder and renamed into place once it is complete, so that
-//! readers see all of it or nothing. Every output that offld itself writes is written this way. (The cache is the exception: it
-//! moves hard links, and its files are never replaced by other contents.)
+//! Atomic writes: readers see a complete file or none. A file is written under a temporary name in the same directory, and
+//! renamed into place when it is complete. Every output that offld itself writes is written this way, except in the cache. The
+//! cache moves hard links, and never replaces a file by other contents.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -11,76 +11,136 @@ use anyhow::Result;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
+use crate::sys::unfinished::{self, Unfinished};
+
 /// Prefix of the names of unfinished files. A process killed by SIGKILL leaves such a file behind.
 const PREFIX: &str = ".offld-";
 
-/// The mode of new files before the umask is applied.
+/// Mode of new files before the umask is applied.
 const NEW_FILE: u32 = 0o666;
 
-/// A file that has not been renamed into place yet. Dropped without a commit, it is removed and the old file stays.
+/// A file that has not been renamed into place yet. If it is dropped without a commit, it is removed and the old file stays.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
-    beside: TempPath,
-    place: PathBuf,
+    temporary: TempPath,
+    target: PathBuf,
+    // Dropped after the file has been removed or renamed.
+    unfinished: Unfinished,
 }
 
 impl AtomicFile {
-    /// Starts a new version of the file at `path`, or of the file that `path` is a symlink to, and returns the empty file to write
-    /// to. It gets the mode of the file that it will replace, otherwise 0666 less the umask.
+    /// Starts a new version of the file at `path`, or of its target if `path` is a symlink. Returns the empty file to write to.
+    /// The new file gets the mode of the file that it replaces, or else 0666 less the umask.
     ///
     /// # Errors
-    /// The folder is missing or cannot be written to; or there is something at `path` that this process may not write (a folder, a
-    /// file without write permission): a file that could not be written in place is not replaced either.
+    /// The directory is missing or not writable, or this process may not write the existing file at `path` (a directory, a file
+    /// without write permission). A file that could not be written in place is not replaced either.
     pub(crate) fn create(path: &Path) -> io::Result<(File, AtomicFile)> {
-        let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let replaced = fs::metadata(&place).ok();
+        let is_symlink = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        let target = if is_symlink { target_of(path)? } else { path.to_owned() };
+        let replaced = fs::metadata(&target).ok();
         if replaced.is_some() {
-            OpenOptions::new().write(true).open(&place)?;
+            match OpenOptions::new().write(true).open(&target) {
+                // A running program cannot be written to, but it can be replaced.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                opened => drop(opened?),
+            }
         }
-        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(&target);
         let mode = replaced.as_ref().map_or(NEW_FILE, |meta| meta.permissions().mode());
-        let (file, beside) = make(folder, mode)?;
+        let (file, temporary, unfinished) = make(folder, mode)?;
         if let Some(replaced) = replaced {
-            // Creating the file applied the umask, which must not change the mode of a file that existed before.
+            // Creating the file applied the umask, which must not change the mode of an existing file.
             file.set_permissions(replaced.permissions())?;
         }
-        Ok((file, AtomicFile { beside, place }))
+        Ok((file, AtomicFile { temporary, target, unfinished }))
+    }
+
+    /// Starts a new file at `path` that replaces the file or the symlink there. Its mode is 0666 less the umask.
+    pub(crate) fn create_anew(path: &Path) -> io::Result<(File, AtomicFile)> {
+        let (file, temporary, unfinished) = make(folder_of(path), NEW_FILE)?;
+        Ok((file, AtomicFile { temporary, target: path.to_owned(), unfinished }))
     }
 
     /// Starts a file in `folder` whose final name is chosen after it is written: see [`AtomicFile::commit_as`].
     pub(crate) fn create_in(folder: &Path) -> io::Result<(File, AtomicFile)> {
-        let (file, beside) = make(folder, NEW_FILE)?;
-        Ok((file, AtomicFile { beside, place: folder.to_owned() }))
+        let (file, temporary, unfinished) = make(folder, NEW_FILE)?;
+        Ok((file, AtomicFile { temporary, target: folder.to_owned(), unfinished }))
     }
 
-    /// Renames the file into place, replacing what is there.
+    /// Renames the file into place, replacing the old file.
     pub(crate) fn commit(self) -> io::Result<()> {
-        let AtomicFile { beside, place } = self;
-        put(beside, &place)
+        let AtomicFile { temporary, target, unfinished } = self;
+        let done = put(temporary, &target);
+        drop(unfinished);
+        done
     }
 
-    /// Renames the file to `place`, which must be in the same folder, instead of the path it was created for.
-    pub(crate) fn commit_as(self, place: &Path) -> io::Result<()> {
-        put(self.beside, place)
+    /// Renames the file to `target`, which must be in the same directory, instead of the path it was created for.
+    pub(crate) fn commit_as(self, target: &Path) -> io::Result<()> {
+        let AtomicFile { temporary, unfinished, .. } = self;
+        let done = put(temporary, target);
+        drop(unfinished);
+        done
     }
 }
 
-fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath)> {
-    let made = tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(mode)).tempfile_in(folder);
-    Ok(made?.into_parts())
-}
-
-/// Renames the file `beside` to `place`. If a file is there already, the two are exchanged and the old one is then removed, because
-/// ext4 flushes a file to disk when it is renamed over another one, and the rename waits for that.
-fn put(beside: TempPath, place: &Path) -> io::Result<()> {
-    let is_file = fs::symlink_metadata(place).is_ok_and(|meta| meta.is_file());
-    if is_file && renameat_with(CWD, &*beside, CWD, place, RenameFlags::EXCHANGE).is_ok() {
-        return beside.close();
+/// Returns the file that the symlink `link` points to. The file need not exist.
+///
+/// # Errors
+/// Its directory does not exist, or the symlinks form a loop.
+pub(crate) fn target_of(link: &Path) -> io::Result<PathBuf> {
+    let mut at = link.to_path_buf();
+    loop {
+        match fs::canonicalize(&at) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        match fs::read_link(&at) {
+            Ok(next) => at = folder_of(&at).join(next),
+            Err(error) => {
+                let name = at.file_name().ok_or(error)?;
+                return Ok(fs::canonicalize(folder_of(&at))?.join(name));
+            }
+        }
     }
-    beside.persist(place).map_err(|error| error.error)
 }
 
-/// Whether `path` is something that can be written to but not replaced: a device, a pipe, a socket.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath, Unfinished)> {
+    let permissions = Permissions::from_mode(mode);
+    let (made, unfinished) = unfinished::make(
+        || tempfile::Builder::new().prefix(PREFIX).permissions(permissions).tempfile_in(folder),
+        |made| made.path().to_owned(),
+    )
+    .map_err(without_path)?;
+    let (file, temporary) = made.into_parts();
+    Ok((file, temporary, unfinished))
+}
+
+/// Extracts the system's error from an error of `tempfile`, which names the temporary file: callers name the target instead.
+fn without_path(error: io::Error) -> io::Error {
+    // The error contains the number only in its text, before the path.
+    let text = error.to_string();
+    let number =
+        text.split_once("(os error ").and_then(|(_, rest)| rest.split_once(')')).and_then(|(number, _)| number.parse().ok());
+    number.map_or(error, io::Error::from_raw_os_error)
+}
+
+/// Renames the file `temporary` to `target`. If a file exists there, the two are exchanged and the old one is then removed. A
+/// plain rename over another file would be slow: ext4 flushes the new file to disk first.
+fn put(temporary: TempPath, target: &Path) -> io::Result<()> {
+    let is_file = fs::symlink_metadata(target).is_ok_and(|meta| meta.is_file());
+    if is_file && renameat_with(CWD, &*temporary, CWD, target, RenameFlags::EXCHANGE).is_ok() {
+        return temporary.close();
+    }
+    temporary.persist(target).map_err(|error| error.error)
+}
+
+/// Whether `path` can be written to but not replaced: a device, a pipe, a socket.
 pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
@@ -121,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn symlinks_and_modes_are_kept_and_devices_are_written_into() {
+    fn preserves_symlinks_and_modes_and_writes_into_devices() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old").unwrap();
@@ -131,6 +191,13 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
         assert_eq!((fs::read(&file).unwrap(), mode), (b"new".to_vec(), 0o711));
+        let (broken, made) = (folder.path().join("broken"), folder.path().join("made"));
+        std::os::unix::fs::symlink("broken", folder.path().join("chain")).unwrap();
+        std::os::unix::fs::symlink("made", &broken).unwrap();
+        replace(&folder.path().join("chain"), |out| Ok(out.write_all(b"new")?)).unwrap();
+        assert_eq!(fs::read(&made).unwrap(), b"new");
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        assert!(replace(&folder.path().join("loop"), |_| Ok(())).is_err());
         replace(Path::new("/dev/null"), |out| Ok(out.write_all(b"gone")?)).unwrap();
         assert!(is_special(Path::new("/dev/null")) && replace(folder.path(), |_| Ok(())).is_err());
     }

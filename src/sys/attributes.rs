@@ -1,4 +1,4 @@
-//! What the system keeps of a file beside its bytes: owner, mode, extended attributes with capabilities and access lists. A new version
+//! File attributes other than the contents: owner, mode, and extended attributes with capabilities and access lists. A new version
 //! of a file gets those of the old one.
 
 use std::fs::{File, Metadata};
@@ -9,14 +9,13 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Gid, Uid, XattrFlags, fchown, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
-/// The attributes by which the kernel's integrity subsystem keeps what a file was signed as: they are of the old bytes.
+/// Extended attributes in which the kernel's integrity subsystem stores signatures. They are valid for the old contents only.
 const SIGNATURES: [&str; 2] = ["security.ima", "security.evm"];
-/// The longest value of an attribute, and the longest list of names, that Linux has.
+/// Linux's limit for the value of an attribute, and for the list of names, in bytes.
 const LONGEST: usize = 64 << 10;
-/// The bits of a mode by which a program runs as somebody else.
+/// Mode bits that make a program run as another user or group.
 const SET_ID: u32 = 0o6000;
 
-/// The names of the extended attributes of `file`.
 fn names(file: &File) -> io::Result<Vec<String>> {
     let mut list = Vec::with_capacity(LONGEST);
     match flistxattr(file, spare_capacity(&mut list)) {
@@ -28,19 +27,19 @@ fn names(file: &File) -> io::Result<Vec<String>> {
     Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// The attribute with which `file` is signed, if it is.
+/// Returns the attribute that contains a signature of `file`, if there is one.
 ///
 /// # Errors
-/// The system does not tell.
+/// The attributes cannot be read.
 pub(crate) fn signature(file: &File) -> io::Result<Option<String>> {
     Ok(names(file)?.into_iter().find(|name| SIGNATURES.contains(&name.as_str())))
 }
 
-/// Gives `to` what the system keeps of `from`: owner, mode, extended attributes. Signatures are left out. Who may not give files away
-/// keeps the new file, and then it runs as nobody else either.
+/// Copies owner, mode and extended attributes from `from` to `to`, without signatures. If this process may not change the owner,
+/// the new file keeps its owner, and loses the set-id bits.
 ///
 /// # Errors
-/// An attribute cannot be read, or `to` cannot have it: nothing is left out silently.
+/// An attribute cannot be read or set: none is omitted silently.
 pub(crate) fn copy(from: &File, to: &File) -> io::Result<()> {
     let meta: Metadata = from.metadata()?;
     let own = to.metadata()?;
@@ -53,7 +52,7 @@ pub(crate) fn copy(from: &File, to: &File) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // A change of owner takes these bits away, so the mode comes after it; and the mode takes capabilities away.
+    // Changing the owner clears the set-id bits and the capabilities, so the mode follows, and the extended attributes come last.
     to.set_permissions(std::fs::Permissions::from_mode(mode))?;
     for name in names(from)?.iter().filter(|name| !SIGNATURES.contains(&name.as_str())) {
         let mut value: Vec<u8> = Vec::with_capacity(LONGEST);
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mode_and_attributes_are_kept_and_signatures_are_not() {
+    fn copies_mode_and_attributes_without_signatures() {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         let from = File::create(&one).unwrap();

@@ -1,6 +1,6 @@
-//! Folders that several processes use, by open descriptors: that of a cache, and that of what runs on this machine. Nothing is
-//! reached through a symbolic link: whoever may write to the folder of a cache could otherwise have files elsewhere read, written or
-//! removed by all who use it, root included.
+//! Directories that several processes use, accessed through open descriptors: the cache and the job table. No symbolic link is
+//! followed. Otherwise, a user with write access to the cache directory could make other users of the cache, root included, read,
+//! write or remove files elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,20 +13,19 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-/// A folder is made so that others cannot write to it, whatever the umask is: what is in a cache becomes part of programs.
+/// Mode of new directories. Others can never write to them, whatever the umask is: cached files become part of programs.
 const FOLDER_MODE: u32 = 0o775;
-/// Files that are written in place (the counters, the lock), and new ones until they are done.
+/// Mode of files that are written in place (the counters, the lock), and of new files until they are complete.
 const FILE_MODE: u32 = 0o666;
 
-/// An open folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
-    /// Whom new files are given to: the owner of the cache's folder where that is somebody else and we are root.
+    /// Owner for new files, if they change hands: the owner of the cache directory, if that is another user and we are root.
     owner: Option<(Uid, Gid)>,
 }
 
-/// What is known of an entry of a folder.
+/// Type, size and time of a directory entry.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: OsString,
@@ -37,19 +36,19 @@ pub(crate) struct Entry {
 }
 
 impl Folder {
-    /// The folder at `path`, which somebody has named: it may be a symbolic link.
+    /// Opens the directory at `path`. The user has chosen this path, so it may be a symbolic link.
     pub(crate) fn root(path: &Path) -> io::Result<Folder> {
         let fd = rustix::fs::openat(CWD, path, folder_flags(), Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
-        let foreign = rustix::process::geteuid().is_root() && stat.st_uid != 0;
-        let owner = foreign.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        let other_owner = rustix::process::geteuid().is_root() && stat.st_uid != 0;
+        let owner = other_owner.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         Ok(Folder { fd, owner })
     }
 
-    /// The folder `name` in the folder `parent`, which is made if it is not there: the user's own, to which nobody else has access.
+    /// Opens the private directory `name` in the directory `parent`, and creates it if it is missing. No other user has access.
     ///
     /// # Errors
-    /// It cannot be made or opened, is a symbolic link, is another user's, or is open to others.
+    /// The directory cannot be created or opened, is a symbolic link, belongs to another user, or is open to others.
     pub(crate) fn private(parent: &Path, name: &str) -> io::Result<Folder> {
         let parent = rustix::fs::openat(CWD, parent, folder_flags(), Mode::empty())?;
         match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
@@ -59,23 +58,23 @@ impl Folder {
         let fd = rustix::fs::openat(&parent, name, folder_flags() | OFlags::NOFOLLOW, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            return Err(io::Error::other("it is no folder"));
+            return Err(io::Error::other("not a directory"));
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it is another user's"));
+            return Err(io::Error::other("belongs to another user"));
         }
         if stat.st_mode & 0o077 != 0 {
-            return Err(io::Error::other("others have access to it"));
+            return Err(io::Error::other("accessible to other users"));
         }
         Ok(Folder { fd, owner: None })
     }
 
-    /// The folder `names` below this one: `b/a0`.
+    /// Opens the directory `names` below this one: `b/a0`.
     pub(crate) fn sub(&self, names: &str) -> io::Result<Folder> {
         let flags = folder_flags() | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = match rustix::fs::openat2(&self.fd, names, flags, Mode::empty(), resolve) {
-            // Before Linux 5.6, and in containers that do not know of it: a step for each name.
+            // Linux before 5.6 and some containers lack openat2: open one name after the other.
             Err(Errno::NOSYS | Errno::PERM) => {
                 let mut at = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?;
                 for name in names.split('/') {
@@ -88,7 +87,7 @@ impl Folder {
         Ok(Folder { fd, owner: self.owner })
     }
 
-    /// The same; each of the folders is made if it is not there.
+    /// Like [`Folder::sub`], and creates missing directories.
     pub(crate) fn make_sub(&self, names: &str) -> io::Result<Folder> {
         let mut at: Option<Folder> = None;
         for name in names.split('/') {
@@ -103,16 +102,16 @@ impl Folder {
         at.ok_or_else(|| ErrorKind::InvalidInput.into())
     }
 
-    /// Opens the regular file `name` to read it.
+    /// Opens the regular file `name` for reading.
     pub(crate) fn open(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlags::RDONLY)
     }
 
-    /// Opens the regular file `name` to change it in place, and makes it if it is not there.
+    /// Opens the regular file `name` for changes in place, and creates it if it is missing.
     pub(crate) fn open_to_change(&self, name: &str) -> io::Result<File> {
         match self.file(name, OFlags::RDWR) {
             Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
-                // Another process was faster.
+                // Another process has created it first.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => self.file(name, OFlags::RDWR),
                 made => made,
             },
@@ -120,7 +119,7 @@ impl Folder {
         }
     }
 
-    /// Makes the file `name`, which must not exist.
+    /// Creates the file `name`, which must not exist.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(FILE_MODE))?);
@@ -130,33 +129,32 @@ impl Folder {
         Ok(file)
     }
 
-    /// Whether files here are given to somebody else, who may change them at any time: then none of them may be one by two names
-    /// with a file of ours.
+    /// Whether new files here are given to another user, who may change them at any time. Then no file here may be a hard link to
+    /// a file of ours.
     pub(crate) fn is_foreign(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Makes `name` another name of the file at `path`.
+    /// Creates the hard link `name` to the file at `path`.
     pub(crate) fn link_in(&self, path: &Path, name: &str) -> io::Result<()> {
         Ok(rustix::fs::linkat(CWD, path, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// Makes `path` another name of the file `name`.
+    /// Creates the hard link `path` to the file `name`.
     pub(crate) fn link_out(&self, name: &str, path: &Path) -> io::Result<()> {
         Ok(rustix::fs::linkat(&self.fd, name, CWD, path, AtFlags::empty())?)
     }
 
-    /// Moves `name` to `to`, in place of what has that name there.
+    /// Moves `name` to `to` in `folder`, replacing the file there.
     pub(crate) fn rename(&self, name: &str, folder: &Folder, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, name, &folder.fd, to)?)
     }
 
-    /// Removes the file or symbolic link `name`.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// Removes the folder `name` and all that is in it. `depth`: how many folders deep that may be; what is deeper stays.
+    /// Removes the directory `name` with its contents. Directories nested deeper than `depth` stay.
     pub(crate) fn remove_folder(&self, name: &str, depth: usize) {
         let Some(depth) = depth.checked_sub(1) else { return };
         let Ok(folder) = self.sub(name) else { return };
@@ -169,20 +167,20 @@ impl Folder {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
     }
 
-    /// The state of the file `name`; symbolic links are not followed.
+    /// State of the entry `name`, without following symbolic links.
     pub(crate) fn entry(&self, name: &OsStr) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::new(name.to_owned(), &stat))
     }
 
-    /// When the folder itself was changed.
+    /// Modification time of the directory itself.
     pub(crate) fn modified(&self) -> io::Result<SystemTime> {
         Ok(modified(&rustix::fs::fstat(&self.fd)?))
     }
 
-    /// All entries, in no order; none where the folder cannot be read.
+    /// All entries, in no particular order. Empty if the directory cannot be read.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        // This descriptor was opened for its place only.
+        // `fd` was opened with O_PATH and cannot be read.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let read = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(Dir::new);
         let names = read.into_iter().flatten().flatten().map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
@@ -190,13 +188,13 @@ impl Folder {
     }
 
     fn file(&self, name: &str, access: OFlags) -> io::Result<File> {
-        // A pipe that somebody has put there must not be waited for.
+        // Without O_NONBLOCK, opening a pipe that another user has put there would block.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a file")) }
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
     }
 
-    /// Gives a folder that was just made to the owner of the cache.
+    /// Gives a new directory to the owner of the cache.
     fn give_folder(&self, name: &str) -> io::Result<()> {
         let Some((user, group)) = self.owner else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_folder_is_the_users_own() {
+    fn a_private_directory_belongs_to_the_user_alone() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         assert!(Folder::private(dir.path(), "own").is_ok() && Folder::private(dir.path(), "own").is_ok());
@@ -274,18 +272,18 @@ mod tests {
         symlink(dir.path().join("own"), dir.path().join("link")).unwrap();
         assert!(Folder::private(dir.path(), "link").is_err());
         fs::set_permissions(dir.path().join("own"), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(Folder::private(dir.path(), "own").unwrap_err().to_string(), "others have access to it");
+        assert_eq!(Folder::private(dir.path(), "own").unwrap_err().to_string(), "accessible to other users");
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(Folder::private(dir.path(), "file").is_err() && Folder::private(&dir.path().join("none"), "own").is_err());
         if rustix::process::geteuid().is_root() {
             fs::create_dir(dir.path().join("theirs")).unwrap();
             std::os::unix::fs::chown(dir.path().join("theirs"), Some(12345), None).unwrap();
-            assert_eq!(Folder::private(dir.path(), "theirs").unwrap_err().to_string(), "it is another user's");
+            assert_eq!(Folder::private(dir.path(), "theirs").unwrap_err().to_string(), "belongs to another user");
         }
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn opening_a_pipe_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert!(Folder::root(dir.path()).unwrap().open("pipe").is_err());

@@ -1,6 +1,7 @@
-//! When a device link may run. It needs a slot: one per core by default, and never more than make's jobserver allows; `make -j1` means
-//! one. And it needs memory: what it will take at most must be free besides what those that run will still take. All offld processes
-//! of a user count together (`table`). A link beside which nothing runs always may.
+//! Decides when a device link may run. A link needs a slot: one per core by default, and never more than make's jobserver allows;
+//! `make -j1` means one. A link also needs memory: its peak must be free, in addition to the memory that running links will still
+//! allocate. All offld processes of a user count together (`table`). A link always may run if no other link runs, or has
+//! precedence.
 
 mod demand;
 mod jobserver;
@@ -25,85 +26,86 @@ use memory::Machine;
 use others::Processes;
 use table::{Share, Table};
 
-/// How often to look whether other processes have made room: at first, and after a long wait. In between it is a part of the wait.
+/// Time between two checks whether other processes have made room: `PAUSE` at first, `LONGEST_PAUSE` after a long wait. In
+/// between, it is the time waited so far divided by `PAUSES_OF_A_WAIT`.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const PAUSES_OF_A_WAIT: u32 = 16;
-/// Kept free besides what device links need: for offld itself, `offld-llvm` and the host linker.
+/// Memory that stays free in addition to that of device links, in bytes: for offld itself, `offld-llvm` and the host linker.
 const SPARE: u64 = 16 << 20;
 
 /// Hands out permission to run device links.
 #[derive(Debug)]
 pub(crate) struct JobSlots {
-    /// How many device links may run at once; none: one for each processor, which are counted when that is asked for first. Counting
-    /// them means reading files of `/proc` and `/sys`, and most links have no device code.
+    /// Number of device links that may run at once. `None` means one per CPU. The CPUs are counted only when the limit is needed,
+    /// because that reads files of `/proc` and `/sys`, and most links have no device code.
     limit: Option<usize>,
     jobserver: Option<Jobserver>,
     memory: MemoryLimit,
-    /// None where nothing is run.
+    /// `None` if nothing is run.
     machine: Option<Machine>,
     table: OnceLock<Option<Table>>,
     state: Mutex<State>,
     ended: Condvar,
-    /// Where it is said that there is no table.
+    /// Receives a note if the shared job table is unavailable.
     notes: Option<Arc<Shell>>,
 }
 
-/// What device links of this link run and use.
+/// Device links of this process, and their resources.
 #[derive(Debug, Default)]
 struct State {
     own: Share,
-    /// How many may still come.
+    /// Number of announced links that have no slot yet.
     expected: usize,
-    /// How many wait until they can run alone.
+    /// Number of links that wait until they can run alone.
     wait_alone: usize,
-    /// When a link that needs so much was last refused. Until something ends here or some time has passed, the others that need as
-    /// much would be, too.
+    /// Time, memory (in bytes) and reason of the last refusal. Until a link ends here or some time has passed, links that need as
+    /// much memory would be refused as well.
     refused: Option<(Instant, u64, Refusal)>,
-    /// Since when other processes have kept the table to themselves, if they do.
+    /// Since when other processes have kept the table locked, if they do.
     table_busy_since: Option<Instant>,
-    /// Since when something waits that could not begin.
+    /// Since when a refused link has been waiting, if one is.
     waits_since: Option<Instant>,
 }
 
 impl State {
-    /// Whether a table that others keep to themselves is still waited for: where many links compete for it, none may begin unseen. One
-    /// that is kept for longer than that is of no use, and a stopped process may keep it for ever.
+    /// Whether to keep waiting for a table that other processes have locked. If many links compete for the table, none may start
+    /// unregistered. A table that is locked for longer is useless: a stopped process may hold the lock forever.
     fn waits_for_table(&mut self) -> bool {
         const LONGEST: Duration = Duration::from_secs(5);
         self.table_busy_since.get_or_insert_with(Instant::now).elapsed() < LONGEST
     }
 
-    /// How long to wait until other processes are looked at again.
+    /// Time until the next check of other processes.
     fn pause(&self) -> Duration {
         let waited = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
         (waited / PAUSES_OF_A_WAIT).clamp(PAUSE, LONGEST_PAUSE)
     }
 
-    /// What other processes are to see.
-    fn shown(&self) -> Share {
+    /// The share that other processes see.
+    fn published(&self) -> Share {
         Share { alone: self.own.alone || self.wait_alone > 0, ..self.own }
     }
 }
 
-/// Permission to run one device link with [`JobSlot::granted`] threads; dropping it gives it back.
+/// Permission to run one device link with [`JobSlot::granted`] threads. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct JobSlot<'s> {
     slots: &'s JobSlots,
-    /// By which a jobserver counts its threads.
+    /// Jobserver tokens, one per thread, if there is a jobserver.
     _tokens: Vec<Token<'s>>,
     share: Share,
 }
 
-/// Whether make counts what this process runs, with its jobserver.
+/// Whether make's jobserver counts the jobs of this process.
 pub(crate) fn are_counted(jobs: Jobs) -> bool {
     let flags = || Session::env(session::MAKEFLAGS).is_some_and(|flags| flags.to_string_lossy().contains("--jobserver"));
     !matches!(jobs, Jobs::N(_)) && flags()
 }
 
 impl JobSlots {
-    /// As `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and `MAKEFLAGS` say. `verbose`: it is said where other processes
-    /// cannot be seen.
+    /// Creates the slots for `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and `MAKEFLAGS`. With `verbose`, prints a
+    /// note if other processes cannot be seen.
     pub(crate) fn new(jobs: Jobs, memory: MemoryLimit, verbose: bool, session: &Session) -> Self {
         let (limit, jobserver) = limit(jobs, session);
         let root = Session::env(session::OFFLD_MEMORY_ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from);
@@ -112,7 +114,7 @@ impl JobSlots {
         JobSlots { limit, jobserver, memory, machine, notes, ..Self::without_limits() }
     }
 
-    /// So many at once, of what takes nothing of this machine.
+    /// Creates `limit` slots for jobs that use no resources of this machine.
     pub(crate) fn counting(limit: usize) -> Self {
         JobSlots { limit: Some(limit), ..Self::without_limits() }
     }
@@ -130,24 +132,24 @@ impl JobSlots {
         }
     }
 
-    /// How many device links may run at once.
+    /// Number of device links that may run at once.
     pub(crate) fn limit(&self) -> usize {
         self.limit.unwrap_or_else(threads::count)
     }
 
-    /// Says that `count` device links may come: none of them is kept waiting by more threads for another.
+    /// Announces `count` device links. Extra threads of other links do not delay them.
     pub(crate) fn expect(&self, count: usize) {
         self.state().expected += count;
     }
 
-    /// Says that one of the expected ones needs no slot.
+    /// Withdraws the announcement of one link, which needs no slot.
     pub(crate) fn expect_one_less(&self) {
         let mut state = self.state();
         state.expected = state.expected.saturating_sub(1);
     }
 
-    /// A slot for one of the expected device links, if it may run now. Of the threads that it would like it gets one, and of the
-    /// others those that nobody else could use: more threads never delay the start of another link.
+    /// Returns a slot for one of the announced device links, if it may run now. It gets extra threads only if no other link could
+    /// use them: they never delay the start of another link.
     pub(crate) fn try_take(&self, demand: &Demand) -> std::result::Result<JobSlot<'_>, Refusal> {
         let mut state = self.state();
         if let Some((when, memory, refusal)) = state.refused
@@ -168,7 +170,10 @@ impl JobSlots {
         admitted
     }
 
-    /// Waits for a slot for a device link that is not among the expected ones. An error if a signal arrives first.
+    /// Waits for a slot for a device link that was not announced.
+    ///
+    /// # Errors
+    /// A signal arrives, or another step fails.
     pub(crate) fn take(&self, demand: &Demand, session: &Session) -> Result<JobSlot<'_>> {
         self.state().wait_alone += usize::from(demand.alone);
         let taken = loop {
@@ -186,12 +191,11 @@ impl JobSlots {
         taken
     }
 
-    /// How much memory is free, in bytes.
     pub(crate) fn free_memory(&self) -> Option<u64> {
         self.machine.as_ref()?.free()
     }
 
-    /// Waits until a device link has ended here, or for a moment in which one may have ended elsewhere.
+    /// Waits until a device link of this process ends, or for a short time in which another process may have ended one.
     pub(crate) fn pause(&self) {
         let state = self.state();
         let pause = state.pause();
@@ -205,24 +209,25 @@ impl JobSlots {
         if state.own.jobs >= self.limit() {
             return Err(Refusal::Slots);
         }
-        // Given back at once where memory is lacking: that is never waited for with another's token in the hand.
+        // Every refusal below drops the tokens: a link never holds jobserver tokens while it waits for memory.
         let mut tokens = Vec::new();
         if let Some(jobserver) = &self.jobserver {
             tokens.push(jobserver.token().ok_or(Refusal::Slots)?);
         }
         let Some(machine) = &self.machine else { return Ok(self.slot(demand, tokens, 0, state)) };
         let table = self.table.get_or_init(|| self.open_table()).as_ref();
-        // The system is asked while the table is not locked. What the others have begun meanwhile counts as if it had no memory yet.
+        // The system is queried while the table is unlocked, because that takes a while. Links that other processes begin
+        // meanwhile count as if none of their memory were allocated yet.
         let mut processes = Processes::default();
         if let Some(others) = self.read(table, Table::others, state)? {
             processes = Processes::at_rest(&others, machine);
-            self.has_turn(demand, state, &processes.sum(&others)).or_else(|refusal| refused(table, demand, state, refusal))?;
+            self.may_start(demand, state, &processes.sum(&others)).or_else(|refusal| refused(table, demand, state, refusal))?;
             processes.look_at_memory(&others, machine);
         }
         let measured = self.measure(state, machine);
         let locked = self.read(table, Table::lock, state)?;
         let others = locked.as_ref().map(|locked| processes.sum(&locked.others())).unwrap_or_default();
-        let left = self.has_turn(demand, state, &others).and_then(|()| self.fits(demand, state, &others, &measured));
+        let left = self.may_start(demand, state, &others).and_then(|()| self.fits(demand, state, &others, &measured));
         let left = match left {
             Ok(left) => left,
             Err(refusal) => {
@@ -240,12 +245,12 @@ impl JobSlots {
         };
         let slot = self.slot(demand, tokens, extra, state);
         if let Some(locked) = locked {
-            let _ = locked.set_own(&state.shown());
+            let _ = locked.set_own(&state.published());
         }
         Ok(slot)
     }
 
-    /// What `read` finds in the table; none where there is no table, or it cannot be read.
+    /// Reads the table with `read`. Returns `None` if there is no table, or it cannot be read.
     fn read<'t, T>(
         &self,
         table: Option<&'t Table>,
@@ -260,11 +265,12 @@ impl JobSlots {
         Ok(found)
     }
 
-    /// How many threads more than one it can have: of the limit those that are not taken here, and of the processors those that nobody
-    /// has taken.
-    fn more_threads(&self, demand: &Demand, state: &State, of_others: usize) -> usize {
+    /// Number of threads in addition to the first. It is limited by the unused slots of this process, and by the CPUs that no
+    /// process uses.
+    fn more_threads(&self, demand: &Demand, state: &State, other_threads: usize) -> usize {
         let taken = state.own.threads + state.expected;
-        let free = self.limit().saturating_sub(taken).min(self.limit().max(threads::count()).saturating_sub(taken + of_others));
+        let free =
+            self.limit().saturating_sub(taken).min(self.limit().max(threads::count()).saturating_sub(taken + other_threads));
         free.min(demand.threads.saturating_sub(1))
     }
 
@@ -276,8 +282,8 @@ impl JobSlots {
         JobSlot { slots: self, _tokens: tokens, share }
     }
 
-    /// Whether what runs lets it begin, whatever memory there is.
-    fn has_turn(&self, demand: &Demand, state: &State, others: &Share) -> std::result::Result<(), Refusal> {
+    /// Whether the running links permit this one to start, regardless of memory.
+    fn may_start(&self, demand: &Demand, state: &State, others: &Share) -> std::result::Result<(), Refusal> {
         if is_first(demand, state, others) {
             return Ok(());
         }
@@ -288,22 +294,25 @@ impl JobSlots {
         if is_full { Err(Refusal::Slots) } else { Ok(()) }
     }
 
-    /// How much memory is free, and how much is in use here. The latter is looked at first: what is taken between the two then counts
-    /// twice, and not as free and as taken.
+    /// Measures the memory in use by our links, and then the free memory. Memory that is allocated between the two counts as used
+    /// twice. In the other order, it would count both as free and as allocated.
     fn measure(&self, state: &State, machine: &Machine) -> Measured {
-        let is_asked = self.memory != MemoryLimit::Off;
-        let in_use = if is_asked && state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
-        Measured { in_use, free: machine.free().filter(|_| is_asked) }
+        let memory_counts = self.memory != MemoryLimit::Off;
+        let in_use = if memory_counts && state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
+        Measured { in_use, free: machine.free().filter(|_| memory_counts) }
     }
 
-    /// How much memory is left beyond what `demand` needs.
+    /// Returns the memory that is left beyond the needs of `demand`, in bytes.
+    ///
+    /// # Errors
+    /// The memory does not suffice.
     fn fits(&self, demand: &Demand, state: &State, others: &Share, measured: &Measured) -> std::result::Result<u64, Refusal> {
         let reserved = state.own.memory.saturating_add(others.memory);
         let of_limit = match self.memory {
             MemoryLimit::Bytes(limit) => limit.saturating_sub(reserved),
             _ => u64::MAX,
         };
-        // Part of what is reserved is in use already.
+        // Part of the reserved memory is in use already.
         let to_come = state.own.memory.saturating_sub(measured.in_use).saturating_add(others.to_come);
         let of_free = measured.free.map_or(u64::MAX, |free| free.saturating_sub(SPARE).saturating_sub(to_come));
         let free = of_limit.min(of_free);
@@ -317,7 +326,7 @@ impl JobSlots {
         }
         let table = Table::open();
         if let (Err(why), Some(notes)) = (&table, &self.notes) {
-            notes.note(&format!("device links of other processes are not counted: {why}"));
+            notes.note(&format!("cannot count the device links of other processes: {why}"));
         }
         table.ok()
     }
@@ -327,29 +336,29 @@ impl JobSlots {
     }
 }
 
-/// What the system says of memory when a link is to begin.
+/// Memory figures of the system when a link is about to start.
 #[derive(Debug)]
 struct Measured {
-    /// What the links that run here have, in bytes.
+    /// Memory in use by the links of this process, in bytes.
     in_use: u64,
-    /// What may still be used, in bytes; none where it is not known or does not count.
+    /// Memory that can still be allocated, in bytes. `None` if it is unknown or does not count.
     free: Option<u64>,
 }
 
-/// Whether it would be alone, and may have all memory.
+/// Whether the link would run alone and may use all memory.
 fn is_first(demand: &Demand, state: &State, others: &Share) -> bool {
     state.own.jobs + others.jobs == 0 && demand.reserved == 0 && (!others.alone || demand.alone)
 }
 
-/// One that waits to be alone lets others begin nothing more.
+/// Passes on `refusal`. If the link must run alone, this is published first, so that other processes start no further links.
 fn refused<T>(table: Option<&Table>, demand: &Demand, state: &State, refusal: Refusal) -> std::result::Result<T, Refusal> {
     if let Some(Ok(locked)) = table.filter(|_| demand.alone).map(Table::lock) {
-        let _ = locked.set_own(&state.shown());
+        let _ = locked.set_own(&state.published());
     }
     Err(refusal)
 }
 
-/// How many device links may run at once (none: one for each processor), and the jobserver that counts them, if one does.
+/// Number of device links that may run at once (`None`: one per CPU), and the jobserver, if there is one.
 fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
     let makeflags = Session::env(session::MAKEFLAGS);
     let one_at_a_time =
@@ -362,17 +371,17 @@ fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
         Jobs::Auto => by_jobserver().unwrap_or_default(),
         Jobs::Jobserver => by_jobserver().unwrap_or_else(|| {
             if under_make {
-                // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver on to us.
+                // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver to us.
                 return (Some(1), None);
             }
-            session.shell.warn("--wrapper-jobs=jobserver: there is no jobserver in the environment; all cores are used");
+            session.shell.warn("--wrapper-jobs=jobserver: no jobserver in the environment; using all cores");
             (None, None)
         }),
     }
 }
 
 impl JobSlot<'_> {
-    /// How many threads the job may use, at least one.
+    /// Number of threads that the job may use, at least one.
     pub(crate) fn granted(&self) -> usize {
         self.share.threads
     }
@@ -386,8 +395,8 @@ impl Drop for JobSlot<'_> {
         if let Some(table) = self.slots.table.get().and_then(Option::as_ref)
             && let Ok(locked) = table.lock()
         {
-            // Where this cannot be written, others see a little more running than does, until this process ends.
-            let _ = locked.set_own(&state.shown());
+            // If this write fails, other processes see slightly too high numbers until this process ends.
+            let _ = locked.set_own(&state.published());
         }
         drop(state);
         self.slots.ended.notify_all();

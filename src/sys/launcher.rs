@@ -1,13 +1,13 @@
-//! The launcher (`OFFLD_LAUNCHER`): a command of the user's, such as `srun -n1`, that runs jobs on other machines (docs/cluster.md). What
-//! it is given to run is always `/bin/sh JOB/run`, with a folder JOB that both sides see. One that does not work is given up: the rest of
-//! the link is done on this machine.
+//! The launcher (`OFFLD_LAUNCHER`): a command of the user, such as `srun -n1`, that runs jobs on other machines
+//! (docs/guides/cluster.md). It always runs `/bin/sh JOB/run`. JOB is a directory that both machines see. If a launcher does not
+//! work, the rest of the link runs on this machine.
 
+mod arguments;
 mod job;
 mod outcome;
 #[cfg(test)]
 mod tests;
 mod waiting;
-mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -24,78 +24,77 @@ use crate::sys::threads;
 use job::Job;
 pub(crate) use outcome::Ran;
 
-/// What each word may contain.
+/// Placeholders that the launcher's arguments may contain.
 const THREADS: &str = "{threads}";
 const MEMORY: &str = "{mem}";
 const NAME: &str = "{job}";
-/// How long a job may wait in the queue, in seconds, and how many run at once.
+/// Default time that a job may wait in the queue, in seconds, and default number of jobs that run at once.
 const WAIT: u64 = 600;
 const JOBS: usize = 32;
-/// What a job asks for at least, and in which steps, in bytes.
+/// Memory requests of jobs are at least `LEAST_MEMORY`, and multiples of `STEP_OF_MEMORY`, in bytes.
 const LEAST_MEMORY: u64 = 256 << 20;
 const STEP_OF_MEMORY: u64 = 64 << 20;
-/// Programs that have their words read by a shell on the other side.
+/// Programs that pass their arguments to a shell on the other machine.
 const READ_BY_A_SHELL: [&str; 3] = ["ssh", "rsh", "dbclient"];
 
 /// A launcher, as one command of offld uses it.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    /// The option or the variable that it is named by.
+    /// The option or environment variable that sets the launcher.
     named: &'static str,
     words: Vec<OsString>,
     wait: Duration,
     jobs: usize,
     verbose: bool,
     given_up: AtomicBool,
-    told_of_files: AtomicBool,
+    warned_of_files: AtomicBool,
 }
 
-/// Removes the temporary folder if offld is killed and cannot do it. Dropping it tells it that all is well.
+/// Removes the temporary directory if offld is killed before it can do so. Dropping it ends it without any action.
 pub(crate) struct FolderGuard {
     _guardian: Guardian,
 }
 
 impl FolderGuard {
-    /// For the temporary folder of `session`, where another process launches jobs.
+    /// Guards the temporary directory of `session`, in case another process launches jobs.
     pub(crate) fn start(session: &Session) -> Option<FolderGuard> {
         let folder = session.scratch.folder()?;
         Some(FolderGuard { _guardian: Guardian::start(&folder.join("no lease"), Some(&folder)) })
     }
 }
 
-/// What a job needs, and what is to be known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Request<'r> {
-    /// How many threads it uses: [`Launcher::threads`].
+    /// Number of threads that the job uses: [`Launcher::threads`].
     pub(crate) threads: usize,
-    /// How much memory it will take, in bytes. It is given more.
+    /// Memory that the job will use, in bytes. The launcher is asked for more.
     pub(crate) memory: u64,
-    /// Its name for the launcher.
+    /// Name of the job for the launcher.
     pub(crate) job: String,
-    /// Files that must be the same on both sides, or be missing on both, if the result is to be kept.
+    /// Files that must be identical on both machines, or missing on both, for the result to be cached.
     pub(crate) compare: &'r [PathBuf],
-    /// The dependency file that the command writes: what it lists is looked at as well.
+    /// The dependency file that the command writes. The files that it lists are compared as well.
     pub(crate) dependencies: Option<&'r Path>,
 }
 
-/// What became of a job.
 #[derive(Debug)]
 pub(crate) enum Launched {
-    /// The command was run, and has ended well.
+    /// The command ran and succeeded.
     Ran(Box<Ran>),
-    /// The launcher cannot run it, which the user has been told. It has to be run here.
+    /// The launcher cannot run the command, and the user was warned. The command must run on this machine.
     Unavailable,
 }
 
 impl Launcher {
-    /// The launcher that the command line (`asked`) or the environment names, if one does. `verbose`: what is run is shown.
+    /// Returns the launcher that the command line (`asked`) or the environment names, if any. With `verbose`, commands are
+    /// printed.
     pub(crate) fn new(asked: &Launching, verbose: bool) -> Result<Option<Launcher>> {
         let (named, text) = match &asked.launcher {
             Some(text) => ("--wrapper-launcher", Some(text.clone())),
             None => (session::OFFLD_LAUNCHER, Session::env(session::OFFLD_LAUNCHER)),
         };
         let Some(text) = text else { return Ok(None) };
-        let words = match words::split(&text) {
+        let words = match arguments::split(&text) {
             Ok(words) if words.is_empty() => return Ok(None),
             Ok(words) => words,
             Err(wrong) => bail!("{named}={}: {wrong}", text.display()),
@@ -111,46 +110,47 @@ impl Launcher {
             (None, Some((name, value))) => remote_jobs(name, &value)?,
             (None, None) => JOBS,
         };
-        let (given_up, told_of_files) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Some(Launcher { named, words, wait: Duration::from_secs(wait), jobs, verbose, given_up, told_of_files }))
+        let (given_up, warned_of_files) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Some(Launcher { named, words, wait: Duration::from_secs(wait), jobs, verbose, given_up, warned_of_files }))
     }
 
-    /// The folder for the temporary files of a link that writes `output`: one that the other machines see, too.
+    /// Returns the parent of the temporary directory of a link that writes `output`: a directory that the other machines also
+    /// see.
     pub(crate) fn temp_folder(output: &Path) -> PathBuf {
         if let Some(shared) = Session::env(session::OFFLD_SHARED_TMP) {
             return std::path::absolute(&shared).unwrap_or_else(|_| shared.into());
         }
-        // Not beside `/dev/null`.
+        // Next to the output, unless that is a device such as `/dev/null`.
         let is_file = std::fs::metadata(output).map_or(true, |meta| meta.is_file());
         let folder = output.parent().filter(|folder| is_file && !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
     }
 
-    /// How many jobs it runs at once.
+    /// Number of jobs that run at once.
     pub(crate) fn jobs(&self) -> usize {
         self.jobs
     }
 
-    /// Whether it works, as far as is known.
+    /// Whether the launcher works, as far as is known.
     pub(crate) fn is_available(&self) -> bool {
         !self.given_up.load(Ordering::SeqCst)
     }
 
-    /// It does not work, as another process has found out and told; returns whether that is new.
+    /// Marks the launcher as unavailable, after another process has reported that. Returns whether this is new.
     pub(crate) fn is_given_up_now(&self) -> bool {
         !self.given_up.swap(true, Ordering::SeqCst)
     }
 
-    /// How many threads a job gets that would like `wanted`: one, unless the launcher is told.
+    /// Number of threads for a job that would like `wanted`: one, unless the launcher's arguments contain `{threads}`.
     pub(crate) fn threads(&self, wanted: usize, jobs: Jobs) -> usize {
         let most = if let Jobs::N(count) = jobs { count } else { threads::count() };
-        if self.is_told(THREADS) { wanted.min(most).max(1) } else { 1 }
+        if self.mentions(THREADS) { wanted.min(most).max(1) } else { 1 }
     }
 
-    /// Runs `cmd` as a job. `running` is called while it runs.
+    /// Runs `cmd` as a job. Calls `running` while the command runs.
     ///
     /// # Errors
-    /// The command has failed on the other side; a signal has arrived.
+    /// The command failed on the other machine, or a signal arrived.
     pub(crate) fn run(
         &self,
         cmd: &Cmd,
@@ -158,32 +158,32 @@ impl Launcher {
         session: &Session,
         running: &(dyn Fn() + Sync),
     ) -> Result<Launched> {
-        let memory = asked_memory(request.memory);
-        let error = match self.once(cmd, request, memory, session, running) {
+        let memory = requested_memory(request.memory);
+        let error = match self.run_once(cmd, request, memory, session, running) {
             Err(error) => error,
             ended => return ended,
         };
         match error.downcast_ref::<OutOfMemory>() {
-            Some(OutOfMemory { how, .. }) if self.is_told(MEMORY) => {
+            Some(OutOfMemory { how, .. }) if self.mentions(MEMORY) => {
                 let (asked, more) = (memory >> 20, memory >> 19);
-                session.shell.warn(&format!("{}: {how} with {asked} MiB; it is launched once more, with {more} MiB", cmd.step));
-                self.once(cmd, request, 2 * memory, session, &|| ())
+                session.shell.warn(&format!("{}: {how} with {asked} MiB; launching again with {more} MiB", cmd.step));
+                self.run_once(cmd, request, 2 * memory, session, &|| ())
             }
             _ => Err(error),
         }
     }
 
-    /// That a file is not the same on both sides, which is said once.
+    /// Warns, once, about a file that differs between the machines.
     pub(crate) fn tell_of_file(&self, file: &Path, node: &str, step: &str, session: &Session) {
-        if !self.told_of_files.swap(true, Ordering::SeqCst) {
+        if !self.warned_of_files.swap(true, Ordering::SeqCst) {
             session.shell.warn(&format!(
-                "{step}: not cached, because `{}` is not the same file on {node} as here, by size and time",
+                "{step}: not cached: `{}` differs in size or time between {node} and this machine",
                 file.display()
             ));
         }
     }
 
-    fn once(
+    fn run_once(
         &self,
         cmd: &Cmd,
         request: &Request<'_>,
@@ -194,7 +194,7 @@ impl Launcher {
         session.signals.watch();
         session.signals.check()?;
         if let Some(output) = &cmd.output {
-            // It must not be mistaken for what this job writes.
+            // An output of an earlier link must not be mistaken for this job's output.
             let _ = std::fs::remove_file(output);
         }
         let mut job = Job::make(cmd, request, &session.scratch)?;
@@ -211,14 +211,14 @@ impl Launcher {
             }
         };
         guardian.guards(process.child.id());
-        let shown = AtomicBool::new(false);
+        let printed = AtomicBool::new(false);
         let began = |node: &str| {
-            if self.verbose && !shown.swap(true, Ordering::SeqCst) {
-                session.shell.note(&format!("{}: runs on {node}", cmd.step));
+            if self.verbose && !printed.swap(true, Ordering::SeqCst) {
+                session.shell.note(&format!("{}: running on {node}", cmd.step));
             }
         };
         let ended = std::thread::scope(|scope| {
-            // What is done meanwhile may take a while, and the lease must be renewed.
+            // `running` may take a while, and the lease must be renewed meanwhile.
             if std::thread::Builder::new().spawn_scoped(scope, running).is_err() {
                 running();
             }
@@ -228,7 +228,7 @@ impl Launcher {
         session.signals.check()?;
         match outcome::of(cmd, &job, ended, session)? {
             Ok(ran) => {
-                // A short job may have ended before it was seen to run.
+                // A short job may end before this process notices its start.
                 began(&ran.node);
                 Ok(Launched::Ran(Box::new(ran)))
             }
@@ -236,31 +236,34 @@ impl Launcher {
         }
     }
 
-    /// Uses it no more, and says so once.
+    /// Stops using the launcher, and warns about it once.
     fn give_up(&self, step: &str, why: &str, session: &Session) -> Launched {
         if !self.given_up.swap(true, Ordering::SeqCst) {
             let named = self.named;
-            let told =
-                format!("{step}: run on this machine, like all that has not begun yet, since {named} cannot run it: {why}");
-            session.shell.warn(&told);
+            let message =
+                format!("{step}: running this and all remaining jobs on this machine, because {named} cannot run them: {why}");
+            session.shell.warn(&message);
         } else if self.verbose {
-            session.shell.note(&format!("{step}: run on this machine: {why}"));
+            session.shell.note(&format!("{step}: running on this machine: {why}"));
         }
         Launched::Unavailable
     }
 
-    fn is_told(&self, name: &str) -> bool {
+    fn mentions(&self, name: &str) -> bool {
         self.words.iter().any(|word| word.to_string_lossy().contains(name))
     }
 
-    /// The words of the launcher with what it runs.
+    /// Arguments of the launcher, followed by the command that it runs.
     fn words_for(&self, job: &Job, request: &Request<'_>, memory: u64) -> Vec<OsString> {
-        let values =
-            [(THREADS, request.threads.to_string()), (MEMORY, (memory >> 20).to_string()), (NAME, words::plain(&request.job))];
-        let mut all: Vec<OsString> = self.words.iter().map(|word| words::filled(word, &values)).collect();
+        let values = [
+            (THREADS, request.threads.to_string()),
+            (MEMORY, (memory >> 20).to_string()),
+            (NAME, arguments::plain(&request.job)),
+        ];
+        let mut all: Vec<OsString> = self.words.iter().map(|word| arguments::filled(word, &values)).collect();
         let by_a_shell = self.words.iter().any(|word| is_read_by_a_shell(word));
         all.push("/bin/sh".into());
-        all.push(words::for_program(&job.script(), by_a_shell));
+        all.push(arguments::for_program(&job.script(), by_a_shell));
         all
     }
 }
@@ -269,7 +272,7 @@ fn is_read_by_a_shell(word: &OsStr) -> bool {
     Path::new(word).file_name().is_some_and(|name| READ_BY_A_SHELL.iter().any(|known| name == *known))
 }
 
-/// What a job asks for that will take so much.
-fn asked_memory(memory: u64) -> u64 {
+/// Memory to request for a job that will use `memory` bytes.
+fn requested_memory(memory: u64) -> u64 {
     memory.saturating_add(memory / 4).max(LEAST_MEMORY).div_ceil(STEP_OF_MEMORY) * STEP_OF_MEMORY
 }

@@ -1,5 +1,5 @@
-//! The devices of this machine: AMD's GPUs as the kernel's driver lists them, NVIDIA's as its driver and `nvidia-smi` do, and the
-//! processor. What is read is below a folder, which is `/` but in tests.
+//! Devices of this machine: AMD GPUs as the kernel driver lists them, NVIDIA GPUs as their driver and `nvidia-smi` report them,
+//! and the CPU. All files are read below a root directory, which is `/` except in tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,33 @@ use anyhow::{Context, Result, bail};
 use super::run::stdout_of;
 use super::session::OFFLD_NATIVE_ROOT;
 
-/// Where what the system says of its devices is read: the root of the file system, but for tests.
+/// Root directory for the files that describe the devices: `/`, except in tests.
 pub(crate) fn root() -> PathBuf {
     std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from)
 }
 
-/// The devices of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// AMD's processors, `gfx90a`.
+    /// Architectures of the AMD GPUs: `gfx90a`.
     pub(crate) amd: Vec<String>,
-    /// NVIDIA's processors, `sm_90`.
+    /// Architectures of the NVIDIA GPUs: `sm_90`.
     pub(crate) nvidia: Vec<String>,
-    /// The major version of NVIDIA's driver.
     pub(crate) driver: Option<u32>,
-    /// The processor: `x86-64-v3`, or the triple of another one.
+    /// Architecture of the CPU: `x86-64-v3`, or a triple for other CPUs.
     pub(crate) cpu: String,
 }
 
 impl Machine {
-    /// This machine, by what is below `root`.
+    /// Reads the devices from files below `root`.
     ///
     /// # Errors
-    /// What cannot be read, and GPUs of NVIDIA of which nothing tells what they are.
+    /// A file cannot be read, or the architectures of NVIDIA GPUs cannot be determined.
     pub(crate) fn read(root: &Path) -> Result<Machine> {
         Ok(Machine { amd: amd(root)?, nvidia: nvidia(root)?, driver: driver(root)?, cpu: cpu() })
     }
 }
 
-/// The text of a file; none where there is no such file.
+/// Text of a file, or `None` if it does not exist.
 fn text(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -46,7 +44,7 @@ fn text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The entries of a folder in the order of their names; none where there is no such folder.
+/// Entries of a directory, sorted by name. Empty if the directory does not exist.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let listed = match fs::read_dir(folder) {
         Ok(listed) => listed,
@@ -61,7 +59,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// AMD's GPUs. The driver (amdkfd) writes the version 9.0.10 as 90010; 0 is a node without a GPU.
+/// AMD GPUs. The driver (amdkfd) encodes the version 9.0.10 as 90010; 0 is a node without a GPU.
 fn amd(root: &Path) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in entries(&root.join("sys/class/kfd/kfd/topology/nodes"))? {
@@ -77,7 +75,7 @@ fn amd(root: &Path) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The major version of NVIDIA's driver: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  …`.
+/// Major version of NVIDIA's driver: `NVRM version: NVIDIA UNIX x86_64 Kernel Module 570.124.06 …`.
 fn driver(root: &Path) -> Result<Option<u32>> {
     let Some(text) = text(&root.join("proc/driver/nvidia/version"))? else { return Ok(None) };
     let line = text.lines().find(|line| line.starts_with("NVRM version:")).unwrap_or_default();
@@ -85,21 +83,21 @@ fn driver(root: &Path) -> Result<Option<u32>> {
     Ok(version.and_then(|version| version.split('.').next()?.parse().ok()))
 }
 
-/// NVIDIA's GPUs: their number is in `/proc`, their compute capability `nvidia-smi` tells alone.
+/// NVIDIA GPUs. Their number is in `/proc`, but only `nvidia-smi` reports their compute capability.
 fn nvidia(root: &Path) -> Result<Vec<String>> {
     let count = entries(&root.join("proc/driver/nvidia/gpus"))?.len();
     if count == 0 {
         return Ok(Vec::new());
     }
     let program = if root == Path::new("/") { PathBuf::from("nvidia-smi") } else { root.join("usr/bin/nvidia-smi") };
-    let Some(told) = stdout_of(&program, &["--query-gpu=compute_cap", "--format=csv,noheader"]) else {
-        bail!("there are {count} GPUs of NVIDIA, and `nvidia-smi --query-gpu=compute_cap` does not tell what they are");
+    let Some(output) = stdout_of(&program, &["--query-gpu=compute_cap", "--format=csv,noheader"]) else {
+        bail!("cannot identify the NVIDIA GPUs ({count}): `nvidia-smi --query-gpu=compute_cap` failed");
     };
     let mut all: Vec<String> = Vec::new();
-    for line in told.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in output.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let number: String = line.chars().filter(|c| *c != '.').collect();
         if !line.contains('.') || number.parse::<u32>().is_err() {
-            bail!("nvidia-smi tells `{line}` as a compute capability");
+            bail!("invalid compute capability from nvidia-smi: `{line}`");
         }
         let processor = format!("sm_{number}");
         if !all.contains(&processor) {
@@ -109,7 +107,7 @@ fn nvidia(root: &Path) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The processor: the levels of the x86-64 psABI, of which each has all instructions of those before it.
+/// The CPU as a level of the x86-64 psABI. Each level includes all instructions of the lower ones.
 #[cfg(target_arch = "x86_64")]
 fn cpu() -> String {
     use std::is_x86_feature_detected as has;
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_told_by_what_their_drivers_say() {
+    fn reads_gpus_from_the_files_of_their_drivers() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let none = Machine::read(root).unwrap();
@@ -165,12 +163,12 @@ mod tests {
         put(root, "proc/driver/nvidia/version", version);
         put(root, "proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: NVIDIA H200\n");
         let unknown = Machine::read(root).unwrap_err().to_string();
-        assert!(unknown.contains("1 GPUs of NVIDIA") && unknown.contains("compute_cap"), "{unknown}");
+        assert!(unknown.contains("the NVIDIA GPUs (1)") && unknown.contains("compute_cap"), "{unknown}");
         put(root, "usr/bin/nvidia-smi", "#!/bin/sh\ntest \"$1\" = --query-gpu=compute_cap && printf '9.0\\n9.0\\n12.0\\n'\n");
         let machine = Machine::read(root).unwrap();
         assert_eq!(machine.amd, ["gfx90a", "gfx1101", "gfx942", "gfx1201"].map(str::to_owned));
         assert_eq!((machine.nvidia, machine.driver), (vec!["sm_90".to_owned(), "sm_120".to_owned()], Some(570)));
-        // A driver that tells its version in another way has GPUs all the same.
+        // A driver with an unknown version format still lists its GPUs.
         put(root, "proc/driver/nvidia/version", "a version of another form\n");
         let machine = Machine::read(root).unwrap();
         assert_eq!((machine.nvidia.len(), machine.driver), (2, None));

@@ -1,4 +1,4 @@
-//! Which files of a folder other programs open: a cache that one of them reads learns from this what is still of use.
+//! Detects which files of a directory other programs open. offld learns this way which files of a cache are still in use.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
@@ -10,24 +10,24 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// Room for some hundred events, which the system keeps until they are read.
+/// Buffer for some hundred events, in bytes. The system stores further events until they are read.
 const BUFFER: usize = 16 << 10;
 
-/// Watches one folder, but not the folders in it.
+/// Watches one directory, without its subdirectories.
 #[derive(Debug)]
 pub(crate) struct OpenedFiles {
     inotify: OwnedFd,
 }
 
 impl OpenedFiles {
-    /// Begins to watch `folder`; none where the system has no watches left.
+    /// Starts to watch `folder`. Returns `None` if the system has no watches left.
     pub(crate) fn of(folder: &Path) -> Option<OpenedFiles> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
         inotify::add_watch(&inotify, folder, WatchFlags::OPEN).ok()?;
         Some(OpenedFiles { inotify })
     }
 
-    /// The names of the files that were opened so far; none if there were too many for the system to tell.
+    /// Names of the files that were opened so far. Returns `None` if too many events made the system drop some.
     pub(crate) fn names(self) -> Option<BTreeSet<OsString>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut events = Reader::new(self.inotify, &mut buffer);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_opened_is_named() {
+    fn names_opened_files_only() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["before", "read", "left"] {
             fs::write(folder.path().join(name), name).unwrap();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn more_events_than_fit_at_once() {
+    fn reads_more_events_than_fit_into_the_buffer() {
         let folder = tempfile::tempdir().unwrap();
         let Some(opened) = OpenedFiles::of(folder.path()) else { return };
         let names: BTreeSet<OsString> = (0..2000).map(|at| format!("llvmcache-{at:040}").into()).collect();

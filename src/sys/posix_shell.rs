@@ -1,6 +1,6 @@
-//! Words as a POSIX shell reads them back: for scripts that offld writes. Nothing here runs a shell.
+//! Quoting for a POSIX shell, for scripts that offld writes. This module runs no shell.
 
-/// `word` in quotes, whatever its bytes are.
+/// Quotes `word`, which may contain any bytes.
 pub(crate) fn quoted(word: &[u8]) -> Vec<u8> {
     let mut out = vec![b'\''];
     for byte in word {
@@ -13,7 +13,7 @@ pub(crate) fn quoted(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `word` in quotes where a shell would read it as something else without them.
+/// Quotes `word` if a shell would otherwise change it.
 pub(crate) fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }

@@ -1,5 +1,5 @@
-//! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else
-//! nothing. `meter` has that of going through files.
+//! Progress of device links: on a terminal, one line for each running device link, after the link has taken two seconds. `meter`
+//! has the progress of reading files.
 
 mod meter;
 
@@ -12,12 +12,12 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 pub(crate) use meter::{Meter, Reached};
 
-/// How long a link may take before anything is shown.
+/// Time before the first lines appear.
 const SHOW_AFTER: Duration = Duration::from_secs(2);
-/// How often the lines move.
+/// Interval of updates.
 const TICK: Duration = Duration::from_millis(120);
 
-/// The progress lines of one link; dropping it clears them.
+/// Progress lines of one link. Dropping it clears them.
 pub(crate) struct Progress {
     shown: Option<(Arc<Bars>, Option<JoinHandle<()>>)>,
 }
@@ -37,19 +37,19 @@ struct State {
 }
 
 impl Progress {
-    /// Progress on stderr when it is a terminal (`visible`), else none.
+    /// Progress on stderr if that is a terminal (`visible`), else none.
     pub(crate) fn new(visible: bool) -> Self {
         if !visible {
             return Progress { shown: None };
         }
         let bars = Arc::new(Bars::default());
         let watched = Arc::clone(&bars);
-        // Without a thread nothing is shown.
+        // Without a thread, there is no progress.
         let watcher = std::thread::Builder::new().spawn(move || watched.show()).ok();
         Progress { shown: watcher.map(|watcher| (bars, Some(watcher))) }
     }
 
-    /// Job `index` begins, or is from now on at `what`.
+    /// Starts job `index`, or changes its line to `what`.
     pub(crate) fn begin(&self, index: usize, what: &str) {
         if let Some((bars, _)) = &self.shown {
             let mut state = bars.lock();
@@ -59,7 +59,6 @@ impl Progress {
         }
     }
 
-    /// Job `index` ends.
     pub(crate) fn end(&self, index: usize) {
         if let Some((bars, _)) = &self.shown {
             let ended = bars.lock().running.remove(&index);
@@ -95,7 +94,7 @@ impl Bars {
         for (what, bar) in state.running.values_mut() {
             *bar = Some(self.bar(what));
         }
-        // The bars could do that themselves, each on a thread of its own, which they panic without.
+        // The bars could tick on threads of their own, but indicatif panics if it cannot start those.
         while !state.ended {
             state.running.values().filter_map(|(_, bar)| bar.as_ref()).for_each(ProgressBar::tick);
             state = self.wait(state, TICK);
@@ -118,7 +117,7 @@ impl Bars {
     fn bar(&self, what: &str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-            bar.set_style(style);
+            bar.set_style(if crate::sys::terminal::is_ascii() { style.tick_chars(r"|/-\ ") } else { style });
         }
         bar.set_message(what.to_owned());
         bar

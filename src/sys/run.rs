@@ -1,7 +1,7 @@
-//! Runs other programs; no other file starts processes. A command is data (`Cmd`), which a runner runs (`Real`), prints (`Dry`), or
-//! lets fail on purpose (in tests). Also the report of a step that failed.
+//! Runs other programs; no other file starts processes. A command is data (`Cmd`). A runner runs it (`Real`), prints it (`Dry`),
+//! or lets it fail (in tests). The report of a failed step is built here, too.
 
-#![expect(clippy::disallowed_types, reason = "this is the file that starts processes")]
+#![expect(clippy::disallowed_types, reason = "this file starts processes")]
 
 mod captured;
 mod dry;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use captured::Said;
+pub(crate) use captured::CapturedOutput;
 pub(crate) use dry::Dry;
 pub(in crate::sys) use launched::{Guardian, LauncherProcess, start as start_launcher};
 pub(crate) use memory::OutOfMemory;
@@ -35,113 +35,127 @@ use crate::sys::scratch::Scratch;
 use crate::sys::service::{Process, Service};
 use crate::sys::session;
 use crate::sys::shell::{self, Shell};
-use crate::sys::signals::Signals;
+use crate::sys::signals::{Idle, Signals};
 use crate::sys::threads;
 use crate::sys::trace::Usage;
 
 /// A program to run for one step of a link.
 #[derive(Debug, Clone)]
 pub struct Cmd {
-    /// The name of the step, for error reports: `device link for amdgcn-amd-amdhsa (gfx90a)`.
+    /// Name of the step, for error reports: `device link for amdgcn-amd-amdhsa (gfx90a)`.
     pub step: String,
-    /// The program, as a path that is not searched for on `PATH`.
+    /// Path of the program; `PATH` is not searched.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<OsString>,
-    /// The quoting that it expects in a response file, in case the arguments are too long for a command line.
+    /// Quoting that the program expects in a response file, used if the arguments are too long for a command line.
     pub quoting: Style,
-    /// The inputs of the step, for error reports: `a.o`, `libb.a(c.o)`.
+    /// Inputs of the step, for error reports: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
-    /// A temporary file that the step must write: if it is empty or missing in the end, the step has failed even if the exit status
-    /// is 0 (docs/spec/faults.md F27).
+    /// A temporary file that the step must write. If it is empty or missing after the run, the step has failed, even with exit
+    /// status 0 (docs/spec/faults.md F27).
     pub output: Option<PathBuf>,
 }
 
-/// A program and its arguments that would do what this process does itself.
+/// A program and arguments that would do the work that this process does itself.
 pub(crate) type Equivalent = (PathBuf, Vec<OsString>);
 
-/// A linker process that has been started early and is waiting to read its arguments. Dropping it before they are sent kills it.
+/// A linker process that was started early and waits to read its arguments. Dropping it before they are sent kills it.
 #[derive(Debug)]
 pub struct PreloadedLinker {
     child: Option<Child>,
+    idle: Option<Idle>,
     program: PathBuf,
     signals: Arc<Signals>,
-    /// Where its stdout goes, if it is captured.
+    /// The file that receives its stdout, if stdout is captured.
     stdout: Option<File>,
 }
 
 impl Drop for PreloadedLinker {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Must happen before its stdin is closed: it would take that for a command line without inputs, and print an error.
+            // Kill it before its stdin is closed: the linker would read the closed stdin as arguments without inputs, and print
+            // an error.
             let _ = child.kill();
+            self.idle = None;
             let _ = self.signals.wait(&mut child);
         }
     }
 }
 
-/// Something that runs commands.
+/// Runs commands, or prints them.
 pub trait Run: Send + Sync {
-    /// Runs `cmd` to its end and returns the resources that it used; an error unless its exit status is 0.
+    /// Runs `cmd` to its end and returns its resource usage.
+    ///
+    /// # Errors
+    /// The exit status is not 0, or a signal arrived.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
-    /// The same; also returns what it has said, which has been forwarded to the user as well. `running` is called while it runs.
-    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
+    /// Like [`Run::run`], and also returns the output of the program, which is still forwarded to the user. Calls `running` while
+    /// the program runs.
+    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, CapturedOutput)> {
         running();
-        self.run(cmd).map(|usage| (usage, Said::default()))
+        self.run(cmd).map(|usage| (usage, CapturedOutput::default()))
     }
 
-    /// Starts the ld.lld at `program` early, so that it loads, which takes most of the time of a small link, while other work is
-    /// done; it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns what it
-    /// says. None if that is not possible here: the linker is then started when it is needed.
+    /// Starts the ld.lld at `program` early. Loading takes most of the time of a small link, and so overlaps with other work. The
+    /// linker then waits for its remaining arguments. `args` must contain `-m`. With `capture`, [`Run::run_preloaded`] returns
+    /// the output. Returns `None` if preloading is impossible here; the linker is then started when it is needed.
     fn preload(&self, _program: &Path, _args: &[OsString], _capture: bool) -> Option<PreloadedLinker> {
         None
     }
 
-    /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The stderr it returns is empty
+    /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The returned stderr is empty
     /// unless that process was started with `capture`.
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
+    fn run_preloaded(
+        &self,
+        preloaded: Option<PreloadedLinker>,
+        cmd: &Cmd,
+        running: &dyn Fn(),
+    ) -> Result<(Usage, CapturedOutput)> {
         drop(preloaded);
         running();
-        self.run(cmd).map(|usage| (usage, Said::default()))
+        self.run(cmd).map(|usage| (usage, CapturedOutput::default()))
     }
 
-    /// Replaces this process by `cmd` where possible, else runs it like `run`. The caller must have nothing left to clean up.
+    /// Replaces this process by `cmd` if possible; otherwise runs it like [`Run::run`]. The caller must have nothing left to
+    /// clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
-    /// Whether [`Run::replace`] can replace this process: it belongs to nobody else, and commands are run.
+    /// Whether [`Run::replace`] can replace this process: the process does not belong to a caller of the library, and commands
+    /// are run, not printed.
     fn can_be_replaced(&self) -> bool {
         false
     }
 
-    /// The path in `found`; in a dry run, the bare `name` if the program was not found.
+    /// Returns the path in `found`. In a dry run, returns the bare `name` if the program was not found.
     fn program(&self, found: Result<PathBuf>, _name: &str) -> Result<PathBuf> {
         found
     }
 
-    /// Whether commands that could run in parallel must be run one at a time, in order, because the user sees that order.
+    /// Whether commands must run one at a time, in order, because the user sees that order.
     fn in_order(&self) -> bool {
         false
     }
 
-    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, since its answers are no output
-    /// files.
+    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, because its answers are not
+    /// output files.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }
 
-    /// Shows commands of other tools that do what this process is about to do itself, marked as such. They are not run, and
-    /// `commands` is called only where commands are shown.
+    /// Prints commands of other tools that are equivalent to work that this process does itself, marked as such. They are not
+    /// run. `commands` is called only if commands are printed.
     fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         Ok(())
     }
 
-    /// Lets `work` write a file; a dry run creates an empty one instead.
+    /// Lets `work` write a file. A dry run creates an empty file instead.
     fn make(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         work(file)
     }
 
-    /// Lets `work` edit a file that a command has written; a dry run does nothing.
+    /// Lets `work` edit a file that a command has written. A dry run does nothing.
     fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         work(file)
     }
@@ -149,13 +163,13 @@ pub trait Run: Send + Sync {
 
 /// Runs commands.
 pub(crate) struct Real {
-    /// Where commands are printed if `verbose`.
+    /// Receives the printed commands if `verbose` is set.
     pub shell: Arc<Shell>,
     /// Print each command before it runs.
     pub verbose: bool,
-    /// The process belongs to a caller of the library: never replace it by another program.
+    /// The process belongs to a caller of the library, so it must never be replaced by another program.
     pub embedded: bool,
-    /// The folder for response files, and the `TMPDIR` of the children.
+    /// Temporary directory for response files, and `TMPDIR` of the children.
     pub scratch: Arc<Scratch>,
     /// Forwards signals to running children.
     pub signals: Arc<Signals>,
@@ -180,15 +194,15 @@ impl Real {
         Ok(command)
     }
 
-    /// Runs `cmd`; with `captured`, what it says is put there, besides being forwarded to our own streams.
-    /// `running` is called while it runs.
-    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Said>, running: &dyn Fn()) -> Result<Usage> {
-        // From here on there is a child that signals must reach, and perhaps a response file to remove.
+    /// Runs `cmd`. With `captured`, stores the output there in addition to forwarding it to our own streams. Calls `running`
+    /// while the program runs.
+    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut CapturedOutput>, running: &dyn Fn()) -> Result<Usage> {
+        // From here on, signals must reach the child, and a response file may have to be removed.
         self.begin(cmd)?;
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
         let stdout = captured.is_some().then(|| self.capture(&mut command)).flatten();
-        // Where it is not known what the program says, the kernel tells whether it has killed a process.
+        // If the output is not captured, only the kernel's count tells whether the program ran out of memory.
         let killed_before = captured.is_none().then(memory::killed_by_kernel);
         let child = spawn(&mut command, cmd, &self.signals)?;
         running();
@@ -199,7 +213,7 @@ impl Real {
         self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
-            // With --save-temps an output of an earlier link may exist, which must not be mistaken for this one's.
+            // With --save-temps, an output of an earlier link may exist. It must not be mistaken for this link's output.
             let _ = std::fs::remove_file(output);
         }
         Ok(())
@@ -207,7 +221,7 @@ impl Real {
 
     fn set_up(&self, command: &mut Command) {
         if let Some(folder) = self.scratch.folder() {
-            // Tools put their temporary files into our folder, so that what they leave behind when they crash is removed with it.
+            // Tools put their temporary files into our directory, so files that remain after a crash are removed with it.
             command.env("TMPDIR", folder);
         }
         command.env(session::OFFLD_WITHIN, "1");
@@ -215,31 +229,30 @@ impl Real {
         command.process_group(0);
     }
 
-    /// Waits for the end of `running`.
-    fn end(&self, running: Running, cmd: &Cmd, mut captured: Option<&mut Said>) -> Result<Usage> {
+    fn end(&self, running: Running, cmd: &Cmd, mut captured: Option<&mut CapturedOutput>) -> Result<Usage> {
         let Running { mut child, stdout, killed_before } = running;
         if let (Some(captured), Some(stderr)) = (captured.as_deref_mut(), child.stderr.take()) {
             self.forward_stderr(stderr, child.id(), &mut captured.stderr);
         }
         let status = self.signals.wait(&mut child);
         if let Some(captured) = captured.as_deref_mut() {
-            // Where it could not be captured, nothing is known of it.
+            // If stdout could not be captured, assume that the program wrote to it.
             captured.printed = stdout.is_none_or(captured::forward_stdout);
         }
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
             let failed = failure_report(cmd, status, None);
-            let said = captured.as_deref().map_or(&[][..], |captured| &captured.stderr);
+            let stderr = captured.as_deref().map_or(&[][..], |captured| &captured.stderr);
             let kernel_killed = killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
-            return Err(match memory::ended_for_it(status, said, kernel_killed) {
+            return Err(match memory::ended_for_it(status, stderr, kernel_killed) {
                 Some(how) => OutOfMemory { failed, how, peak_memory: usage.peak_memory }.into(),
                 None => failed.into(),
             });
         }
         match &cmd.output {
             Some(output) if std::fs::metadata(output).map_or(0, |meta| meta.len()) == 0 => bail!(
-                "{} failed: `{}` ended well but wrote nothing to its output\n  inputs: {}\n  command: {}",
+                "{} failed: `{}` succeeded but wrote nothing to its output\n  inputs: {}\n  command: {}",
                 cmd.step,
                 cmd.program.display(),
                 cmd.inputs.join(", "),
@@ -250,12 +263,11 @@ impl Real {
     }
 }
 
-/// A child that runs.
 struct Running {
     child: Child,
-    /// The file that its stdout goes to, if it is captured.
+    /// The file that receives its stdout, if stdout is captured.
     stdout: Option<File>,
-    /// How many processes the kernel had killed for want of memory before.
+    /// Number of processes that the kernel had killed because of missing memory before the child started.
     killed_before: Option<u64>,
 }
 
@@ -271,53 +283,56 @@ impl Run for Real {
         self.run_to_end(cmd, None, &|| ())
     }
 
-    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
-        let mut captured = Said::default();
+    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, CapturedOutput)> {
+        let mut captured = CapturedOutput::default();
         Ok((self.run_to_end(cmd, Some(&mut captured), running)?, captured))
     }
 
     fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
-        // ld.lld reads its remaining arguments from a response file that is a pipe, and so waits until we write them. It reads the
-        // file only once if its command line has an `-m`.
+        // ld.lld reads its remaining arguments from a response file. That file is a pipe, so ld.lld waits until we write them. It
+        // reads the file only once if its arguments contain `-m`.
         const ARGS_FILE: &str = "/dev/stdin";
         let possible = args.iter().any(|arg| arg == "-m") && Path::new(ARGS_FILE).exists();
         if !possible || threads::is_short() || self.signals.check().is_err() {
             return None;
         }
         self.signals.watch();
-        // Makes the temporary folder exist, which `set_up` passes to the child as TMPDIR.
+        // Creates the temporary directory, which `set_up` passes to the child as TMPDIR.
         self.scratch.path("offld.args", "txt").ok()?;
         let mut command = Command::new(program);
         command.args(args).arg(format!("@{ARGS_FILE}")).stdin(Stdio::piped());
         let stdout = capture.then(|| self.capture(&mut command)).flatten();
         self.set_up(&mut command);
         let child = command.spawn().ok()?;
-        Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals), stdout })
+        let (idle, signals) = (Some(self.signals.idle(child.id())), Arc::clone(&self.signals));
+        Some(PreloadedLinker { child: Some(child), idle, program: program.to_owned(), signals, stdout })
     }
 
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
-        let mut captured = Said::default();
+    fn run_preloaded(
+        &self,
+        preloaded: Option<PreloadedLinker>,
+        cmd: &Cmd,
+        running: &dyn Fn(),
+    ) -> Result<(Usage, CapturedOutput)> {
+        let mut captured = CapturedOutput::default();
         let linker = preloaded.filter(|linker| linker.program == cmd.program);
-        let Some((mut child, stdout)) = linker.and_then(|mut linker| Some((linker.child.take()?, linker.stdout.take()))) else {
+        let Some(mut linker) = linker else {
             return self.run_to_end(cmd, None, running).map(|usage| (usage, captured));
         };
-        if let Err(stopped) = self.begin(cmd) {
-            drop(PreloadedLinker {
-                child: Some(child),
-                program: cmd.program.clone(),
-                signals: Arc::clone(&self.signals),
-                stdout,
-            });
-            return Err(stopped);
-        }
+        self.begin(cmd)?;
+        let (idle, stdout) = (linker.idle.take(), linker.stdout.take());
+        let Some(mut child) = linker.child.take() else {
+            return self.run_to_end(cmd, None, running).map(|usage| (usage, captured));
+        };
         if self.verbose {
             self.shell.command(&cmd.program, &cmd.args);
         }
         if let Some(mut stdin) = child.stdin.take() {
-            // If it has died already, its exit status tells.
+            // If the linker has died already, its exit status is reported below.
             let _ = stdin.write_all(&response::spill(&cmd.args, cmd.quoting));
         }
         running();
+        drop(idle);
         Ok((self.end(Running { child, stdout, killed_before: None }, cmd, Some(&mut captured))?, captured))
     }
 
@@ -334,7 +349,8 @@ impl Run for Real {
     }
 }
 
-/// The stdout of a tool that is run for information (`clang -dumpversion`), or none if it fails. Runs in a dry run, too.
+/// Returns the trimmed stdout of a tool that is run for information (`clang -dumpversion`), or `None` if the tool fails. Runs in
+/// a dry run, too.
 pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
@@ -343,7 +359,7 @@ pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// Runs `command` to its end, also where it can be started only after others have ended.
+/// Runs `command` to its end. If there are too many processes, waits for others to end first.
 fn output(command: &mut Command) -> std::io::Result<Output> {
     threads::retry(&Signals::default(), || command.output()).map_err(std::io::Error::other)?
 }
@@ -359,7 +375,6 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
     Ok(Box::new(process))
 }
 
-/// Starts the program of `cmd` as `command` says.
 fn spawn(command: &mut Command, cmd: &Cmd, signals: &Signals) -> Result<Child> {
     Ok(threads::retry(signals, || command.spawn())?.map_err(|error| cannot_start(cmd, &error))?)
 }

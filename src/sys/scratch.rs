@@ -1,23 +1,22 @@
-//! The temporary folder for intermediate files. It is removed on every way out of the process, signals included, because its owner
-//! is dropped on each; with `--save-temps`, the files go to the current folder instead and are kept.
+//! The temporary directory for intermediate files. Its owner is dropped on every way out of the process, signals included, and
+//! that removes it. With `--save-temps`, the files go to the current directory or that of the output instead, and stay.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
-use tempfile::TempDir;
-
 use crate::sys::session::shown_temp_folder;
 use crate::sys::threads;
+use crate::sys::unfinished::Directory;
+use anyhow::{Context, Result};
 
 /// Files of at least this many bytes are removed on another thread, because the system takes long to remove them.
 const LARGE: u64 = 8 << 20;
 
-/// Names temporary files and owns the folder they are in.
+/// Names temporary files, and owns their directory.
 #[derive(Debug)]
 pub struct Scratch {
     keep: bool,
@@ -27,61 +26,59 @@ pub struct Scratch {
 
 #[derive(Debug, Default)]
 struct State {
-    folder: Option<TempDir>,
-    names: HashSet<String>,
-    /// Threads that are removing large files.
+    folder: Option<Directory>,
+    /// Names in use, each with the lowest number that may still be free for it.
+    names: HashMap<String, usize>,
     removals: Vec<JoinHandle<()>>,
 }
 
 impl Scratch {
-    /// Files in a new folder below `parent`, created when the first path is requested; with `keep`, in the current folder.
+    /// Files go to a new directory below `parent`, created when the first path is requested. With `keep`, they go to `parent`
+    /// itself; an empty path is the current directory.
     pub fn new(parent: PathBuf, keep: bool) -> Self {
         Scratch { keep, parent, state: Mutex::default() }
     }
 
-    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the folder or confuse a tool
-    /// are replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of its names
-    /// before it starts to work in parallel.
+    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the directory or confuse a
+    /// tool are replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of
+    /// its names before it starts to work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stem = safe_name(prefix);
-        let mut name = format!("{stem}.{ext}");
-        let mut count = 1;
-        while !state.names.insert(name.clone()) {
-            name = format!("{stem}.{count}.{ext}");
-            count += 1;
-        }
+        let name = state.unique(&stem, ext);
         if self.keep {
-            return Ok(if name.starts_with('-') { Path::new(".").join(name) } else { name.into() });
+            let at_start = self.parent.as_os_str().is_empty() && name.starts_with('-');
+            return Ok(if at_start { Path::new(".").join(name) } else { self.parent.join(name) });
         }
         if state.folder.is_none() {
-            // Device code is nobody else's business, whatever the umask.
+            // Device code is private to the user, whatever the umask.
             let private = Permissions::from_mode(0o700);
-            let made = tempfile::Builder::new().prefix("offld-").permissions(private).tempdir_in(&self.parent);
-            state.folder =
-                Some(made.with_context(|| format!("cannot make a temporary folder in {}", shown_temp_folder(&self.parent)))?);
+            let made = Directory::new_in(&self.parent, tempfile::Builder::new().prefix("offld-").permissions(private));
+            state.folder = Some(
+                made.with_context(|| format!("cannot create a temporary directory in {}", shown_temp_folder(&self.parent)))?,
+            );
         }
-        let folder = state.folder.as_ref().map(TempDir::path).unwrap_or(&self.parent);
+        let folder = state.folder.as_deref().unwrap_or(&self.parent);
         Ok(folder.join(name))
     }
 
-    /// Whether the files are kept (`--save-temps`).
+    /// Whether the files stay (`--save-temps`).
     pub fn keeps(&self) -> bool {
         self.keep
     }
 
-    /// The folder, once it has been created; none with `--save-temps`.
+    /// The directory, after it has been created; `None` with `--save-temps`.
     pub fn folder(&self) -> Option<PathBuf> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.folder.as_ref().map(|folder| folder.path().to_path_buf())
+        state.folder.as_ref().map(|folder| folder.to_path_buf())
     }
 
-    /// Removes a file that is not needed any more, to keep the peak of disk use low. Does nothing with `--save-temps`, nor to files
-    /// outside the temporary folder (an image that the user gave).
+    /// Removes a file that is no longer needed, to limit the peak of disk use. Does nothing with `--save-temps`, nor to files
+    /// outside the temporary directory (an image that the user passed).
     pub fn discard(&self, path: &Path) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.folder.as_ref().is_some_and(|folder| path.starts_with(folder.path())) {
-            // Errors are ignored: what remains is removed with the folder.
+        if state.folder.as_ref().is_some_and(|folder| path.starts_with(&**folder)) {
+            // Errors are ignored: remaining files are removed with the directory.
             if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= LARGE) {
                 let path = path.to_owned();
                 state.removals.extend(threads::beside(move || drop(std::fs::remove_file(path))));
@@ -92,20 +89,40 @@ impl Scratch {
     }
 }
 
+impl State {
+    /// Returns `stem.ext`, with a number if that name is in use.
+    fn unique(&mut self, stem: &str, ext: &str) -> String {
+        let plain = format!("{stem}.{ext}");
+        let Some(mut count) = self.names.get(&plain).copied() else {
+            self.names.insert(plain.clone(), 1);
+            return plain;
+        };
+        loop {
+            let name = format!("{stem}.{count}.{ext}");
+            count += 1;
+            if !self.names.contains_key(&name) {
+                self.names.insert(plain, count);
+                self.names.insert(name.clone(), 1);
+                return name;
+            }
+        }
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The fields, and with them the folder, are dropped after this.
+        // The fields, and with them the directory, are dropped after this.
         for removal in state.removals.drain(..) {
             let _ = removal.join();
         }
     }
 }
 
-/// `text` with everything but letters, digits and `._+:@=-` replaced by `_`, and no longer than file systems allow.
+/// `text` with every character except letters, digits and `._+:@=-` replaced by `_`, and no longer than file systems allow.
 pub(crate) fn safe_name(text: &str) -> String {
-    let keep = |c: char| c.is_ascii_alphanumeric() || "._+:@=-".contains(c);
-    let name: String = text.chars().map(|c| if keep(c) { c } else { '_' }).take(180).collect();
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:@=-".contains(c);
+    let name: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).take(180).collect();
     if name.is_empty() || name.chars().all(|c| c == '.') { "x".to_owned() } else { name }
 }
 
@@ -131,13 +148,14 @@ mod tests {
 
     #[test]
     fn f22_names_are_distinct() {
-        let scratch = Scratch::new(std::env::temp_dir(), true);
+        let scratch = Scratch::new(PathBuf::new(), true);
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.o"));
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.1.o"));
+        assert_eq!(Scratch::new("of/output".into(), true).path("same", "o").unwrap(), Path::new("of/output/same.o"));
     }
 
     #[test]
-    fn only_files_of_ours_are_discarded() {
+    fn discards_only_its_own_files() {
         let (scratch, theirs) = (Scratch::new(std::env::temp_dir(), false), tempfile::NamedTempFile::new().unwrap());
         let ours = scratch.path("a", "o").unwrap();
         std::fs::write(&ours, "x").unwrap();

@@ -1,6 +1,6 @@
 //! A child process that answers requests over its stdin and stdout, in their order. Requests and answers are frames: a length as
-//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit, and a child that ends or does not
-//! answer within it is an error that says what happened.
+//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit. If the child ends or exceeds the
+//! limit, the error describes the reason.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -13,65 +13,66 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::ioctl_fionbio;
 
 use crate::sys::run::how_it_ended;
-use crate::sys::signals::{Relay, Signals};
+use crate::sys::signals::{Idle, Relay, Signals};
 use crate::sys::threads;
 
-/// The largest frame, without its length.
+/// Largest frame, without its length field, in bytes.
 pub const LARGEST_FRAME: usize = 64 << 20;
-/// The size of a frame's length.
+/// Size of a frame's length field, in bytes.
 const LENGTH_SIZE: usize = 4;
-/// How many bytes of the end of the program's stderr are kept for the error report.
+/// Number of bytes from the end of the program's stderr that go into the error report.
 const STDERR_TAIL: usize = 4096;
 
 /// A program that answers requests, in their order, or a stand-in for one in tests.
 pub trait Service: Send {
-    /// Sends `request` without waiting for its answer; what the program does not read yet is sent by [`Service::answer`].
+    /// Sends `request` without waiting for its answer. [`Service::answer`] sends the part that the program does not read yet.
     ///
     /// # Errors
-    /// The request is too long; the service cannot be used any more then.
+    /// The request is too long. The service is unusable afterwards.
     fn send(&mut self, request: &[u8]) -> Result<(), ServiceFailure>;
 
-    /// The answer to the first request that has none yet.
+    /// Returns the answer to the oldest unanswered request.
     ///
     /// # Errors
-    /// No answer within `limit`, or the program has ended; the service cannot be used any more then.
+    /// There is no answer within `limit`, or the program has ended. The service is unusable afterwards.
     fn answer(&mut self, limit: Duration) -> Result<Vec<u8>, ServiceFailure>;
 
-    /// Ends the program, since there will be no further request, so that its memory is free while other steps run.
+    /// Ends the program because no further request follows, so that its memory is free while other steps run.
     fn stop(&mut self) {}
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFailure {
-    /// What happened, worded to follow the program's name: `was ended by signal 11`.
+    /// Description that follows the program's name: `was ended by signal 11`.
     pub what: String,
-    /// The exit status for offld: 128+n if the program was killed by signal n, else its own status, at least 1.
+    /// Exit status for offld: 128+n if signal n killed the program, else the program's own status, at least 1.
     pub status: u8,
     /// The end of its stderr.
     pub stderr_tail: String,
 }
 
-/// A running program; dropping it kills it.
+/// A running program. Dropping it kills it.
 pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
     stderr_tail: Vec<u8>,
-    /// Frames that are still to be written.
+    /// Frames that are not written yet.
     unsent: VecDeque<u8>,
-    /// What has been read and is not yet a whole answer.
+    /// Bytes read that do not form a whole answer yet.
     received: Vec<u8>,
-    /// How many requests have no answer yet.
     unanswered: usize,
     reaped: bool,
     signals: Arc<Signals>,
+    idle: Option<Idle>,
 }
 
 impl Process {
-    /// Takes over `child`, whose three streams are pipes.
+    /// Takes over `child`, whose three streams must be pipes.
     pub(super) fn new(mut child: Child, signals: Arc<Signals>) -> io::Result<Process> {
+        let pid = child.id();
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(io::Error::other("a service needs three pipes"));
@@ -89,12 +90,13 @@ impl Process {
             received: Vec::new(),
             unanswered: 0,
             reaped: false,
+            idle: Some(signals.idle(pid)),
             signals,
         })
     }
 
-    /// Writes as much of the unsent requests as the pipe takes. If the program has closed its stdin, they count as sent: reading
-    /// the answer then shows how it ended.
+    /// Writes as much of the unsent requests as the pipe accepts. If the program has closed its stdin, all requests count as
+    /// sent: reading the answer then reveals how the program ended.
     fn write(&mut self) {
         let sent = match &self.stdin {
             None => Ok(self.unsent.len()),
@@ -114,7 +116,7 @@ impl Process {
     fn take_answer(&mut self) -> Option<Result<Vec<u8>, ServiceFailure>> {
         let length = match complete(&self.received)? {
             Ok(length) => length,
-            Err(length) => return Some(Err(self.end(Some(format!("gave an answer of {length} bytes: one has at most 64 MiB"))))),
+            Err(length) => return Some(Err(self.end(Some(format!("sent an answer of {length} bytes; the limit is 64 MiB"))))),
         };
         let rest = self.received.split_off(length + LENGTH_SIZE);
         let mut answer = std::mem::replace(&mut self.received, rest);
@@ -140,8 +142,8 @@ impl Process {
         }
     }
 
-    /// The failure to report. With `why`, the program is killed and that is the reason; else it has ended by itself, and its exit
-    /// status is the reason.
+    /// Ends the service and returns the failure to report. With `why`, kills the program and reports `why`. Otherwise the program
+    /// has ended by itself, and its exit status is reported.
     fn end(&mut self, why: Option<String>) -> ServiceFailure {
         if why.is_some() {
             let _ = self.child.kill();
@@ -169,16 +171,17 @@ impl Process {
         if std::mem::replace(&mut self.reaped, true) {
             return None;
         }
+        self.idle = None;
         self.signals.wait(&mut self.child).ok().map(|(status, _)| status)
     }
 
-    /// Waits until something can be read or written, for at most `left`.
+    /// Waits until a stream can be read or written, for at most `left`.
     fn wait(&self, sending: bool, left: Duration) {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
         let stdin: Option<BorrowedFd<'_>> = self.stdin.as_ref().filter(|_| sending).map(AsFd::as_fd);
         fds.extend(stdin.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        // What has become ready does not matter: the caller tries to read and write in any case, and checks the time.
+        // The result does not matter: the caller tries to read and write in any case, and checks the time.
         Relay::new(&self.signals, self.child.id()).wait(&mut fds, Some(left));
     }
 }
@@ -186,7 +189,7 @@ impl Process {
 impl Service for Process {
     fn send(&mut self, request: &[u8]) -> Result<(), ServiceFailure> {
         let Some(length) = u32::try_from(request.len()).ok().filter(|_| request.len() <= LARGEST_FRAME) else {
-            return Err(self.end(Some(format!("cannot be sent {} bytes: a request has at most 64 MiB", request.len()))));
+            return Err(self.end(Some(format!("cannot take a request of {} bytes; the limit is 64 MiB", request.len()))));
         };
         self.unsent.extend(length.to_le_bytes());
         self.unsent.extend(request);
@@ -224,8 +227,8 @@ impl Service for Process {
     fn stop(&mut self) {
         self.stdin = None;
         let _ = self.child.kill();
-        // Until it is reaped it counts as a process. That waits until its memory is free, so it is left to the end where there is
-        // room.
+        // Reaping waits until the program's memory is free, so it is normally left to the drop. Near a limit on processes, the
+        // killed program is reaped now, because it counts until then.
         if threads::is_short() {
             self.reap();
         }
@@ -239,8 +242,8 @@ impl Drop for Process {
     }
 }
 
-/// The length of the answer if `frame` is complete, none while it is not. A length above the limit is an error at once, and is
-/// returned as such.
+/// Returns the length of the answer if `frame` is complete, and `None` if it is not. The inner error is a length above the limit,
+/// which is reported at once.
 fn complete(frame: &[u8]) -> Option<Result<usize, usize>> {
     let (length, rest) = frame.split_first_chunk::<LENGTH_SIZE>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);

@@ -1,26 +1,29 @@
-//! Messages on stderr: their format, their colours, and how commands are quoted. Whether a message is printed is decided elsewhere.
+//! Messages on stderr: their format, their colours, and the quoting of commands. Callers decide whether a message is printed.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 
+use super::terminal::{ColourChoice, Style};
 use crate::model::{printable, printable_lines};
 
-/// Where messages are written, and the tool name that they begin with.
+/// Prints messages, each beginning with the name of the tool.
 pub struct Shell {
     name: String,
-    colour: bool,
+    /// Whether it writes to the process's stderr, which may have colours.
+    is_stderr: bool,
+    colour: OnceLock<ColourChoice>,
     terminal: bool,
     err: Mutex<Box<dyn Write + Send>>,
-    aside: Option<Aside>,
+    sink: Option<MessageSink>,
 }
 
-/// Takes a message instead of stderr: its label, which is empty for a line, and its text.
-type Aside = Box<dyn Fn(&str, &str) + Send + Sync>;
+/// Receives messages instead of stderr: the label, which is empty for a line, and the text.
+type MessageSink = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 impl std::fmt::Debug for Shell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,21 +32,21 @@ impl std::fmt::Debug for Shell {
 }
 
 impl Shell {
-    /// A shell on the process's stderr; `name` begins every message (LLVM's tools show `argv[0]` as typed).
+    /// A shell on the process's stderr. `name` begins every message (LLVM's tools print `argv[0]` as typed).
     pub fn stderr(name: &str) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-        Shell { name: name.to_owned(), colour, terminal, err: Mutex::new(Box::new(std::io::stderr())), aside: None }
+        Shell { is_stderr: true, terminal, ..Shell::from_write(name, Box::new(std::io::stderr())) }
     }
 
-    /// A shell that writes elsewhere, without colour: for tests and library users.
+    /// A shell that writes to `err`, without colour: for tests and library users.
     pub fn from_write(name: &str, err: Box<dyn Write + Send>) -> Self {
-        Shell { name: name.to_owned(), colour: false, terminal: false, err: Mutex::new(err), aside: None }
+        let (name, colour) = (name.to_owned(), OnceLock::new());
+        Shell { name, is_stderr: false, colour, terminal: false, err: Mutex::new(err), sink: None }
     }
 
-    /// The same, but only what tools say is written: our own messages go to `aside`.
-    pub(crate) fn with_messages_to(self, aside: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        Shell { aside: Some(Box::new(aside)), ..self }
+    /// Redirects our own messages to `sink`. Output of tools is still written.
+    pub(crate) fn with_messages_to(self, sink: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        Shell { sink: Some(Box::new(sink)), ..self }
     }
 
     /// The name that begins every message.
@@ -51,64 +54,79 @@ impl Shell {
         &self.name
     }
 
+    /// Sets, once, whether messages and reports have colours. Until then, that depends on the terminal.
+    pub(crate) fn choose_colour(&self, choice: ColourChoice) {
+        let _ = self.colour.set(choice);
+    }
+
+    fn colour_choice(&self) -> ColourChoice {
+        self.colour.get().copied().unwrap_or_default()
+    }
+
+    pub(crate) fn stdout_style(&self) -> Style {
+        Style::of_stdout(self.colour_choice())
+    }
+
     /// Whether stderr is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// `name: error: text`.
+    /// Prints `name: error: text`.
     pub fn error(&self, text: &str) {
         self.labelled("error", "1;31", text);
     }
 
-    /// `name: warning: text`.
+    /// Prints `name: warning: text`.
     pub fn warn(&self, text: &str) {
         self.labelled("warning", "1;35", text);
     }
 
-    /// `name: note: text`.
+    /// Prints `name: note: text`.
     pub fn note(&self, text: &str) {
         self.labelled("note", "1;36", text);
     }
 
-    /// Output of a tool, unchanged and not necessarily UTF-8.
+    /// Prints output of a tool, unchanged and not necessarily UTF-8.
     pub fn bytes(&self, bytes: &[u8]) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = err.write_all(bytes);
     }
 
-    /// Output of a tool, unchanged.
+    /// Prints output of a tool, unchanged.
     pub fn text(&self, text: &str) {
         if !text.is_empty() {
             self.write(format_args!("{text}"));
         }
     }
 
-    /// A line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
+    /// Prints a line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
     pub fn line(&self, text: &str) {
-        if let Some(aside) = &self.aside {
-            return aside("", text);
+        if let Some(sink) = &self.sink {
+            return sink("", text);
         }
         self.write(format_args!("{}\n", printable_lines(text)));
     }
 
-    /// A command that is about to run, or that would run: one space, the program in double quotes as LLVM's wrapper prints it, then
-    /// the arguments quoted so that the line can be pasted into a shell (docs/spec/faults.md F11).
+    /// Prints a command that is about to run, or that would run. Format: one space, the program in double quotes as LLVM's
+    /// wrapper prints it, then the arguments. All are quoted so that the line can be pasted into a shell (docs/spec/faults.md
+    /// F11).
     pub fn command(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {}", command_line(program, args)));
     }
 
-    /// A command of another tool that does what this process does itself: like [`Shell::command`], with a comment that says so.
+    /// Prints a command of another tool that does the work that this process does itself. The format is that of
+    /// [`Shell::command`], with a comment that marks it.
     pub fn command_in_process(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {} # in process", command_line(program, args)));
     }
 
     fn labelled(&self, label: &str, colour: &str, text: &str) {
-        if let Some(aside) = &self.aside {
-            return aside(label, text);
+        if let Some(sink) = &self.sink {
+            return sink(label, text);
         }
         let (name, text) = (printable(&self.name), printable_lines(text));
-        if self.colour {
+        if self.is_stderr && self.colour_choice().shows(self.terminal) {
             self.write(format_args!("{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"));
         } else {
             self.write(format_args!("{name}: {label}: {text}\n"));
@@ -117,7 +135,7 @@ impl Shell {
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
-        // A link does not fail because stderr is closed.
+        // A closed stderr must not make a link fail.
         let _ = err.write_fmt(text);
         let _ = err.flush();
     }
@@ -126,7 +144,7 @@ impl Shell {
 /// Writes a report to stdout.
 ///
 /// # Errors
-/// It cannot be written. A reader (`head`, say) that has closed the pipe has what it wanted, and is none.
+/// Writing fails. A closed pipe is not an error: its reader (`head`, for example) needs no more.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -135,7 +153,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The command as a line for a POSIX shell: `"/usr/bin/ld" -o 'o u t' a.o`.
+/// The command for a POSIX shell: `"/usr/bin/ld" -o 'o u t' a.o`.
 pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
     let mut text = double_quoted(program.as_os_str());
     for arg in args {
@@ -148,7 +166,7 @@ pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
 /// `text` as one word for a POSIX shell: in single quotes if it contains a character that is special there.
 pub(crate) fn quoted(text: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
-    match shown_as_it_is(text) {
+    match verbatim(text) {
         Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
         Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
         None => escaped(text),
@@ -156,7 +174,7 @@ pub(crate) fn quoted(text: &OsStr) -> String {
 }
 
 fn double_quoted(text: &OsStr) -> String {
-    let Some(text) = shown_as_it_is(text) else { return escaped(text) };
+    let Some(text) = verbatim(text) else { return escaped(text) };
     let mut out = String::from('"');
     for c in text.chars() {
         if matches!(c, '"' | '\\' | '$' | '`') {
@@ -168,12 +186,12 @@ fn double_quoted(text: &OsStr) -> String {
     out
 }
 
-/// `text`, unless a terminal would show it as something else than the bytes that a shell must get.
-fn shown_as_it_is(text: &OsStr) -> Option<&str> {
+/// `text`, if a terminal shows exactly the bytes that a shell must get.
+fn verbatim(text: &OsStr) -> Option<&str> {
     text.to_str().filter(|text| matches!(printable(text), Cow::Borrowed(_)))
 }
 
-/// `$'…'`, which shells read as the bytes that it spells.
+/// `$'…'` with escapes, which shells read as the original bytes.
 fn escaped(text: &OsStr) -> String {
     let mut out = String::from("$'");
     for chunk in text.as_encoded_bytes().utf8_chunks() {
@@ -201,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped_and_still_the_same_word() {
+    fn terminal_control_characters_are_escaped_without_changing_the_word() {
         use std::os::unix::ffi::OsStrExt;
         let odd = OsStr::from_bytes(b"a\x1b[31m'\n\xffb");
         assert_eq!(quoted(odd), r"$'a\033[31m\'\012\377b'");

@@ -1,14 +1,18 @@
-//! Signals that would end the process are caught: whoever waits for a child passes them on to it, and the stages then return an
-//! error at their next step, so that the temporary folder is removed as on any other error. A signal that was ignored when offld
-//! started (`nohup`) stays ignored. No thread is needed for this: the handlers write to a pipe, and whoever waits for a child waits
-//! for that pipe, too.
+//! Catches the signals that would end the process, so that the temporary directory is removed as after any other error. A thread
+//! that waits for a child passes signals on to the child, and each stage returns an error at its next step. A signal that was
+//! ignored when offld started (`nohup`) stays ignored. The handlers write to a pipe, and threads that wait for a child also wait
+//! for that pipe.
+//!
+//! A stage may take long to reach its next step, for example if it opens a named pipe without a reader, or decompresses. So
+//! another thread waits for the pipe as well, and ends the process some time after the signal, whatever the stages are doing.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,9 +23,10 @@ use wait4::Wait4;
 
 use crate::error::StepFailed;
 use crate::sys::trace::Usage;
+use crate::sys::{threads, unfinished};
 
-/// The signals that users, batch systems and limits end programs with. Those of defects (SIGSEGV and the like) are not among them:
-/// nothing can be trusted to run after one.
+/// The signals that users, batch systems and limits send to end programs. Signals of defects (SIGSEGV and the like) are not among
+/// them: after a defect, no further code can be trusted.
 const CAUGHT: [Signal; 15] = [
     Signal::HUP,
     Signal::INT,
@@ -40,49 +45,61 @@ const CAUGHT: [Signal; 15] = [
     Signal::POWER,
 ];
 
-/// Passed on to children as they are. For the others children get SIGTERM, because compilers do not end by all of them: LLVM's
-/// print statistics on SIGUSR1.
+/// Signals that are passed on to children unchanged. For all others, children get SIGTERM, because not every signal ends a
+/// compiler: LLVM's print statistics on SIGUSR1.
 const PASSED_ON: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
-/// How long to wait between two looks at a child after a signal, or where the system has no descriptors for processes.
+/// Time between two checks of a child after a signal, or if the system has no process descriptors.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The last signal received, and how those who wait hear of one.
+/// Time that the stages have to end after a signal, not counting the time in which they wait for children.
+const GRACE: Duration = Duration::from_millis(700);
+/// Stack size of the thread that waits for that, in bytes; more than enough.
+const STACK: usize = 64 << 10;
+
+/// The last signal received, and the pipe that wakes waiting threads.
 #[derive(Debug, Default)]
 pub struct Signals {
     received: Arc<AtomicUsize>,
-    /// Where the handlers write a byte for each signal, once they are installed. It is never read, so that everybody sees how many
-    /// came.
+    /// Read end of the pipe to which the handlers write one byte for each signal, once they are installed. It is never read, so
+    /// that every thread sees how many signals arrived.
     arrivals: OnceLock<Option<PipeReader>>,
-    children: Mutex<Children>,
+    children: Arc<Mutex<Children>>,
 }
 
-/// The children that are being waited for.
 #[derive(Debug, Default)]
 struct Children {
+    /// Process ids of children that a thread waits for.
     running: BTreeSet<i32>,
-    /// Whether another step of the link has failed: then no child may run any longer.
+    /// Process ids of children that wait for us.
+    idle: BTreeSet<i32>,
+    /// Number of threads whose work must not be interrupted.
+    held: usize,
+    /// Whether another step of the link has failed. Then no child may continue.
     stopped: bool,
 }
 
-/// Ends this process as by SIGTERM when the one that has started it ends: a linker that was killed wants no results.
+/// Ends this process as by SIGTERM when its parent ends: a linker that was killed needs no results.
 pub(crate) fn end_with_parent() {
-    // Where the system cannot do it, what runs here ends by itself.
+    // If the system cannot do it, this process ends by itself later.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
 impl Signals {
-    /// Installs the signal handlers, once. To be called before anything is created that must be cleaned up.
+    /// Installs the signal handlers, once. Call it before creating anything that must be cleaned up.
     pub fn watch(&self) {
         self.arrivals.get_or_init(|| self.install().ok());
     }
 
-    /// Never installs a handler from here on: the process belongs to a caller of the library, and so do its signals.
+    /// Disables the signal handlers for good: the process and its signals belong to a caller of the library.
     pub fn leave_alone(&self) {
         self.arrivals.get_or_init(|| None);
     }
 
-    /// An error if a signal has been received, or another step of the link has failed; every stage calls this to stop early.
+    /// Every stage calls this to stop early.
+    ///
+    /// # Errors
+    /// A signal has arrived, or another step of the link has failed.
     pub fn check(&self) -> Result<()> {
         self.check_received()?;
         if self.children().stopped {
@@ -91,7 +108,10 @@ impl Signals {
         Ok(())
     }
 
-    /// An error if a signal has been received.
+    /// Like [`Signals::check`], without failed steps.
+    ///
+    /// # Errors
+    /// A signal has arrived.
     pub(crate) fn check_received(&self) -> Result<()> {
         match self.received.load(Ordering::SeqCst) {
             0 => Ok(()),
@@ -102,29 +122,45 @@ impl Signals {
         }
     }
 
-    /// Ends the children that are running, and every step at its next [`Signals::check`], since a step that runs beside others has
-    /// failed.
+    /// Ends the running children, and every step at its next [`Signals::check`], because a parallel step has failed.
     pub(crate) fn stop(&self) {
         let mut children = self.children();
         children.stopped = true;
         children.running.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(end);
     }
 
-    fn children(&self) -> std::sync::MutexGuard<'_, Children> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    fn children(&self) -> MutexGuard<'_, Children> {
+        locked(&self.children)
     }
 
-    /// Waits for a child, which leads its own process group, and passes signals on to it meanwhile.
+    /// Prevents signals from ending the process while the result lives. Used while something outside the process is being ended.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.children().held += 1;
+        Hold { signals: self }
+    }
+
+    /// Registers a child that waits for us and must end with this process, however that ends. Drop the result before the child is
+    /// reaped.
+    pub(crate) fn idle(&self, pid: u32) -> Idle {
+        let pid = i32::try_from(pid).unwrap_or(0);
+        self.children().idle.insert(pid);
+        Idle { children: Arc::clone(&self.children), pid }
+    }
+
+    /// Waits for a child, which must lead its own process group, and passes signals on to it.
     pub fn wait(&self, child: &mut Child) -> io::Result<(ExitStatus, Usage)> {
         let mut relay = Relay::new(self, child.id());
         relay.until_exit();
-        // Once it is reaped, its number may be another's.
+        // After the child is reaped, another process may get its id.
         drop(relay);
         let used = child.wait4()?;
         Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
     }
 
-    /// Waits at least for `time`, or until a signal arrives.
+    /// Waits for at least `time`.
+    ///
+    /// # Errors
+    /// A signal arrives, or another step fails.
     pub(crate) fn pause(&self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         loop {
@@ -140,7 +176,10 @@ impl Signals {
         }
     }
 
-    /// Waits until `fd` can be read, or its writer has closed it. An error once a signal has arrived.
+    /// Waits until `fd` can be read, or its writer has closed it.
+    ///
+    /// # Errors
+    /// A signal arrives, or another step fails.
     pub(crate) fn until_readable(&self, fd: BorrowedFd<'_>) -> Result<()> {
         loop {
             self.check()?;
@@ -153,19 +192,29 @@ impl Signals {
         }
     }
 
-    /// Whether signals are caught.
     pub(crate) fn are_watched(&self) -> bool {
         self.arrivals().is_some()
     }
 
     fn install(&self) -> io::Result<PipeReader> {
         let ignored = ignored_signals();
-        let (arrivals, told) = io::pipe()?;
+        let (arrivals, writer) = io::pipe()?;
         for signal in CAUGHT.map(Signal::as_raw).into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
             let number = usize::try_from(signal).map_err(io::Error::other)?;
-            // The actions run in this order: whoever finds the byte finds the number as well.
+            // The actions run in this order, so a thread that sees the byte also sees the number.
             signal_hook::flag::register_usize(signal, Arc::clone(&self.received), number)?;
-            signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+        // Near a limit on processes, compilers and linkers need the room of this thread more. Stages then end at their next step
+        // only.
+        if !threads::is_short() {
+            let last = LastResort {
+                received: Arc::clone(&self.received),
+                children: Arc::clone(&self.children),
+                arrivals: arrivals.try_clone()?,
+            };
+            // The thread ends with the process.
+            let _ = Builder::new().name("signals".to_owned()).stack_size(STACK).spawn(move || last.run());
         }
         Ok(arrivals)
     }
@@ -174,13 +223,75 @@ impl Signals {
         self.arrivals.get()?.as_ref()
     }
 
-    /// How many signals have arrived so far.
+    /// Number of signals that have arrived so far.
     fn count(&self) -> u64 {
         self.arrivals().and_then(|arrivals| ioctl_fionread(arrivals).ok()).unwrap_or(0)
     }
 }
 
-/// Passes signals on to one child while somebody waits for it.
+/// See [`Signals::hold`].
+pub(crate) struct Hold<'s> {
+    signals: &'s Signals,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.signals.children().held -= 1;
+    }
+}
+
+/// See [`Signals::idle`].
+#[derive(Debug)]
+pub(crate) struct Idle {
+    children: Arc<Mutex<Children>>,
+    pid: i32,
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        locked(&self.children).idle.remove(&self.pid);
+    }
+}
+
+/// Ends the process after a signal if the stages do not end it in time.
+struct LastResort {
+    received: Arc<AtomicUsize>,
+    children: Arc<Mutex<Children>>,
+    arrivals: PipeReader,
+}
+
+impl LastResort {
+    fn run(self) {
+        let received = || self.received.load(Ordering::SeqCst);
+        while received() == 0 {
+            wait_for(&mut [PollFd::new(&self.arrivals, PollFlags::IN)], None);
+        }
+        let mut since = Instant::now();
+        while since.elapsed() < GRACE {
+            std::thread::sleep(PAUSE);
+            let children = locked(&self.children);
+            if children.held > 0 || !children.running.is_empty() {
+                since = Instant::now();
+            }
+        }
+        // The lock stays held, so no child is reaped any more, and no other process can get its id.
+        let children = locked(&self.children);
+        for child in children.idle.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process_group(child, Signal::KILL);
+        }
+        unfinished::remove_all();
+        let signal = i32::try_from(received()).unwrap_or(0);
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        // Reached only for a signal whose default action is unknown.
+        signal_hook::low_level::exit(128_i32.saturating_add(signal));
+    }
+}
+
+fn locked(children: &Mutex<Children>) -> MutexGuard<'_, Children> {
+    children.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes signals on to one child while a thread waits for it.
 pub(crate) struct Relay<'s> {
     signals: &'s Signals,
     child: Option<Pid>,
@@ -188,7 +299,7 @@ pub(crate) struct Relay<'s> {
 }
 
 impl<'s> Relay<'s> {
-    /// For the child `pid`, which has not been reaped yet: until then its number cannot be another's.
+    /// Creates the relay for the child `pid`, which must not have been reaped yet: otherwise another process may have its id.
     pub(crate) fn new(signals: &'s Signals, pid: u32) -> Self {
         let child = i32::try_from(pid).ok().and_then(Pid::from_raw);
         if let Some(pid) = child {
@@ -201,14 +312,16 @@ impl<'s> Relay<'s> {
         Relay { signals, child, passed: 0 }
     }
 
-    /// Waits until one of `fds` is ready or for `limit`, and passes on what arrives meanwhile; a signal may end the wait early.
+    /// Waits until one of `fds` is ready or `limit` has passed, and passes signals on to the child. A signal may end the wait
+    /// early.
     pub(crate) fn wait<'f>(&mut self, fds: &mut Vec<PollFd<'f>>, limit: Option<Duration>)
     where
         's: 'f,
     {
         self.pass_on();
         match self.signals.arrivals() {
-            // Bytes stay in the pipe. Once some are known, it is always ready, and has to be looked at from time to time instead.
+            // Bytes stay in the pipe, so after the first signal it is always ready. From then on, it is polled from time to time
+            // instead.
             Some(arrivals) if self.passed == 0 => {
                 fds.push(PollFd::new(arrivals, PollFlags::IN));
                 wait_for(fds, limit);
@@ -227,19 +340,19 @@ impl<'s> Relay<'s> {
         while !self.is_ready(fd) {}
     }
 
-    /// What can be read once the child has ended. Linux has these since 5.3, and some sandboxes refuse them.
+    /// Returns a descriptor that becomes readable when the child has ended. Linux has such descriptors since 5.3, and some
+    /// sandboxes refuse them.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         pidfd_open(self.child?, PidfdFlags::empty()).ok()
     }
 
-    /// Whether the child has ended; it stays a zombie, whose number no other process can get.
+    /// Whether the child has ended. The child stays a zombie, so no other process can get its id.
     pub(crate) fn child_has_ended(&self) -> bool {
         let Some(pid) = self.child else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(rustix::io::Errno::INTR))
     }
 
-    /// Waits until the child has ended.
     fn until_exit(&mut self) {
         let descriptor = self.descriptor();
         loop {
@@ -257,7 +370,7 @@ impl<'s> Relay<'s> {
         }
     }
 
-    /// Waits for `fd` or a signal; whether `fd` is ready.
+    /// Waits for `fd` or a signal. Returns whether `fd` is ready.
     fn is_ready<'f>(&mut self, fd: BorrowedFd<'f>) -> bool
     where
         's: 'f,
@@ -290,13 +403,13 @@ impl Drop for Relay<'_> {
     }
 }
 
-/// Ends a child with all that it has started.
+/// Ends a child and all processes in its group.
 fn end(pid: Pid) {
-    // This fails if it has ended already, which is fine.
+    // This fails if the child has ended already, which is fine.
     let _ = rustix::process::kill_process_group(pid, Signal::TERM);
 }
 
-/// Waits until one of `fds` is ready, or for `limit`. What came of it does not matter: the caller looks.
+/// Waits until one of `fds` is ready or `limit` has passed. Callers check the result themselves.
 fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     if poll(fds, limit.as_ref()).is_err_and(|error| error != rustix::io::Errno::INTR) {
@@ -320,7 +433,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_types, reason = "a child to wait for")]
-    fn a_stop_ends_children_that_run_and_those_that_come() {
+    fn a_stop_ends_running_and_future_children() {
         let signals = Signals::default();
         let sleep = || Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
         let began = Instant::now();

@@ -1,6 +1,6 @@
-//! Threads: one per core, as far as the limits on processes leave room for them. Linux counts threads and processes together
-//! (`ulimit -u`, `pids.max` of a control group), and a link needs some for its compilers and linkers, which cannot do with fewer.
-//! So near a limit everything runs on the thread that is there already. A thread that cannot be started is never an error.
+//! Threads: one per core, if the limits on processes allow. Linux counts threads and processes together (`ulimit -u`, `pids.max`
+//! of a control group). Compilers and linkers need some of them, and cannot run with fewer. So near a limit, all work runs on the
+//! current thread. A thread that cannot be started is never an error.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,25 +17,27 @@ use rustix::process::{Resource, getrlimit, getuid};
 use crate::sys::control_groups::{self, Group};
 use crate::sys::signals::Signals;
 
-/// What the children of one link need at once: a compiler, its linker with a few threads, the host linker and `offld-llvm`.
+/// Processes and threads that the children of one link need at once: a compiler, its linker with a few threads, the host linker
+/// and `offld-llvm`.
 const FOR_CHILDREN: usize = 12;
-/// A limit per user above this is taken for no limit: counting what the user runs takes a while.
-const FAR: u64 = 1024;
+/// A limit per user above this is ignored, because counting the processes of a user takes a while.
+const IGNORED_LIMIT: u64 = 1024;
 
-/// Set once something could not be started.
+/// Set after a thread or process could not be started.
 static SHORT: AtomicBool = AtomicBool::new(false);
 /// The threads that [`in_parallel`] uses; unset before the first use.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
 /// Threads of one process.
 struct Pool {
-    /// The process that started them. One that it forks, as Python's `multiprocessing` does, has the memory and not the threads.
+    /// Id of the process that started the threads. A forked process, as of Python's `multiprocessing`, has the same memory but no
+    /// such threads.
     process: u32,
-    /// None where there is room for one thread only.
+    /// `None` if there is room for one thread only.
     threads: Option<Arc<ThreadPool>>,
 }
 
-/// Runs `work`, whose parallel iterators use all threads that can be had.
+/// Runs `work`, whose parallel iterators use all available threads.
 pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match threads_of_this_process() {
         Some(pool) => pool.install(work),
@@ -47,15 +49,15 @@ fn threads_of_this_process() -> Option<Arc<ThreadPool>> {
     let process = std::process::id();
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     if pool.as_ref().is_some_and(|pool| pool.process != process) {
-        // To end it would be to wait for threads that are not here.
+        // Dropping the pool would wait for threads that do not exist in this process.
         std::mem::forget(pool.take());
     }
     pool.get_or_insert_with(|| Pool { process, threads: start(count()).map(Arc::new) }).threads.clone()
 }
 
-/// Runs `turn` with the numbers below `count`, in order, and up to `most` of them at once; 0: as many as there are threads. The
-/// results are in any order. The calling thread is one of those that run them.
-pub(crate) fn turns<R: Send>(count: usize, most: usize, turn: impl Fn(usize) -> R + Sync) -> Vec<R> {
+/// Calls `task` with each number below `count`, in order, at most `most` at once; 0 means one per available thread. The results
+/// are in no particular order. The calling thread takes part.
+pub(crate) fn run_indexed<R: Send>(count: usize, most: usize, task: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let threads = if most == 0 || is_short() { self::count() } else { most }.min(count);
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(count));
@@ -65,7 +67,7 @@ pub(crate) fn turns<R: Send>(count: usize, most: usize, turn: impl Fn(usize) -> 
             if at >= count {
                 return;
             }
-            let result = turn(at);
+            let result = task(at);
             done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
         }
     };
@@ -81,9 +83,9 @@ pub(crate) fn turns<R: Send>(count: usize, most: usize, turn: impl Fn(usize) -> 
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work` on a thread of its own, or now where none can be started.
+/// Runs `work` on a new thread, or on this thread if none can be started.
 pub(crate) fn beside(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
-    // A thread that cannot be started takes what it should have run with it, so that is kept here.
+    // `spawn` drops its closure if it fails, so the work is shared and can still be run here.
     let work = Arc::new(Mutex::new(Some(work)));
     let taken = Arc::clone(&work);
     let thread = if is_short() { None } else { Builder::new().spawn(move || run_once(&taken)).ok() };
@@ -93,9 +95,8 @@ pub(crate) fn beside(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<
     thread
 }
 
-/// The result of `work`, for work that does not look for signals as often as it should. It runs on a thread of its own, which is
-/// left to itself when a signal arrives: it ends with the process. Where there is no such thread, and where signals are not caught,
-/// it runs here.
+/// Runs `work`, which does not check for signals often enough, on a new thread, and returns its result. A signal abandons that
+/// thread, which then ends with the process. If there is no such thread, or signals are not caught, `work` runs on this thread.
 ///
 /// # Errors
 /// A signal has arrived.
@@ -117,7 +118,7 @@ pub(crate) fn unless_stopped<R: Send + 'static>(signals: &Signals, work: impl Fn
     Ok(result.unwrap_or_else(|| unreachable!("the work is done, and has not panicked")))
 }
 
-/// Runs `work`, unless that has been done.
+/// Runs `work`, unless it has run already.
 fn run_once(work: &Mutex<Option<impl FnOnce()>>) {
     let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(work) = work {
@@ -125,7 +126,7 @@ fn run_once(work: &Mutex<Option<impl FnOnce()>>) {
     }
 }
 
-/// How many threads are worth having: one per core that this process may use, fewer near a limit.
+/// Number of useful threads: one per core that this process may use, fewer near a limit.
 pub(crate) fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     if SHORT.load(Ordering::SeqCst) {
@@ -133,24 +134,24 @@ pub(crate) fn count() -> usize {
     }
     *COUNT.get_or_init(|| {
         let wanted = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok()).filter(|count| *count > 0);
-        // This counts a control group's share of the processors as well.
+        // This takes a control group's CPU share into account as well.
         let cores = wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
         cores.min(room().map_or(cores, |room| room.saturating_sub(FOR_CHILDREN) / 2)).max(1)
     })
 }
 
-/// Whether there is no room for what only saves time: threads, and programs that are started before they are needed.
+/// Whether to avoid optional threads, and programs that are started before they are needed, because a limit is near.
 pub(crate) fn is_short() -> bool {
     SHORT.load(Ordering::SeqCst) || room().is_some_and(|room| room < FOR_CHILDREN + 4)
 }
 
-/// How many threads zstd may start. It fails where it cannot start them, so near a limit it gets none.
+/// Number of threads that zstd may start. zstd fails if it cannot start them, so near a limit it gets none.
 pub(crate) fn for_compression() -> u32 {
     if is_short() { 0 } else { u32::try_from(count()).unwrap_or(1) }
 }
 
-/// Starts something with `start`. While the system refuses because there are too many processes, gives up our own threads, waits
-/// for others to end, and tries again.
+/// Calls `start`. While the system refuses because there are too many processes, ends our own threads, waits for other processes
+/// to end, and tries again.
 pub(crate) fn retry<T>(signals: &Signals, mut start: impl FnMut() -> io::Result<T>) -> Result<io::Result<T>> {
     const FIRST: Duration = Duration::from_millis(5);
     const TRIES: u32 = 8;
@@ -171,12 +172,12 @@ pub(crate) fn retry<T>(signals: &Signals, mut start: impl FnMut() -> io::Result<
     Ok(start())
 }
 
-/// Whether `error` says that there are too many processes and threads.
+/// Whether `error` means that there are too many processes and threads.
 pub(crate) fn is_refused(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// A pool of `wanted` threads, or of fewer; none for less than two.
+/// Starts a pool of `wanted` threads, or of fewer. Returns `None` for less than two.
 fn start(wanted: usize) -> Option<ThreadPool> {
     let mut wanted = wanted;
     while wanted > 1 {
@@ -186,9 +187,9 @@ fn start(wanted: usize) -> Option<ThreadPool> {
             Ok(pool) => return Some(pool),
             Err(_) => {
                 SHORT.store(true, Ordering::SeqCst);
-                // Children need room as well, so not all are tried that there was room for.
+                // Children need room as well, so the next try does not use all of the available room.
                 wanted = started.len() / 2;
-                // They end because there is no pool.
+                // The threads end because there is no pool.
                 for thread in started {
                     let _ = thread.join();
                 }
@@ -198,30 +199,30 @@ fn start(wanted: usize) -> Option<ThreadPool> {
     None
 }
 
-/// Runs `work` on this thread alone, its parallel iterators as well.
+/// Runs `work` on this thread alone, including its parallel iterators.
 fn alone<R>(work: impl FnOnce() -> R) -> R {
-    // Outside of any pool, parallel iterators would start rayon's own one, and panic where that cannot be. An error says that this
-    // thread is in a pool already.
+    // Outside any pool, parallel iterators would start rayon's global pool, and panic if that fails. An error means that this
+    // thread already belongs to a pool.
     if let Ok(pool) = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build() {
-        // The thread stays in it.
+        // The thread stays in the pool.
         std::mem::forget(pool);
     }
     work()
 }
 
-/// How many more processes and threads the limits allowed when this was first asked; none if no limit is near.
+/// Number of additional processes and threads that the limits allowed at the first call; `None` if no limit is near.
 fn room() -> Option<usize> {
     static ROOM: OnceLock<Option<usize>> = OnceLock::new();
     *ROOM.get_or_init(|| [room_of_user(), room_of_group()].into_iter().flatten().min())
 }
 
 fn room_of_user() -> Option<usize> {
-    let limit = getrlimit(Resource::Nproc).current.filter(|limit| *limit <= FAR)?;
+    let limit = getrlimit(Resource::Nproc).current.filter(|limit| *limit <= IGNORED_LIMIT)?;
     let user = format!("Uid:\t{}\t", getuid().as_raw());
     let mut running = 0;
     for process in std::fs::read_dir("/proc").ok()?.flatten() {
         if process.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit) {
-            // Processes end while this goes on.
+            // A process may end while this loop runs.
             let status = std::fs::read_to_string(process.path().join("status")).unwrap_or_default();
             if status.contains(&user) {
                 let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse::<usize>().ok());
@@ -232,13 +233,13 @@ fn room_of_user() -> Option<usize> {
     Some(usize::try_from(limit).ok()?.saturating_sub(running))
 }
 
-/// The least room in this process's control group and those around it, of either version.
+/// The least room in this process's control group and its ancestors, of either version.
 fn room_of_group() -> Option<usize> {
     control_groups::of_this_process(Path::new("/"), "pids").into_iter().filter_map(|group| room_below(&group)).min()
 }
 
 fn room_below(group: &Group) -> Option<usize> {
-    // `pids.max` may be `max`, which is no number.
+    // `pids.max` may be `max` instead of a number.
     let number = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<usize>().ok();
     let room = |folder: &Path| Some(number(folder, "pids.max")?.saturating_sub(number(folder, "pids.current")?));
     group.with_those_around().filter_map(room).min()
@@ -249,19 +250,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_turn_is_taken_once_with_any_number_of_threads() {
+    fn every_number_runs_once_with_any_number_of_threads() {
         for most in [0, 1, 2, 50] {
-            let mut done = turns(20, most, |at| at);
+            let mut done = run_indexed(20, most, |at| at);
             done.sort_unstable();
             assert_eq!(done, (0..20).collect::<Vec<_>>(), "{most}");
         }
-        assert!(turns(0, 0, |at| at).is_empty());
+        assert!(run_indexed(0, 0, |at| at).is_empty());
     }
 
     #[test]
-    fn parallel_iterators_run_on_one_thread_where_there_is_no_pool() {
+    fn parallel_iterators_run_on_one_thread_without_a_pool() {
         use rayon::prelude::*;
-        // On a thread of its own, which stays without a pool.
+        // On a new thread, which stays without a pool.
         let sum = std::thread::spawn(|| {
             let here = std::thread::current().id();
             alone(|| (0..1000).into_par_iter().map(|at| if std::thread::current().id() == here { at } else { 0 }).sum::<u32>())
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_is_the_least_of_all_groups_around() {
+    fn the_room_is_the_least_of_all_enclosing_groups() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
@@ -287,8 +288,8 @@ mod tests {
     #[test]
     fn work_beside_is_done_with_or_without_a_thread() {
         let done = Arc::new(AtomicBool::new(false));
-        let tell = Arc::clone(&done);
-        let thread = beside(move || tell.store(true, Ordering::SeqCst));
+        let flag = Arc::clone(&done);
+        let thread = beside(move || flag.store(true, Ordering::SeqCst));
         thread.map(JoinHandle::join);
         assert!(done.load(Ordering::SeqCst));
     }

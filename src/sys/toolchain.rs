@@ -1,5 +1,6 @@
-//! Locates the tools of a link: the device compiler, the real host linker, the folder of the OpenMP runtime. Runs nothing but
-//! `clang -dumpversion`, and that only if the path does not contain the version.
+//! Locates the tools of a link: the device compiler, the real host linker and the directory of the OpenMP runtime. Runs only
+//! `clang -dumpversion`, and only if the path does not contain the version, and `--version` of a compiler whose name does not
+//! contain `clang`.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -18,7 +19,6 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 /// A clang for device links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Compiler {
-    /// The executable.
     pub path: PathBuf,
     /// Its major version, if it can be determined.
     pub major: Option<u32>,
@@ -30,40 +30,41 @@ impl Compiler {
         Compiler { path, major }
     }
 
-    /// The `lib` folder of the installation that the compiler belongs to.
+    /// Returns the `lib` directory of the installation that contains the compiler.
     pub(crate) fn library_folder(&self) -> Option<PathBuf> {
         let real = self.path.canonicalize().ok()?;
         Some(real.parent()?.parent()?.join("lib"))
     }
 }
 
-/// The compiler that was chosen, and a warning about it if there is a reason for one.
+/// The chosen compiler, and a warning about it if needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// The compiler.
     pub compiler: Compiler,
-    /// Set if its major version is not the one that produced the bitcode.
+    /// Set if its major version differs from the version that produced the bitcode.
     pub warning: Option<String>,
 }
 
-/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started offld, one in offld's
-/// folder, `PATH` with plain and versioned names, the folders of Debian's packages. If the inputs contain bitcode of LLVM `need`,
-/// the first candidate of that version, else the first newer one (with a warning); older ones cannot read the bitcode, so having
-/// only those is an error. A compiler that the user named is used whatever its version, unless it is too old.
+/// Finds the compiler for device links. Candidates, in order: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that
+/// started offld, a clang in offld's directory, plain and versioned names on `PATH`, the directories of Debian's packages.
+///
+/// If the inputs contain bitcode of LLVM `need`, the first candidate of that version wins, else the first newer one, with a
+/// warning. Older versions cannot read the bitcode, so it is an error if all candidates are older. A compiler that the user named
+/// is used whatever its version, unless it is too old.
 pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
     if let Some((named, by)) = named(explicit, "--offld-clang=", session::OFFLD_CLANG) {
         let path =
             which::which(&named).with_context(|| format!("{by}: cannot find the device compiler `{}`", named.display()))?;
         let compiler = Compiler::at(path);
         if !is_clang(&compiler) {
-            bail!("{by}: `{}` is not a clang: device code is linked by clang only", compiler.path.display());
+            bail!("{by}: `{}` is not clang: only clang links device code", compiler.path.display());
         }
         return fitting([compiler].into_iter(), need).with_context(|| by.to_owned());
     }
     fitting(candidates().map(Compiler::at), need)
 }
 
-/// Where a clang is that the user did not name, in the order of preference.
+/// Paths of the installed clangs, in order of preference, for users who name none.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let calling = calling_clang().into_iter().chain(beside_us());
     let on_path = std::iter::once("clang".to_owned()).chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
@@ -72,8 +73,8 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     calling.chain(on_path).chain(packaged.filter(|path| path.is_file()))
 }
 
-/// Every clang that offld would consider where none is named, and those of vendors, which are used only where they are named: each
-/// once, by the first of its paths.
+/// Returns every clang that offld would consider if none is named, and the clangs of vendors, which offld uses only if they are
+/// named. Each is listed once, by the first of its paths.
 pub(crate) fn installed_compilers() -> Vec<PathBuf> {
     const OF_VENDORS: [&str; 4] = ["amdclang", "/opt/rocm/llvm/bin/clang", "icx", "/opt/intel/oneapi/compiler/latest/bin/icx"];
     let mut seen = std::collections::BTreeSet::new();
@@ -81,25 +82,24 @@ pub(crate) fn installed_compilers() -> Vec<PathBuf> {
     candidates().chain(of_vendors).filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()))).collect()
 }
 
-/// The tool that the user named, by the option, else by the environment variable, and which of them it was.
+/// The tool that the user named, and the option or environment variable that names it. The option takes precedence.
 fn named<'n>(explicit: Option<&Path>, option: &'n str, variable: &'n str) -> Option<(PathBuf, &'n str)> {
     let by_variable = || Some((PathBuf::from(Session::env(variable)?), variable));
     explicit.map(|path| (path.to_path_buf(), option)).or_else(by_variable)
 }
 
-/// Whether `compiler` is a clang: by its name, or because it says so.
+/// Whether `compiler` is a clang: by its name, or by its `--version`.
 fn is_clang(compiler: &Compiler) -> bool {
     let real = compiler.path.canonicalize().unwrap_or_else(|_| compiler.path.clone());
-    let called = [&compiler.path, &real].map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
-    let by_name = called.iter().any(|name| name.contains("clang"));
+    let names = [&compiler.path, &real].map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let by_name = names.iter().any(|name| name.contains("clang"));
     by_name || run::stdout_of(&compiler.path, &["--version"]).is_some_and(|text| text.contains("clang") || text.contains("LLVM"))
 }
 
 fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) -> Result<Choice> {
     let Some(need) = need else {
-        let first = candidates
-            .next()
-            .context("Unable to find 'clang' in path: install clang, or name it with --offld-clang= or OFFLD_CLANG")?;
+        let first =
+            candidates.next().context("Unable to find 'clang' in path: install clang, or set --offld-clang= or OFFLD_CLANG")?;
         return Ok(Choice { compiler: first, warning: None });
     };
     let mut newer = None;
@@ -112,24 +112,24 @@ fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) ->
         }
     }
     if let Some(compiler) = newer {
-        let warning = format!("device bitcode of LLVM {need} is linked by {}, another version", compiler.path.display());
+        let warning = format!("device bitcode of LLVM {need} is linked by {}, a different LLVM version", compiler.path.display());
         return Ok(Choice { compiler, warning: Some(warning) });
     }
     match older {
         Some(old) => bail!(
-            "device bitcode of LLVM {need} cannot be read by {}: name a clang of version {need} or later with --offld-clang= or OFFLD_CLANG",
+            "{} cannot read device bitcode of LLVM {need}: set --offld-clang= or OFFLD_CLANG to clang {need} or later",
             old.path.display()
         ),
-        None => bail!("Unable to find 'clang' in path: install clang-{need}, or name it with --offld-clang= or OFFLD_CLANG"),
+        None => bail!("Unable to find 'clang' in path: install clang-{need}, or set --offld-clang= or OFFLD_CLANG"),
     }
 }
 
-/// The release of the clang at `path`.
+/// Returns the major version of the clang at `path`.
 pub(crate) fn release_of(path: &Path) -> Option<u32> {
     major_of(path)
 }
 
-/// The major version that the path contains (`…/llvm-19/bin/clang`, `clang-19`), else what `-dumpversion` prints.
+/// Returns the major version from the path (`…/llvm-19/bin/clang`, `clang-19`), else from the output of `-dumpversion`.
 fn major_of(path: &Path) -> Option<u32> {
     let real = path.canonicalize().ok()?;
     let numbered = |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
@@ -138,7 +138,7 @@ fn major_of(path: &Path) -> Option<u32> {
     by_name.or_else(by_folder).or_else(|| llvm_major(&run::stdout_of(&real, &["-dumpversion"])?))
 }
 
-/// The clang driver that started offld, perhaps through a shell script: found among the ancestors of this process.
+/// Finds the clang driver that started offld, perhaps through a shell script, among the ancestors of this process.
 fn calling_clang() -> Option<PathBuf> {
     const GENERATIONS: usize = 4;
     let mut pid = parent_id();
@@ -148,18 +148,18 @@ fn calling_clang() -> Option<PathBuf> {
             return Some(clang);
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // `pid (name, which may hold anything) state ppid …`
+        // `pid (name, which can contain any character) state ppid …`
         pid = stat.rsplit(')').next()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
     }
     None
 }
 
-/// The major version of the clang that started offld, if one did.
+/// Returns the major version of the clang that started offld, if a clang did.
 pub(crate) fn calling_release() -> Option<u32> {
     major_of(&calling_clang()?)
 }
 
-/// `exe` itself if it is a clang; the clang in its folder if it is another driver of the family.
+/// Returns `exe` itself if it is a clang, or the clang in its directory if it is another driver of the family.
 fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     let name = exe.file_name()?.to_str()?;
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
@@ -172,12 +172,12 @@ fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A clang in the folder that offld was called from, or in the folder of its executable.
+/// A clang in the directory of the path that offld was called by, or in the directory of its executable.
 fn beside_us() -> Option<PathBuf> {
     our_folders().map(|folder| folder.join("clang")).find(|clang| clang.is_file())
 }
 
-/// The folder of the path that offld was called by, if it was called by a path, and the folder of its executable.
+/// The directory of the path that offld was called by, if the call contains a path, and the directory of its executable.
 fn our_folders() -> impl Iterator<Item = PathBuf> {
     let called =
         std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
@@ -185,21 +185,22 @@ fn our_folders() -> impl Iterator<Item = PathBuf> {
     ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
 }
 
-/// The folder in which a driver finds us as its wrapper (`-B`): that of our other names, or where `make install` puts them.
+/// Returns the directory in which a driver finds offld as its wrapper (`-B`). That is the directory of our tool links, or the one
+/// that `make install` uses.
 pub(crate) fn folder_of_names() -> Option<PathBuf> {
     let ours = our_folders().filter_map(|folder| std::path::absolute(folder).ok());
     let mut all = ours.flat_map(|folder| [folder.parent().map(|prefix| prefix.join("libexec/offld")), Some(folder)]).flatten();
     all.find(|folder| is_ourselves(&folder.join("clang-linker-wrapper")))
 }
 
-/// The program `name` in offld's folder (LLVM's tools look there, too), else on `PATH`, else the bare name.
+/// Returns the program `name` in offld's directory (LLVM's tools search there, too), else on `PATH`, else the bare name.
 pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());
     beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
-/// Where LLVM's tool `name` is, for a command that is only shown: in offld's folder, else beside the device compiler, else on
-/// `PATH`, else the bare name.
+/// Returns the path of LLVM's tool `name`, for a command that is only printed. Candidates, in order: offld's directory, the
+/// directory of the device compiler, `PATH`, the bare name.
 pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
     let ours = our_folders().map(|folder| folder.join(name)).find(|tool| tool.is_file());
     let beside_clang = || {
@@ -209,11 +210,11 @@ pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
     ours.or_else(beside_clang).or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
-/// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
-/// (the other way round if offld was called as `ld`, `ld_first`). Never offld itself under another name.
+/// Finds the linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else
+/// `ld`. With `ld_first` (offld was called as `ld`), `ld` precedes `ld.lld`. Never returns offld itself under another name.
 pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
     if let Some((named, by)) = named(explicit, "--offld-linker=", session::OFFLD_LINKER) {
-        // `lld` means ld.lld, as in -fuse-ld=lld: the program `lld` only prints that it must be called as ld.lld.
+        // `lld` means ld.lld, as in -fuse-ld=lld: the program `lld` itself only prints that it must be called as ld.lld.
         let found = if named.components().count() == 1 {
             let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
             let found = names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)));
@@ -222,39 +223,36 @@ pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<Pat
         } else {
             first_other(&named)
         };
-        return found.with_context(|| format!("{by}: cannot find the host linker `{}` (or it is offld itself)", named.display()));
+        return found
+            .with_context(|| format!("{by}: cannot find the host linker `{}` (offld itself does not count)", named.display()));
     }
     let lld = || first_other(Path::new("ld.lld")).or_else(|| beside_clang(Path::new("ld.lld")));
     let ld = || first_other(Path::new("ld"));
     let found = if ld_first { ld().or_else(lld) } else { lld().or_else(ld) };
-    found
-        .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
+    found.context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; set --offld-linker= or OFFLD_LINKER")
 }
 
-/// Whether the program at `path` is LLVM's ELF linker, by its name and by the name of the file that it is a symlink to.
+/// Whether the program at `path` is LLVM's ELF linker, by its name and by the name of the file that a symlink leads to.
 pub(crate) fn is_ld_lld(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
     name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
 }
 
-/// A family of linkers for ELF, by how they read a command line.
+/// A family of ELF linkers, by the syntax of their arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkerFamily {
-    /// GNU ld.
     Gnu,
-    /// GNU gold.
     Gold,
-    /// ld.lld.
     Lld,
-    /// mold.
     Mold,
-    /// Any other, or one that is not known.
+    Wild,
+    /// Any other linker, or an unknown one.
     Other,
 }
 
-/// The family of the linker `path`, by the name of the program that symlinks lead to. A script under such a name may start any
-/// linker.
+/// Returns the family of the linker `path`, by the name of the program that symlinks lead to. A script is `Other`, because it may
+/// start any linker.
 pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
     let Ok(real) = path.canonicalize() else { return LinkerFamily::Other };
     let mut start = [0; 2];
@@ -271,12 +269,17 @@ pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
         "ld.gold" | "gold" => LinkerFamily::Gold,
         "lld" | "ld.lld" => LinkerFamily::Lld,
         "mold" | "ld.mold" => LinkerFamily::Mold,
+        "wild" | "ld.wild" => LinkerFamily::Wild,
         _ if name.starts_with("lld-") && !name.starts_with("lld-link") => LinkerFamily::Lld,
         _ => LinkerFamily::Other,
     }
 }
 
-/// A linker in the folder of the clang that started offld, which need not be on `PATH`.
+/// Makes wild link in one process. Otherwise wild 0.10 starts a process for the link, and reports success even if a signal ends
+/// that process, for example on a full disk.
+pub(crate) const RELIABLE_STATUS_OF_WILD: &str = "--no-fork";
+
+/// A linker in the directory of the clang that started offld. That directory may be missing from `PATH`.
 fn beside_clang(name: &Path) -> Option<PathBuf> {
     let linker = calling_clang()?.canonicalize().ok()?.with_file_name(name);
     (linker.is_file() && !is_ourselves(&linker)).then_some(linker)
@@ -297,16 +300,16 @@ pub(crate) fn is_ourselves(path: &Path) -> bool {
     std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
 }
 
-/// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, in the folder that CUDA's
-/// installer uses, or in a package of the active Python environment.
+/// Finds one of NVIDIA's tools (`fatbinary`, `nvlink`). Candidates, in order: `bin` of `cuda_path` (`--cuda-path=`), `PATH`, the
+/// directory of CUDA's installer, a package of the active Python environment.
 pub(crate) fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
     let named = cuda_path.map(|folder| folder.join("bin").join(name)).filter(|tool| tool.is_file());
     let installed = || Some(Path::new("/usr/local/cuda/bin").join(name)).filter(|tool| tool.is_file());
     named.or_else(|| which::which(name).ok()).or_else(installed).or_else(|| wheel(name)).with_context(|| {
         let looked = cuda_path.map_or_else(String::new, |folder| format!(" in {} or", folder.join("bin").display()));
         format!(
-            "Unable to find '{name}'{looked} in path: CUDA device code needs it; install NVIDIA's CUDA toolkit (or the PyPI package \
-             nvidia-cuda-nvcc), and name its folder with --cuda-path="
+            "Unable to find '{name}'{looked} in path, which CUDA device code needs; install NVIDIA's CUDA toolkit (or the PyPI package \
+             nvidia-cuda-nvcc), and pass its directory with --cuda-path="
         )
     })
 }
@@ -323,7 +326,8 @@ fn wheel(name: &str) -> Option<PathBuf> {
     tools.into_iter().rev().find(|tool| tool.is_file())
 }
 
-/// The folder with `libomptarget.so` (or `.a`) that `ld.offld` links with: that of the compiler, else of the newest Debian package.
+/// Returns the directory of the `libomptarget.so` (or `.a`) that `ld.offld` links with: the compiler's, else that of the newest
+/// Debian package.
 pub(crate) fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
     let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/lib")));
     let all = compiler.library_folder().into_iter().chain(packaged);
@@ -346,18 +350,18 @@ mod tests {
         assert_eq!(newer.compiler, clang(22));
         assert!(newer.warning.unwrap().contains("LLVM 19"));
         let error = fitting([clang(16)].into_iter(), Some(19)).unwrap_err().to_string();
-        assert!(error.contains("cannot be read by /c/clang-16"), "{error}");
+        assert!(error.contains("/c/clang-16 cannot read"), "{error}");
     }
 
     #[test]
-    fn a_tool_of_cuda_that_is_nowhere_is_told() {
+    fn names_the_missing_cuda_tool() {
         let error = cuda_tool("no-such-cuda-tool", Some(Path::new("sdk"))).unwrap_err().to_string();
-        let start = "Unable to find 'no-such-cuda-tool' in sdk/bin or in path: CUDA device code needs it; install";
+        let start = "Unable to find 'no-such-cuda-tool' in sdk/bin or in path, which CUDA device code needs; install";
         assert!(error.starts_with(start), "{error}");
     }
 
     #[test]
-    fn drivers_of_the_family_are_known() {
+    fn detects_drivers_of_the_clang_family() {
         assert_eq!(clang_of_driver(Path::new("/usr/lib/llvm-22/bin/clang")), Some("/usr/lib/llvm-22/bin/clang".into()));
         assert_eq!(clang_of_driver(Path::new("/usr/bin/clang-22")), Some("/usr/bin/clang-22".into()));
         assert_eq!(clang_of_driver(Path::new("/usr/bin/make")), None);

@@ -1,7 +1,8 @@
-//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names, and a lane for each device job with its command, peak
-//! memory and CPU time. Records nothing unless it was requested.
+//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names. Each device job has a lane with its command, peak
+//! memory and CPU time. Nothing is recorded unless a trace was requested.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,11 +11,9 @@ use serde_json::{Value, json};
 
 use crate::sys::atomic_file;
 
-/// The span names that LLVM's wrapper uses in its own time trace.
+/// Span names of LLVM's wrapper in its own time trace.
 pub(crate) mod span {
-    /// The whole process.
     pub(crate) const WHOLE: &str = "Execute linker wrapper";
-    /// Finding the device code.
     pub(crate) const EXTRACT: &str = "ExtractDeviceCode";
     /// Everything between extraction and the host link.
     pub(crate) const DEVICE: &str = "Handle all device input";
@@ -26,16 +25,15 @@ pub(crate) mod span {
     pub(crate) const BUNDLE: &str = "Bundle linked output";
     /// Generating registration code.
     pub(crate) const WRAP: &str = "Wrap bundled images";
-    /// The host linker.
     pub(crate) const HOST: &str = "Execute host linker";
-    /// Images are put into the program.
+    /// Writing images into the program.
     pub(crate) const FILL: &str = "Put images into the program";
 }
 
 /// Resources that a child process used, as `wait4` reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Peak of resident memory, in bytes.
+    /// Peak resident memory, in bytes.
     pub peak_memory: u64,
     /// User and system time.
     pub cpu: Duration,
@@ -60,6 +58,7 @@ pub struct Trace {
     wall: SystemTime,
     process: String,
     events: Mutex<Vec<Event>>,
+    device_links: AtomicBool,
 }
 
 /// A span that ends when it is dropped.
@@ -73,7 +72,7 @@ pub struct Span<'t> {
 }
 
 impl Trace {
-    /// A trace for `file`, or one that records nothing. Spans shorter than `granularity` microseconds are left out.
+    /// A trace for `file`, or one that records nothing. Spans shorter than `granularity` microseconds are omitted.
     pub fn new(file: Option<PathBuf>, granularity: u32, process: &str) -> Self {
         Trace {
             file,
@@ -82,12 +81,20 @@ impl Trace {
             wall: SystemTime::now(),
             process: process.to_owned(),
             events: Mutex::default(),
+            device_links: AtomicBool::new(false),
         }
     }
 
     /// Begins a span in a lane.
     pub fn span(&self, name: &'static str, lane: usize) -> Span<'_> {
+        if name == span::DEVICE {
+            self.device_links.store(true, Ordering::Relaxed);
+        }
         Span { trace: self, name, lane, start: Instant::now(), args: Value::Null }
+    }
+
+    pub(crate) fn has_device_links(&self) -> bool {
+        self.device_links.load(Ordering::Relaxed)
     }
 
     /// Writes the trace file atomically, if one was requested.
@@ -127,7 +134,7 @@ impl Trace {
     }
 }
 
-/// Count and sum of each name, the longest first.
+/// Count and total duration of each span name, the longest first.
 fn totals(events: &[Event]) -> Vec<(&'static str, u64, Duration)> {
     let mut totals: Vec<(&'static str, u64, Duration)> = Vec::new();
     for event in events {
@@ -141,9 +148,14 @@ fn totals(events: &[Event]) -> Vec<(&'static str, u64, Duration)> {
 }
 
 impl Span<'_> {
+    /// Whether the span will be in a file.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.trace.file.is_some()
+    }
+
     /// Adds an argument, which trace viewers show with the span.
     pub fn set_arg(&mut self, key: &str, value: impl Into<Value>) {
-        if self.trace.file.is_none() {
+        if !self.is_recorded() {
             return;
         }
         if self.args.is_null() {
@@ -198,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn short_spans_are_left_out_and_without_a_file_nothing_is_kept() {
+    fn omits_short_spans_and_records_nothing_without_a_file() {
         let trace = Trace::new(Some("unwritten".into()), 1_000_000, "x");
         drop(trace.span(span::HOST, 0));
         assert!(trace.events.lock().unwrap().is_empty());

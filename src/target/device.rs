@@ -1,9 +1,11 @@
-//! Devices that images are to run on, and the rules by which each vendor's runtime takes an image for one: `amd`, `nvidia` and `cpu`
-//! have a vendor's each. `tests/cases/check/rules.txt` has them as cases, with the documents that say so.
+//! Devices to run images on, and each vendor's rules for accepting an image: `amd`, `nvidia` and `cpu` contain the rules of one
+//! vendor each. `tests/cases/check/rules.txt` lists the rules as cases, with the documents that specify them.
 
 mod amd;
 mod cpu;
+mod names;
 mod nvidia;
+mod nvidia_tables;
 #[cfg(test)]
 mod tests;
 
@@ -20,86 +22,94 @@ use crate::model::{OffloadKind, printable};
 /// A device, or all devices of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// AMD's: the processor, and the features of which it is known whether they are on.
+    /// An AMD GPU: the processor, and the features with a known setting.
     Amd {
         /// `gfx90a`.
         processor: String,
         /// `xnack`, `sramecc`.
         features: BTreeMap<String, bool>,
     },
-    /// NVIDIA's, by its compute capability.
+    /// An NVIDIA GPU, by its compute capability.
     Nvidia {
-        /// Of 12.0, the 12.
+        /// 12 in 12.0.
         major: u32,
-        /// Of 12.0, the 0.
+        /// 0 in 12.0.
         minor: u32,
-        /// The major version of its driver, where that is known.
+        /// The major version of the driver, if known.
         driver: Option<u32>,
     },
-    /// An x86-64 processor, by the level of its instructions: 1 to 4.
+    /// An x86-64 CPU, by its instruction set level: 1 to 4.
     X86(u8),
     /// Another CPU, by the first component of its triple.
     Cpu(String),
 }
 
-/// What decides whether an image runs on a device.
+/// The properties of an image that decide whether it runs on a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Code<'a> {
-    /// The device that its container, else its own header, says it is for.
+    /// The device according to its container, else to its own header.
     pub(crate) target: &'a Target,
-    /// Its format, as reports have it.
+    /// Its format, as in reports.
     pub(crate) format: &'a str,
-    /// What its ELF header says.
+    /// The data of its ELF header.
     pub(crate) gpu: Option<&'a Gpu>,
     /// `EI_ABIVERSION` of its ELF header.
     pub(crate) abi_version: Option<u8>,
-    /// The head of PTX.
+    /// The header of PTX.
     pub(crate) ptx: Option<&'a ptx::Head>,
 }
 
-/// Whether a device takes an image.
+/// Whether a device accepts an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// It does: of several the one with the highest rank; and how.
+    /// Yes, with a rank and a description. A runtime loads the accepted image with the highest rank.
     Yes(u32, String),
-    /// It does not, and why.
+    /// No, with the reason.
     No(String),
-    /// What is known does not decide it, and why.
+    /// The available data does not decide it, with the reason.
     Unknown(String),
 }
 
-/// A device as a command line names it: `[KIND:][TRIPLE:]ARCH[:FEATURES]`, with a CPU also by its triple alone.
+/// A device on a command line: `[KIND:][TRIPLE:]ARCH[:FEATURES]`. The triple alone is sufficient for a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The runtime that is meant; none for any.
+    /// The runtime; `None` for any.
     pub(crate) kind: Option<OffloadKind>,
     /// The device.
     pub(crate) device: Device,
+    /// An explanation if the user named a product or a compute capability instead of an architecture: `compute capability 8.6 is
+    /// sm_86`.
+    pub(crate) by_name: Option<String>,
 }
 
 impl Wanted {
-    /// Reads a device.
+    /// Parses a device.
     ///
     /// # Errors
-    /// [`Error::Usage`] says what is wrong with `text`.
+    /// [`Error::Usage`] if `text` is not a device.
     pub(crate) fn parse(text: &str) -> Result<Wanted, Error> {
         let named = |kind: &OffloadKind| text.strip_prefix(kind.name()).and_then(|rest| rest.strip_prefix(':'));
         let (kind, rest) = match OffloadKind::ALL.into_iter().find_map(|kind| Some((kind, named(&kind)?))) {
             Some((kind, rest)) => (Some(kind), rest),
             None => (None, text),
         };
-        // A GPU's triple says nothing that its architecture does not say.
+        // The architecture of a GPU implies its triple.
         let (first, after) = rest.split_once(':').unwrap_or((rest, ""));
         let target = Target::new(first, "");
-        let of_gpu = target.is_amdgcn() || target.is_nvptx();
-        let arch = if of_gpu && !after.is_empty() { after } else { rest };
-        let device = Device::parse(arch).ok_or_else(|| {
+        let is_gpu = target.is_amdgcn() || target.is_nvptx();
+        let arch = if is_gpu && !after.is_empty() { after } else { rest };
+        let meant = if Device::parse(arch).is_none() { names::architecture(arch) } else { None };
+        let device = Device::parse(meant.as_deref().unwrap_or(arch)).ok_or_else(|| {
             Error::usage(format!(
-                "`{}` is no device; examples are gfx90a:xnack+, sm_90, x86-64-v3, aarch64-linux-gnu, native",
+                "invalid device `{}`; examples: gfx90a:xnack+, sm_90, 9.0, h100, x86-64-v3, aarch64-linux-gnu, native",
                 printable(text)
             ))
         })?;
-        Ok(Wanted { kind, device })
+        let by_name = meant.map(|meant| {
+            let what = if arch.contains('.') { "compute capability " } else { "" };
+            format!("{what}{} is {meant}", printable(arch))
+        });
+        Ok(Wanted { kind, device, by_name })
     }
 }
 
@@ -127,7 +137,7 @@ impl Device {
         }
     }
 
-    /// Whether `target` is for hardware of this vendor, or for an intermediate language that its runtime takes.
+    /// Whether `target` is for hardware of this vendor, or for an intermediate language that the vendor's runtime accepts.
     pub(crate) fn is_of_vendor(&self, target: &Target) -> bool {
         match self {
             Device::Amd { .. } => target.is_amdgcn() || target.is_spirv() && target.triple.contains("-amd"),
@@ -146,13 +156,16 @@ impl Device {
         }
     }
 
-    /// Whether its runtime takes an image.
+    /// Decides whether the device's runtime accepts an image.
     pub(crate) fn takes(&self, code: &Code<'_>) -> Fit {
+        if code.target.triple.is_empty() && code.gpu.is_none() {
+            return Fit::Unknown("no target is recorded".to_owned());
+        }
         if !self.is_of_vendor(code.target) {
-            return Fit::No(format!("it is for {}", code.target));
+            return Fit::No(format!("built for {}", code.target));
         }
         if !matches!(code.format, "elf" | "cubin" | "ptx" | "spirv" | "bitcode" | "pe" | "mach-o" | "object") {
-            return Fit::Unknown(format!("its format is {}", code.format));
+            return Fit::Unknown(format!("unsupported image format: {}", code.format));
         }
         match self {
             Device::Amd { processor, features } => amd::takes(processor, features, code),
@@ -162,25 +175,27 @@ impl Device {
         }
     }
 
-    /// How far the device is from the one of an image that it does not take, to tell the nearest of several: less is nearer.
+    /// The distance between this device and the target of an image that it rejects; the nearest image has the smallest distance.
     pub(crate) fn distance(&self, target: &Target) -> u32 {
-        const ELSEWHERE: u32 = u32::MAX;
+        const OTHER_VENDOR: u32 = u32::MAX;
         if !self.is_of_vendor(target) {
-            return ELSEWHERE;
+            return OTHER_VENDOR;
         }
         match self {
             Device::Amd { processor, .. } => amd::distance(processor, &target.target_id().unwrap_or_default()),
             Device::Nvidia { major, minor, .. } => nvidia::distance((*major, *minor), &target.arch),
-            Device::X86(level) => cpu::level(&target.arch).map_or(ELSEWHERE - 1, |other| u32::from(other.abs_diff(*level))),
+            Device::X86(level) => cpu::level(&target.arch).map_or(OTHER_VENDOR - 1, |other| u32::from(other.abs_diff(*level))),
             Device::Cpu(_) => 0,
         }
     }
 
-    /// What a compiler has to be told for an image that this device takes, for code of `kind`.
+    /// The compiler flag for an image that this device accepts, for code of `kind`.
     pub(crate) fn flag(&self, kind: OffloadKind) -> String {
         match (self, kind) {
             (Device::Nvidia { major, minor, .. }, OffloadKind::Cuda) => {
-                format!("--offload-arch=sm_{major}{minor} (nvcc: -gencode arch=compute_{major}{minor},code=sm_{major}{minor})")
+                format!(
+                    "--offload-arch=sm_{major}{minor} or, for nvcc, -gencode arch=compute_{major}{minor},code=sm_{major}{minor}"
+                )
             }
             (Device::Nvidia { .. } | Device::Amd { .. }, _) => format!("--offload-arch={self}"),
             (Device::X86(1), _) => "-fopenmp-targets=x86_64-pc-linux-gnu".to_owned(),

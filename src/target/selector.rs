@@ -1,4 +1,4 @@
-//! Patterns of devices, as every command takes them that is about some of a file's images: `[kind:][triple:]arch[:features]`.
+//! Device patterns, which select images in every command: `[kind:][triple:]arch[:features]`.
 //!
 //! ```
 //! use offld::model::{OffloadKind, OffloadKinds};
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::formats::gpu::TargetId;
 use crate::model::{OffloadKind, OffloadKinds, printable};
 
-/// The first components of triples. What begins with one of them and goes on with a dash is a triple, and not an architecture.
+/// The first components of triples. Text that starts with one of them and a dash is a triple, not an architecture.
 const TRIPLES: [&str; 25] = [
     "aarch64",
     "amdgcn",
@@ -51,13 +51,14 @@ const TRIPLES: [&str; 25] = [
     "x86_64",
 ];
 
-/// A pattern of devices. Each part that is left out means any; names may have `*`, `?` and `[…]`.
+/// A device pattern. Each missing part means any; names may contain `*`, `?` and `[…]`.
 ///
 /// * The kind is `openmp`, `cuda`, `hip` or `sycl`.
-/// * The triple is as images spell it, or its first component alone (`amdgcn`). AMD's GPUs are found by either of their names.
-/// * An architecture without features means it with any: `gfx90a` is also `gfx90a:xnack+`. With features, an image has to be built
-///   for these: `gfx90a:xnack+` is `gfx90a:sramecc-:xnack+`, and not `gfx90a`.
-/// * `cpu` is any CPU, and `native` whatever this machine has ([`Selector::with_native`]).
+/// * The triple is in any of its spellings (`x86_64-pc-linux-gnu` is also `x86_64-unknown-linux-gnu`), or its first component alone
+///   (`amdgcn`). Both names of an AMD GPU match it.
+/// * An architecture without features matches it with any features: `gfx90a` also selects `gfx90a:xnack+`. With features, the image
+///   must require them: `gfx90a:xnack+` selects `gfx90a:sramecc-:xnack+`, but not `gfx90a`.
+/// * `cpu` is any CPU, and `native` the devices of this machine ([`Selector::with_native`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     text: String,
@@ -72,29 +73,29 @@ enum Device {
     Any,
     Cpu,
     Native,
-    /// What [`Device::Native`] is on one machine.
+    /// The devices of one machine, in place of [`Device::Native`].
     OneOf(Vec<Target>),
     Arch(Pattern, BTreeMap<String, bool>),
 }
 
 impl Selector {
-    /// Whether an image for `target` that is registered with `kinds` is meant. What is `native` selects nothing before
+    /// Whether the pattern selects an image for `target` that is registered with `kinds`. `native` selects nothing before
     /// [`Selector::with_native`].
     pub fn selects(&self, kinds: OffloadKinds, target: &Target) -> bool {
         self.kind.is_none_or(|kind| kinds.contains(kind)) && self.selects_triple(target) && self.selects_device(target)
     }
 
-    /// The kind that it names; none for any.
+    /// The kind in the pattern; `None` for any.
     pub fn kind(&self) -> Option<OffloadKind> {
         self.kind
     }
 
-    /// Whether it names what this machine has.
+    /// Whether the pattern is `native`, for the devices of this machine.
     pub fn is_native(&self) -> bool {
         self.device == Device::Native
     }
 
-    /// The same selector, in which `native` is what runs on one of `devices`.
+    /// Returns the same pattern, in which `native` selects images that run on one of `devices`.
     #[must_use]
     pub fn with_native(mut self, devices: &[Target]) -> Selector {
         if self.is_native() {
@@ -106,10 +107,12 @@ impl Selector {
     fn selects_triple(&self, target: &Target) -> bool {
         let Some(pattern) = &self.triple else { return true };
         let (device, _) = target.device();
-        [target.triple.as_str(), &device].into_iter().any(|triple| {
+        let is_spelled = || !pattern.as_str().contains(['*', '?', '[']) && target.is_spelled(pattern.as_str());
+        let matches = [target.triple.as_str(), &device].into_iter().any(|triple| {
             let first = triple.split('-').next().unwrap_or_default();
             pattern.matches(triple) || pattern.matches(first)
-        })
+        });
+        matches || is_spelled()
     }
 
     fn selects_device(&self, target: &Target) -> bool {
@@ -133,13 +136,13 @@ impl FromStr for Selector {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::Usage`] says what is wrong with `text`.
+    /// [`Error::Usage`] with the reason if `text` is not a device pattern.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::usage(format!("`{}` names no devices: {what}", printable(text)));
+        let wrong = |what: &str| Error::usage(format!("invalid device pattern `{}`: {what}", printable(text)));
         let pattern = |part: &str| Pattern::new(part).map_err(|error| wrong(error.msg));
         let mut parts = text.split(':').peekable();
         if text.split(':').any(str::is_empty) {
-            return Err(wrong("a part of it is empty; the form is [KIND:][TRIPLE:]ARCH[:FEATURES]"));
+            return Err(wrong("empty part; expected [KIND:][TRIPLE:]ARCH[:FEATURES]"));
         }
         let kind = parts.peek().and_then(|first| OffloadKind::ALL.into_iter().find(|kind| kind.name() == *first));
         if kind.is_some() {
@@ -150,27 +153,27 @@ impl FromStr for Selector {
             None => Device::Any,
             Some("cpu") => Device::Cpu,
             Some("native") => Device::Native,
-            Some(part) if is_feature(part) => return Err(wrong("features stand after an architecture")),
+            Some(part) if is_feature(part) => return Err(wrong("features must follow an architecture")),
             Some(arch) => {
                 let mut features = BTreeMap::new();
                 for part in parts.by_ref() {
                     let name = part.strip_suffix(['+', '-']).filter(|name| !name.is_empty());
-                    let name = name.ok_or_else(|| wrong("a feature ends in + or -, and nothing stands after the features"))?;
+                    let name = name.ok_or_else(|| wrong("features must end in + or -, and nothing may follow them"))?;
                     if features.insert(name.to_owned(), part.ends_with('+')).is_some() {
-                        return Err(wrong("a feature is there twice"));
+                        return Err(wrong("duplicate feature"));
                     }
                 }
                 Device::Arch(pattern(arch)?, features)
             }
         };
         if parts.next().is_some() {
-            return Err(wrong("`cpu` and `native` have no features"));
+            return Err(wrong("`cpu` and `native` take no features"));
         }
         Ok(Selector { text: text.to_owned(), kind, triple, device })
     }
 }
 
-/// The text that it was made of.
+/// Prints the text that the pattern was parsed from.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.text))
@@ -180,9 +183,12 @@ impl fmt::Display for Selector {
 /// Whether a part is a triple, or the first component of one: `x86_64-pc-linux-gnu`, `amdgcn`, `*-linux-gnu`; not `x86-64-v3`.
 pub(super) fn is_triple(part: &str) -> bool {
     let (first, rest) = part.split_once('-').map_or((part, None), |(first, rest)| (first, Some(rest)));
-    let open = first.contains(['*', '?', '[']) && rest.is_some_and(|rest| !rest.is_empty());
-    // `spirv64` and `riscv64gc` go on after the name, and `arm` does not mean `armor`.
-    open || TRIPLES.iter().any(|name| first.strip_prefix(name).is_some_and(|end| rest.is_some() || end.len() <= 5))
+    let is_pattern = first.contains(['*', '?', '[']) && rest.is_some_and(|rest| !rest.is_empty());
+    // Without a dash, at most five characters may follow the known prefix, as in `spirv64` and `riscv64gc`. The triples of SYCL
+    // code that is compiled ahead of time continue after an underscore: `spir64_gen`, `spirv64_x86_64`.
+    let is_long = |name: &str, end: &str| name == "spir" && end.contains('_');
+    let is_known = |name: &str, end: &str| rest.is_some() || end.len() <= 5 || is_long(name, end);
+    is_pattern || TRIPLES.iter().any(|name| first.strip_prefix(name).is_some_and(|end| is_known(name, end)))
 }
 
 fn is_feature(part: &str) -> bool {
@@ -221,12 +227,12 @@ mod tests {
             ("hip:*", Hip, AMD, "gfx90a", true),
             ("hip", Hip, AMD, "gfx90a", true),
             ("hip", OpenMp, AMD, "gfx90a", false),
-            // Both names of one device, and families of them.
+            // Both names of one device, and device families.
             ("gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
             ("amdgcn:gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
             ("amdgcn-amd-amdhsa:gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "gfx908", true),
             ("amdgpu9.08-amd-amdhsa", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
-            // An image of a family is for none of its processors alone, and `native` finds it.
+            // An image for a family is not for one of its processors alone. `native` selects it.
             ("gfx908", OpenMp, "amdgpu9-amd-amdhsa", "", false),
             ("sm_90", Cuda, NVIDIA, "sm_90", true),
             ("sm_90", Cuda, NVIDIA, "sm_90a", false),
@@ -245,6 +251,11 @@ mod tests {
             ("x86-64-v3", OpenMp, HOST, "", false),
             ("generic", OpenMp, HOST, "", true),
             ("sycl:spirv64", Sycl, "spirv64-unknown-unknown", "", true),
+            ("spir64_gen", Sycl, "spir64_gen-unknown-unknown-unknown", "", true),
+            ("spir64_gen", Sycl, "spir64_gen-unknown-unknown-unknown", "12.60.7", true),
+            ("spir64_gen:12.60.7", Sycl, "spir64_gen-unknown-unknown-unknown", "12.60.7", true),
+            ("sycl:spir64_x86_64", Sycl, "spir64_gen-unknown-unknown", "", false),
+            ("spir64", Sycl, "spir64_gen-unknown-unknown", "", false),
             ("spirv64-intel", OpenMp, "spirv64-intel", "", true),
             ("*", OpenMp, "", "", true),
             ("native", OpenMp, HOST, "", false),
@@ -254,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn native_is_what_runs_on_the_devices_of_a_machine() {
+    fn native_selects_images_for_the_devices_of_a_machine() {
         let selector: Selector = "hip:native".parse().unwrap();
         assert!(selector.is_native());
         let selector = selector.with_native(&[Target::new(AMD, "gfx90a:sramecc+:xnack-")]);
@@ -266,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_native_where_one_of_its_processors_is() {
+    fn native_selects_families_of_the_devices() {
         let selector: Selector = "native".parse().unwrap();
         let family = Target::new("amdgpu9-amd-amdhsa", "");
         for (arch, expected) in [("gfx906", true), ("gfx1100", false)] {
@@ -276,16 +287,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_an_error_that_says_why() {
+    fn invalid_selectors_have_errors_with_the_reason() {
         for (text, why) in [
-            ("", "a part of it is empty"),
-            ("gfx90a:", "a part of it is empty"),
-            ("hip::gfx90a", "a part of it is empty"),
-            ("xnack+", "stand after an architecture"),
-            ("gfx90a:xnack", "ends in + or -"),
-            ("gfx90a:xnack+:xnack-", "twice"),
-            ("gfx90a:hip", "ends in + or -"),
-            ("cpu:xnack+", "have no features"),
+            ("", "empty part"),
+            ("gfx90a:", "empty part"),
+            ("hip::gfx90a", "empty part"),
+            ("xnack+", "must follow an architecture"),
+            ("gfx90a:xnack", "must end in + or -"),
+            ("gfx90a:xnack+:xnack-", "duplicate feature"),
+            ("gfx90a:hip", "must end in + or -"),
+            ("cpu:xnack+", "take no features"),
             ("gfx9[0", "range"),
         ] {
             let error = text.parse::<Selector>().unwrap_err().to_string();

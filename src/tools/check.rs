@@ -1,28 +1,31 @@
 //! Whether what a file registers is there, and which of its images a runtime would load on a device. What is in a file is found by
 //! [`crate::contents`], which puts images together as runtimes see them, and what it registers by [`crate::registration`]; `kernels`
-//! and `findings` look for what is wrong with them, `asked` reads which devices are meant, `choose` looks for the image that a device
+//! and `findings` look for what is wrong with them, `modules` answers on images that nothing registers, `asked` reads which devices are meant, `choose` looks for the image that a device
 //! takes; `report` is the result as data and `text` as text.
 
-mod asked;
 mod choose;
 mod findings;
 mod kernels;
+mod modules;
+mod query;
 pub mod report;
 pub(crate) mod text;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::contents::report::{FileReport, UNREADABLE};
+use crate::contents::selection::Selection;
 use crate::contents::units::{self, Content, Unit};
 use crate::contents::{Options, Reader, folders};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
-pub(crate) use asked::Asked;
+pub(crate) use query::Asked;
 use report::{Answer, FileCheck, Finding, Report, SCHEMA, UnitCheck};
 
 /// What to check.
@@ -32,25 +35,68 @@ pub(crate) struct Request {
     pub files: Vec<PathBuf>,
     /// The devices that images are looked for; none to ask what is registered.
     pub asked: Vec<Asked>,
+    /// Which files and members are checked.
+    pub selection: Arc<Selection>,
 }
 
 /// Checks the files. What is wrong with them is in the report; an error is a signal.
 pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
-    let (paths, faults) = folders::expand(&request.files, session);
-    let options = Options { kernels: true, registered: true, ..Options::default() };
+    let (paths, faults) = folders::selected(&request.files, &request.selection, session);
+    let selection = Arc::clone(&request.selection);
+    let options = Options { kernels: true, registered: true, selection, ..Options::default() };
     let meter = Meter::new(session.shell.is_terminal(), paths.iter().map(|found| found.size).sum());
     let reader = Reader::new(options, session).shown_by(&meter);
+    let asked = &request.asked;
     let each = |found: &folders::Found| {
         let report = reader.one_of_many(&found.path);
-        if found.is_wanted(&report) { file(&report, &request.asked) } else { Vec::new() }
+        let checks = if found.is_wanted(&report) { file(&report, asked) } else { Vec::new() };
+        let named = found.named;
+        checks.into_iter().map(move |check| (group(&check, named), check))
     };
-    let mut files: Vec<FileCheck> = threads::in_parallel(|| paths.par_iter().flat_map_iter(each).collect());
-    files.extend(faults.into_iter().flat_map(|(path, error)| file(&reader.unreadable(&path, &error), &request.asked)));
+    let mut grouped: Vec<(modules::Group, FileCheck)> = threads::in_parallel(|| paths.par_iter().flat_map_iter(each).collect());
+    grouped.extend(
+        faults.into_iter().flat_map(|(path, error)| file(&reader.unreadable(&path, &error), asked)).map(|check| (None, check)),
+    );
+    let used = used_by_groups(asked, &grouped);
+    for (group, check) in &mut grouped {
+        let used = group.as_ref().and_then(|group| used.get(group)).unwrap_or(&check.used).clone();
+        conclude(check, asked, &used);
+    }
+    modules::beside_each_other(&mut grouped, asked);
+    let files: Vec<FileCheck> = grouped.into_iter().map(|(_, check)| check).collect();
     drop(meter);
     session.signals.check()?;
     let answer = files.iter().map(|file| file.answer).max().unwrap_or(Answer::No);
     let devices = request.asked.iter().map(|asked| asked.text.clone()).collect();
     Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), answer, devices, files })
+}
+
+/// The files that one belongs to: the members of its package, or all that were found in folders.
+fn group(check: &FileCheck, named: bool) -> modules::Group {
+    if check.members.is_empty() { (!named).then(String::new) } else { Some(check.file.clone()) }
+}
+
+/// Which of the devices load something, or would have to, of a file of each group: of these, one is enough for a device.
+fn used_by_groups(asked: &[Asked], files: &[(modules::Group, FileCheck)]) -> BTreeMap<String, Vec<bool>> {
+    let mut groups: BTreeMap<String, Vec<bool>> = BTreeMap::new();
+    for (group, file) in files {
+        let Some(group) = group else { continue };
+        let used = groups.entry(group.clone()).or_insert_with(|| vec![false; asked.len()]);
+        used.iter_mut().zip(&file.used).for_each(|(used, here)| *used |= here);
+    }
+    groups
+}
+
+/// Gives the answer on a file; `used` says which of the devices a file of its group is for.
+fn conclude(check: &mut FileCheck, asked: &[Asked], used: &[bool]) {
+    if check.errors.is_empty() && check.findings.is_empty() {
+        choose::without_runtime(asked, used, check);
+    }
+    let decided = check.findings.iter().map(|finding| finding.answer).chain(check.units.iter().map(|unit| unit.answer)).max();
+    check.answer = match decided {
+        _ if check.kind == UNREADABLE || !check.errors.is_empty() => Answer::Unreadable,
+        decided => decided.unwrap_or(Answer::Yes),
+    };
 }
 
 /// The answers on a file, or on each member of one that is packed.
@@ -99,6 +145,9 @@ fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[A
         findings: Vec::new(),
         errors,
         registered: contents.iter().filter_map(|content| content.registered).cloned().collect(),
+        bare: None,
+        used: Vec::new(),
+        kinds: Vec::new(),
     };
     let (mut is_empty, mut used) = (true, vec![false; asked.len()]);
     for content in &contents {
@@ -110,18 +159,14 @@ fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[A
             choose::all(&units, asked, &mut used, &mut check);
         }
     }
-    if check.errors.is_empty() && check.findings.is_empty() {
-        if is_empty {
-            check.findings.push(Finding::new("no-device-code", Answer::No, "there is no device code in it"));
-        } else {
-            choose::without_runtime(asked, &used, &mut check);
-        }
+    choose::doubt_some(&mut check);
+    check.bare = modules::add(units::modules(&contents), !is_empty, asked, &mut used, &mut check);
+    modules::add_in_data(&contents, asked, &mut used, &mut check);
+    is_empty &= contents.iter().all(|content| content.in_data.is_empty());
+    if check.errors.is_empty() && check.findings.is_empty() && is_empty && check.bare.is_none() && check.units.is_empty() {
+        check.findings.push(Finding::new("no-device-code", Answer::No, "no device code"));
     }
-    let decided = check.findings.iter().map(|finding| finding.answer).chain(check.units.iter().map(|unit| unit.answer)).max();
-    check.answer = match decided {
-        _ if report.kind == UNREADABLE || !check.errors.is_empty() => Answer::Unreadable,
-        decided => decided.unwrap_or(Answer::Yes),
-    };
+    check.used = used;
     check
 }
 
@@ -138,6 +183,7 @@ fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut
             kernels: kernels::count(unit),
             images: unit.images.iter().map(|image| image.index).collect(),
             targets: unit.images.iter().map(|image| units::name(image)).collect(),
+            devices: unit.images.iter().map(|image| units::short_name(image)).collect(),
             answer: findings.iter().map(|finding| finding.answer).max().unwrap_or(Answer::Yes),
             loads: Vec::new(),
         });

@@ -1,4 +1,4 @@
-//! The tools beside the link, a folder each: each is a request to the library, and none calls another.
+//! Tools other than links, one directory each. Each is a request to the library, and none calls another.
 
 pub(crate) mod bundler;
 pub(crate) mod check;

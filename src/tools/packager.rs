@@ -1,5 +1,6 @@
-//! What llvm-offload-binary (clang-offload-packager) does: packs device images into OffloadBinaries, and extracts them from
-//! whatever holds some (docs/spec/containers.md 4). Images are copied from file to file, so memory does not grow with them.
+//! The tool llvm-offload-binary (clang-offload-packager): packs device images into OffloadBinaries, and extracts them from any
+//! supported file (docs/spec/containers.md 4). Images are copied from file to file, so that memory use does not depend on their
+//! size.
 
 mod arguments;
 mod extract;

@@ -1,14 +1,18 @@
 //! Images of a file get other contents: what another compiler, or a tool that works on device code, has made.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::contents::report::Image;
-use crate::contents::{self, Reader};
+use crate::contents::report::{FileReport, Image};
+use crate::contents::units::{self, listed, name};
+use crate::contents::{self, Reader, kernel_names};
 use crate::edit::Verdict;
 use crate::edit::files::{Change, Options, To, change};
-use crate::io::piece::Piece;
+use crate::formats::kernels::shown_name;
+use crate::io::file_slice::FileSlice;
+use crate::model::OffloadKind;
 use crate::sys::session::Session;
 use crate::target::Target;
 
@@ -26,7 +30,7 @@ pub(crate) struct NewImage {
 /// A new image that has been opened.
 struct Opened<'i> {
     new: &'i NewImage,
-    piece: Piece,
+    piece: FileSlice,
     /// The file that it goes into.
     file: PathBuf,
 }
@@ -45,19 +49,25 @@ pub(crate) fn replace(path: &Path, images: &[NewImage], options: &Options, sessi
             let of = new.file.as_ref().map(|file| format!("{}:", file.display())).unwrap_or_default();
             bail!("--image {of}{} is given twice", new.index);
         }
-        let piece = Piece::try_open(&new.path).with_context(|| new.path.display().to_string())?;
+        let piece = FileSlice::try_open(&new.path).with_context(|| new.path.display().to_string())?;
         opened.push(Opened { new, piece, file });
     }
     let decide = |file: &Path, images: &[Image]| {
         let real = if is_folder { real(file)? } else { path.to_owned() };
         let mut verdicts = vec![Verdict::Keep; images.len()];
+        let mut report = None;
         for Opened { new, piece, .. } in opened.iter().filter(|one| one.file == real) {
             let count = images.len();
             let old = images.get(new.index).zip(verdicts.get_mut(new.index));
             let (old, verdict) =
-                old.with_context(|| format!("{}: there is no image {}: it has {count}", file.display(), new.index))?;
+                old.with_context(|| format!("{}: no image {}; the file has {count}", file.display(), new.index))?;
             if !options.force {
                 check(old, new, piece, session)?;
+                let report = match &report {
+                    Some(report) => report,
+                    None => report.insert(with_kernels(&real, session)?),
+                };
+                check_kernels(report, new, piece)?;
             }
             *verdict = Verdict::Replace(piece.clone());
         }
@@ -77,16 +87,15 @@ pub(crate) fn replace(path: &Path, images: &[NewImage], options: &Options, sessi
 fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBuf> {
     let place = folder.display();
     let number = new.index;
-    let named = new.file.as_ref().with_context(|| {
-        format!(
-            "{place}: is a folder, and image {number} may be one of any file in it: --image FILE:{number}=IMAGE says of which"
-        )
-    })?;
+    let named = new
+        .file
+        .as_ref()
+        .with_context(|| format!("{place}: a directory has no image {number} of its own: pass --image FILE:{number}=IMAGE"))?;
     let found = [folder.join(named), named.clone()].into_iter().find(|file| file.is_file());
-    let file = real(&found.with_context(|| format!("{}: there is no such file in {place}", named.display()))?)?;
+    let file = real(&found.with_context(|| format!("{}: no such file in {place}", named.display()))?)?;
     // Of a folder that is copied, links are links again.
     if options.to != To::InPlace && !file.starts_with(real(folder)?) {
-        bail!("{}: is not in {place}, so that it does not go to the folder of -d", named.display());
+        bail!("{}: not in {place}, so -d would not write the file", named.display());
     }
     Ok(file)
 }
@@ -96,7 +105,7 @@ fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
     let is_other = |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);
     if let Some(file) = new.file.as_ref().filter(|file| is_other(file)) {
         let path = path.display();
-        bail!("{}: is not {path}: number the images of that as `offld inspect {path}` does", file.display());
+        bail!("{}: not the file {path}: use the image numbers of `offld inspect {path}`", file.display());
     }
     Ok(path.to_owned())
 }
@@ -107,7 +116,7 @@ fn real(path: &Path) -> Result<PathBuf> {
 }
 
 /// That an image may be in the place of another one: it is of the same format and, where its bytes tell, for the same device.
-fn check(old: &Image, new: &NewImage, piece: &Piece, session: &Session) -> Result<()> {
+fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> Result<()> {
     let reading = contents::Options { headers_only: true, ..contents::Options::default() };
     let report = Reader::new(reading, session).opened(&new.path, piece.clone());
     let place = new.path.display();
@@ -116,17 +125,83 @@ fn check(old: &Image, new: &NewImage, piece: &Piece, session: &Session) -> Resul
         return if old.format == "unread" || report.kind.starts_with("elf") || report.kind == "unknown" {
             Ok(())
         } else {
-            bail!("{place}: is no single image but {} (--force takes it all the same)", report.kind)
+            bail!("{place}: not a single image, but {}; pass --force to use the file anyway", report.kind)
         };
     };
     let same_format = found.format == old.format || old.format == "unread" || old.format == "empty";
     if !same_format {
-        bail!("{place}: is {}, and image {} is {} (--force takes it all the same)", found.format, old.index, old.format);
+        bail!(
+            "{place}: the format is {}, but image {} is {}; pass --force to use the file anyway",
+            found.format,
+            old.index,
+            old.format
+        );
     }
     let (is, was) = (Target::new(&found.triple, &found.target), Target::new(&old.triple, &old.target));
     let known = !found.target.is_empty() && !old.target.is_empty();
     if known && !is.serves(&was) && !was.serves(&is) {
-        bail!("{place}: is for {}, and image {} is for {} (--force takes it all the same)", found.target, old.index, old.target);
+        bail!(
+            "{place}: an image for {}, but image {} is for {}; pass --force to use the file anyway",
+            found.target,
+            old.index,
+            old.target
+        );
     }
     Ok(())
+}
+
+/// The report on a file, with the kernels of its images and with what its host code registers.
+fn with_kernels(file: &Path, session: &Session) -> Result<FileReport> {
+    let reading = contents::Options { kernels: true, registered: true, ..contents::Options::default() };
+    let piece = FileSlice::try_open(file).with_context(|| file.display().to_string())?;
+    Ok(Reader::new(reading, session).opened(file, piece))
+}
+
+/// That a new image has every kernel that the host looks for in the old one.
+fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Result<()> {
+    let needed = needed(report, new.index);
+    let (Some(old), Some(first)) = (report.images.get(new.index), needed.first()) else { return Ok(()) };
+    let place = new.path.display();
+    let names = kernel_names(piece.bytes()).with_context(|| format!("{place}: cannot read its kernels"))?;
+    let Some(names) = names else {
+        // Code of such a format hides its kernels in the old image as well.
+        if listed(old).is_none() {
+            return Ok(());
+        }
+        let format = old.format;
+        bail!(
+            "{place}: cannot list its kernels, but image {} ({}, {format}) has {}; pass --force to use the file anyway",
+            old.index,
+            name(old),
+            shown_name(first)
+        );
+    };
+    let missing: Vec<&&str> = needed.iter().filter(|kernel| !names.contains(**kernel)).collect();
+    let Some(kernel) = missing.first() else { return Ok(()) };
+    let more = match missing.len() - 1 {
+        0 => String::new(),
+        1 => " and 1 more".to_owned(),
+        more => format!(" and {more} more"),
+    };
+    bail!(
+        "{place}: lacks kernel `{}`{more}, which the host code needs from image {} ({}); pass --force to use the file anyway",
+        shown_name(kernel),
+        old.index,
+        name(old)
+    )
+}
+
+/// The kernels that the host looks for in the image with this number: the registered ones or, if code registers them or several containers
+/// share their table, those of the old image.
+fn needed(report: &FileReport, index: usize) -> BTreeSet<&str> {
+    let contents = units::contents(report);
+    let mut all = contents.iter().flat_map(units::of);
+    let Some(unit) = all.find(|unit| unit.images.iter().any(|image| image.index == index)) else { return BTreeSet::new() };
+    let registered: Option<BTreeSet<&str>> = unit.kernels.as_ref().map(|kernels| kernels.iter().flatten().copied().collect());
+    let own = || report.images.get(index).and_then(listed).unwrap_or_default();
+    match registered {
+        Some(registered) if !unit.shares_entries && unit.kind != OffloadKind::Sycl => registered,
+        Some(registered) => own().intersection(&registered).copied().collect(),
+        None => own(),
+    }
 }

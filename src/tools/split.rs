@@ -4,19 +4,22 @@
 mod chunks;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use crate::contents::report::FileReport;
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
 use crate::edit::pack;
-use crate::edit::recipe::{self, Device, NewImage, PackedStep, Piecewise, Recipe, SCHEMA, Step, Sum};
+use crate::edit::split_manifest::{self, Checksum, Device, NewImage, PackedStep, Piecewise, SCHEMA, SplitManifest, Step};
 use crate::edit::{Levels, Repack, Verdict, edit};
-use crate::formats::zip::is_zip;
-use crate::io::piece::{Piece, Spool};
+use crate::formats::zip::{ZipMember, is_zip};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
+use crate::sys::progress::Reached;
 use crate::sys::session::Session;
 use chunks::{About, Chunk, Holds};
 
@@ -38,26 +41,48 @@ pub(crate) struct Split {
 ///
 /// # Errors
 /// The file is damaged or cannot be read, or is a part itself. None where there are no images that could be taken out.
-pub(crate) fn split(path: &Path, piece: &Piece, keep_original: bool, session: &Session) -> Result<Option<Split>> {
-    if recipe::is_host(piece) || recipe::is_part(piece) {
-        bail!("{}: is a part that `offld split` has made", path.display());
+pub(crate) fn split(
+    path: &Path,
+    piece: &FileSlice,
+    keep_original: bool,
+    session: &Session,
+    reached: &Reached,
+) -> Result<Option<Split>> {
+    if split_manifest::is_host(piece) || split_manifest::is_part(piece) {
+        bail!("{}: already a part from `offld split`", path.display());
     }
     let mut spool = Spool::new(session);
-    let first = Builder::build(path, piece, keep_original, session, &mut spool)?;
-    let lost = first.lost;
+    let first = Builder::build((path, piece), keep_original, session, &mut spool, reached)?;
+    let (lost, lost_in) = (first.lost, first.lost_in.clone());
     if lost == 0 || keep_original {
         return first.finish(path, piece.size(), 0);
     }
-    let levels = Levels { level: None, repack: Repack::Shared, sort: false };
-    let again = repacked(path, piece, levels, session, &mut spool)?.into_piece(&mut spool)?.as_file();
-    let second = Builder::build(path, &again, true, session, &mut spool)?;
+    let levels = Levels { level: None, repack: Repack::Shared, only_smaller: false, sort: false };
+    let again = repacked(path, piece, levels, &lost_in, session, &mut spool)?.into_piece(&mut spool)?.as_file();
+    // The bar shows the first time.
+    let second = Builder::build((path, &again), true, session, &mut spool, &Reached::default())?;
     second.finish(path, again.size(), lost)
 }
 
-/// The file with its streams compressed anew.
-fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session, spool: &mut Spool) -> Result<Rope> {
+/// The file with its streams compressed anew: of a zip file those of the members in which one of the ranges `lost_in` is.
+fn repacked(
+    path: &Path,
+    piece: &FileSlice,
+    levels: Levels,
+    lost_in: &[Range<u64>],
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Rope> {
     if is_zip(piece.bytes()) {
-        return Ok(wheel::repacked(path, piece, levels, session)?.unwrap_or_else(|| piece.clone().into()));
+        let zip = wheel::opened(path, piece)?;
+        let members = wheel::members(path, &zip)?;
+        let is_lost = |member: &&ZipMember<'_>| {
+            let stored = member.offset..member.offset + member.size;
+            lost_in.iter().any(|range| range.start < stored.end && stored.start < range.end)
+        };
+        let names = members.iter().filter(is_lost).map(|member| String::from_utf8_lossy(member.name).into_owned());
+        let selection = Selection::of_members(names);
+        return Ok(wheel::repacked(path, piece, levels, selection, session)?.unwrap_or_else(|| piece.clone().into()));
     }
     let report = report(path, piece, session);
     let verdicts = vec![Verdict::Keep; report.images.len()];
@@ -65,7 +90,7 @@ fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session, spool
 }
 
 /// What is in a file, by its headers.
-fn report(path: &Path, piece: &Piece, session: &Session) -> FileReport {
+fn report(path: &Path, piece: &FileSlice, session: &Session) -> FileReport {
     let options = contents::Options { headers_only: true, ..contents::Options::default() };
     Reader::new(options, session).opened(path, piece.clone())
 }
@@ -79,16 +104,28 @@ struct Builder<'s> {
     images: Vec<Vec<NewImage>>,
     entries: Vec<Piecewise>,
     /// The number of each image that has been met.
-    known: HashMap<(usize, Sum), usize>,
+    known: HashMap<(usize, Checksum), usize>,
     steps: Vec<Step>,
     /// Streams that cannot be made again.
     lost: usize,
+    /// The ranges of the file that such streams are, or are in.
+    lost_in: Vec<Range<u64>>,
+    /// How many streams are around what is gone through.
+    depth: usize,
+    /// How far the file has been gone through.
+    reached: Reached,
     /// Whether there are others.
     has_streams: bool,
 }
 
 impl<'s> Builder<'s> {
-    fn build(path: &Path, piece: &Piece, keep_original: bool, session: &Session, spool: &'s mut Spool) -> Result<Builder<'s>> {
+    fn build(
+        (path, piece): (&Path, &FileSlice),
+        keep_original: bool,
+        session: &Session,
+        spool: &'s mut Spool,
+        reached: &Reached,
+    ) -> Result<Builder<'s>> {
         let chunks = chunks::of(path, piece, session, spool)?;
         let mut builder = Builder {
             spool,
@@ -100,6 +137,9 @@ impl<'s> Builder<'s> {
             known: HashMap::new(),
             steps: Vec::new(),
             lost: 0,
+            lost_in: Vec::new(),
+            depth: 0,
+            reached: reached.clone(),
             has_streams: false,
         };
         let steps = builder.take(piece, &chunks).with_context(|| path.display().to_string())?;
@@ -108,11 +148,12 @@ impl<'s> Builder<'s> {
     }
 
     /// The steps by which `piece` is put together.
-    fn take(&mut self, piece: &Piece, chunks: &[Chunk]) -> Result<Vec<Step>> {
+    fn take(&mut self, piece: &FileSlice, chunks: &[Chunk]) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut at = 0;
         for chunk in chunks {
             self.rest(piece, at, chunk.range.start, &mut steps)?;
+            let lost = self.lost;
             let bytes = piece.slice(chunk.range.start, chunk.range.end - chunk.range.start).context("past the end")?;
             let step = match &chunk.holds {
                 Holds::Image(about) => Some(self.image(about, bytes.clone())?),
@@ -125,6 +166,12 @@ impl<'s> Builder<'s> {
                 Some(step) => steps.push(step),
                 None => self.rest(piece, chunk.range.start, chunk.range.end, &mut steps)?,
             }
+            if self.depth == 0 {
+                self.reached.up_to(chunk.range.end);
+                if self.lost > lost {
+                    self.lost_in.push(chunk.range.clone());
+                }
+            }
             at = chunk.range.end;
         }
         self.rest(piece, at, piece.size(), &mut steps)?;
@@ -132,7 +179,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Leaves a range to the host part.
-    fn rest(&mut self, piece: &Piece, start: u64, end: u64, steps: &mut Vec<Step>) -> Result<()> {
+    fn rest(&mut self, piece: &FileSlice, start: u64, end: u64, steps: &mut Vec<Step>) -> Result<()> {
         let size = end.saturating_sub(start);
         if size > 0 {
             self.rest.push_piece(piece.slice(start, size).context("past the end")?);
@@ -145,7 +192,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Puts an image into the part of its device. The same bytes are there once.
-    fn image(&mut self, about: &About, piece: Piece) -> Result<Step> {
+    fn image(&mut self, about: &About, piece: FileSlice) -> Result<Step> {
         let part = match self.devices.iter().position(|device| *device == about.device) {
             Some(part) => part,
             None => {
@@ -154,11 +201,11 @@ impl<'s> Builder<'s> {
                 self.devices.len() - 1
             }
         };
-        let sum = Sum::of(&piece)?;
+        let sum = Checksum::of(&piece)?;
         if let Some(known) = self.known.get(&(part, sum.clone())) {
             return Ok(Step::Image(*known));
         }
-        let images = self.images.get_mut(part).context("a part that is not there")?;
+        let images = self.images.get_mut(part).context("a part that does not exist")?;
         let number = self.entries.len();
         self.entries.push(Piecewise { part, entry: images.len(), sum: sum.clone() });
         images.push(NewImage { piece, image_kind: about.image_kind, offload_kind: about.offload_kind });
@@ -167,14 +214,16 @@ impl<'s> Builder<'s> {
     }
 
     /// Takes a stream apart; none where it stays whole.
-    fn stream(&mut self, packed: &Piece, stream: &chunks::Stream) -> Result<Option<Step>> {
+    fn stream(&mut self, packed: &FileSlice, stream: &chunks::Stream) -> Result<Option<Step>> {
         let Some(how) = pack::find(packed, &stream.plain, stream.deflate, self.spool)? else {
             self.lost += 1;
             return Ok(None);
         };
+        self.depth += 1;
         let steps = self.take(&stream.plain, &stream.chunks)?;
+        self.depth -= 1;
         self.has_streams = true;
-        Ok(Some(Step::Stream(PackedStep { how, sum: Sum::of(packed)?, steps })))
+        Ok(Some(Step::Stream(PackedStep { how, sum: Checksum::of(packed)?, steps })))
     }
 
     fn finish(self, path: &Path, size: u64, repacked: usize) -> Result<Option<Split>> {
@@ -183,20 +232,21 @@ impl<'s> Builder<'s> {
         }
         let rest = self.rest.clone().into_piece(self.spool)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let recipe = Recipe {
+        let recipe = SplitManifest {
             schema: SCHEMA,
             generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
             compressor: self.has_streams.then(pack::compressor),
+            recompressed: repacked,
             file: name.clone(),
             size,
-            rest: Sum::of(&rest)?,
+            rest: Checksum::of(&rest)?,
             parts: self.devices.clone(),
             images: self.entries,
             steps: self.steps,
         };
-        let (host, digest) = recipe::host(&recipe, self.rest)?;
+        let (host, digest) = split_manifest::host(&recipe, self.rest)?;
         let parts = self.devices.into_iter().zip(self.images);
-        let parts = parts.map(|(device, images)| (recipe::part(&device, &digest, &name, images), device));
+        let parts = parts.map(|(device, images)| (split_manifest::part(&device, &digest, &name, images), device));
         let parts = parts.map(|(rope, device)| (device, rope)).collect();
         let kept = if self.keep_original && repacked == 0 { self.lost } else { 0 };
         Ok(Some(Split { host, parts, repacked, kept }))

@@ -10,7 +10,7 @@ use crate::edit::Verdict;
 use crate::edit::files::{Change, Options, change};
 use crate::formats::compose::Part;
 use crate::formats::elf::strip::strip_debug;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
@@ -60,7 +60,7 @@ fn embedded(images: &[Image]) -> Vec<bool> {
 
 /// The image without debug information; none where it has none, or is no ELF file, or is a compressed file of its own, which its runtime
 /// has to find as it is.
-fn stripped(image: &Image, spool: &mut Spool) -> Result<Option<Piece>> {
+fn stripped(image: &Image, spool: &mut Spool) -> Result<Option<FileSlice>> {
     let is_frame = image.path.iter().any(|step| matches!(step, Step::Container { name: "zstd", .. }));
     if !image.is_device() || is_frame || !matches!(image.format, "elf" | "cubin") {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Registration code for device images, as bitcode, text, assembly or an object: what `llvm-offload-wrapper` and
-//! `clang-offload-wrapper` are for (docs/spec/containers.md 5). What is registered, and how, is decided in `registration`.
+//! Registration code for device images, as bitcode, text, assembly or an object, as from `llvm-offload-wrapper` and
+//! `clang-offload-wrapper` (docs/spec/containers.md 5). The module `registration` decides what is registered and how.
 //!
-//! Small images pass through LLVM. Larger ones do not: LLVM makes the module without them, and they are then copied to where they
-//! belong in LLVM's output (`fill`), so memory does not grow with the images.
+//! Small images pass through LLVM. For larger ones, LLVM writes the module without them, and `fill` copies them to their positions
+//! in LLVM's output. Memory use does not depend on their size.
 
 mod fill;
 mod source;
@@ -28,42 +28,41 @@ use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage, hos
 use crate::sys::session::Session;
 use source::Source;
 
-/// Up to this many bytes of images in all pass through LLVM.
+/// The largest total size of images that pass through LLVM.
 pub(crate) const INLINE_LIMIT: u64 = 1 << 20;
 
-/// What is to be wrapped, and how.
+/// The settings of a run of the wrapper.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The host's triple.
+    /// The host triple.
     pub host_triple: String,
     /// The runtime.
     pub kind: OffloadKind,
-    /// Which entry table and which registration functions.
+    /// The entry table and the registration functions.
     pub generation: Generation,
-    /// The images, in the order the runtime sees them.
+    /// The images, in the order that the runtime sees.
     pub inputs: Vec<Input>,
-    /// The file to write; `-` is stdout.
+    /// The output. `-` is stdout.
     pub output: PathBuf,
-    /// The form in which the module is written.
+    /// The output format.
     pub emit: Emit,
-    /// Whether ELF images get notes that say who has wrapped them.
+    /// Whether ELF images get notes that name the tool that wrapped them.
     pub notes: bool,
-    /// Whether the module goes into the output of a relocatable link, whose images no later link must take for inputs.
+    /// Whether the module becomes part of a relocatable link's output, so that later links must not take its images as inputs.
     pub relocatable: bool,
-    /// With more bytes of images in all than this, none passes through LLVM (`INLINE_LIMIT`, but for tests).
+    /// If the images are larger in total, none passes through LLVM (`INLINE_LIMIT`, except in tests).
     pub inline_limit: u64,
 }
 
-/// One input.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
-    /// The file; `-` is stdin.
+    /// The input. `-` is stdin.
     pub path: PathBuf,
-    /// The target id to register with it.
+    /// The target ID to register with the image.
     pub offload_arch: Option<String>,
 }
 
-/// The form in which a module is written.
+/// The output format of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Emit {
@@ -71,14 +70,14 @@ pub enum Emit {
     Bitcode,
     /// LLVM IR as text.
     Text,
-    /// Assembly of the host.
+    /// Assembly for the host.
     Assembly,
-    /// An object of the host.
+    /// An object for the host.
     Object,
 }
 
 impl Emit {
-    /// The form that the output's name asks for.
+    /// The format according to the output's file extension.
     pub(crate) fn of(output: &Path) -> Emit {
         match output.extension().and_then(|extension| extension.to_str()) {
             Some("ll") => Emit::Text,
@@ -89,7 +88,7 @@ impl Emit {
     }
 }
 
-/// Writes the registration code that `request` asks for.
+/// Writes the registration code for `request`.
 pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()> {
     host::check(&request.host_triple).with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
     if matches!(request.kind, OffloadKind::Cuda | OffloadKind::Hip) && request.inputs.len() != 1 {
@@ -104,12 +103,12 @@ pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Res
         images.append(&mut found(request, input, &source)?);
     }
     if images.is_empty() {
-        bail!("there is no image in what is to be wrapped");
+        bail!("the inputs contain no image");
     }
     if request.emit == Emit::Bitcode
         && let Some(size) = images.iter().map(|image| image.content.size()).find(|size| *size > u32::MAX.into())
     {
-        bail!("an image of {size} bytes is more than bitcode can hold: write an object (--emit=o)");
+        bail!("an image of {size} bytes is too large for bitcode: write an object with --emit=o");
     }
     let total = images.iter().map(|image| image.content.size()).sum::<u64>();
     let places =
@@ -123,17 +122,17 @@ pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Res
     outputs.commit()
 }
 
-/// Bytes that the module is to hold.
+/// Contents that the module holds.
 struct Image {
     content: Rope,
     role: ImageRole,
 }
 
-/// What of these bytes is registered with the runtime, and how.
+/// The registration of an image's contents.
 enum ImageRole {
-    /// OpenMP: an image for each of these ranges, with the target id that the user gave.
+    /// OpenMP: one image per range, with the target ID from the user.
     Ranges(Vec<std::ops::Range<u64>>, Option<String>),
-    /// CUDA and HIP: the one fatbinary or bundle.
+    /// CUDA and HIP: the single fatbinary or bundle.
     Whole,
     /// SYCL: an image with its description.
     Sycl { image_kind: crate::model::ImageKind, triple: String, symbols: Vec<String> },
@@ -151,37 +150,37 @@ fn found(request: &Request, input: &Input, source: &Source) -> Result<Vec<Image>
             let parts = openmp::parts(plain.as_deref().unwrap_or(source.bytes())).map_err(broken)?;
             if parts.len() > 1 && input.offload_arch.is_some() {
                 bail!(
-                    "'{}' holds {} images, and one --offload-arch cannot be that of them all: wrap them as files of their own",
+                    "'{}' holds {} images, but --offload-arch applies to only one: wrap them as separate files",
                     input.path.display(),
                     parts.len()
                 );
             }
             let content = plain.map_or(content, Rope::from);
             let image = Image { content, role: ImageRole::Ranges(parts, input.offload_arch.clone()) };
-            // A file whose images all are metadata only has nothing to register.
+            // A file with only metadata-only images has nothing to register.
             Ok(if matches!(&image.role, ImageRole::Ranges(parts, _) if parts.is_empty()) { Vec::new() } else { vec![image] })
         }
     }
 }
 
-/// SYCL's runtime takes bare images, with the descriptions that are stored in the OffloadBinaries around them.
+/// SYCL's runtime takes bare images, with the descriptions that the OffloadBinaries around them contain.
 fn sycl_images(source: &Source) -> Result<Vec<Image>, Malformed> {
     let read = offload_binary::read_all(source.bytes())?;
-    let held = read.into_iter().filter(|image| !image.is_description());
+    let with_contents = read.into_iter().filter(|image| !image.is_description());
     let image = |image: offload_binary::Image<'_>| {
         let role =
             ImageRole::Sycl { image_kind: image.image_kind, triple: image.triple().into_owned(), symbols: sycl::kernels(&image) };
-        // Offset 0 is that of an image that was compressed: its bytes are not in the file.
+        // Offset 0 marks an image from a compressed binary, whose bytes are not in the file.
         let content = match image.at {
             0 => Rope::from(image.image.into_owned()),
             at => source.part(at, image.image.len() as u64)?,
         };
         Ok(Image { content, role })
     };
-    held.map(image).collect()
+    with_contents.map(image).collect()
 }
 
-/// Adds notes to an ELF image that say which tool has wrapped it.
+/// Adds notes to an ELF image that name the tool that wrapped it.
 fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
     if !source.bytes().starts_with(&magic::ELF) {
         session.shell.warn(&format!("{} is not an ELF image, so notes cannot be added to it.", source.path().display()));
@@ -233,5 +232,7 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
         generation: request.generation,
         images,
         relocatable: request.relocatable,
+        // No object of the program is known here. Like LLVM's tools, this leaves the setting to the compiler of the module.
+        protection: 0,
     })
 }

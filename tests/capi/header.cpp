@@ -1,4 +1,4 @@
-// The header in C++: included twice, and used.
+// Includes the header twice in C++ and uses it.
 #include <offld.h>
 #include <offld.h>
 #include <string>

@@ -1,4 +1,4 @@
-/* Arguments that cannot be, and files that are damaged: an error or less in the report, and never more. */
+/* Invalid arguments and damaged files: each gives an error or a shorter report, and never a crash. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An error of an argument, with a text. */
+/* Checks that the call fails with an argument error that has a message. */
 #define REFUSED(call)                                                    \
     do {                                                                 \
         offld_error *error = NULL;                                       \
@@ -87,7 +87,7 @@ static void null_arguments(void)
     REFUSED(offld_package_add(NULL, NULL, 0, NULL, &error));
     REFUSED(offld_package_set_kinds(NULL, 0, 0, &error));
     REFUSED(offld_package_write_memory(NULL, OFFLD_PACK_SHARED, &buffer, &error));
-    /* Without a place for the error it is told by the status alone. */
+    /* Without an error pointer, only the status reports the error. */
     CHECK(offld_open_path(NULL, NULL, NULL, NULL) == OFFLD_STATUS_ARGUMENT);
     CHECK(offld_package_add(NULL, NULL, 0, NULL, NULL) == OFFLD_STATUS_ARGUMENT);
 }
@@ -110,7 +110,7 @@ static void wrong_arguments(void)
     offld_error_free(error);
     CHECK(offld_open_path(".", NULL, &report, &error) == OFFLD_STATUS_IO && offld_error_system(error) == EISDIR);
     offld_error_free(error);
-    /* A path is bytes. */
+    /* A path need not be UTF-8. */
     CHECK(offld_open_path("\xff\xfe", NULL, &report, &error) == OFFLD_STATUS_IO && offld_error_system(error) == ENOENT);
     offld_error_free(error);
 
@@ -152,7 +152,7 @@ void hostile_arguments(void)
     wrong_arguments();
 }
 
-/* Whatever the bytes are: a report with everything in it readable, or a package, or an error. */
+/* Checks that any bytes give a report with readable contents, and a package or an error. */
 static void survives(const unsigned char *bytes, size_t size)
 {
     offld_report *report = NULL;
@@ -183,7 +183,7 @@ static void survives(const unsigned char *bytes, size_t size)
     CHECK(sum < SIZE_MAX);
 }
 
-/* The file cut off and with bytes changed, `rounds` times each, the same ones in each run. */
+/* Truncates the file and changes bytes of it, `rounds` times each, in the same way in each run. */
 static void damages(const char *path, unsigned long rounds)
 {
     size_t size;
@@ -191,7 +191,7 @@ static void damages(const char *path, unsigned long rounds)
     uint64_t random = 88172645463325252u;
 
     for (unsigned long round = 0; round < rounds; round++) {
-        /* A copy of exactly this size: whoever reads past its end is caught. */
+        /* The copy has exactly this size, so tools detect a read past its end. */
         size_t cut = size * round / rounds;
         unsigned char *part = malloc(cut ? cut : 1);
         memcpy(part, bytes, cut);

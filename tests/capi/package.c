@@ -1,4 +1,4 @@
-/* OffloadBinaries: packed, read back by every way, taken apart, changed and packed again. */
+/* Packs OffloadBinaries, reads them back by every function, changes them and packs them again. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -82,7 +82,7 @@ static void both_ways(uint32_t form, const char *path)
     offld_buffer_free(buffer);
     check_two(again);
 
-    /* What is asked of an entry stays where it is when others come. */
+    /* Added entries do not invalidate the pointer to an entry. */
     const offld_entry *first = offld_package_entry(again, 0);
     for (int i = 0; i < 100; i++)
         CHECK(offld_package_add(again, NULL, 0, NULL, NULL) == OFFLD_STATUS_OK);
@@ -106,12 +106,12 @@ void packages(void)
     both_ways(OFFLD_PACK_SEPARATE, "packed");
     both_ways(OFFLD_PACK_SHARED, "packed-shared");
 
-    /* What LLVM's tool has packed. */
+    /* A package from LLVM's tool. */
     CHECK(offld_package_read(file, size, &package, &error) == OFFLD_STATUS_OK && error == NULL);
     CHECK(offld_package_count(package) == 3 && is(offld_entry_arch(offld_package_entry(package, 0)), "gfx90a:xnack+"));
     CHECK(offld_entry_kinds(offld_package_entry(package, 0)) == OFFLD_KIND_HIP);
     offld_package_free(package);
-    /* One byte less: where it ends is told. */
+    /* One byte less: the error has the offset of the end. */
     CHECK(offld_package_read(file, size - 1, &package, &error) == OFFLD_STATUS_MALFORMED && package == NULL);
     CHECK(offld_error_offset(error) != OFFLD_NONE && offld_error_offset(error) < size && offld_error_system(error) == 0);
     offld_error_free(error);
@@ -122,7 +122,7 @@ void packages(void)
     CHECK(offld_package_read(NULL, 0, &package, &error) == OFFLD_STATUS_MALFORMED);
     offld_error_free(error);
 
-    /* Nothing is no package. */
+    /* A package without entries cannot be written. */
     package = offld_package_new();
     CHECK(offld_package_write_memory(package, OFFLD_PACK_SEPARATE, &buffer, &error) == OFFLD_STATUS_ARGUMENT && buffer == NULL);
     offld_error_free(error);

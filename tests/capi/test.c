@@ -1,5 +1,5 @@
-/* liboffld as C programs use it: test FOLDER ROUNDS. tests/suite/capi.rs makes the files of FOLDER and says what is in them; ROUNDS is
- * how often files are damaged. Ends with 0 when everything was as it should be, and says on stderr what was not. */
+/* Tests liboffld from C. Usage: test DIR ROUNDS. tests/suite/capi.rs creates and describes the files in DIR. ROUNDS is the number of
+ * damaged variants of each file. Exits with 0 if all checks hold, and prints failed checks to standard error. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 
@@ -38,7 +38,7 @@ unsigned char *contents(const char *path, size_t *size)
     return bytes;
 }
 
-/* The three images that tests/suite/capi.rs puts into `fat.o`. */
+/* The three images in `fat.o`, which tests/suite/capi.rs creates. */
 static const struct expected {
     uint32_t kinds;
     const char *triple, *target, *bytes;
@@ -89,7 +89,7 @@ void check_fat(const offld_report *report, const char *name)
     }
 }
 
-/* The same by its path, by its descriptor and from memory; the caller's memory and descriptor may go before the report. */
+/* The same report by path, by descriptor and from memory. The report stays valid without the caller's memory and descriptor. */
 static void every_way_in(void)
 {
     offld_report *report = NULL;
@@ -129,7 +129,7 @@ static void every_way_in(void)
     offld_report_free(report);
 }
 
-/* A program and a library that clang has linked, with a real image and kernels. */
+/* A program or library that clang has linked, with a real image and kernels. */
 static void finished(const char *path, const char *type)
 {
     offld_options *options = offld_options_new();
@@ -162,7 +162,7 @@ static void finished(const char *path, const char *type)
     CHECK(offld_registration_library_count(registration) == 1 && has(offld_registration_library(registration, 0), "libomptarget.so"));
     offld_report_free(report);
 
-    /* Of a descriptor nobody knows which libraries go with it. */
+    /* With a descriptor alone, offld cannot find the file's libraries. */
     CHECK(offld_open_fd(open(path, O_RDONLY), path, NULL, &report, &error) == OFFLD_STATUS_OK);
     CHECK(offld_report_registration_count(report) == 1 && offld_report_image_count(report) == 1);
     CHECK(offld_registration_library_count(offld_report_registration(report, 0)) == 0);
@@ -170,7 +170,7 @@ static void finished(const char *path, const char *type)
     offld_report_free(report);
 }
 
-/* Where bytes are gathered, and when that ends. */
+/* The received bytes, and the number of calls after which the callback stops. */
 struct gathered {
     unsigned char bytes[1 << 17];
     size_t size, calls, most;
@@ -228,7 +228,7 @@ static void extracted(void)
     offld_error_free(error);
     offld_report_free(report);
 
-    /* Headers alone: what is said is said, and there are no bytes. */
+    /* With headers only, the report has descriptions and no bytes. */
     offld_options *options = offld_options_new();
     offld_options_set_headers_only(options, true);
     CHECK(offld_open_path("fat.o", options, &report, &error) == OFFLD_STATUS_OK);
@@ -240,7 +240,7 @@ static void extracted(void)
     offld_report_free(report);
 }
 
-/* An archive that is compressed as a whole: everything around the images is told, and what it may become is limited. */
+/* A compressed archive: the report has all steps around the images, and the limit on decompressed data applies. */
 static void compressed(void)
 {
     offld_options *options = offld_options_new();

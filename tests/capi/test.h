@@ -1,4 +1,4 @@
-/* What the parts of the C test share. */
+/* Shared by the parts of the C test. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -7,7 +7,7 @@
 
 extern int failures;
 
-/* Says where `condition` does not hold, and goes on. */
+/* Prints the location if `condition` does not hold, and continues. */
 #define CHECK(condition)                                                                  \
     do {                                                                                  \
         if (!(condition)) {                                                               \
@@ -16,12 +16,12 @@ extern int failures;
         }                                                                                 \
     } while (0)
 
-/* Whether `text` is `expected`, with a zero behind it; whether `part` is in it. */
+/* Whether `text` equals `expected` and ends with a zero byte; whether it contains `part`. */
 bool is(offld_string text, const char *expected);
 bool has(offld_string text, const char *part);
-/* All of a file; the caller frees it. */
+/* The contents of a file. The caller frees them. */
 unsigned char *contents(const char *path, size_t *size);
-/* What must be said of `fat.o`. */
+/* Checks the report for `fat.o`. */
 void check_fat(const offld_report *report, const char *name);
 
 /* package.c */

@@ -1,4 +1,4 @@
-/* Several threads at a time: each with handles of its own, and all with one report. */
+/* Several threads at once: each with its own handles, and all with one shared report. */
 #include "test.h"
 
 #include <pthread.h>

@@ -1,11 +1,11 @@
 #!/bin/bash
-# A cluster on this machine, for tests and benchmarks: Slurm's controller with the nodes node1, node2 and blind, and an SSH server whose host is
-# called far. Each node is a process namespace with a host name of its own, so that a node can be cut off like a machine whose power fails.
-# Everything is in FOLDER, listens on 127.0.0.1 alone, and ends with the end of the input: nothing of it outlives who started it.
-# usage: cluster.sh FOLDER        needs root, Debian's slurm-wlm, slurm-client, munge, openssh-server; prints `ready`, or why not and ends
-#   FOLDER/slurm.conf   for SLURM_CONF           FOLDER/ssh_config   for `ssh -F`: the host `far`
-#   FOLDER/shared       seen by all, but node `blind` sees an empty folder in its place        FOLDER/small   a file system of 512 KiB, seen by all
-# Reads commands, a line each, and answers each with `done`:   kill NODE   start NODE   (node1, node2, blind or far)
+# Starts a cluster on this machine, for tests and benchmarks: Slurm's controller with the nodes node1, node2 and blind, and an SSH server with
+# the host name far. Each node is a process namespace with its own host name, so that a test can cut it off as if its power failed.
+# All files are in DIR, and all servers listen only on 127.0.0.1. The cluster stops at the end of the input, so it never outlives its caller.
+# usage: cluster.sh DIR        needs root, Debian's slurm-wlm, slurm-client, munge, openssh-server; prints `ready`, or an error and exits
+#   DIR/slurm.conf   for SLURM_CONF           DIR/ssh_config   for `ssh -F`: the host `far`
+#   DIR/shared       visible to all nodes, except that `blind` sees an empty directory        DIR/small   a file system of 512 KiB, visible to all
+# Reads commands, one per line, and answers each with `done`:   kill NODE   start NODE   (node1, node2, blind or far)
 set -u
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 unset "${!SLURM_@}"
@@ -13,15 +13,15 @@ unset "${!SLURM_@}"
 folder=$PWD
 declare -A pids=()
 
-# What a child of ours is started with: it is killed when we are, however that happens.
+# Prefix of child processes: the kernel kills them when this script dies.
 with_us=(setpriv --pdeathsig KILL)
-# A machine of its own. Its first process is killed with `unshare`, and all others with their first.
+# Prefix of a node. Its first process dies with `unshare`, and all others die with the first.
 machine=("${with_us[@]}" unshare --mount --pid --uts --fork --kill-child --mount-proc)
 
 # shellcheck disable=SC2317  # a trap calls it
 end() {
     trap '' TERM INT HUP
-    # What bash says of processes that it has killed is no news.
+    # Hide bash's messages about killed processes.
     exec 2>/dev/null
     for name in "${!pids[@]}"; do kill -KILL "${pids[$name]}"; done
     wait
@@ -37,9 +37,9 @@ fail() {
     exit 1
 }
 
-# Whether anybody listens on a port of this machine, as the kernel's tables say.
+# Whether a process listens on a port of this machine, according to the kernel's tables.
 taken() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F:]* 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-ports() { # COUNT: the first of so many free ones in a row, below those that the system gives to whoever asks for any
+ports() { # COUNT: prints the first of COUNT consecutive free ports, below the system's range of ephemeral ports
     local base at
     for _ in {1..50}; do
         base=$((RANDOM % 1200 * 10 + 16000))
@@ -49,7 +49,7 @@ ports() { # COUNT: the first of so many free ones in a row, below those that the
     done
 }
 
-# The shell stays: a first process that waits for those whose parents are gone.
+# bash stays as the first process of the namespace, because orphaned processes need one that waits for them.
 start() { # NODE
     case $1 in
         far) "${machine[@]}" bash -c 'hostname far && /usr/sbin/sshd -D -e -f sshd_config; exit' ;;
@@ -80,10 +80,10 @@ StateSaveLocation=$folder/state
 SlurmdPidFile=$folder/%n/slurmd.pid
 SlurmdLogFile=$folder/log/%n
 SlurmdSpoolDir=$folder/%n
-# No control groups: these are the machine's, and often closed to us.
+# No control groups: they belong to the machine and are often not accessible.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-# What gathers by /proc ends the step of Debian 12's release by a segmentation fault, so no memory limit is kept here.
+# In Debian 12's release, jobacct_gather/linux ends a step with a segmentation fault. Without it, there are no memory limits.
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/filetxt
@@ -93,9 +93,9 @@ SelectType=select/cons_tres
 # The nodes take turns.
 SelectTypeParameters=CR_CPU_Memory,CR_LLN
 SchedulerParameters=sched_min_interval=0
-# The nodes have as many processors as we say.
+# The nodes have the configured number of CPUs, not the machine's.
 SlurmdParameters=config_overrides
-# Times of a cluster in a hurry.
+# Short timeouts, for fast tests.
 SlurmdTimeout=5
 SlurmctldTimeout=10
 MessageTimeout=10
@@ -109,7 +109,7 @@ NodeName=blind NodeAddr=127.0.0.1 Port=$(($1 + 3)) CPUs=8 RealMemory=8000
 PartitionName=both Nodes=node1,node2 Default=YES MaxTime=INFINITE State=UP
 PartitionName=first Nodes=node1 MaxTime=INFINITE State=UP
 PartitionName=blind Nodes=blind MaxTime=INFINITE State=UP
-# Takes jobs and starts none of them.
+# Accepts jobs but never starts them.
 PartitionName=never Nodes=node1,node2 MaxTime=INFINITE State=DOWN
 CONF
 }
@@ -117,7 +117,7 @@ CONF
 write_ssh() { # PORT
     local key
     for key in host_key key; do
-        ssh-keygen -q -t ed25519 -N '' -f "$key" </dev/null || fail 'no SSH key can be made'
+        ssh-keygen -q -t ed25519 -N '' -f "$key" </dev/null || fail 'cannot create an SSH key (ssh-keygen)'
     done
     cp key.pub authorized_keys
     echo "[127.0.0.1]:$1 $(cut_comment host_key.pub)" > known_hosts
@@ -148,20 +148,20 @@ CONF
 }
 cut_comment() { sed -n 's/^\([^ ]* [^ ]*\).*/\1/p' "$1"; }
 
-stepd=$(command -v slurmstepd-wlm || command -v slurmstepd) || fail 'no slurmstepd here (Debian package slurmd)'
+stepd=$(command -v slurmstepd-wlm || command -v slurmstepd) || fail 'slurmstepd not found (Debian package slurmd)'
 for tool in munged slurmctld slurmd srun sshd ssh ssh-keygen setpriv unshare; do
-    command -v "$tool" >/dev/null || fail "no $tool here"
+    command -v "$tool" >/dev/null || fail "$tool not found (make setup-cluster)"
 done
-"${machine[@]}" true || fail 'no namespaces can be made (unshare --mount --pid --uts)'
-# munged wants folders that all may enter; with --force it takes others, too, such as one below a folder of our own.
+"${machine[@]}" true || fail 'cannot create namespaces (unshare --mount --pid --uts)'
+# munged requires directories that all users may enter. --force also accepts others, such as one below a private directory.
 chmod 755 .
 mkdir -p munge node1 node2 blind state log shared small
 chmod 755 munge
-mount -t tmpfs -o size=512k none small || fail 'no file system can be mounted'
-# The server wants this folder, which the system's start makes where there is one.
+mount -t tmpfs -o size=512k none small || fail "cannot mount a file system on $PWD/small"
+# sshd requires this directory, which the system creates at boot, if at all.
 [ -d /run/sshd ] || { mkdir /run/sshd && made_run=1; }
 port=$(ports 5)
-[ -n "$port" ] || fail 'no free ports'
+[ -n "$port" ] || fail 'no 5 consecutive free ports found'
 write_slurm_conf "$port"
 write_ssh $((port + 4))
 export SLURM_CONF=$folder/slurm.conf
@@ -173,7 +173,7 @@ for _ in {1..100}; do
     [ -S munge/socket ] && break
     sleep 0.05
 done
-[ -S munge/socket ] || fail 'munged does not start'
+[ -S munge/socket ] || fail 'munged did not start'
 "${with_us[@]}" unshare --uts --kill-child --fork bash -c 'hostname head && exec slurmctld -D -i' </dev/null >>log/slurmctld.out 2>&1 &
 pids[slurmctld]=$!
 for node in node1 node2 blind far; do start "$node"; done
@@ -181,13 +181,13 @@ for _ in {1..300}; do
     [ "$(sinfo -h -N -p both,blind -t idle -o %n 2>/dev/null | sort -u | wc -l)" = 3 ] && taken $((port + 4)) && ready=1 && break
     sleep 0.1
 done
-[ -n "${ready:-}" ] || fail 'the nodes are not ready'
+[ -n "${ready:-}" ] || fail 'the nodes are not ready after 30 s'
 echo ready
 while read -r verb node; do
     case $verb:$node in
         kill:node1 | kill:node2 | kill:blind | kill:far) cut "$node" ;;
         start:node1 | start:node2 | start:blind | start:far) start "$node" ;;
-        *) echo "unknown: $verb $node" ;;
+        *) echo "unknown command: $verb $node" ;;
     esac
     echo 'done'
 done

@@ -1,4 +1,4 @@
-/* -x cuda -nocudainc -nocudalib -isystem FOLDER: as much of CUDA's runtime header as small tests use. */
+/* The parts of CUDA's runtime header that the tests use, for -x cuda -nocudainc -nocudalib -isystem DIR. */
 #ifndef OFFLD_CUDA_RUNTIME_H
 #define OFFLD_CUDA_RUNTIME_H
 #include "device.h"
@@ -8,12 +8,12 @@ enum { cudaSuccess = 0, cudaErrorNoDevice = 100 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 typedef struct CUstream_st *cudaStream_t;
 
-/* <<<…>>> becomes a call of the first and, in the kernel's host side, of the second and the third. */
+/* The compiler turns <<<…>>> into a call of the first function. The kernel's host stub calls the second and third. */
 extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr);
 extern "C" cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
 extern "C" cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream);
 
-/* With -nocudalib clang does not tell the device's compilation which CUDA it is, and that one asks for the first one's old name. */
+/* With -nocudalib, clang does not pass the CUDA version to the device compilation, which then uses the first function's old name. */
 extern "C" cudaError_t cudaConfigureCall(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr);
 
 extern "C" cudaError_t cudaGetDeviceCount(int *count);

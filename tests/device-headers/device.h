@@ -1,4 +1,4 @@
-/* What CUDA and HIP sources of these tests need and the compiler does not bring. Shared by both; included by their own headers. */
+/* Definitions that the tests' CUDA and HIP sources need and the compiler does not provide. The headers of both include this one. */
 #ifndef OFFLD_DEVICE_H
 #define OFFLD_DEVICE_H
 
@@ -16,8 +16,8 @@ struct dim3 {
   __host__ __device__ constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-/* References, as CUDA had them up to version 11 and HIP still has: the compiler reads their type's template arguments (a surface:
- * texel, type; a texture: texel, type, whether what is read is normalized) and registers them apart from variables. */
+/* References, as in CUDA up to version 11 and in HIP. The compiler reads the template arguments of their types (surface: texel, type;
+ * texture: texel, type, whether reads are normalized) and registers them separately from variables. */
 struct textureReference {
   int unused;
 };

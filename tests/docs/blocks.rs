@@ -1,18 +1,18 @@
-//! The blocks of a Markdown document, each with the remark before it that says who runs its commands:
+//! Parses the code blocks of a Markdown document. A mark before a block of commands names the test that runs it:
 //!
-//! * `<!-- run -->`: the suite runs it as it stands (`tests/suite/docs.rs`); `<!-- run: ends with 1 -->`: that is the exit status of each;
-//! * `<!-- test: NAME, … -->`: tests of the suite, or scripts, that run these commands or others of their form;
+//! * `<!-- run -->`: the suite runs the block unchanged (`tests/suite/docs.rs`). `<!-- run: ends with 1 -->`: the exit status of each command;
+//! * `<!-- test: NAME, … -->`: tests of the suite, or scripts, that run these commands or similar ones;
 //! * `<!-- not run: WHY -->`.
 
 /// A fenced or indented block.
 pub(crate) struct Block {
-    /// The line of the document in which it begins, from 1.
+    /// The number of its first line in the document, from 1.
     pub(crate) line: usize,
-    /// What stands after the fence; nothing for an indented block.
+    /// The text after the opening fence; none for an indented block.
     pub(crate) info: Option<String>,
-    /// The text of the remark on the line before it.
+    /// The text of the mark on the line before the block.
     pub(crate) mark: Option<String>,
-    /// Its lines.
+    /// The lines of the block.
     pub(crate) text: String,
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn blocks(document: &str) -> Vec<Block> {
     all
 }
 
-/// The text of a remark that is a line by itself.
+/// The text of an HTML comment that is a whole line.
 fn mark(line: &str) -> Option<String> {
     Some(line.trim().strip_prefix("<!--")?.strip_suffix("-->")?.trim().to_owned())
 }
 
-/// Whether what is indented there belongs to a list.
+/// Whether the indented line at `index` belongs to a list.
 fn follows_a_list(document: &str, index: usize) -> bool {
     let lines: Vec<&str> = document.lines().take(index).collect();
     let above = lines.iter().rev().find(|line| !line.trim().is_empty() && !line.starts_with(' '));

@@ -1,4 +1,4 @@
-/* One source for CUDA and HIP, with the headers of tests/device-headers alone. */
+/* One source for CUDA and HIP, with only the headers of tests/device-headers. */
 #ifdef __HIP__
 #include <hip/hip_runtime.h>
 #define API(name) hip##name
@@ -14,8 +14,8 @@ extern "C" int printf(const char *, ...);
 
 enum { COUNT = 10000, BLOCK = 256, BLOCKS = (COUNT + BLOCK - 1) / BLOCK };
 
-/* The number that a thread works on. */
+/* The index of the number that a thread computes. */
 __device__ inline int own_index() { return BLOCK_INDEX * BLOCK + THREAD_INDEX; }
 
-/* Of library.cpp, which is a member of a static library: adds three to each number. */
+/* In library.cpp, a member of a static library: adds three to each number. */
 int launch_library(int *at);

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds the programs of tests/gpu with offld: each kind of link and each change of a finished program, for several GPUs; all that running
-# them takes is in one folder. Nothing of it runs here. docs/gpu-tests.md tells the rest.
-# usage: build.sh FOLDER      OFFLD: the program (target/release/offld)   OFFLD_CUDA: where `make setup-cuda` has put NVIDIA's tools;
-#        without them no program of CUDA is made   LLVM: the folder of LLVM's programs
+# Builds the programs of tests/gpu with offld: each kind of link and each edit of a finished program, for several GPUs. One directory then
+# has everything that is needed to run them. Nothing runs here. See docs/dev/gpu-tests.md.
+# usage: build.sh DIR      OFFLD: the program (default: target/release/offld)   OFFLD_CUDA: the directory of `make setup-cuda`; without
+#        NVIDIA's tools no CUDA program is built   LLVM: the directory of LLVM's programs
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 offld=${OFFLD:-$top/target/release/offld}
 llvm=${LLVM:-/usr/lib/llvm-22/bin}
-cuda=$(sed -n 's/^cuda path=\([^ ]*\).*/\1/p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
+cuda=$(sed -n 's|^cuda path=||; s| [a-z0-9]*=.*||p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
 wheel=$(compgen -G "$top/target/wheels/nvidia_cuda_runtime_cu12-*.whl" | tail -n 1 || true)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -20,37 +20,38 @@ headers=$top/tests/device-headers
 unset OFFLD_LATE_IMAGES
 export OFFLD_CACHE=off LC_ALL=C
 
-# Each program has a line: its name, its kind, and the architectures that it has images for, of machine code unless it says ptx:.
+# programs.txt has a line per program: its name, its kind, and the architectures of its images. A prefix ptx: marks PTX; others are machine code.
 : > "$out/programs.txt"
 : > "$out/not-built.txt"
 have() { echo "$1 $2 ${*:3}" >> "$out/programs.txt"; } # NAME KIND ARCH…
 lack() { echo "$1: ${*:2}" >> "$out/not-built.txt"; }   # NAME WHY…
 
-# A source of one language, for the architectures of $archs, with these words more.
-compile() { # LANGUAGE SOURCE OUTPUT WORD…
-    local language=$1 source=$2 output=$3 words=()
+# Compiles a source of one language for the architectures of $archs, with additional arguments.
+compile() { # LANGUAGE SOURCE OUTPUT ARGUMENT…
+    local language=$1 source=$2 output=$3 options=()
     shift 3
     case $language in
-        cuda) words=(-x cuda -nocudainc -nocudalib "--cuda-path=$cuda") ;;
-        hip) words=(-x hip -nogpuinc -nogpulib) ;;
+        cuda) options=(-x cuda -nocudainc -nocudalib "--cuda-path=$cuda") ;;
+        hip) options=(-x hip -nogpuinc -nogpulib) ;;
     esac
-    "$llvm/clang++" -O2 -fPIC --offload-new-driver "${words[@]}" -isystem "$headers" "--offload-arch=$archs" -B links "$@" \
+    "$llvm/clang++" -O2 -fPIC --offload-new-driver "${options[@]}" -isystem "$headers" "--offload-arch=$archs" -B links "$@" \
         -c "$here/$source" -o "$output"
 }
 
-# Objects into a program of that name, by offld in the place of LLVM's wrapper.
-link() { # LANGUAGE NAME WORD…
-    local language=$1 name=$2 words=()
+# Links objects into a program NAME, with offld in place of LLVM's wrapper.
+link() { # LANGUAGE NAME ARGUMENT…
+    local language=$1 name=$2 options=()
     shift 2
     case $language in
-        cuda) words=("$out/libcudart.so.12" "--cuda-path=$cuda") ;;
-        hip) words=(libamdhip64.so.6) ;;
+        cuda) options=("$out/libcudart.so.12" "--cuda-path=$cuda") ;;
+        hip) options=(libamdhip64.so.6) ;;
     esac
-    "$llvm/clang++" -O2 --offload-link -B links "$@" "${words[@]}" -Wl,-rpath,"\$ORIGIN" -o "$out/$name"
+    "$llvm/clang++" -O2 --offload-link -B links "$@" "${options[@]}" -Wl,-rpath,"\$ORIGIN" -o "$out/$name"
 }
 
-# The device code of three objects as one: main, other, and what both need of a static library. -cuid: the same names in all builds.
-relocatable() { # LANGUAGE FOLDER WORD…
+# Compiles three sources whose device code is linked together: main, other, and a static library that both need. -cuid gives the same names
+# in all builds.
+relocatable() { # LANGUAGE DIR ARGUMENT…
     local language=$1 folder=$2 source
     shift 2
     mkdir -p "$folder"
@@ -76,11 +77,11 @@ programs() { # LANGUAGE ARCH ARCH
     OFFLD_LATE_IMAGES=on link "$language" "$language-late" "${parts[@]}"
     have "$language-late" "$language" "$first" "$second"
 
-    # clang asks for a PTX that is too old unless it believes --cuda-path, which it does where a device library lies or none is wanted.
-    local words=()
-    if [ "$language" = cuda ]; then words=("-Wl,--device-compiler=nvptx64-nvidia-cuda=-nogpulib"); fi
+    # clang requests too old a PTX version unless it accepts --cuda-path, which needs a device library there or -nogpulib.
+    local options=()
+    if [ "$language" = cuda ]; then options=("-Wl,--device-compiler=nvptx64-nvidia-cuda=-nogpulib"); fi
     relocatable "$language" lto -foffload-lto
-    link "$language" "$language-lto" -foffload-lto "${words[@]}" "${parts[@]}"
+    link "$language" "$language-lto" -foffload-lto "${options[@]}" "${parts[@]}"
     have "$language-lto" "$language" "$first" "$second"
 
     for arch in "$first" "$second"; do
@@ -105,7 +106,7 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
         out.write(wheel.read(name))
 END
     programs cuda sm_80 sm_90
-    # PTX beside an image for another GPU: the driver compiles it.
+    # PTX next to an image for another GPU: the driver compiles the PTX.
     archs=sm_80
     compile cuda main.cpp ptx.o --cuda-include-ptx=all
     link cuda cuda-ptx ptx.o
@@ -114,7 +115,7 @@ else
     lack cuda "NVIDIA's tools and the wheel of the runtime are needed (make setup-cuda)"
 fi
 
-# Only for the link: where there is a GPU of AMD's there is the real one.
+# Only for the link: machines with an AMD GPU have the real library.
 cc -shared -fPIC -Wl,-soname,libamdhip64.so.6 "$top/runtime-stubs/hip.c" -o libamdhip64.so.6
 programs hip gfx90a gfx942
 archs=gfx90a,gfx942

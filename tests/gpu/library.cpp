@@ -1,4 +1,4 @@
-/* A member of a static library: a device function for other.cpp, and a kernel of its own. */
+/* A member of a static library: a device function for other.cpp, and a kernel. */
 #include "api.h"
 
 __device__ int of_library(int i) { return i % 7; }

@@ -1,5 +1,5 @@
-/* A kernel whose every number is checked, device variables that the host reads and writes, and with PARTS code and data of other objects.
- * Exit status: 0 all is right, 1 something is wrong, 77 no device, 78 no image in this program is for the device. */
+/* Tests a kernel, of which every result is checked, device variables that the host reads and writes, and with PARTS code and data of other
+ * objects. Exit status: 0 success, 1 wrong results or an error, 77 no device, 78 no image for the device. */
 #include "api.h"
 
 extern "C" int cudaDeviceGetAttribute(int *value, int attribute, int device);
@@ -9,7 +9,7 @@ __device__ int calls;
 __constant__ int weights[4] = {1, 2, 3, 5};
 
 #ifdef PARTS
-extern __device__ int offset; /* of other.cpp */
+extern __device__ int offset; /* in other.cpp */
 extern __device__ int part(int);
 #else
 __device__ int offset = 11;

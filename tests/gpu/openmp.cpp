@@ -1,4 +1,4 @@
-// OpenMP on a GPU: a reduction and a map whose numbers are checked. Exit status as in main.cpp.
+// Tests OpenMP on a GPU: a reduction and a map, with checks of the results. Exit status as in main.cpp.
 #include <cstdio>
 #include <omp.h>
 

@@ -1,4 +1,4 @@
-/* Device code and data that the kernel of main.cpp needs; their own need is in the library. */
+/* Device code and data for the kernel of main.cpp, which depend on the static library. */
 #include "api.h"
 
 extern __device__ int of_library(int);

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs the programs in the folder of this file on the GPUs of this machine, each of which checks its own numbers. Needs nothing but the
-# driver (NVIDIA), or the driver and libamdhip64 (AMD). A program whose images are not for the GPU must say so and not run.
-# usage: run.sh [NAME…]      Exit status: 0, or 1 where a program failed. The last line: 'N passed, N failed, N skipped'
+# Runs the programs in this directory on the GPUs of this machine. Each checks its own results. Needs only the driver (NVIDIA), or the
+# driver and libamdhip64 (AMD). A program without an image for the GPU must report that and not run.
+# usage: run.sh [NAME…]      Exit status: 0, or 1 if a program failed. The last line: 'N passed, N failed, N skipped'
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here" || exit 1
-# Where devices are: another folder than /dev for a test of this script.
+# The directory of devices; a test of this script replaces it.
 dev=${GPU_DEV:-/dev}
 passed=0 failed=0 skipped=0
 
-# The GPU of NVIDIA's tells its architecture through the program; of AMD's the kernel says it: 90402 is gfx942.
+# The architectures of AMD GPUs, from the Linux kernel: 90402 is gfx942. For NVIDIA GPUs, the program prints the architecture.
 amd_devices() {
     cat /sys/class/kfd/kfd/topology/nodes/*/properties 2>/dev/null | while read -r key value; do
         [ "$key" = gfx_target_version ] && [ "$value" != 0 ] &&
@@ -16,7 +16,7 @@ amd_devices() {
     done
 }
 
-# Whether images of ARCH… are for DEVICE. Machine code of NVIDIA's: the same first number, and no later second one. PTX: no later one.
+# Whether DEVICE can load an image of ARCH…. NVIDIA machine code needs the same major and no later minor version, PTX no later version.
 is_for() { # DEVICE ARCH…
     device=$1
     shift
@@ -34,11 +34,11 @@ is_for() { # DEVICE ARCH…
 skip() { echo "$1: skipped: $2"; skipped=$((skipped + 1)); }
 fail() { echo "$1: FAILED: $2"; failed=$((failed + 1)); }
 
-# Why no program of that kind can run here, or nothing.
+# Prints why no program of that kind can run here, or nothing.
 lacking() { # KIND
     case $1 in
-        cuda | openmp-nvptx) [ -e "$dev/nvidiactl" ] || [ -e "$dev/nvidia0" ] || [ -e "$dev/dxg" ] || echo 'no GPU of NVIDIA here (no /dev/nvidia0)' ;;
-        *) [ -e "$dev/kfd" ] || echo 'no GPU of AMD here (no /dev/kfd)' ;;
+        cuda | openmp-nvptx) [ -e "$dev/nvidiactl" ] || [ -e "$dev/nvidia0" ] || [ -e "$dev/dxg" ] || echo 'no NVIDIA GPU (no /dev/nvidia0)' ;;
+        *) [ -e "$dev/kfd" ] || echo 'no AMD GPU (no /dev/kfd)' ;;
     esac
 }
 
@@ -48,21 +48,21 @@ run() { # NAME KIND ARCH…
     why=$(lacking "$kind")
     if [ -n "$why" ]; then skip "$name" "$why"; return; fi
     case $kind in openmp-*) export OMP_TARGET_OFFLOAD=MANDATORY ;; esac
-    # The driver would take the machine code that is beside it.
+    # Otherwise the driver would load the machine code next to the PTX.
     [ "$name" != cuda-ptx ] || export CUDA_FORCE_PTX_JIT=1
-    said=$("./$name" 2>&1)
+    output=$("./$name" 2>&1)
     status=$?
     unset CUDA_FORCE_PTX_JIT
-    device=$(printf '%s\n' "$said" | sed -n 's/^device: //p')
+    device=$(printf '%s\n' "$output" | sed -n 's/^device: //p')
     [ "$kind" != hip ] || device=$(amd_devices | head -n 1)
-    said=$(printf '%s' "$said" | tail -n 1)
+    output=$(printf '%s' "$output" | tail -n 1)
     expected=0
     [ -z "$device" ] || is_for "$device" "$@" || expected=78
     if [ "$status" = "$expected" ]; then
-        echo "$name: passed${device:+ on $device}: $said"
+        echo "$name: passed${device:+ on $device}: $output"
         passed=$((passed + 1))
     else
-        fail "$name" "status $status${device:+ on $device}, expected $expected: $said"
+        fail "$name" "status $status${device:+ on $device}, expected $expected: $output"
     fi
 }
 

@@ -1,26 +1,26 @@
-//! Rust source as far as `hygiene` has to understand it: files, what in them is code, the paths and functions in it.
+//! A simple parser of Rust sources for `hygiene`: files, their code without comments and literals, and the paths in it.
 
 use std::path::{Path, PathBuf};
 
 /// A source file.
 pub(crate) struct Source {
-    /// From the root of the project.
+    /// The path, relative to the root of the project.
     pub path: String,
-    /// As it is.
+    /// The whole text.
     pub text: String,
-    /// The text with comments and the contents of literals blanked, in lines as they were.
+    /// The text with comments and literals blanked. The lines stay.
     pub bare: String,
 }
 
 impl Source {
-    /// The room it is in: `link::scan` for `src/link/scan/object.rs`, `formats` for `src/formats/fatbin.rs`. The files of another
-    /// program are in a room of its name.
+    /// The module in `ARROWS`: `link::scan` for `src/link/scan/object.rs`, `formats` for `src/formats/fatbin.rs`. The files of
+    /// another program form a module with its name.
     pub(crate) fn room(&self) -> Option<String> {
         let inside = self.path.strip_prefix("src/")?;
         Some(room_of(&inside.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")))
     }
 
-    /// Whether it is there for unit tests alone.
+    /// Whether the file only has unit tests.
     fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         self.path.contains("/tests/") || name == "tests.rs" || name == "reference.rs"
@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-/// The room of what a path below `crate::` names. Folders that hold rooms are `link`, `tools` and `bin`.
+/// The module in `ARROWS` of a path below `crate::`. In `link`, `tools` and `bin`, each submodule counts separately.
 pub(crate) fn room_of(path: &str) -> String {
     let mut parts = path.split("::");
     let first = parts.next().unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) fn room_of(path: &str) -> String {
     }
 }
 
-/// All Rust of the folders.
+/// All Rust files of the directories, in order of their paths.
 pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut waiting: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
@@ -54,7 +54,7 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
             let inside = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
-            // What cargo has built for an example is not source.
+            // Skip build output of the examples.
             waiting.extend(inside.filter(|path| !path.join("CACHEDIR.TAG").exists()));
         } else if path.extension().is_some_and(|end| end == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
@@ -67,12 +67,12 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     found
 }
 
-/// What is built, without files that are there for unit tests.
+/// The sources of the product, without unit test files.
 pub(crate) fn product() -> Vec<Source> {
     sources(&["src"]).into_iter().filter(|source| !source.is_test()).collect()
 }
 
-/// Blanks what is no code: comments, and the contents of string and character literals.
+/// Blanks comments, and string and character literals.
 pub(crate) fn bare(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -84,24 +84,24 @@ pub(crate) fn bare(text: &str) -> String {
             at += 1;
             continue;
         }
-        // The quotes go as well, so that offsets are those of the characters; lines stay.
+        // One space per character, quotes included, so that offsets in characters and the lines stay the same.
         chars[at..end].iter().for_each(|c| out.push(if *c == '\n' { '\n' } else { ' ' }));
         at = end;
     }
     out
 }
 
-/// Where the comment or literal that starts at `at` ends; `at` when none starts there.
+/// The end of the comment or literal that starts at `at`, or `at` if none starts there.
 fn literal_end(chars: &[char], at: usize) -> usize {
     let rest = &chars[at..];
     let in_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
-    let find = |from: usize, what: &[char]| {
-        let place = rest[from..].windows(what.len()).position(|window| window == what);
-        place.map_or(chars.len(), |place| at + from + place + what.len())
+    let end_of = |from: usize, terminator: &[char]| {
+        let found = rest[from..].windows(terminator.len()).position(|window| window == terminator);
+        found.map_or(chars.len(), |found| at + from + found + terminator.len())
     };
     match rest {
         ['/', '/', ..] => rest.iter().position(|c| *c == '\n').map_or(chars.len(), |end| at + end),
-        ['/', '*', ..] => find(2, &['*', '/']),
+        ['/', '*', ..] => end_of(2, &['*', '/']),
         ['"', ..] => quoted_end(chars, at + 1),
         ['r' | 'b' | 'c', ..] if !in_word => {
             let prefix = rest.iter().take_while(|c| matches!(c, 'r' | 'b' | 'c')).count();
@@ -110,13 +110,13 @@ fn literal_end(chars: &[char], at: usize) -> usize {
                 Some('"') if rest[..prefix].contains(&'r') => {
                     let mut close = vec!['"'];
                     close.extend(std::iter::repeat_n('#', hashes));
-                    find(prefix + hashes + 1, &close)
+                    end_of(prefix + hashes + 1, &close)
                 }
                 Some('"') if hashes == 0 => quoted_end(chars, at + prefix + 1),
                 _ => at,
             }
         }
-        ['\'', '\\', ..] => find(3, &['\'']),
+        ['\'', '\\', ..] => end_of(3, &['\'']),
         ['\'', _, '\'', ..] => at + 3,
         _ => at,
     }
@@ -133,7 +133,7 @@ fn quoted_end(chars: &[char], mut at: usize) -> usize {
     chars.len()
 }
 
-/// Each place where `word` stands as a word of its own.
+/// The offsets at which `word` occurs as a whole word.
 pub(crate) fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
@@ -141,7 +141,7 @@ pub(crate) fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = u
         .filter(move |&at| !text[..at].ends_with(in_word) && !text[at + word.len()..].starts_with(in_word))
 }
 
-/// The paths that a tree of `use` (or a path in code) names, without `crate::`: `a::{self, b::C}` is `a::self` and `a::b::C`.
+/// The paths of a `use` tree, or of a path in code, without `crate::`: `a::{self, b::C}` gives `a::self` and `a::b::C`.
 pub(crate) fn paths(text: &str) -> Vec<String> {
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);

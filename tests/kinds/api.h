@@ -1,4 +1,4 @@
-/* One source for both languages. */
+/* Names for sources that compile as CUDA and as HIP. */
 #ifdef __HIP__
 #include <hip/hip_runtime.h>
 #define API(name) hip##name

@@ -1,4 +1,4 @@
-/* For a static library: device code and entries come from a member. */
+/* A member of a static library, with device code and entries. */
 #include "api.h"
 
 __device__ double archive_scale = 2;

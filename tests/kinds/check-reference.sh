@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds and runs every case (or those named) with clang and LLVM's own wrapper, for each release that the case names, as README.md says.
-# RELEASES="22 19": only these. SHOW=1: print the normalized ledgers instead of comparing. Exits 1 when one does not do what its file says.
+# Builds and runs the named cases (default: all) with clang and LLVM's own wrapper, for each release in the case (see README.md).
+# RELEASES="22 19" restricts the releases. SHOW=1 prints the normalized logs instead of comparing them. Exits with 1 on a difference.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$here/../..
@@ -11,9 +11,9 @@ for stub in openmp:omptarget cuda:cudart hip:amdhip64 sycl:sycl; do
   cc -std=c11 -Wall -Werror -shared -fPIC "$top/runtime-stubs/${stub%:*}.c" -o "$stubs/lib${stub#*:}.so" || exit 1
 done
 
-listed() { sed -n "s/^cuda .*$1=\([^ ]*\).*/\1/p" "$OFFLD_CUDA/cuda.txt" 2>/dev/null; }
+listed() { sed -n "s/^cuda .*$1=//; s/ [a-z0-9]*=.*//; /^\//p" "$OFFLD_CUDA/cuda.txt" 2>/dev/null; }
 
-# directive KEY: the value of each `KEY: value`, and of each `KEY RELEASES: value` whose releases have this one.
+# directive KEY: the values of all `KEY: value` lines, and of all `KEY RELEASES: value` lines for this release.
 directive() {
   sed '/^#/d' "$case" | awk -v key="$1" -v release="$release" '{
     colon = index($0, ":"); n = split(substr($0, 1, colon - 1), words, " "); value = substr($0, colon + 1); sub(/^ /, "", value)
@@ -31,7 +31,7 @@ language() { # language NAME: its flags
   cuda)
     [[ $release == 15 ]] && archs=sm_80,sm_86
     echo "-x cuda $offload $rdc -nocudainc -nocudalib --cuda-path=$cuda --offload-arch=$archs -isystem $top/tests/device-headers"
-    # It knows no CUDA as new as the one it is told of, and then calls as for the oldest.
+    # clang 15 does not know a CUDA version as new as the configured one, and then generates calls for the oldest.
     [[ $release == 15 ]] && echo "-Wno-unknown-cuda-version -Xclang -target-sdk-version=11.5" ;;
   sycl) echo "-fsycl -x c++" ;;
   openmp) echo "-fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -x c" ;;
@@ -39,8 +39,8 @@ language() { # language NAME: its flags
   esac
 }
 
-# CUDA's compiler and linkers look for ptxas and nvlink in PATH, SYCL's for clang-sycl-linker, which lies beside clang.
-build() { # in an empty folder
+# For CUDA, clang searches PATH for ptxas and nvlink. For SYCL, it searches for clang-sycl-linker, which is next to clang.
+build() { # in an empty directory
   local line key value name words
   while IFS= read -r line; do
     [[ $line == \#* ]] && continue
@@ -58,7 +58,7 @@ build() { # in an empty folder
   done <"$case"
 }
 
-# Each runtime's lines for itself; image lines of one table sorted, everything else as it stands.
+# Groups the lines by runtime and sorts the image lines of each table. Everything else keeps its order.
 normalize() {
   sed -f "$here/normalize.sed" | sort -s -k1,1 | awk '/^[a-z]* image /{rows[n++] = $0; next} {flush_rows(); print} END {flush_rows()}
     function flush_rows(  i, j, t) { for (i = 1; i < n; ++i) for (j = i; j && rows[j] < rows[j-1]; --j) {t = rows[j]; rows[j] = rows[j-1]; rows[j-1] = t}

@@ -1,4 +1,4 @@
-/* No offload here: registration calls with everything wrong, to see that the stubs see it. */
+/* Invalid registration calls without device code, which the stubs must report. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -42,7 +42,7 @@ int main() {
   int a, b;
   void *pointer = NULL;
 
-  /* One whole image header, of something that is no cubin, and then a second one that is longer than what is there. */
+  /* A complete image header for data that is not a cubin, and then a second header with a size past the end. */
   uint64_t header[] = {0x00100001ba55ed50, 64 + 8 + 64, 0x0000004001010002, 8, 0, 80ull << 32};
   memcpy(fat, header, sizeof header);
   uint64_t second[] = {0x0000004001010003, 8};
@@ -67,7 +67,7 @@ int main() {
   __cudaUnregisterFatBinary(handle);
   __cudaUnregisterFatBinary(again);
 
-  __hipRegisterFatBinary(&hip_good); /* CUDA's bytes */
+  __hipRegisterFatBinary(&hip_good); /* the contents are CUDA's */
   memset(fat, 0, sizeof fat);
   memcpy(fat, "__CLANG_OFFLOAD_BUNDLE__\2\0\0\0\0\0\0\0\10\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0hip-\10\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0hip-", 88);
   handle = __hipRegisterFatBinary(&hip_good);

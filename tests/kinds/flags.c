@@ -1,5 +1,5 @@
-/* Entries that clang never makes: every flag of variables, surfaces and textures, and kinds that are not ours. KIND is 2 for CUDA, 4 for
- * HIP; with OLD, the table of LLVM 15 to 19, which knows no kinds, is called SECTION. Plain C, without device code. */
+/* Entries that clang never creates: every flag of variables, surfaces and textures, and unrelated kinds. Plain C, without device code.
+ * KIND is 2 for CUDA and 4 for HIP. With OLD, the table is that of LLVM 15 to 19, which has no kinds, in the section SECTION. */
 #ifdef OLD
 struct entry {
   void *address;

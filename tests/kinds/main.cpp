@@ -1,4 +1,4 @@
-/* A kernel, and one of everything that is registered beside kernels. */
+/* A kernel, and one of each other entity that is registered. */
 #include "api.h"
 
 __device__ int counter = 3;
@@ -6,8 +6,8 @@ __constant__ float weights[4] = {1, 2, 3, 4};
 surface<void, 2> canvas;
 texture<float, 2, 1> picture;
 
-/* Known to the host by a name that has to be made unique first. The host's use stands before the device's: clang 22 for CUDA takes a
- * use that it sees earlier for one of an external variable. */
+/* The host needs a unique name for this internal variable. The host's use precedes the device's: clang 22 for CUDA treats a variable
+ * whose device use comes first as an external one. */
 static __device__ int hidden = 5;
 const void *address_of_hidden() { return &hidden; }
 
@@ -16,7 +16,7 @@ __managed__ long both = 42;
 #endif
 
 #ifdef __CLANG_RDC__
-extern __device__ int elsewhere; /* of other.cpp */
+extern __device__ int elsewhere; /* in other.cpp */
 extern __device__ int from_archive(int);
 __global__ void fill(int *to, int value) { *to = from_archive(value + elsewhere + hidden + counter); }
 #else

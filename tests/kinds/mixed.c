@@ -1,4 +1,4 @@
-/* OpenMP, CUDA, HIP and SYCL in one program. */
+/* A program with OpenMP, CUDA, HIP and SYCL. */
 #include <stdio.h>
 int part_cuda(void), part_hip(void);
 void part_sycl(void);

@@ -1,4 +1,4 @@
-# A ledger, less what a linker is free to decide: where an image stands, the spelling of its id, and how many bytes it has.
+# Removes the properties that a linker may choose from a registration log: an image's index, the spelling of its ID, its size and hash.
 /^NOTE: /d
 /^hip image .* id=host-/d
 s/^\([a-z]* image .*\) index=[0-9]*/\1/

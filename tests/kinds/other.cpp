@@ -1,4 +1,4 @@
-/* A second source: what the first one declares, a template that both use, and a kernel whose name is its own affair. */
+/* A second source: definitions for the first one's declarations, a template that both use, and a kernel with an internal name. */
 #include "api.h"
 
 __device__ int elsewhere = 9;
@@ -9,7 +9,7 @@ __global__ void hidden_kernel(int *at) { *at = elsewhere; }
 } // namespace
 
 #if defined(MANAGED) && defined(__CLANG_RDC__)
-extern __managed__ long both; /* of main.cpp: gets an entry here as well */
+extern __managed__ long both; /* in main.cpp; it gets an entry here, too */
 #define BOTH(value) (both += (value))
 #else
 #define BOTH(value)

@@ -1,4 +1,4 @@
-/* A kernel and a variable, called by PART: of several languages or libraries in one program. MAIN: and a program. */
+/* A kernel and a variable with names from PART, for programs with several languages or libraries. MAIN adds a main function. */
 #include "api.h"
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)

@@ -1,2 +1,2 @@
-/* Device code alone: no kernel, so no entry, but the other one's device code needs it. */
+/* Device code without a kernel, so without an entry, that the other source's device code needs. */
 [[clang::sycl_external]] int helper(int value) { return value * 3; }

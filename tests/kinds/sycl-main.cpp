@@ -1,6 +1,6 @@
-/* Kernels by clang's own attribute: no header is needed for what has no runtime. On the host clang 22 makes nothing of them. */
+/* Kernels with clang's own attribute, which needs no SYCL header. clang 22 generates no host code for them. */
 template <class Name, class F> [[clang::sycl_kernel_entry_point(Name)]] void kernel(F f) { f(); }
-[[clang::sycl_external]] int helper(int); /* of sycl-helper.cpp */
+[[clang::sycl_external]] int helper(int); /* in sycl-helper.cpp */
 extern "C" int printf(const char *, ...);
 extern "C" void part_sycl();
 

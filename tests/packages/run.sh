@@ -1,49 +1,22 @@
 #!/usr/bin/env bash
-# What `make packages` has made, in bare roots of Debian 12 and 13: installed, used and taken away again, after which the root has the files that
-# it had before. First without a compiler, then with clang, where README's first example is built and run. Needs root (chroot, mount).
-# usage: run.sh [RELEASE…]: bookworm trixie unless told. The roots stay in target/roots for the next run: 3 GB.
+# Tests the packages of `make packages` in bare roots of Debian 12 and 13. Installs, uses and uninstalls each; the root must then have the
+# same files as before. First without a compiler, then with clang, which builds the first example. Needs root (chroot, mount).
+# usage: run.sh [RELEASE…]      (default: bookworm trixie). The roots stay in target/roots for the next run: 3 GB.
 set -eu
 # shellcheck source-path=SCRIPTDIR source=../../packaging/common.sh
 . "$(dirname "$0")/../../packaging/common.sh"
-ROOTS=$TOP/target/roots
 HERE=$TOP/tests/packages
+# shellcheck source-path=SCRIPTDIR source=roots.sh
+. "$HERE/roots.sh"
 FILES=$TOP/target/wheels
 compilers=(clang-22 lld-22 libomp-22-dev liboffload-22-dev libc6-dev libstdc++-12-dev)
 
 if [ "$(id -u)" != 0 ]; then
-    [ "${REQUIRE_TOOLS:-0}" = 1 ] && fail 'the packages are tested in roots of their own, which needs root'
-    say 'not tested: the packages are tested in roots of their own, which needs root'
+    [ "${REQUIRE_TOOLS:-0}" = 1 ] && fail 'testing the packages needs root (chroot, mount)'
+    say 'packages were not tested, because that needs root (chroot, mount)'
     exit
 fi
-[ -e "$OUT/SHA256SUMS" ] || fail 'no packages: make packages'
-
-# A command in a root, with nothing of this machine's environment. What is mounted is mounted for it alone and goes with it.
-inside() { # ROOT USER COMMAND…
-    local root=$1 user=$2 home=/home/user
-    shift 2
-    [ "$user" = root ] && home=/root
-    # shellcheck disable=SC2016  # the inner shell's variables
-    unshare --mount --pid --fork --kill-child sh -eu -c '
-        root=$1 user=$2 home=$3
-        shift 3
-        mount -t proc proc "$root/proc"
-        mount -t tmpfs tmpfs "$root/dev/shm" # OpenMP: its runtime shares memory there
-        exec chroot --userspec="$user" "$root" env -i HOME="$home" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
-            DEBIAN_FRONTEND=noninteractive "$@"' sh "$root" "$user" "$home" "$@"
-}
-
-# A folder is renamed into place when all is in it.
-bare_root() { # RELEASE
-    [ -d "$ROOTS/$1" ] && return
-    say "making a bare root of $1"
-    rm -rf "$ROOTS/$1.new"
-    mkdir -p "$ROOTS"
-    debootstrap --variant=minbase --include=python3-venv "$1" "$ROOTS/$1.new" http://deb.debian.org/debian > "$ROOTS/$1.log" 2>&1 ||
-        { tail -n 20 "$ROOTS/$1.log" >&2; fail "debootstrap of $1 failed"; }
-    inside "$ROOTS/$1.new" root useradd --create-home --uid 1000 user
-    inside "$ROOTS/$1.new" root rm -rf /var/cache/apt/archives
-    mv "$ROOTS/$1.new" "$ROOTS/$1"
-}
+[ -e "$OUT/SHA256SUMS" ] || fail "no packages in $OUT: run make packages"
 
 root_with_clang() { # RELEASE
     local root=$ROOTS/$1-clang
@@ -51,24 +24,20 @@ root_with_clang() { # RELEASE
     say "making a root of $1 with clang"
     rm -rf "$root.new"
     cp -a "$ROOTS/$1" "$root.new"
-    # Debian 12 has LLVM 22 among its security updates.
-    if [ "$1" = bookworm ]; then
-        echo 'deb http://deb.debian.org/debian-security bookworm-security main' > "$root.new/etc/apt/sources.list.d/security.list"
-    fi
-    cp /etc/resolv.conf "$root.new/etc/resolv.conf"
+    reach_debian "$root.new" "$1"
     inside "$root.new" root sh -euc 'apt-get update -qq && apt-get install -qq -y --no-install-recommends "$@" && apt-get clean' sh \
-        "${compilers[@]}" > "$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; fail "clang could not be installed into a root of $1"; }
+        "${compilers[@]}" > "$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; fail "cannot install clang into a root of $1 (see above)"; }
     mv "$root.new" "$root"
 }
 
-# Every file of a root with its kind, owner, mode, size and target. What the package manager writes down for itself is left out.
+# Lists every file of a root with its type, owner, mode, size and target, without the package manager's own records.
 listing() { # ROOT
     (cd "$1" && find . \( -path ./proc -o -path ./mnt -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \) -prune -o \
         -type d -printf '%p %y %u %m\n' -o -printf '%p %y %u %m %s %l\n' | sort)
     (cd "$1" && find ./var/lib/dpkg/info -name 'offld*')
 }
 
-use() { # ROOT KIND, a row of the report
+use() { # ROOT KIND: tests one package in one root
     local root=$1 kind=$2 user=user started=$SECONDS
     [ "$kind" = deb ] && user=root
     rm -rf "${root:?}/mnt" "$WORK/before" "$WORK/after"
@@ -77,47 +46,47 @@ use() { # ROOT KIND, a row of the report
     mkdir "$root/mnt/library"
     cp "$FILES"/nvidia_cuda_runtime*.whl "$root/mnt/library/"
     listing "$root" > "$WORK/before"
-    inside "$root" "$user" bash -eu /mnt/inside.sh "$kind" "$VERSION" > "$WORK/said" 2>&1 ||
-        { cat "$WORK/said" >&2; rm -rf "$root"; fail "$kind in ${root##*/}: failed (the root, in which it may still be, is thrown away)"; }
+    inside "$root" "$user" bash -eu /mnt/inside.sh "$kind" "$VERSION" > "$WORK/output" 2>&1 ||
+        { cat "$WORK/output" >&2; rm -rf "$root"; fail "$kind in ${root##*/}: failed (the root is removed, because the package may still be installed)"; }
     rm -rf "${root:?}/mnt"
     mkdir "$root/mnt"
     listing "$root" > "$WORK/after"
-    diff -u "$WORK/before" "$WORK/after" >&2 || { rm -rf "$root"; fail "$kind in ${root##*/}: these files stayed or went (the root is thrown away)"; }
-    say "$kind in ${root##*/}: $(tail -n 1 "$WORK/said"), then gone without a trace ($((SECONDS - started)) s)"
+    diff -u "$WORK/before" "$WORK/after" >&2 || { rm -rf "$root"; fail "$kind in ${root##*/}: files differ after the uninstallation, see above (the root is removed)"; }
+    say "$kind in ${root##*/}: $(tail -n 1 "$WORK/output"), uninstalled ($((SECONDS - started)) s)"
 }
 
-# There is no Fedora here: the package is read, installed into an empty folder, called there and taken away.
+# Tests the rpm without Fedora: reads it, installs it into an empty directory, runs offld there, and uninstalls it.
 use_rpm() {
     local root=$WORK/rpm-root rpm=$OUT/offld-$VERSION-1.x86_64.rpm
     rm -rf "$root"
     mkdir -p "$root"
     local options=(--root "$root" --dbpath /db --nodeps --force-debian)
-    [ "$(rpm -qp --nosignature --qf '%{name} %{version} %{arch}' "$rpm")" = "offld $VERSION x86_64" ] || fail "rpm: $rpm has another name"
-    rpm -qp --nosignature --requires "$rpm" | grep -q 'libstdc++.so.6' || fail 'rpm: the libraries are no requirements'
+    [ "$(rpm -qp --nosignature --qf '%{name} %{version} %{arch}' "$rpm")" = "offld $VERSION x86_64" ] || fail "rpm: name, version or architecture of $rpm is wrong"
+    rpm -qp --nosignature --requires "$rpm" | grep -q 'libstdc++.so.6' || fail 'rpm: the package does not require libstdc++.so.6'
     rpm "${options[@]}" --nosignature -i "$rpm"
-    "$root/usr/bin/offld" --version | grep -qx "offld $VERSION" || fail 'rpm: offld does not start'
-    rpm "${options[@]}" -V offld || fail 'rpm: files are not what the package says'
+    "$root/usr/bin/offld" --version | grep -qx "offld $VERSION" || fail 'rpm: the installed offld does not start'
+    rpm "${options[@]}" -V offld || fail 'rpm: installed files differ from the package (see above)'
     rpm "${options[@]}" -e offld
-    # The folders that Fedora's package `filesystem` owns stay.
-    if (cd "$root" && find . -path ./db -prune -o ! -type d -print -o -name '*offld*' -print | grep .); then fail 'rpm: these stayed'; fi
+    # Directories that Fedora's package `filesystem` owns stay.
+    if (cd "$root" && find . -path ./db -prune -o ! -type d -print -o -name '*offld*' -print | grep .); then fail 'rpm: these files remain after the uninstallation'; fi
     rm -rf "$root"
-    say 'rpm: installed, called, verified, removed'
+    say 'rpm: installed, run, verified, uninstalled'
 }
 
-# Packed once more, in another folder: the same bytes.
+# Packs the same programs again, in another directory: the bytes must be equal.
 twice() {
     local other
     other=$(mktemp -d)
-    SOURCE_DATE_EPOCH=$(cat "$WORK/packed-when") OFFLD_PACKAGES=$other "$TOP/packaging/make.sh" "$(cat "$WORK/packed-from")" > "$other/log" 2>&1 || { cat "$other/log" >&2; fail 'the second time nothing was made'; }
-    diff "$OUT/SHA256SUMS" "$other/out/SHA256SUMS" >&2 || fail "packed twice, these differ: see $other/out"
+    SOURCE_DATE_EPOCH=$(cat "$WORK/packed-when") OFFLD_PACKAGES=$other "$TOP/packaging/make.sh" "$(cat "$WORK/packed-from")" > "$other/log" 2>&1 || { cat "$other/log" >&2; fail 'the second packing failed (see above)'; }
+    diff "$OUT/SHA256SUMS" "$other/out/SHA256SUMS" >&2 || fail "the second packing differs, see above and $other/out"
     rm -rf "$other"
-    say 'packed twice: the same bytes'
+    say 'packed twice: identical bytes'
 }
 
 (cd "$OUT" && sha256sum --quiet -c SHA256SUMS)
 twice
 lintian --fail-on error,warning --info "$OUT"/*.deb
-say 'lintian: nothing but the overrides, whose reasons are in packaging/debian/lintian-overrides'
+say 'lintian: ok, except for the overrides in packaging/debian/lintian-overrides'
 use_rpm
 if [ $# = 0 ]; then set -- bookworm trixie; fi
 for release; do

@@ -1,4 +1,4 @@
-// y = a x + y on the device, with a check of every element and of where it ran.
+// y = a x + y on the device. Checks every element, and that the device computed it.
 #include <cstdio>
 #include <omp.h>
 #include <vector>

@@ -3,7 +3,7 @@
 //! env: SCALE=10
 //! expect: device 1
 //! expect: 420 from 4 arguments
-// The program's arguments and environment reach it: nothing that registers may stand between.
+// The program receives its arguments and environment unchanged, whatever the registration does.
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

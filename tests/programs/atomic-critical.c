@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: atomic 1000 captured 499500 critical 1000
-// atomic update and capture, and a named critical section, whose lock is a global of the device image.
+// Atomic update and capture, and a named critical section, whose lock is a global variable of the device image.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds and runs every program (or those named) with clang and LLVM's own wrapper, as README.md says. See there for the language.
-# Prints a line per program and host linker; exits 1 when one does not do what its file says, `reference: fails` included.
+# Builds and runs the named programs (default: all) with clang and LLVM's own wrapper. README.md describes the format of their files.
+# Prints a line per program and host linker. Exits with 1 if a result differs from that in the file, including `reference: fails`.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${CLANG:=clang-22}" "${CLANGXX:=clang++-22}" "${AR:=llvm-ar-22}" "${JOBS:=2}"
@@ -8,7 +8,7 @@ export CLANG CLANGXX AR
 
 main_of() { ls "$here/$1".c "$here/$1".cpp "$here/$1"/main.c "$here/$1"/main.cpp 2>/dev/null | head -1; }
 
-# directive KEY: the value of each `//! KEY: value` in the head of $main.
+# directive KEY: the values of all `//! KEY: value` lines at the start of $main.
 directives() { sed '/^\/\/!/!q' "$main" | sed -n 's,^//! \{0\,1\},,p'; }
 directive() { directives | sed -n "s|^$1:||p" | sed 's/^ //'; }
 
@@ -18,7 +18,7 @@ offload() { # offload NAME: the offload flags, unless NAME is plain
 
 compiler() { [[ $1 == *.c ]] && echo "$CLANG" || echo "$CLANGXX"; }
 
-# Sets `words` to the words of a step with each source in it compiled.
+# Compiles the sources among the arguments of a step. Sets `words` to the arguments with objects in their place.
 objects() {
   local word pic source
   words=()

@@ -1,7 +1,7 @@
 //! flags: -O3
 //! expect: device 1
 //! expect: trace 147 corner 21
-// Collapsed loops with bounds known only when run.
+// Collapsed loops whose bounds are known only at run time.
 #include <omp.h>
 #include <stdio.h>
 

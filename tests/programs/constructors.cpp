@@ -3,7 +3,7 @@
 //! expect: made on device: 1, value 43
 //! expect: host value 42
 //! expect: destroyed 1
-// Constructors and destructors of declare target globals run on the device as its image is loaded and unloaded.
+// Constructors and destructors of declare target globals run on the device when its image is loaded and unloaded.
 #include <cstdio>
 #include <omp.h>
 
@@ -13,7 +13,7 @@ struct Thing {
   int value;
   Thing() : value(42) { ++made_here; }
   ~Thing() {
-    if (value == 43) // only the device's copy was changed
+    if (value == 43) // only the device's copy has changed
       std::printf("destroyed %d\n", made_here);
   }
 };

@@ -2,7 +2,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 21
-// No optimisation, debug information of host and device, compressed.
+// No optimization, with compressed debug information for host and device.
 #include <cstdio>
 #include <omp.h>
 

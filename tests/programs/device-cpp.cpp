@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: sorted 1 2 3 5 8 key 21 caught 7
-// The C++ library on the device: allocation, algorithms, exceptions. The device link needs libstdc++ as the host's does.
+// The C++ library on the device: allocation, algorithms, exceptions. The device link needs libstdc++, like the host link.
 #include <algorithm>
 #include <cstdio>
 #include <map>

@@ -1,7 +1,7 @@
 //! flags: -O2 -Xopenmp-target -march=x86-64-v2
 //! expect: device 1
 //! expect: bits 16
-// Device code for a named processor: the image has an arch, and the device link is told it.
+// Device code for a specific CPU: the image has an architecture, and the device link gets it as an option.
 #include <omp.h>
 #include <stdio.h>
 

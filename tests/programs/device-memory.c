@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: sum 5050 present 0
-// omp_target_alloc, _memcpy, _free: memory of the device that no map clause knows of.
+// omp_target_alloc, _memcpy and _free: device memory without a map clause.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! expect: device 1
 //! expect: there 20 here 10
-// device_type decides which side has a function: the host's symbol table never names `on_device`, the device's never `only_host`. A
-// variant replaces the call of `where` on the device.
+// device_type decides which side has a function: the host's symbol table never contains `on_device`, and the device's never
+// `only_host`. A variant replaces the call of `where` on the device.
 #include <omp.h>
 #include <stdio.h>
 

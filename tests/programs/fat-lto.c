@@ -3,7 +3,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 120
-// Objects that hold both machine code and bitcode of the host, linked as machine code.
+// Objects with both machine code and bitcode of the host, linked as machine code.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O1
 //! expect: device 1
 //! expect: sum 1996 big[2] 3
-// `link`: the device holds only a pointer, which a map clause fills. Its entry carries the link flag.
+// `link`: the device has only a pointer, which a map clause sets. Its entry has the link flag.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2 -g
 //! expect: device 1
 //! expect: table 15 counter 3 host still 0
-// Data and a function under declare target: the device has its own copy, set from the same initialiser.
+// Data and a function under declare target: the device has its own copy, set from the same initializer.
 #include <omp.h>
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: answer 42
-// As distributions link: everything read-only after relocation, images and tables included.
+// Hardened as in distributions: everything is read-only after relocation, including images and tables.
 #include <omp.h>
 #include <stdio.h>
 

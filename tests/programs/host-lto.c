@@ -2,7 +2,7 @@
 //! linkers: lld
 //! expect: device 1
 //! expect: squares 285
-// Host objects are bitcode: images and entries are found inside it, and survive the host's link-time optimisation.
+// Host objects are bitcode: offld finds the images and entries inside it, and they survive the host's link-time optimization.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O1
 //! expect: device 1
 //! expect: 7 10 21
-// Pointers to functions taken on the host and called on the device: entries with the indirect flag translate them.
+// Function pointers that are taken on the host and called on the device. Entries with the indirect flag translate them.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2 -std=c++20
 //! expect: device 1
 //! expect: 3 5 7 9
-// A lambda that captures, called in a region that a template makes for each type of lambda.
+// A lambda with captures, called in a region of a template that is instantiated for each lambda type.
 #include <cstdio>
 #include <omp.h>
 

@@ -2,7 +2,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 4194305 bytes, 'a' 262144 times, static local 3
-// An image of more than 4 MiB, larger than what a wrapper may keep in its code; and a guarded static local.
+// An image of more than 4 MiB, too large for a wrapper to embed in its code, and a guarded static local variable.
 #include <cstdio>
 #include <omp.h>
 

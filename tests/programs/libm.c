@@ -2,7 +2,7 @@
 //! link: libm.c -lm
 //! expect: device 1
 //! expect: sqrt 12 pow 1024 exp 2.718 cos -1.000 hypot 5
-// Library functions called on the device: the device link finds libm where the host link does.
+// Library functions on the device: the device link finds libm in the same directory as the host link.
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 //! flags: -O2 -fopenmp-offload-mandatory --offload-jobs=2
 //! expect: device 1
 //! expect: cubes 3025
-// No code for a host fallback: without a registered image there is nothing to run.
+// No code for a host fallback: without a registered image, the region cannot run.
 #include <omp.h>
 #include <stdio.h>
 

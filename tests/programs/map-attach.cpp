@@ -1,7 +1,7 @@
 //! flags: -O1
 //! expect: device 1
 //! expect: 0 1 4 9 16 sum 30
-// A pointer inside a mapped struct is attached: on the device it points at the device's array.
+// A pointer inside a mapped struct is attached: on the device it points to the device's array.
 #include <cstdio>
 #include <omp.h>
 

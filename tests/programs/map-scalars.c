@@ -1,6 +1,6 @@
 //! expect: device 1
 //! expect: to 7 from 14 tofrom 107 alloc 49
-// Each map type of a scalar, and what each copies.
+// Each map type of a scalar, and the direction of its copies.
 #include <omp.h>
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 //! expect: device 1
 //! expect: middle 0 0 0 6 8 10 12 0 0 0
 //! expect: row 0 300 0
-// Array sections: a part of an array and a row of a matrix, by their own bounds.
+// Array sections: a part of an array and a row of a matrix, with their own bounds.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -std=c11 -pedantic
 //! expect: device 1
 //! expect: count 4 total 100 untouched 9
-// Members of a struct mapped one by one; the member between them stays on the host.
+// Members of a struct mapped one by one. The member between them stays on the host.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: 2 4 6 / 20 40
-// A declared mapper carries what a struct points to, for one and for an array of them. Its entry is a function of the host.
+// A declared mapper copies the data that a struct points to, for one struct and for an array. Its entry is a host function.
 #include <cstdio>
 #include <omp.h>
 

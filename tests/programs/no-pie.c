@@ -2,7 +2,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 36
-// A program at a fixed address: registration code is made for any, and its table is read without relocation.
+// A program at a fixed address: the registration code is position-independent, and its table needs no relocation at run time.
 #include <omp.h>
 #include <stdio.h>
 

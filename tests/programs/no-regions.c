@@ -1,6 +1,6 @@
 //! flags: -O2
 //! expect: nothing to offload, 55
-// Compiled for offloading, without a region: an image with nothing in it and a program that runs.
+// Compiled for offloading, but without a region: the image is empty, and the program runs.
 #include <stdio.h>
 
 int main(void) {

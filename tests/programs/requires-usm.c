@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: sum 45 on the host 46
-// `requires`: an entry of its own tells the runtime; unmapped memory is then reachable.
+// `requires`: a separate entry informs the runtime, and unmapped memory is then accessible.
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

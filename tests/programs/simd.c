@@ -1,7 +1,7 @@
 //! flags: -O3 -ffast-math
 //! expect: device 1
 //! expect: dot 328350 scaled 198
-// simd loops and a declare simd function: its vector variants are device symbols too.
+// simd loops and a declare simd function: its vector variants are device symbols, too.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2 -static-libstdc++ -static-libgcc
 //! expect: device 1
 //! expect: [2, 4, 6]
-// The C++ library linked in: archives without device code on the line.
+// A statically linked C++ library: archives without device code on the command line.
 #include <iostream>
 #include <omp.h>
 #include <sstream>

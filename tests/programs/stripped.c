@@ -2,7 +2,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: answer 42
-// A stripped program: images and entries are data the program needs, not symbols.
+// A stripped program: images and entries are data that the program needs, not symbols.
 #include <omp.h>
 #include <stdio.h>
 

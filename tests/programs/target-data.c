@@ -2,7 +2,7 @@
 //! expect: device 1
 //! expect: present 1 after 499500
 //! expect: enter 3 exit 6
-// Data stays on the device over several regions; only `update` and the end of its life copy it.
+// Data stays on the device over several regions. Only `update` and the end of the data region copy it.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: chain 2310
-// Regions as tasks: nowait, ordered by depend, waited for at the end.
+// Regions as tasks with nowait, ordered by depend. The program waits for them at the end.
 #include <omp.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: 10 12 14
-// A region in a member function maps `this`; members are reached through it.
+// A region in a member function maps `this` and uses members through it.
 #include <cstdio>
 #include <omp.h>
 

@@ -1,7 +1,7 @@
 //! flags: -O2 -pthread
 //! expect: device 1
 //! expect: 0 1 4 9 16 25 36 49
-// Several host threads start regions at once, each its first: images are loaded under way.
+// Several host threads start their first regions at once, so images are loaded at the same time.
 #include <cstdio>
 #include <omp.h>
 #include <thread>

@@ -1,6 +1,6 @@
 //! expect: device 1
 //! expect: same 0 value 42
-// The device's address of mapped data, taken on the host and used in a region that maps nothing.
+// The device address of mapped data, taken on the host and used in a region without maps.
 #include <omp.h>
 #include <stdio.h>
 

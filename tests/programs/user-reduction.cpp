@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: count 1000 sum 500500 max 1000
-// A declared reduction of a class type: its combiner and initialiser are device functions.
+// A declared reduction of a class type: its combiner and initializer are device functions.
 #include <cstdio>
 #include <omp.h>
 

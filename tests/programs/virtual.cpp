@@ -1,7 +1,7 @@
 //! flags: -O2
 //! expect: device 1
 //! expect: area 12 + 50 = 62
-// Virtual calls on objects made on the device: vtables and type information come from the device link.
+// Virtual calls on objects that are created on the device: vtables and type information come from the device link.
 #include <cstdio>
 #include <omp.h>
 

@@ -1,5 +1,5 @@
-"""The Python module beside the program: both say the same of real files. tests/suite/python.rs builds the module, makes the files and runs
-this in their folder, with the program's path in OFFLD_PROGRAM.
+"""Compares the Python module with the program on real files. tests/suite/python.rs builds the module, creates the files and runs this
+in their directory, with the program's path in OFFLD_PROGRAM.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ import unittest
 import offld
 
 PROGRAM = os.environ["OFFLD_PROGRAM"]
-#: An object with an image for the host as device, a program, a wheel with device code for NVIDIA's GPUs, and a damaged container.
+#: An object with an image for the CPU, a shared library, a wheel with device code for NVIDIA GPUs, and a damaged container.
 OBJECT, LIBRARY, WHEEL, DAMAGED = "fat.o", "libfat.so", "package.whl", "damaged.bin"
 FILES = (OBJECT, LIBRARY, WHEEL, DAMAGED)
 
 
 def command(*words: str) -> typing.Any:
-    """What the program prints as JSON, whatever its exit status."""
+    """The JSON output of the program, for any exit status."""
     ended = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert ended.stdout, ended.stderr.decode()
     return json.loads(ended.stdout)
 
 
 def plain(image: offld.Image) -> typing.Dict[str, typing.Any]:
-    """An image as the command prints it."""
+    """An image in the form that the program prints."""
     values = {name: value for name, value in vars(image).items() if name not in ("file", "_inspected")}
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     return {**lists, "extracted": None}
@@ -112,9 +112,9 @@ class Size(unittest.TestCase):
     def test_what_cannot_be_asked(self) -> None:
         with self.assertRaisesRegex(offld.Error, "`colour`.*arch, kind"):
             offld.size(WHEEL, by=("colour",))  # type: ignore[arg-type]
-        with self.assertRaisesRegex(offld.Error, "the filter"):
+        with self.assertRaisesRegex(offld.Error, "invalid filter"):
             offld.size(WHEEL, filter="(")
-        with self.assertRaisesRegex(offld.Error, "`name`"):
+        with self.assertRaisesRegex(offld.Error, "'name'"):
             offld.size(WHEEL, sort="name")
 
 
@@ -131,7 +131,7 @@ class Check(unittest.TestCase):
         self.assertEqual(answers, ["yes", "no", "unreadable"])
         no = offld.check(WHEEL, "sm_35")["files"]
         reasons = [load["text"] for file in no for unit in file["units"] for load in unit["loads"]]
-        self.assertTrue(any("no image" in reason for reason in reasons), reasons)
+        self.assertTrue(any("the nearest image is for" in reason for reason in reasons), reasons)
 
     def test_what_is_no_device(self) -> None:
         for devices in (("toaster",), ("sm_90", "")):
@@ -179,7 +179,7 @@ class Process(unittest.TestCase):
             offld.size(WHEEL, by=("kernel",))
             done.set()
 
-        # With the interpreter's lock held, this thread would have its first turn when the work is done.
+        # If offld held the interpreter's lock, this thread would not run before the work is done.
         thread = threading.Thread(target=work)
         thread.start()
         while not done.is_set():
@@ -192,7 +192,7 @@ class Process(unittest.TestCase):
         offld.size(WHEEL)
         child = os.fork()
         if child == 0:
-            # It has none of the threads of the process that it was forked from.
+            # A forked process has none of its parent's other threads.
             os._exit(0 if offld.size(WHEEL)["total"]["file"] and offld.images(WHEEL) else 1)
         for _ in range(600):
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -210,7 +210,7 @@ class Process(unittest.TestCase):
 
 
 class Types(unittest.TestCase):
-    """The types say what the reports have. That the code keeps to them is for mypy."""
+    """The types match the reports. mypy checks that the code matches the types."""
 
     def expect(self, type_: typing.Any, value: typing.Any) -> None:
         if getattr(type_, "__total__", None) is not None:

@@ -1,4 +1,5 @@
-//! The projects of tests/build-systems, built by the real build systems as docs/build-systems.md says, with offld as `make install` puts it.
+//! The projects of tests/build-systems, built by the real build systems as docs/guides/build-systems.md describes, with offld
+//! installed by `make install`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +11,13 @@ use super::support::{
     LLVM, Outcome, Work, ensure, expect_equal, expect_in, made, missing, offld, passed, root, run, run_failing, with_llvm,
 };
 
-/// A section of the document, its project, the tools that it needs, and how many device links there are.
+/// A section of the document with its project, required tools and number of device links.
 struct Project {
     title: &'static str,
     folder: &'static str,
     tools: &'static [&'static str],
     device_links: usize,
-    /// What the programs print.
+    /// The output of the programs.
     prints: &'static [&'static str],
 }
 
@@ -26,27 +27,15 @@ const ONCE: &[&str] = &[PRINTED];
 const PROJECTS: [(&str, Project); 7] = [
     (
         "cmake",
-        Project {
-            title: "CMake: find_package and offld_enable",
-            folder: "cmake",
-            tools: &["cmake"],
-            device_links: 2,
-            prints: &[PRINTED; 3],
-        },
+        Project { title: "CMake: find_package", folder: "cmake", tools: &["cmake"], device_links: 2, prints: &[PRINTED; 3] },
     ),
     (
         "cmake_linker_type",
-        Project {
-            title: "CMake 3.29 and later: the linker type OFFLD",
-            folder: "cmake",
-            tools: &[NEW_CMAKE],
-            device_links: 2,
-            prints: ONCE,
-        },
+        Project { title: "CMake: linker type OFFLD", folder: "cmake", tools: &[NEW_CMAKE], device_links: 2, prints: ONCE },
     ),
     (
         "cmake_toolchain",
-        Project { title: "CMake: the toolchain file", folder: "cmake-plain", tools: &["cmake"], device_links: 2, prints: ONCE },
+        Project { title: "CMake: toolchain file", folder: "cmake-plain", tools: &["cmake"], device_links: 2, prints: ONCE },
     ),
     ("meson", Project { title: "Meson", folder: "meson", tools: &["meson", "ninja"], device_links: 2, prints: ONCE }),
     ("make", Project { title: "Make", folder: "make", tools: &["make", "pkg-config"], device_links: 2, prints: ONCE }),
@@ -66,7 +55,7 @@ const PROJECTS: [(&str, Project); 7] = [
     ),
 ];
 
-/// A CMake with linker types, which `scripts/setup.sh` puts into `target/cmake` where the system's is older.
+/// CMake with linker types. `scripts/setup.sh` installs it in `target/cmake` if the system's CMake is older.
 const NEW_CMAKE: &str = "cmake 3.29";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -74,13 +63,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     let others = [
         with_llvm("build_systems::every_section_has_a_project", all_of_them),
         with_llvm("build_systems::cmake_as_the_linker", cmake_as_the_linker),
+        with_llvm("build_systems::cmake_toolchain_with_hip", cmake_toolchain_with_hip),
+        with_llvm("build_systems::cmake_toolchain_of_a_clone", cmake_toolchain_of_a_clone),
         with_llvm("build_systems::cmake_says_what_is_wrong", cmake_says_what_is_wrong),
         with_llvm("build_systems::pkg_config", pkg_config),
     ];
     built.chain(others).collect()
 }
 
-/// The prefix that offld is installed in, once for all tests; a failure of that is everybody's.
+/// The prefix in which offld is installed, once for all tests. If the installation fails, each of these tests fails.
 fn prefix() -> Result<PathBuf, Failed> {
     static PREFIX: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let installed = PREFIX.get_or_init(|| install().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
@@ -102,22 +93,23 @@ fn install() -> Result<PathBuf, Failed> {
     Ok(prefix)
 }
 
-/// Where a tool is; of CMake one that has linker types, if that is asked for.
-fn there(tool: &str) -> Option<PathBuf> {
+/// The path of a tool. For [`NEW_CMAKE`], only a CMake with linker types counts.
+fn find_tool(tool: &str) -> Option<PathBuf> {
     if tool != NEW_CMAKE {
         return which::which(tool).ok();
     }
     let ours = root().join("target/cmake/cmake/data/bin/cmake");
     let all = which::which_all("cmake").into_iter().flatten().chain([ours].into_iter().filter(|path| path.is_file()));
     all.into_iter().find(|cmake| {
-        let told = Command::new(cmake).arg("--version").output().map(|told| String::from_utf8_lossy(&told.stdout).into_owned());
-        let told = told.unwrap_or_default();
-        let numbers = told.split_whitespace().nth(2).unwrap_or_default().split('.').map(|number| number.parse().unwrap_or(0));
+        let version =
+            Command::new(cmake).arg("--version").output().map(|version| String::from_utf8_lossy(&version.stdout).into_owned());
+        let version = version.unwrap_or_default();
+        let numbers = version.split_whitespace().nth(2).unwrap_or_default().split('.').map(|number| number.parse().unwrap_or(0));
         numbers.take(2).collect::<Vec<u32>>() >= vec![3, 29]
     })
 }
 
-/// A folder with a project and the sources.
+/// A directory with a copy of a project and the shared sources.
 fn project(folder: &str) -> Result<Work, Failed> {
     let work = Work::new();
     for part in [folder, "src"] {
@@ -129,10 +121,11 @@ fn project(folder: &str) -> Result<Work, Failed> {
     Ok(work)
 }
 
-/// A shell that finds offld in its prefix, and LLVM 22 and `tools` first.
+/// A shell whose `PATH` starts with `tools` and LLVM 22, and that finds offld in its prefix.
 fn shell(work: &Work, script: &str, tools: &[&str]) -> Result<Command, Failed> {
     let prefix = prefix()?;
-    let own = tools.iter().filter_map(|tool| Some(there(tool)?.parent()?.to_owned())).filter(|folder| folder.starts_with(root()));
+    let own =
+        tools.iter().filter_map(|tool| Some(find_tool(tool)?.parent()?.to_owned())).filter(|folder| folder.starts_with(root()));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = own.chain([PathBuf::from(LLVM)]).chain(std::env::split_paths(&path)).collect();
     let mut shell = work.command("bash");
@@ -153,7 +146,7 @@ fn shell(work: &Work, script: &str, tools: &[&str]) -> Result<Command, Failed> {
     ] {
         shell.env_remove(name);
     }
-    // What cargo tells this test about its own package.
+    // Variables that cargo sets for this test must not reach the cargo of a project.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
         shell.env_remove(name);
     }
@@ -166,27 +159,31 @@ fn shell(work: &Work, script: &str, tools: &[&str]) -> Result<Command, Failed> {
     Ok(shell)
 }
 
-/// How many device links offld has done for the project.
+/// The number of device links in the project's build log.
 fn device_links(work: &Work) -> usize {
     std::fs::read_to_string(work.path().join("log")).map_or(0, |log| log.lines().count())
 }
 
-/// A section of the document: its title, and its blocks, each with what stands after the fence.
+/// A section of the document: its title, and its code blocks, each with the info string of its fence.
 type Section = (String, Vec<(String, String)>);
 
-/// The sections that have blocks.
+/// The sections whose commands these tests run, without the blocks of other tests.
 fn sections() -> Result<Vec<Section>, Failed> {
-    let text = std::fs::read_to_string(root().join("docs/build-systems.md"))?;
-    let all = text.split("\n## ").skip(1).filter_map(|section| section.split_once('\n'));
+    const MARK: &str = "<!-- test: build_systems::";
+    let text = std::fs::read_to_string(root().join("docs/guides/build-systems.md"))?;
+    let all = text.split("\n## ").skip(1).filter(|section| section.contains(MARK)).filter_map(|section| section.split_once('\n'));
     let blocks = |text: &str| {
-        let inside = text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
-        inside.map(|(info, text)| (info.to_owned(), text.to_owned())).collect::<Vec<_>>()
+        let parts: Vec<&str> = text.split("\n```").collect();
+        let pairs = parts.chunks_exact(2).filter_map(|pair| Some((pair[0], pair[1].split_once('\n')?)));
+        let is_ours = |before: &str| before.lines().last().is_some_and(|line| line.starts_with(MARK));
+        let ours = pairs.filter(|(before, (info, _))| *info != "sh" || is_ours(before));
+        ours.map(|(_, (info, text))| (info.to_owned(), text.to_owned())).collect::<Vec<_>>()
     };
-    Ok(all.map(|(title, text)| (title.to_owned(), blocks(text))).filter(|(_, blocks)| !blocks.is_empty()).collect())
+    Ok(all.map(|(title, text)| (title.to_owned(), blocks(text))).collect())
 }
 
 fn build(project: &Project) -> Outcome {
-    if let Some(tool) = project.tools.iter().find(|tool| there(tool).is_none()) {
+    if let Some(tool) = project.tools.iter().find(|tool| find_tool(tool).is_none()) {
         return missing(tool);
     }
     let sections = sections()?;
@@ -201,15 +198,15 @@ fn build(project: &Project) -> Outcome {
             ensure(is_in(text, work.path())?, || format!("{}: this is in no file of the project:\n{text}", project.title))?;
         }
     }
-    let told = run(&mut shell(&work, &script, project.tools)?)?;
-    let printed: Vec<&str> = told.lines().filter(|line| *line == "60" || line.contains(" on the ")).collect();
+    let output = run(&mut shell(&work, &script, project.tools)?)?;
+    let printed: Vec<&str> = output.lines().filter(|line| *line == "60" || line.contains(" on the ")).collect();
     expect_equal("what the programs print", &project.prints.join("\n"), &printed.join("\n"))?;
     expect_equal("device links", &project.device_links.to_string(), &device_links(&work).to_string())?;
     work.expect_no_temps()?;
     passed()
 }
 
-/// Whether a file of the folder has `text`.
+/// Whether any file below the directory contains `text`.
 fn is_in(text: &str, folder: &Path) -> Result<bool, Failed> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -229,24 +226,66 @@ fn all_of_them() -> Outcome {
     passed()
 }
 
-/// With a CMake that has no linker types, and by the toolchain file.
+/// CMake without linker types, and with the toolchain file.
 fn cmake_as_the_linker() -> Outcome {
-    let Some(_) = there("cmake") else { return missing("cmake") };
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
     for (folder, options) in [
         ("cmake", "-DAS_LINKER=ON -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"),
         ("cmake-plain", "-DOFFLD_AS_LINKER=ON --toolchain PREFIX/share/cmake/offld/offldToolchain.cmake"),
     ] {
         let work = project(folder)?;
-        let told = run(&mut shell(&work, &format!("cmake -B build {options}; cmake --build build --verbose; build/app"), &[])?)?;
-        expect_in(&told, &format!("--ld-path={}/bin/ld.offld", prefix()?.display()))?;
-        expect_in(&told, PRINTED)?;
+        let printed =
+            run(&mut shell(&work, &format!("cmake -B build {options}; cmake --build build --verbose; build/app"), &[])?)?;
+        expect_in(&printed, &format!("--ld-path={}/bin/ld.offld", prefix()?.display()))?;
+        expect_in(&printed, PRINTED)?;
         expect_equal(folder, "2", &device_links(&work).to_string())?;
     }
     passed()
 }
 
+/// clang links the device code of a HIP translation unit when it compiles that unit.
+fn cmake_toolchain_with_hip() -> Outcome {
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
+    let work = Work::new();
+    work.file(
+        "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.20)\nproject(kernels CXX)\nadd_library(kernels SHARED scale.cpp)\n\
+         target_compile_options(kernels PRIVATE -x hip --offload-new-driver --offload-arch=gfx90a,gfx1100 -nogpuinc -nogpulib)\n",
+    );
+    work.file(
+        "scale.cpp",
+        "#define __global__ __attribute__((global))\nstruct dim3 { unsigned x, y, z; };\n\
+         extern \"C\" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, void *);\n\
+         extern \"C\" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, void **);\n\
+         __global__ void scale(float *data, float by) { data[0] *= by; }\n",
+    );
+    // Flags from the environment are added to the flags of the toolchain file.
+    for (flags, line) in [("", ""), ("CXXFLAGS=-DSCALE=2", "-DSCALE=2")] {
+        let script = format!(
+            "{flags} cmake --toolchain PREFIX/share/cmake/offld/offldToolchain.cmake -B build; cmake --build build --verbose"
+        );
+        let _ = std::fs::remove_dir_all(work.path().join("build"));
+        let _ = std::fs::remove_file(work.path().join("log"));
+        expect_in(&run(&mut shell(&work, &script, &[])?)?, line)?;
+        expect_equal("device links", "2", &device_links(&work).to_string())?;
+    }
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// The toolchain file of a clone, next to which nothing is installed.
+fn cmake_toolchain_of_a_clone() -> Outcome {
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
+    let work = project("cmake-plain")?;
+    let file = root().join("share/cmake/offld/offldToolchain.cmake");
+    let mut configure = work.command("cmake");
+    let error = run_failing(configure.args(["-B", "build", "--toolchain"]).arg(file))?;
+    expect_in(&error, "offld is not installed in")?;
+    passed()
+}
+
 fn cmake_says_what_is_wrong() -> Outcome {
-    let Some(_) = there("cmake") else { return missing("cmake") };
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
     let work = project("cmake")?;
     let configure = |options: &str, more: &str| {
         work.file("src/more.cmake", more);
@@ -254,13 +293,16 @@ fn cmake_says_what_is_wrong() -> Outcome {
         run_failing(&mut shell(&work, &format!("cmake -B build {options} -DCMAKE_PROJECT_app_INCLUDE=src/more.cmake"), &[])?)
     };
     let clang = "-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++";
-    let told = configure("-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++", "")?;
-    expect_in(&told.replace("\n ", ""), "offld_enable(scale): no language has clang as its compiler")?;
+    let error = configure("-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++", "")?;
+    expect_in(&error.replace("\n ", ""), "offld_enable(scale): no language has clang as its compiler")?;
     for (more, expected) in [
-        ("find_package(offld REQUIRED)\noffld_enable(nothing)\n", "offld_enable(nothing): there is no such target"),
+        (
+            "find_package(offld REQUIRED)\noffld_enable(nothing)\n",
+            "offld_enable(nothing): nothing is not a target of this project",
+        ),
         (
             "find_package(offld REQUIRED)\nadd_library(x SHARED src/sum.c)\noffld_enable(x OPENMP x86)\n",
-            "offld_enable(x): not known: OPENMP;x86",
+            "offld_enable(x): unknown arguments: OPENMP;x86",
         ),
         ("find_package(offld 99 REQUIRED)\n", "requested version \"99\""),
     ] {
@@ -270,18 +312,18 @@ fn cmake_says_what_is_wrong() -> Outcome {
 }
 
 fn pkg_config() -> Outcome {
-    let Some(_) = there("pkg-config") else { return missing("pkg-config") };
+    let Some(_) = find_tool("pkg-config") else { return missing("pkg-config") };
     let work = Work::new();
-    let asked = |words: &str| run(&mut shell(&work, &format!("pkg-config {words} offld"), &[])?);
-    expect_equal("version", concat!(env!("CARGO_PKG_VERSION"), "\n"), &asked("--modversion")?)?;
-    for (words, name) in
+    let pkg_config = |option: &str| run(&mut shell(&work, &format!("pkg-config {option} offld"), &[])?);
+    expect_equal("version", concat!(env!("CARGO_PKG_VERSION"), "\n"), &pkg_config("--modversion")?)?;
+    for (option, name) in
         [("--variable=names", "clang-linker-wrapper"), ("--variable=linker", ""), ("--libs", "clang-linker-wrapper")]
     {
-        let told = asked(words)?;
-        let path = Path::new(told.trim().trim_start_matches("-B")).join(name);
-        let path = if name.is_empty() { PathBuf::from(told.trim()) } else { path };
-        ensure(path.exists(), || format!("{words}: {} is not there", path.display()))?;
+        let value = pkg_config(option)?;
+        let path = Path::new(value.trim().trim_start_matches("-B")).join(name);
+        let path = if name.is_empty() { PathBuf::from(value.trim()) } else { path };
+        ensure(path.exists(), || format!("{option}: {} is not there", path.display()))?;
     }
-    expect_in(&asked("--variable=libtool")?, "-XCClinker -B/")?;
+    expect_in(&pkg_config("--variable=libtool")?, "-XCClinker -B/")?;
     passed()
 }

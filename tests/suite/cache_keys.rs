@@ -1,5 +1,5 @@
-//! What a device link is known by. After every change that could make another image of it, the program has that image; after every
-//! change that cannot, the image is found. Nothing here looks into the cache: only at what programs do and what `--wrapper-verbose` says.
+//! The cache key of a device link. After a change that could lead to another image, the program has that image. After any other
+//! change, the link is a cache hit. These tests never look into the cache, only at the programs' output and at `--wrapper-verbose`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use crate::support::{
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("cache_keys::a_linker_that_is_replaced_in_place", replaced_linker),
-        with_llvm("cache_keys::what_a_linker_says_is_said_again", said_again),
-        with_llvm("cache_keys::links_that_cannot_be_known", unknown),
+        with_llvm("cache_keys::what_a_linker_says_is_said_again", warnings_are_repeated),
+        with_llvm("cache_keys::links_that_cannot_be_known", uncacheable),
         with_llvm("cache_keys::images_of_gpus_are_the_same_by_the_linker_itself", gpu_images),
         with_llvm("cache_keys::one_processor_stands_for_another", processors),
-        with_llvm("cache_keys::libraries_that_change_during_the_link", changes_meanwhile),
+        with_llvm("cache_keys::libraries_that_change_during_the_link", changes_during_links),
     ];
     for linker in ["lld", "bfd"] {
         trials.push(with_llvm(&format!("cache_keys::a_library_changes_appears_vanishes::{linker}"), move || library(linker)));
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const FOUND: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
 
-/// A program whose kernel calls a function of a library, and a cache.
+/// A program whose kernel calls a library function, and a cache.
 struct Case {
     work: Work,
     linker: PathBuf,
@@ -60,7 +60,7 @@ impl Case {
         Ok(())
     }
 
-    /// The device code: adds `what` to what the library says.
+    /// Compiles device code that adds `what` to the result of the library.
     fn kernel(&self, what: u32) -> Result<(), Failed> {
         let code = format!(
             "#pragma omp begin declare target\nint helper(int);\n#pragma omp end declare target\n\
@@ -75,7 +75,7 @@ impl Case {
         self.compile("main", &code, &[])
     }
 
-    /// The library in `folder`, which says `answer`; always of one size, and dated the same.
+    /// Builds the library in `folder`, whose function returns `answer`. Its size and timestamp are always the same.
     fn library(&self, folder: &str, answer: u32) -> Result<(), Failed> {
         self.compile("helper", &format!("int helper(int x) {{ return x + {}; }}\n", answer * 1000), &[])?;
         fs::create_dir_all(self.work.path().join(folder))?;
@@ -83,7 +83,7 @@ impl Case {
         let _ = fs::remove_file(self.work.path().join(&archive));
         self.work.run(llvm("llvm-ar"), ["rcsD", &archive, "helper.o"])?;
         fs::File::options().append(true).open(self.work.path().join(&archive))?.set_modified(std::time::UNIX_EPOCH)?;
-        rest();
+        let_timestamps_settle();
         Ok(())
     }
 
@@ -95,17 +95,17 @@ impl Case {
         command
     }
 
-    /// Links with `more` on the line; what was said, and the program must print `answer`.
+    /// Links with `more` arguments and runs the program, which must print `answer`. Returns stderr.
     fn linked(&self, more: &[&str], answer: &str) -> Result<String, Failed> {
-        let said = stderr_of(self.link().args(more))?;
+        let stderr = stderr_of(self.link().args(more))?;
         let printed = run_offloaded(&mut self.work.command("./program"))?;
-        expect_equal(&format!("what the program prints\n{said}"), answer, printed.trim_end())?;
-        Ok(said)
+        expect_equal(&format!("what the program prints\n{stderr}"), answer, printed.trim_end())?;
+        Ok(stderr)
     }
 }
 
-/// Files that were written a moment ago may be written again without a trace: links that read them are not kept.
-fn rest() {
+/// Waits until timestamps can reveal a later change. offld does not cache links that read files written just before.
+fn let_timestamps_settle() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
@@ -115,73 +115,73 @@ fn library(linker: &str) -> Outcome {
     case.library("second", 1)?;
     expect_in(
         &case.linked(&[], "1001")?,
-        "device link for x86_64-pc-linux-gnu: not in the cache: it is linked here for the first time",
+        "device link for x86_64-pc-linux-gnu: not in the cache: no earlier link of this output is recorded on this machine",
     )?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // It changes, without its size and date, and changes back: both are known.
+    // The library changes without a change of size or timestamp, and changes back. Both versions are then cached.
     case.library("second", 2)?;
     expect_in(&case.linked(&[], "2001")?, "second/libhelper.a has changed")?;
     case.library("second", 1)?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // Another appears earlier in the search path, and goes again.
+    // A library appears earlier in the search path, and disappears.
     case.library("first", 3)?;
     expect_in(&case.linked(&[], "3001")?, "first/libhelper.a has appeared")?;
     expect_in(&case.linked(&[], "3001")?, FOUND)?;
     fs::remove_file(case.work.path().join("first/libhelper.a"))?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // The other form of the library, which is preferred.
+    // The other form of the library: linkers prefer a shared library to an archive.
     let shared = ["-shared", "-o", "first/libhelper.so", "helper.o"];
     case.library("third", 4)?;
     case.work.run(llvm("clang"), shared)?;
-    rest();
-    let said = stderr_of(&mut case.link())?;
-    expect_in(&said, "first/libhelper.so has appeared")?;
+    let_timestamps_settle();
+    let stderr = stderr_of(&mut case.link())?;
+    expect_in(&stderr, "first/libhelper.so has appeared")?;
     let printed = run_offloaded(case.work.command("./program").env("LD_LIBRARY_PATH", "first"))?;
     expect_equal("with the shared library", "4001", printed.trim_end())?;
     fs::remove_file(case.work.path().join("first/libhelper.so"))?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // Without any there is nothing to link, whatever is in the cache.
+    // Without the library the link fails, in spite of the cached images.
     fs::remove_file(case.work.path().join("second/libhelper.a"))?;
-    let said = run_failing(&mut case.link())?;
-    expect_not_in(&said, FOUND)?;
-    // The device's linker is not asked for a library that is in none of its folders: the host link reports it.
-    expect_in(&said, "the command has changed")?;
+    let stderr = run_failing(&mut case.link())?;
+    expect_not_in(&stderr, FOUND)?;
+    // The device linker is not asked for a library that none of its directories contains: the host link reports it.
+    expect_in(&stderr, "the linker command line has changed")?;
     passed()
 }
 
 fn program(linker: &str) -> Outcome {
     let case = Case::new(linker)?;
     case.library("second", 1)?;
-    expect_in(&case.linked(&[], "1001")?, "for the first time")?;
-    // Host code only: the device code is what it was.
+    expect_in(&case.linked(&[], "1001")?, "no earlier link of this output")?;
+    // Only host code changes; the device code stays the same.
     case.main("!")?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
-    // The same again, compiled anew.
+    // The same source, compiled again.
     case.kernel(1)?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
     case.kernel(2)?;
-    let said = case.linked(&[], "1002!")?;
-    expect_in(&said, "the device code of kernel.o: .llvm.offloading has changed")?;
-    // The registration does not depend on what the image holds.
-    expect_in(&said, "registration code for openmp: found in the cache")?;
+    let stderr = case.linked(&[], "1002!")?;
+    expect_in(&stderr, "the device code of kernel.o: .llvm.offloading has changed")?;
+    // Registration code does not depend on the contents of the image.
+    expect_in(&stderr, "registration code for openmp: found in the cache")?;
     case.kernel(1)?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
-    // Another command, another environment.
+    // A different command line, and a different environment.
     let option = ["-Xoffload-linker", "--no-eh-frame-hdr"];
-    expect_in(&case.linked(&option, "1001!")?, "the command has changed")?;
+    expect_in(&case.linked(&option, "1001!")?, "the linker command line has changed")?;
     expect_in(&case.linked(&option, "1001!")?, FOUND)?;
-    let said = stderr_of(case.link().env("LD_RUN_PATH", "/nowhere"))?;
-    expect_in(&said, "the environment has changed")?;
+    let stderr = stderr_of(case.link().env("LD_RUN_PATH", "/nowhere"))?;
+    expect_in(&stderr, "the environment has changed")?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
-    // The same words elsewhere mean other files.
+    // The same arguments in another directory refer to other files.
     let elsewhere = case.work.path().join("elsewhere");
     fs::create_dir_all(elsewhere.join("second"))?;
     for name in ["kernel.o", "main.o"] {
         fs::copy(case.work.path().join(name), elsewhere.join(name))?;
     }
     case.library("elsewhere/second", 7)?;
-    let said = stderr_of(case.link().current_dir(&elsewhere))?;
-    expect_not_in(&said, FOUND)?;
+    let stderr = stderr_of(case.link().current_dir(&elsewhere))?;
+    expect_not_in(&stderr, FOUND)?;
     let printed = run_offloaded(case.work.command(elsewhere.join("program")).current_dir(&elsewhere))?;
     expect_equal("elsewhere", "7001!", printed.trim_end())?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
@@ -201,47 +201,56 @@ fn replaced_linker() -> Outcome {
         fs::write(&linker, bytes)?;
         fs::set_permissions(&linker, fs::metadata(&real)?.permissions())?;
         fs::File::open(&linker)?.set_modified(times)?;
-        rest();
+        let_timestamps_settle();
         Ok(())
     };
     replace(&original)?;
     case.linker = linker.clone();
-    expect_in(&case.linked(&[], "1001")?, "for the first time")?;
+    expect_in(&case.linked(&[], "1001")?, "no earlier link of this output")?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // Another build of the same size, the same date and even the same build id.
+    // A different linker of the same size, timestamp and build id.
     let mut other = original.clone();
     *other.last_mut().ok_or("an empty linker")? ^= 1;
     replace(&other)?;
     expect_in(&case.linked(&[], "1001")?, "the linker ")?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // A longer one.
+    // A longer linker.
     replace(&[&original[..], b"more"].concat())?;
     expect_in(&case.linked(&[], "1001")?, "has changed")?;
+    expect_in(&case.linked(&[], "1001")?, FOUND)?;
+    // A third linker that differs from the first only in contents. The image of the first must not be reused.
+    let mut third = original.clone();
+    *third.last_mut().ok_or("an empty linker")? ^= 2;
+    replace(&third)?;
+    expect_not_in(&case.linked(&[], "1001")?, FOUND)?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
     passed()
 }
 
-fn said_again() -> Outcome {
+fn warnings_are_repeated() -> Outcome {
     let case = Case::new("lld")?;
     case.library("second", 1)?;
     let options = ["-Xoffload-linker", "-z", "-Xoffload-linker", "no-such-word"];
-    const SAID: &str = "unknown -z value: no-such-word";
-    for expected in ["for the first time", FOUND] {
-        let said = case.linked(&options, "1001")?;
-        expect_in(&said, expected)?;
-        expect_in(&said, SAID)?;
-        expect_equal("how often it is said", "1", &said.matches(SAID).count().to_string())?;
+    const WARNING: &str = "unknown -z value: no-such-word";
+    for expected in ["no earlier link of this output", FOUND] {
+        let stderr = case.linked(&options, "1001")?;
+        expect_in(&stderr, expected)?;
+        expect_in(&stderr, WARNING)?;
+        expect_equal("how often it is said", "1", &stderr.matches(WARNING).count().to_string())?;
     }
     passed()
 }
 
-fn unknown() -> Outcome {
+fn uncacheable() -> Outcome {
     let case = Case::new("lld")?;
     case.library("second", 1)?;
     let reasons: [(&[&str], &str); 4] = [
-        (&["-Xoffload-linker", "-Map=map"], "the linker is given `-Map=map`"),
-        (&["-Xoffload-linker", "--dependency-file=own.d"], "the linker is given `--dependency-file=own.d`"),
-        (&["-Xoffload-linker", "--reproduce=r.tar"], "the linker is given `--reproduce=r.tar`"),
+        (&["-Xoffload-linker", "-Map=map"], "the cache does not support the linker argument `-Map=map`"),
+        (
+            &["-Xoffload-linker", "--dependency-file=own.d"],
+            "the cache does not support the linker argument `--dependency-file=own.d`",
+        ),
+        (&["-Xoffload-linker", "--reproduce=r.tar"], "the cache does not support the linker argument `--reproduce=r.tar`"),
         (&["-Wl,--save-temps"], "device links are not cached"),
     ];
     for (options, reason) in reasons {
@@ -252,14 +261,14 @@ fn unknown() -> Outcome {
     ensure(case.work.path().join("map").exists(), || "the map that the user asked for was not written")?;
     let script = case.work.file("clang", format!("#!/bin/sh\nexec {} \"$@\"\n", llvm("clang").display()));
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let said = stderr_of(case.link().env("OFFLD_CLANG", &script))?;
-    expect_in(&said, "clang is a script: what it runs is not known")?;
-    let said = stderr_of(case.link().env("OFFLD_CACHE", "off"))?;
-    expect_in(&said, "device links are not cached: OFFLD_CACHE=off")?;
+    let stderr = stderr_of(case.link().env("OFFLD_CLANG", &script))?;
+    expect_in(&stderr, "clang is a script, which can run any program")?;
+    let stderr = stderr_of(case.link().env("OFFLD_CACHE", "off"))?;
+    expect_in(&stderr, "device links are not cached: OFFLD_CACHE=off")?;
     passed()
 }
 
-/// AMD's images, of several targets and of several inputs each, by the compiler, by its linker called directly, and found.
+/// AMD images for several targets, each from several inputs: linked by the compiler, by its linker directly, and from the cache.
 fn gpu_images() -> Outcome {
     let work = Work::new();
     let flags = ["-O2", "-fopenmp", "--offload-arch=gfx90a,gfx1030", "-nogpulib", "-fPIC", "-c"];
@@ -273,29 +282,29 @@ fn gpu_images() -> Outcome {
         let linker = format!("--linker-path={LLVM}/ld.lld");
         command.args(["--host-triple=x86_64-unknown-linux-gnu", &linker, "--wrapper-verbose", "-shared", "-o", "out.so"]);
         command.args(["--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all", "f0.o", "f1.o", "f2.o"]);
-        let said = stderr_of(command.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", cache))?;
-        Ok((said, fs::read(work.path().join("out.so"))?))
+        let stderr = stderr_of(command.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", cache))?;
+        Ok((stderr, fs::read(work.path().join("out.so"))?))
     };
-    let (said, without) = link(Path::new("off"))?;
-    expect_in(&said, "clang")?;
+    let (stderr, without) = link(Path::new("off"))?;
+    expect_in(&stderr, "clang")?;
     let cache = work.path().join("cache");
-    for (which, text) in [("kept", "for the first time"), ("found", "found in the cache")] {
-        let (said, with) = link(&cache)?;
-        let links = said.lines().filter(|line| line.contains("device link for") && line.contains(text)).count();
-        expect_equal(&format!("how often it is {which}\n{said}"), "2", &links.to_string())?;
+    for (which, text) in [("kept", "no earlier link of this output"), ("found", "found in the cache")] {
+        let (stderr, with) = link(&cache)?;
+        let links = stderr.lines().filter(|line| line.contains("device link for") && line.contains(text)).count();
+        expect_equal(&format!("how often it is {which}\n{stderr}"), "2", &links.to_string())?;
         ensure(with == without, || format!("other images than without the cache, when {which}"))?;
     }
     passed()
 }
 
-/// What clang would run for one of AMD's processors differs from what it would run for another in the processor's name alone: so it is
-/// asked for one of them.
+/// clang's commands for two AMD architectures differ only in the name of the architecture. offld therefore asks clang for one of
+/// them.
 fn processors() -> Outcome {
     let work = Work::new();
     let line = |processor: &str| -> Result<String, Failed> {
         let flags = ["-###", "--no-default-config", "--target=amdgcn-amd-amdhsa", "-flto", "-Wl,--no-undefined", "/dev/null"];
-        let said = stderr_of(work.command(llvm("clang")).args(flags).arg(format!("-mcpu={processor}")).args(["-o", "image"]))?;
-        Ok(said.lines().filter(|line| line.starts_with(" \"")).map(|line| format!("{line}\n")).collect())
+        let stderr = stderr_of(work.command(llvm("clang")).args(flags).arg(format!("-mcpu={processor}")).args(["-o", "image"]))?;
+        Ok(stderr.lines().filter(|line| line.starts_with(" \"")).map(|line| format!("{line}\n")).collect())
     };
     let known = line("gfx90a")?;
     expect_in(&known, "ld.lld")?;
@@ -310,8 +319,8 @@ fn processors() -> Outcome {
     passed()
 }
 
-/// A library that is written over and over while it is linked: whatever was kept of that, it is not taken for the image of another.
-fn changes_meanwhile() -> Outcome {
+/// A library that is replaced repeatedly during links. A cached image must never be used for different contents.
+fn changes_during_links() -> Outcome {
     const LINKS: u32 = 12;
     let case = Case::new("lld")?;
     let archive = case.work.path().join("second/libhelper.a");

@@ -1,6 +1,6 @@
-//! liboffld: the library as C programs use it (`tests/capi`: plainly, under valgrind, with the sanitizers of the C compiler), its header
-//! and what it exports, and the example of `examples/c`. The library is built here, by the same cargo and beside the program under test:
-//! it is compiled once more, since C is an option, from the crates that `make test-no-llvm` needs as well.
+//! liboffld as C programs use it (`tests/capi`: directly, under valgrind, with the C compiler's sanitizers), its header, its
+//! exports, and the example of `examples/c`. The library is built here, by the same cargo and next to the program under test. C is
+//! a feature, so it is compiled once more, from the crates that `make test-no-llvm` needs too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The header as cbindgen makes it of the sources; `BLESS=1` writes it.
+/// The header must equal cbindgen's output for the sources. `BLESS=1` writes it.
 fn header() -> Outcome {
     let failed = |error: &dyn std::fmt::Display| Failed::from(format!("cbindgen: {error}"));
     let folder = root().join("src/capi");
     let text = std::fs::read_to_string(folder.join("mod.rs"))?;
-    // The order of the functions in the header is that of the modules: what opens things first, and what they consist of after it.
+    // The header lists functions in the order of these modules: first the functions that open files, then their parts.
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).map_err(|error| failed(&error))?;
     let files =
         ["version", "status", "text", "options", "report", "image", "step", "registration", "sink", "package", "entry", "buffer"];
@@ -57,7 +57,7 @@ fn header() -> Outcome {
     passed()
 }
 
-/// The names that are declared in the header as functions.
+/// The names of the functions that the header declares.
 fn declared() -> Result<BTreeSet<String>, Failed> {
     let header = std::fs::read_to_string(root().join("include/offld.h"))?;
     let code = header.split("*/").map(|part| part.split("/*").next().unwrap_or_default()).collect::<String>();
@@ -68,15 +68,16 @@ fn declared() -> Result<BTreeSet<String>, Failed> {
 
 fn exports() -> Outcome {
     let library = library()?.shared;
-    let told = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library))?;
-    let exported: BTreeSet<String> = told.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect();
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library))?;
+    let exported: BTreeSet<String> =
+        symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect();
     let declared = declared()?;
     ensure(declared.len() > 60, || format!("these functions are all: {declared:?}"))?;
     expect_equal("functions", &format!("{declared:#?}"), &format!("{exported:#?}"))?;
     passed()
 }
 
-/// The version of the interface is that of the shared library that cargo-c installs.
+/// The interface version equals the version of the shared library that cargo-c installs.
 fn versions() -> Outcome {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
     let of_library =
@@ -87,14 +88,14 @@ fn versions() -> Outcome {
     passed()
 }
 
-/// liboffld, in both its forms.
+/// liboffld as a shared library and as an archive.
 #[derive(Clone)]
 struct Library {
     shared: PathBuf,
     archive: PathBuf,
 }
 
-/// Builds it, once for all tests; a failure of that is everybody's.
+/// The library, built once for all tests. If the build fails, each of these tests fails.
 fn library() -> Result<Library, Failed> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let built = LIBRARY.get_or_init(|| build().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
@@ -106,7 +107,7 @@ fn build() -> Result<Library, Failed> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["rustc", "--quiet", "--locked", "--offline", "--lib", "--no-default-features", "--features", "capi"]);
     cargo.args(["--crate-type", "cdylib,staticlib", "--target-dir"]).arg(target).current_dir(root());
-    // What cargo tells this test about its own package is not for another cargo.
+    // Variables that cargo sets for this package must not reach another cargo.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
         cargo.env_remove(name);
     }
@@ -115,7 +116,8 @@ fn build() -> Result<Library, Failed> {
     Ok(Library { shared: file("liboffld.so"), archive: file("liboffld.a") })
 }
 
-/// A fat object, an archive, an OffloadBinary, a bundle, a program and a library as LLVM's own tools make them, and a damaged object.
+/// Writes a fat object, an archive, an OffloadBinary, a bundle, a program and a library with LLVM's own tools, and a damaged
+/// object.
 fn files(work: &Work) -> Result<(), Failed> {
     work.fat("fat.o", &Image::of_each_kind())?;
     work.pack("of-llvm", &Image::of_each_kind())?;
@@ -124,13 +126,13 @@ fn files(work: &Work) -> Result<(), Failed> {
     work.file("host.bc", "");
     work.file("gpu.bc", [b'G'; 5000]);
     let targets = "-targets=host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx90a";
-    let words = ["-type=bc", targets, "-input=host.bc", "-input=gpu.bc", "-output=bundle", "-compress"];
-    work.run(llvm("clang-offload-bundler"), words)?;
+    let args = ["-type=bc", targets, "-input=host.bc", "-input=gpu.bc", "-output=bundle", "-compress"];
+    work.run(llvm("clang-offload-bundler"), args)?;
 
     let mut damaged = std::fs::read(work.path().join("fat.o"))?;
     let mut binaries = damaged.windows(4).enumerate().filter(|(_, bytes)| *bytes == [0x10, 0xff, 0x10, 0xad]).map(|(at, _)| at);
     let second = binaries.nth(1).ok_or("not two binaries in fat.o")?;
-    // Its size.
+    // The size field.
     damaged[second + 8..second + 16].fill(0x7f);
     work.file("damaged.o", damaged);
 
@@ -146,7 +148,7 @@ fn files(work: &Work) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How the C program is compiled and run.
+/// How to compile and run the C program.
 enum Way {
     Plain,
     Sanitizers,
@@ -154,7 +156,7 @@ enum Way {
 }
 
 const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
-/// The parts of the C program.
+/// The sources of the C program.
 const PARTS: [&str; 4] = ["test.c", "package.c", "hostile.c", "threads.c"];
 
 fn c_program(way: &Way) -> Outcome {
@@ -176,14 +178,15 @@ fn c_program(way: &Way) -> Outcome {
     let mut command = match way {
         Way::Valgrind => {
             let mut valgrind = work.command("valgrind");
-            // What is "possibly lost" are Rust's handles of threads: one is held by a pointer into its middle until the thread ends.
+            // valgrind reports Rust's thread handles as "possibly lost": until a thread ends, only a pointer into the middle of its
+            // handle exists.
             valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--num-callers=30"]);
             valgrind.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]).arg(program);
             valgrind
         }
         Way::Plain | Way::Sanitizers => work.command(program),
     };
-    // Every damaged file is read in a few hundred microseconds, and under valgrind in some fifty times that.
+    // A damaged file takes a few hundred microseconds, and about fifty times as long under valgrind.
     let rounds = if matches!(way, Way::Valgrind) { "10" } else { "200" };
     command.arg(work.path()).arg(rounds).env("LD_LIBRARY_PATH", folder(&shared)?);
     let ended = output(&mut command)?;
@@ -207,14 +210,14 @@ fn cpp_program() -> Outcome {
     passed()
 }
 
-/// The example, by its own Makefile, with the shared library and with the archive.
+/// Builds the example with its own Makefile, with the shared library and with the archive.
 fn example() -> Outcome {
     let Library { shared, archive } = library()?;
     let work = Work::new();
     files(&work)?;
-    let include = format!("OFFLD_CFLAGS=-I{}", root().join("include").display());
-    let by_name = format!("OFFLD_LIBS=-L{} -loffld", folder(&shared)?.display());
-    let by_path = format!("OFFLD_LIBS={} -pthread -ldl -lm", archive.display());
+    let include = format!("OFFLD_CFLAGS=-I'{}'", root().join("include").display());
+    let by_name = format!("OFFLD_LIBS=-L'{}' -loffld", folder(&shared)?.display());
+    let by_path = format!("OFFLD_LIBS='{}' -pthread -ldl -lm", archive.display());
     for libraries in [by_name, by_path] {
         run(work.command("cp").arg("-R").arg(root().join("examples/c/.")).arg("."))?;
         run(work.command("make").args(["-B", "list", &include, &libraries, "CFLAGS=-O1 -Wall -Wextra -Werror"]))?;
@@ -239,10 +242,10 @@ fn example() -> Outcome {
     passed()
 }
 
-/// Each block of C in the document, as the body of a function.
+/// Compiles each C block of the document as the body of a function.
 fn document() -> Outcome {
-    let told = std::fs::read_to_string(root().join("docs/c-api.md"))?;
-    let blocks: Vec<&str> = told.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let page = std::fs::read_to_string(root().join("docs/reference/c.md"))?;
+    let blocks: Vec<&str> = page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     ensure(blocks.len() == 2, || format!("{} blocks", blocks.len()))?;
     let work = Work::new();
     for block in blocks {

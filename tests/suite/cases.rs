@@ -1,4 +1,4 @@
-//! The cases of `tests/cases` (its README tells their language): commands, and beside each what it must print.
+//! The cases of `tests/cases` (see its README for the format): commands, each with its expected output.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::dry_run::shell_words;
 use crate::kit::Image;
 use crate::support::{LLVM, Outcome, Work, expect_equal, llvm, made, output, passed, root, text, with_llvm};
 
-/// A test for each case.
+/// One test per case.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in std::fs::read_dir(root().join("tests/cases")).expect("tests/cases").flatten() {
@@ -30,25 +30,25 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn check(file: &Path) -> Outcome {
     let written = std::fs::read_to_string(file)?;
     let mut case = Case::new();
-    let mut now = String::new();
+    let mut actual = String::new();
     for (number, line) in written.lines().enumerate() {
         if ["|", "!", "= "].iter().any(|start| line.starts_with(start)) {
             continue;
         }
-        let _ = writeln!(now, "{line}");
+        let _ = writeln!(actual, "{line}");
         let place = || format!("{}:{}: {line}", file.display(), number + 1);
         let printed = case.line(line).map_err(|failed| format!("{}\n{}", place(), failed.message().unwrap_or_default()))?;
-        now.push_str(&printed);
+        actual.push_str(&printed);
     }
     if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
-        std::fs::write(file, now)?;
+        std::fs::write(file, actual)?;
         return passed();
     }
-    expect_equal(&format!("{} (BLESS=1 writes it anew)", file.display()), &written, &now)?;
+    expect_equal(&format!("{} (BLESS=1 writes it anew)", file.display()), &written, &actual)?;
     passed()
 }
 
-/// A case on its way.
+/// The state of a running case.
 struct Case {
     work: Work,
     host: String,
@@ -63,7 +63,7 @@ impl Case {
         Case { work, host: "x86_64-unknown-linux-gnu".into(), code: None, env: Vec::new(), files: HashMap::new() }
     }
 
-    /// Does what a line says; what a command prints, as lines of a case.
+    /// Executes one line of a case. Returns the output of a command in the format of a case.
     fn line(&mut self, line: &str) -> Result<String, Failed> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let named = || rest.split_once(':').map(|(name, value)| (name, value.trim())).ok_or("no NAME:");
@@ -110,7 +110,8 @@ impl Case {
     }
 
     fn command(&self, line: &str) -> Result<String, Failed> {
-        let words: Vec<String> = shell_words(&self.stand_for(line));
+        // Split the line first: replaced paths may contain spaces.
+        let words: Vec<String> = shell_words(line).iter().map(|word| self.stand_for(word)).collect();
         let (program, args) = words.split_first().ok_or("no command")?;
         let program =
             [made().links.join(program), llvm(program)].into_iter().find(|path| path.exists()).unwrap_or(program.into());
@@ -120,7 +121,7 @@ impl Case {
         let ended = output(command.args(args).env("OFFLD_CLANG", llvm("clang")).envs(envs))?;
         let mut all = String::new();
         for (mark, bytes) in [('|', &ended.stdout), ('!', &ended.stderr)] {
-            for line in self.told(&text(bytes)).lines() {
+            for line in self.with_placeholders(&text(bytes)).lines() {
                 let _ = writeln!(all, "{}", format!("{mark} {line}").trim_end());
             }
         }
@@ -132,7 +133,7 @@ impl Case {
         Ok(all)
     }
 
-    /// What the words in capitals stand for, longest values first where one is part of another.
+    /// The replacements for placeholders in capitals. If one value is part of another, the longer value comes first.
     fn meanings(&self) -> [(&'static str, String); 5] {
         let links = made().links.display().to_string();
         [
@@ -160,8 +161,11 @@ impl Case {
         out
     }
 
-    fn told(&self, text: &str) -> String {
+    fn with_placeholders(&self, text: &str) -> String {
         let mut text = without_temp(text, &format!("{}/tmp/offld-", self.work.path().display()));
+        if let Ok(real) = crate::support::offld().canonicalize() {
+            text = text.replace(&real.display().to_string(), "OFFLD");
+        }
         for (name, meaning) in self.meanings() {
             let wanted = if name == "VERSION" { format!("offld {meaning}") } else { meaning };
             text = text.replace(&wanted, &if name == "VERSION" { format!("offld {name}") } else { name.to_owned() });
@@ -170,22 +174,22 @@ impl Case {
     }
 }
 
-/// `TEMP` for the temporary folder, whose name has six letters that are never the same.
+/// Replaces the temporary directory by `TEMP`. Its name ends with six random letters.
 fn without_temp(text: &str, folder: &str) -> String {
     let mut parts = text.split(folder);
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + "TEMP" + part.get(6..).unwrap_or_default())
 }
 
-/// Triple, architecture, kind and bytes of each image.
+/// Parses triple, architecture, kind and bytes of each image.
 fn images_of(text: &str) -> Result<Vec<[String; 4]>, Failed> {
     let one = |image: &str| {
-        let words = shell_words(image);
-        <[String; 4]>::try_from(words).map_err(|words| format!("`{}`: not TRIPLE ARCH KIND BYTES", words.join(" ")).into())
+        let fields = shell_words(image);
+        <[String; 4]>::try_from(fields).map_err(|fields| format!("`{}`: not TRIPLE ARCH KIND BYTES", fields.join(" ")).into())
     };
     text.split(',').filter(|image| !image.trim().is_empty()).map(one).collect()
 }
 
-fn as_images(words: &[[String; 4]]) -> Vec<Image<'_>> {
-    words.iter().map(|[triple, arch, kind, bytes]| Image { triple, arch, kind, bytes: bytes.as_bytes() }).collect()
+fn as_images(fields: &[[String; 4]]) -> Vec<Image<'_>> {
+    fields.iter().map(|[triple, arch, kind, bytes]| Image { triple, arch, kind, bytes: bytes.as_bytes() }).collect()
 }

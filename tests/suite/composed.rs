@@ -1,4 +1,4 @@
-//! Containers that were composed anew, read by the tools of those whose containers they are.
+//! Containers that offld composed, read by the tools that own their formats.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Targets with the bytes of their code.
-type Seen = BTreeSet<(String, Vec<u8>)>;
+/// The targets and bytes of device code.
+type Extracted = BTreeSet<(String, Vec<u8>)>;
 
 type NewItem<'a> = Item<NewEntry<'a>, Code>;
 
@@ -38,18 +38,18 @@ const PTX: &str = "
 }
 ";
 
-/// NVIDIA's tools, and a folder to work in.
+/// NVIDIA's tools and a working directory.
 struct Kit {
     tools: PathBuf,
     work: Work,
 }
 
 impl Kit {
-    fn tool(&self, name: &str, words: &[&str]) -> Result<String, Failed> {
-        run(self.work.command(self.tools.join("bin").join(name)).args(words))
+    fn tool(&self, name: &str, args: &[&str]) -> Result<String, Failed> {
+        run(self.work.command(self.tools.join("bin").join(name)).args(args))
     }
 
-    /// PTX and cubins for three processors.
+    /// Compiles PTX and cubins for three architectures.
     fn compile(&self) -> Result<(), Failed> {
         for sm in ["80", "90a", "100f"] {
             let target = format!("sm_{sm}");
@@ -59,24 +59,24 @@ impl Kit {
         Ok(())
     }
 
-    /// A fatbinary of four entries, as NVIDIA's tool compresses it in one of its modes.
+    /// A fatbinary with four entries, compressed by NVIDIA's tool in `mode`.
     fn fatbinary(&self, mode: &str) -> Result<Vec<u8>, Failed> {
         let image = |kind: &str, sm: &str| {
             format!("--image3=kind={kind},sm={sm},file={sm}.{}", if kind == "elf" { "cubin" } else { "ptx" })
         };
         let images = [image("elf", "80"), image("elf", "90a"), image("elf", "100f"), image("ptx", "80")];
         let mode = format!("--compress-mode={mode}");
-        let mut words = vec!["-64", "--compress-all", mode.as_str(), "--ident", "some.cu", "--create=old.fatbin"];
-        words.extend(images.iter().map(String::as_str));
-        self.tool("fatbinary", &words)?;
+        let mut args = vec!["-64", "--compress-all", mode.as_str(), "--ident", "some.cu", "--create=old.fatbin"];
+        args.extend(images.iter().map(String::as_str));
+        self.tool("fatbinary", &args)?;
         Ok(std::fs::read(self.work.path().join("old.fatbin"))?)
     }
 
-    /// What `cuobjdump` lists and extracts of a fatbinary: the targets with the bytes.
-    fn seen(&self, fatbinary: &[u8]) -> Result<Seen, Failed> {
+    /// The targets and bytes that `cuobjdump` lists and extracts from a fatbinary.
+    fn extracted(&self, fatbinary: &[u8]) -> Result<Extracted, Failed> {
         let work = Work::new();
         work.file("f.fatbin", fatbinary);
-        let tool = |words: &[&str]| run(work.command(self.tools.join("bin/cuobjdump")).args(words));
+        let tool = |args: &[&str]| run(work.command(self.tools.join("bin/cuobjdump")).args(args));
         let listed = tool(&["-lelf", "f.fatbin"])? + &tool(&["-lptx", "f.fatbin"])?;
         tool(&["-xelf", "all", "f.fatbin"])?;
         tool(&["-xptx", "all", "f.fatbin"])?;
@@ -84,7 +84,7 @@ impl Kit {
         for file in std::fs::read_dir(work.path())? {
             let path = file?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // The names are `1.sm_90a.cubin`, behind the entry's own name or the file's.
+            // File names end with a target and a type: `1.sm_90a.cubin`. The name of the entry or the file comes before.
             let mut ends = name.rsplitn(3, '.');
             if let (Some(kind @ ("cubin" | "ptx")), Some(target)) = (ends.next(), ends.next()) {
                 ensure(listed.contains(&name), || format!("{name} is not listed:\n{listed}"))?;
@@ -94,18 +94,18 @@ impl Kit {
         Ok(all)
     }
 
-    /// That of a fatbinary the entries of these targets are seen, each with the bytes that it has in `all`.
-    fn expect_seen(&self, what: &str, fatbinary: &[u8], targets: &[&str], all: &Seen) -> Result<(), Failed> {
-        let seen = self.seen(fatbinary)?;
-        let wanted: Seen = all.iter().filter(|(target, _)| targets.contains(&target.as_str())).cloned().collect();
-        let names = |set: &Seen| set.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ");
-        expect_equal(what, &names(&wanted), &names(&seen))?;
-        ensure(wanted == seen, || format!("{what}: other bytes were extracted"))
+    /// Fails unless `cuobjdump` sees exactly the entries for `targets`, with their bytes from `all`.
+    fn expect_extracted(&self, what: &str, fatbinary: &[u8], targets: &[&str], all: &Extracted) -> Result<(), Failed> {
+        let extracted = self.extracted(fatbinary)?;
+        let wanted: Extracted = all.iter().filter(|(target, _)| targets.contains(&target.as_str())).cloned().collect();
+        let names = |set: &Extracted| set.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ");
+        expect_equal(what, &names(&wanted), &names(&extracted))?;
+        ensure(wanted == extracted, || format!("{what}: other bytes were extracted"))
     }
 }
 
-/// The code of an entry, decompressed.
-fn plain(entry: &Entry<'_>) -> Result<Vec<u8>, Failed> {
+/// The decompressed code of an entry.
+fn decompressed(entry: &Entry<'_>) -> Result<Vec<u8>, Failed> {
     Ok(match entry.method {
         Some(Method::Zstd) => zstd::bulk::decompress(entry.stored, entry.plain_size as usize)?,
         Some(Method::Lz4) => lz4_flex::block::decompress(entry.stored, entry.plain_size as usize)?,
@@ -117,30 +117,30 @@ fn fatbinaries() -> Outcome {
     let Some(tools) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
     let kit = Kit { tools, work: Work::new() };
     kit.compile()?;
-    // The tool does not tell that the third one is for a family.
+    // cuobjdump does not show that the third target is a family.
     let targets = ["sm_80.cubin", "sm_90a.cubin", "sm_100.cubin", "sm_80.ptx"];
     let reference = kit.fatbinary("none")?;
-    let all = kit.seen(&reference)?;
+    let all = kit.extracted(&reference)?;
     for (target, file) in targets.iter().zip(["80.cubin", "90a.cubin", "100f.cubin"]) {
         let code = std::fs::read(kit.work.path().join(file))?;
         ensure(all.contains(&((*target).to_owned(), code)), || format!("{target} is not extracted as it was"))?;
     }
     for mode in ["none", "size", "speed", "balance"] {
         let old = kit.fatbinary(mode)?;
-        kit.expect_seen(mode, &old, &targets, &all)?;
+        kit.expect_extracted(mode, &old, &targets, &all)?;
         let parsed = read_all(&old)?;
         let entries = &parsed[0].entries;
 
-        // Some go.
+        // Remove entries, and change their order.
         for places in [&[0, 3][..], &[1], &[2, 0], &[3]] {
             let items: Vec<NewItem> = places.iter().map(|place| Item::Old(*place)).collect();
             let new = join(&old, &compose(&old, &items)?, &[])?;
             let wanted: Vec<_> = places.iter().map(|place| targets[*place]).collect();
-            kit.expect_seen(&format!("{mode}, {places:?} kept"), &new, &wanted, &all)?;
+            kit.expect_extracted(&format!("{mode}, {places:?} kept"), &new, &wanted, &all)?;
         }
 
-        // All are compressed in every other way.
-        let plains: Vec<Vec<u8>> = entries.iter().map(plain).collect::<Result<_, _>>()?;
+        // Recompress all entries with each other method.
+        let plains: Vec<Vec<u8>> = entries.iter().map(decompressed).collect::<Result<_, _>>()?;
         for (method, level) in
             [(None, 0), (Some(Method::Lz4), 0), (Some(Method::Zstd), 1), (Some(Method::Zstd), 19), (Some(Method::Zstd), 22)]
         {
@@ -158,24 +158,24 @@ fn fatbinaries() -> Outcome {
             }
             let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
             let new = join(&old, &compose(&old, &items)?, &contents)?;
-            kit.expect_seen(&format!("{mode}, now {method:?} {level}"), &new, &targets, &all)?;
+            kit.expect_extracted(&format!("{mode}, now {method:?} {level}"), &new, &targets, &all)?;
             if method.is_none() {
                 ensure(new == reference, || format!("{mode}, decompressed: not what NVIDIA's tool writes of plain code"))?;
             }
         }
 
-        // One comes from another fatbinary.
+        // Insert an entry of another fatbinary.
         let without = join(&old, &compose(&old, &[Item::Old(0), Item::Old(2), Item::Old(3)])?, &[])?;
         let one = &entries[1];
         let code = Code { method: one.method, stored: one.stored.len() as u64, plain_size: one.plain_size };
         let items = [Item::Old(0), Item::New(NewEntry { header: one.header, code }), Item::Old(1), Item::Old(2)];
         let with = join(&without, &compose(&without, &items)?, &[one.stored])?;
-        kit.expect_seen(&format!("{mode}, one added"), &with, &targets, &all)?;
+        kit.expect_extracted(&format!("{mode}, one added"), &with, &targets, &all)?;
     }
     passed()
 }
 
-/// Code, kernels and whatever else NVIDIA's tools tell of a cubin is what it was before its debug information was taken out.
+/// After its debug information is removed, NVIDIA's tools still report the same code and kernels in a cubin.
 fn cubins() -> Outcome {
     let Some(tools) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
     let kit = Kit { tools, work: Work::new() };
@@ -183,21 +183,21 @@ fn cubins() -> Outcome {
         let target = format!("sm_{sm}");
         let ptx = PTX.replace("TARGET", &target).replace("KERNEL", "kernel");
         let [head, body] = ptx.split_once(".visible").map(<[&str; 2]>::from).ok_or("a kernel in the PTX")?;
-        // Two kernels, and lines for each of them.
+        // Two kernels with line information.
         let second = body.replace("kernel", "other").replace("st.global", ".loc 1 8 3\n  st.global");
         let first = body.replace("cvta", ".loc 1 4 3\n  cvta");
         kit.work.file("k.ptx", format!("{head}.visible{first}.visible{second}.file 1 \"k.cu\"\n"));
         for (how, more) in [("-lineinfo", ""), ("-g", ""), ("-g", "-c"), ("-lineinfo", "-c")] {
             let arch = format!("-arch={target}");
-            let mut words = vec![how, arch.as_str(), "k.ptx", "-o", "k.cubin"];
-            words.extend(Some(more).filter(|more| !more.is_empty()));
-            // It warns that the PTX has no DWARF of its own.
-            let built = kit.work.command(kit.tools.join("bin/ptxas")).args(&words).output()?;
-            ensure(built.status.success(), || format!("ptxas {words:?}: {}", String::from_utf8_lossy(&built.stderr)))?;
+            let mut args = vec![how, arch.as_str(), "k.ptx", "-o", "k.cubin"];
+            args.extend(Some(more).filter(|more| !more.is_empty()));
+            // ptxas warns that the PTX has no DWARF.
+            let built = kit.work.command(kit.tools.join("bin/ptxas")).args(&args).output()?;
+            ensure(built.status.success(), || format!("ptxas {args:?}: {}", String::from_utf8_lossy(&built.stderr)))?;
             let old = std::fs::read(kit.work.path().join("k.cubin"))?;
             let new = join(&old, &strip_debug(&old)?, &[])?;
             ensure(new.len() < old.len(), || format!("{target} {how}: nothing was taken out"))?;
-            let told = |file: &[u8]| -> Result<String, Failed> {
+            let listings = |file: &[u8]| -> Result<String, Failed> {
                 kit.work.file("k.cubin", file);
                 let mut all = kit.tool("nvdisasm", &["-c", "-hex", "k.cubin"])?;
                 for what in ["-sass", "-res-usage", "-symbols"] {
@@ -209,7 +209,7 @@ fn cubins() -> Outcome {
                 }
                 Ok(all)
             };
-            expect_equal(&format!("{target} {how} {more}"), &told(&old)?, &told(&new)?)?;
+            expect_equal(&format!("{target} {how} {more}"), &listings(&old)?, &listings(&new)?)?;
             let dumped = kit.tool("cuobjdump", &["-elf", "k.cubin"])?;
             ensure(dumped.contains(".nv.info.kernel"), || format!("no .nv.info:\n{dumped}"))?;
         }

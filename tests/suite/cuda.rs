@@ -1,4 +1,5 @@
-//! CUDA's own tools: which of them offld runs for a device link and what they are told, and that they can read what it has linked.
+//! NVIDIA's CUDA tools: which of them offld runs for a device link, with which arguments, and whether they can read the linked
+//! image.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,18 +16,18 @@ use super::support::{
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("cuda::the_device_link_is_told_of_cuda_path", told),
+        with_llvm("cuda::the_device_link_is_told_of_cuda_path", cuda_path_is_added_once),
         with_llvm("cuda::llvm_15_has_nvlink_run_for_it", nvlink),
-        with_llvm("cuda::a_fatbinary_is_kept_when_the_tool_says_nothing", kept),
-        test("releases::cuda::tools_are_found_by_cuda_path", found),
+        with_llvm("cuda::a_fatbinary_is_kept_when_the_tool_says_nothing", bundling_is_cached),
+        test("releases::cuda::tools_are_found_by_cuda_path", tools_of_cuda_path),
         test("releases::cuda::images_can_be_listed_and_disassembled", images),
     ]
 }
 
-/// A `fatbinary` that writes its arguments to the file it is to make.
+/// A `fatbinary` that writes its arguments to its output file.
 const FATBINARY: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$3\"\n";
 
-/// The same as a program, because what a script runs is not known: after what it says.
+/// The same as a compiled program, because links that run scripts are not cached. It first prints `SAYS`.
 const FATBINARY_PROGRAM: &str = r#"
 #include <stdio.h>
 int main(int argc, char **argv) {
@@ -38,8 +39,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A warning is said by each link, so what the tool warned of is made by each.
-fn kept() -> Outcome {
+/// If `fatbinary` prints a warning, its result is not cached, so every link prints the warning.
+fn bundling_is_cached() -> Outcome {
     const FOUND: &str = "bundling of CUDA images: found in the cache";
     let work = Work::new();
     work.fat("a.o", &[Image::cuda("sm_80", b"A")])?;
@@ -48,12 +49,12 @@ fn kept() -> Outcome {
         work.file("fatbinary.c", FATBINARY_PROGRAM.replace("SAYS", says));
         run(work.command(llvm("clang")).args(["-O1", "fatbinary.c", "-o", "sdk/bin/fatbinary"]))?;
         let link = || {
-            // What was written a moment ago may be written again without a trace.
+            // offld does not cache links that read files written just before.
             std::thread::sleep(Duration::from_millis(60));
             let mut link = work.wrapper(["--cuda-path=sdk", "--emit-fatbin-only", "--wrapper-verbose", "-o", "x.fatbin", "a.o"]);
-            let told = output(link.env("OFFLD_CACHE", "cache"))?;
-            ensure(told.status.success(), || shown(&link, &told))?;
-            Ok::<_, Failed>(text(&told.stderr) + &text(&told.stdout))
+            let ended = output(link.env("OFFLD_CACHE", "cache"))?;
+            ensure(ended.status.success(), || shown(&link, &ended))?;
+            Ok::<_, Failed>(text(&ended.stderr) + &text(&ended.stdout))
         };
         expect_not_in(&link()?, FOUND)?;
         let again = link()?;
@@ -66,44 +67,44 @@ fn kept() -> Outcome {
     passed()
 }
 
-fn told() -> Outcome {
+fn cuda_path_is_added_once() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::cuda("sm_80", b"A"), Image::amd("gfx90a", "AMD")])?;
     work.tool("sdk/bin/fatbinary", FATBINARY);
-    let words = |work: &Work, extra: &[&str]| -> Result<Vec<String>, Failed> {
+    let device_lines = |work: &Work, extra: &[&str]| -> Result<Vec<String>, Failed> {
         work.forget();
         run(&mut work.wrapper([&["--cuda-path=sdk", "-o", "x", "a.o"], extra].concat()))?;
-        Ok(work.device_lines()?.into_iter().map(|(name, words)| format!("{name}: {}\n", words.join(" "))).collect())
+        Ok(work.device_lines()?.into_iter().map(|(name, args)| format!("{name}: {}\n", args.join(" "))).collect())
     };
-    for line in words(&work, &[])? {
+    for line in device_lines(&work, &[])? {
         expect_equal(&line, &line.starts_with("x.nvptx64").to_string(), &line.contains(" --cuda-path=sdk\n").to_string())?;
     }
-    // Once is enough, and what the line says for this device alone counts.
+    // An argument that is already present is not added again. An argument for this device alone takes precedence.
     let own = format!("--device-compiler={NVIDIA}=--cuda-path=own");
-    let line = words(&work, &[&own])?.into_iter().find(|line| line.starts_with("x.nvptx64")).unwrap_or_default();
+    let line = device_lines(&work, &[&own])?.into_iter().find(|line| line.starts_with("x.nvptx64")).unwrap_or_default();
     expect_in(&line, " --cuda-path=own")?;
     expect_not_in(&line, "sdk")?;
     passed()
 }
 
-/// A link that needs NVIDIA's `tool`, which no path leads to, fails and says where it has looked, `looked` among that; true. Where CUDA is
-/// installed, the link, which shows its commands, takes the tool from there; false.
+/// Runs a link that needs NVIDIA's `tool`, which is not in `PATH`. It must fail and list `looked` among the searched directories.
+/// Returns true. If CUDA is installed, the link must take the tool from there, as its printed commands show. Returns false.
 pub(crate) fn expect_no_cuda_tool(link: &mut Command, tool: &str, looked: &str) -> Result<bool, Failed> {
-    // What stand-ins for tools call, and nothing else: Debian's own package of CUDA is in /usr/bin.
+    // Debian's CUDA package is in /usr/bin, so `PATH` has only the programs that stand-in scripts call.
     let path = made().shared("posix");
     std::fs::create_dir_all(&path)?;
     for name in ["sh", "cat", "sleep", "cp", "mv", "rm", "sed"] {
         let _ = std::os::unix::fs::symlink(Path::new("/bin").join(name), path.join(name));
     }
-    let told = output(link.env("PATH", path).env_remove("VIRTUAL_ENV"))?;
-    let stderr = text(&told.stderr);
+    let ended = output(link.env("PATH", path).env_remove("VIRTUAL_ENV"))?;
+    let stderr = text(&ended.stderr);
     let installed = Path::new("/usr/local/cuda/bin").join(tool);
     if installed.is_file() {
         expect_in(&stderr, &format!(" \"{}\" ", installed.display()))?;
         return Ok(false);
     }
-    ensure(!told.status.success(), || format!("should have failed: {}", shown(link, &told)))?;
-    expect_in(&stderr, &format!("Unable to find '{tool}'{looked} in path: CUDA device code needs it; install"))?;
+    ensure(!ended.status.success(), || format!("should have failed: {}", shown(link, &ended)))?;
+    expect_in(&stderr, &format!("Unable to find '{tool}'{looked} in path, which CUDA device code needs; install"))?;
     expect_in(&stderr, "nvidia-cuda-nvcc")?;
     Ok(true)
 }
@@ -119,16 +120,16 @@ fn nvlink() -> Outcome {
     work.tool("sdk/bin/nvlink", nvlink);
     let line = ["--cuda-path=sdk", "--device-debug", "--device-linker=foo", "--ptxas-arg=bar", "-o", "x", "a.o", "b.o"];
     run(&mut work.wrapper(line))?;
-    let words = std::fs::read_to_string(work.path().join("nvlink-line"))?.replace('\n', " ");
+    let arguments = std::fs::read_to_string(work.path().join("nvlink-line"))?.replace('\n', " ");
     let inputs = ["a", "b"].map(|name| format!("{name}-{NVIDIA}-sm_80.cubin"));
     let expected = format!("nvlink -m64 -g -o x.nvptx64.sm_80.img -arch sm_80 {} {} foo ", inputs[0], inputs[1]);
-    expect_equal("the arguments of nvlink", &expected, &words)?;
+    expect_equal("the arguments of nvlink", &expected, &arguments)?;
     work.expect_no_temps()?;
 
     work.fat("bitcode.o", &[Image::cuda("sm_80", b"BC\xc0\xde and more")])?;
     let error = run_failing(&mut work.wrapper(["--cuda-path=sdk", "-o", "x", "bitcode.o"]))?;
     expect_in(&error, "device link for nvptx64-nvidia-cuda (sm_80): bitcode.o: .llvm.offloading is bitcode, which ")?;
-    expect_in(&error, &format!("{} cannot link for this device: name a clang of version 16 or later", compiler.display()))?;
+    expect_in(&error, &format!("{} cannot link for this device: pass clang 16 or later", compiler.display()))?;
 
     std::fs::remove_file(work.path().join("sdk/bin/nvlink"))?;
     expect_no_cuda_tool(
@@ -140,7 +141,7 @@ fn nvlink() -> Outcome {
     passed()
 }
 
-/// A program of CUDA with images for two GPUs, in `work`.
+/// A CUDA program with images for two GPUs, in `work`.
 fn program(work: &Work) -> Result<Tools, Outcome> {
     let case = Case::named("cuda-rdc", 22);
     let tools = case.tools()?;
@@ -148,13 +149,13 @@ fn program(work: &Work) -> Result<Tools, Outcome> {
     Ok(tools)
 }
 
-fn found() -> Outcome {
+fn tools_of_cuda_path() -> Outcome {
     let work = Work::new();
     if let Err(outcome) = program(&work) {
         return outcome;
     }
     let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
-    // No PATH to them: nvlink and fatbinary are where the option says, and nowhere else.
+    // The tools are not in `PATH`: offld must find nvlink and fatbinary through --cuda-path.
     let mut link = work.command(made().links.join("clang-linker-wrapper"));
     link.env("PATH", "/usr/bin:/bin").env("OFFLD_CLANG", llvm("clang"));
     link.arg(format!("--linker-path={}", llvm("ld.lld").display())).arg(format!("--cuda-path={}", cuda.display()));
@@ -181,7 +182,7 @@ fn images() -> Outcome {
     run(work.command(cuda.join("bin/cuobjdump")).args(["-xelf", "all", "images.fatbin"]))?;
     for cubin in ["images.1.sm_90.cubin", "images.2.sm_80.cubin"] {
         let text = run(work.command(cuda.join("bin/nvdisasm")).arg(cubin))?;
-        // Of both sources and of the static library.
+        // The image contains code from both sources and the static library.
         for wanted in ["ET_EXEC", ".text._Z4fillPii:", ".text._Z8archivedPi:"] {
             expect_in(&text, wanted)?;
         }

@@ -1,9 +1,9 @@
-//! The commands of README.md and docs/, run as they stand there: every block with the remark `<!-- run -->`, in a folder with the files that the
-//! pages speak of. What a `console` block shows has to be what is printed, but for numbers. And what other remarks say is so: the tests
-//! that they name are there, and every command and topic of offld that a page names.
+//! Runs the commands of README.md and docs/ unchanged: every block with the mark `<!-- run -->`, in a directory with the files that
+//! the pages mention. The output in a `console` block must equal the printed output, except for numbers. Tests in other marks must
+//! exist, as must every command and topic of offld that a page mentions.
 
 #[path = "../docs/blocks.rs"]
-mod blocks;
+pub(super) mod blocks;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::support::{
 };
 use blocks::{Block, blocks};
 
-/// A test for each page with commands that are run, and those of what all pages say. `others` are the suite's other tests.
+/// A test for each page with commands that run, and two for all pages. `others` are the suite's other tests.
 pub(crate) fn trials(others: &[Trial]) -> Vec<Trial> {
     let names: Vec<String> = others.iter().map(|trial| trial.name().to_owned()).collect();
     let mut trials = vec![
@@ -26,7 +26,7 @@ pub(crate) fn trials(others: &[Trial]) -> Vec<Trial> {
     ];
     for (page, document) in pages() {
         if blocks(&document).iter().any(is_run) {
-            trials.push(with_llvm(&format!("docs::{page}"), move || all_of(&page, &document)));
+            trials.push(with_llvm(&format!("docs::{page}"), move || run_page(&page, &document)));
         }
     }
     trials
@@ -36,11 +36,20 @@ fn is_run(block: &Block) -> bool {
     block.mark.as_deref().is_some_and(|mark| mark == "run" || mark.starts_with("run: "))
 }
 
-/// README.md and the pages of docs/, by their paths from the root.
+/// README.md and the pages below docs/, except for the specifications: paths from the root, and contents.
 fn pages() -> Vec<(String, String)> {
-    let folder = std::fs::read_dir(root().join("docs")).into_iter().flatten().flatten();
-    let names = folder.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy())).filter(|name| name.ends_with(".md"));
-    let mut names: Vec<String> = names.chain(["README.md".to_owned()]).collect();
+    let mut names = vec!["README.md".to_owned()];
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).into_iter().flatten().flatten() {
+            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() && name != "docs/spec" {
+                folders.push(name);
+            } else if name.ends_with(".md") {
+                names.push(name);
+            }
+        }
+    }
     names.sort();
     let read = |name: String| std::fs::read_to_string(root().join(&name)).ok().map(|text| (name, text));
     names.into_iter().filter_map(read).collect()
@@ -52,20 +61,20 @@ fn named_tests(names: &[String]) -> Outcome {
         for block in blocks(&document) {
             let named =
                 block.mark.as_deref().and_then(|mark| mark.strip_prefix("test: ")).into_iter().flat_map(|all| all.split(", "));
-            // Of `edit::real_files` there are only those whose files are here.
-            let is_there = |name: &str| {
-                let of_that_name =
-                    |own: &String| own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
-                names.iter().any(of_that_name) || name.contains('/') && root().join(name).is_file()
+            // A mark may name a module of tests, or a script. `edit::real_files` only has tests for downloaded files.
+            let exists = |name: &str| {
+                let matches =
+                    |trial: &String| trial.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+                names.iter().any(matches) || name.contains('/') && root().join(name).is_file()
             };
-            wrong.extend(named.filter(|name| !is_there(name)).map(|name| format!("{page}:{}: {name}", block.line)));
+            wrong.extend(named.filter(|name| !exists(name)).map(|name| format!("{page}:{}: {name}", block.line)));
         }
     }
     ensure(wrong.is_empty(), || format!("no such tests:\n{}", wrong.join("\n")))?;
     passed()
 }
 
-/// `offld WORD` in the text of a page is a command, a topic or a name of offld's, which `offld help` knows.
+/// Checks that every `offld WORD` in a page is a command, a topic or a tool name that `offld help` knows.
 fn named_commands() -> Outcome {
     let mut named = BTreeSet::new();
     for (_, document) in pages() {
@@ -82,8 +91,8 @@ fn named_commands() -> Outcome {
     passed()
 }
 
-/// Runs the blocks of a page, one after the other, in one folder.
-fn all_of(page: &str, document: &str) -> Outcome {
+/// Runs the blocks of a page one after the other, in one directory.
+fn run_page(page: &str, document: &str) -> Outcome {
     let work = Work::new();
     run(work.command("cp").arg("-a").arg(format!("{}/.", files()?.display())).arg("."))?;
     for block in blocks(document).iter().filter(|block| is_run(block)) {
@@ -98,8 +107,8 @@ fn all_of(page: &str, document: &str) -> Outcome {
     passed()
 }
 
-/// A shell in which the names of the pages are there: `offld` and the names that it is called by, LLVM's tools with and without the
-/// release, and `DIR`, which is replaced.
+/// A shell with the programs of the pages in `PATH`: `offld` and its tool links, and LLVM's tools with and without the release
+/// number. `DIR` in the script is replaced by the directory of tool links.
 fn shell(work: &Work, script: &str) -> Result<Command, Failed> {
     let links = made().links.display().to_string();
     let bin = offld().parent().map(PathBuf::from).ok_or("no folder")?;
@@ -109,12 +118,12 @@ fn shell(work: &Work, script: &str) -> Result<Command, Failed> {
     shell.args(["-euc", &script.replace("DIR", &links)]).env("PATH", std::env::join_paths(folders)?);
     let home = work.path().join("home");
     std::fs::create_dir_all(&home)?;
-    // Root takes no cache of its own below a folder of everybody's, which TMPDIR is; one that is named it takes.
+    // As root, offld uses no default cache below a directory that others may write to, such as TMPDIR, so the cache is set.
     shell.env("OFFLD_CACHE", home.join(".cache/offld")).env("HOME", home).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib:.");
     Ok(shell)
 }
 
-/// What a script prints that ends as it should.
+/// Runs a script, which must end with `status`, and returns its output.
 fn printed(work: &Work, script: &str, status: &str) -> Result<String, Failed> {
     let mut shell = shell(work, script)?;
     let ended = output(&mut shell)?;
@@ -123,7 +132,8 @@ fn printed(work: &Work, script: &str, status: &str) -> Result<String, Failed> {
     Ok(text(&ended.stdout) + &text(&ended.stderr))
 }
 
-/// Commands after `$ `, each with what it prints below it. A line `…` stands for any lines, and `…` in a line for anything.
+/// Runs the commands after `$ ` and compares the lines below each with its output. A line `…` matches any lines, and `…` in a line
+/// any text.
 fn session(work: &Work, block: &str, status: &str) -> Result<(), Failed> {
     let block = format!("\n{block}");
     let commands: Vec<&str> = block.split("\n$ ").skip(1).collect();
@@ -148,7 +158,7 @@ fn session(work: &Work, block: &str, status: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A line with `#` for each number, with what is written of it (`7.8K`, `65.3%`) or of a digest, and single spaces.
+/// A line with `#` for each number with its unit (`7.8K`) and for each digest, and with single spaces.
 fn without_numbers(line: &str) -> String {
     let is_digest = |word: &str| word.len() == 12 && word.chars().all(|c| c.is_ascii_hexdigit());
     let word = |word: &str| {
@@ -161,7 +171,7 @@ fn without_numbers(line: &str) -> String {
             let of_name = rest[..at].ends_with(|c: char| c.is_alphabetic() || c == '_');
             let end = rest[at..].find(|c: char| !c.is_ascii_digit() && c != '.').map_or(rest.len(), |end| at + end);
             let unit = usize::from(!of_name && rest[end..].starts_with(['K', 'M', 'G']));
-            // Numbers that are part of a name are a part of it: gfx90a, x86_64.
+            // Numbers in names stay: gfx90a, x86_64.
             text.push_str(if of_name { &rest[..end] } else { &rest[..at] });
             text.push_str(if of_name { "" } else { "#" });
             rest = &rest[end + unit..];
@@ -171,14 +181,14 @@ fn without_numbers(line: &str) -> String {
     line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The files that pages speak of, once for all pages.
+/// The directory of the files that pages mention, created once for all pages.
 fn files() -> Result<&'static Path, Failed> {
     static FILES: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let made = FILES.get_or_init(|| make_files().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
     made.as_deref().map_err(|failed| Failed::from(failed.clone()))
 }
 
-/// The source of HIP libraries, which needs no ROCm.
+/// The source of HIP libraries, which compiles without ROCm.
 const KERNELS: &str = "#define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))
 typedef struct hipStream *hipStream_t;
@@ -196,7 +206,7 @@ __global__ void scale(float *data, float by, int count) {
     data[at] *= by;
 }
 ";
-/// What names of pages are made by. `LINKS` is the folder with offld's names.
+/// A script that creates the files of the pages. `LINKS` stands for the directory of tool links, `STUBS` for the runtime stubs.
 const MAKE: &str = "
 hip='-x hip --offload-new-driver -nogpuinc -nogpulib -O2 -fPIC -fgpu-rdc -cuid=kernels'
 build() { clang++ -B LINKS $hip --offload-arch=$1 -c kernels.hip -o kernels.o
@@ -217,9 +227,9 @@ rm kernels.o
 fn make_files() -> Result<PathBuf, Failed> {
     let folder = made().shared("docs");
     std::fs::create_dir_all(&folder)?;
-    let readme = std::fs::read_to_string(root().join("README.md"))?;
+    let tutorial = std::fs::read_to_string(root().join("docs/tutorials/first-program.md"))?;
     let saxpy =
-        readme.split("<<'END'\n").nth(1).and_then(|rest| rest.split("END\n").next()).ok_or("no saxpy.cpp in README.md")?;
+        tutorial.split("<<'END'\n").nth(1).and_then(|rest| rest.split("END\n").next()).ok_or("no saxpy.cpp in the tutorial")?;
     std::fs::write(folder.join("saxpy.cpp"), saxpy)?;
     std::fs::write(folder.join("kernels.hip"), KERNELS)?;
     let stubs = root().join("runtime-stubs");

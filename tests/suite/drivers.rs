@@ -1,5 +1,5 @@
-//! How a link comes to offld: by the compiler drivers that there are, each by the ways it knows of naming a linker, and what offld
-//! then calls itself. And the examples, by their Makefiles.
+//! How compiler drivers start offld: each driver by each of its ways to select a linker, and how offld names itself then. Also the
+//! examples, through their Makefiles.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,10 @@ use libtest_mimic::{Failed, Trial};
 
 use super::programs::Linked;
 use super::support::{
-    LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, missing, output, passed,
-    root, run, run_failing, run_offloaded, shown, test, text, with_llvm,
+    self, LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, missing, output,
+    passed, root, run, run_failing, run_offloaded, shown, test, text, with_llvm,
 };
 
-/// The tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("drivers::gcc", gcc),
@@ -27,8 +26,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("drivers::no-runtime", no_runtime),
         with_llvm("drivers::no-device-code", no_device_code),
         with_llvm("drivers::gc-sections", gc_sections),
+        with_llvm("drivers::flang", || fortran(flang)),
+        with_llvm("drivers::flang::gpu", || fortran(flang_gpu)),
+        with_llvm("drivers::flang::cpu-device", || fortran(flang_cpu_device)),
     ];
-    for linker in ["bfd", "gold", "mold", "lld"] {
+    for linker in ["bfd", "gold", "mold", "lld", "wild"] {
         trials.push(test(format!("drivers::host-linker::{linker}"), move || host_linker(linker)));
     }
     for (example, expected) in [("zaxpy", 3), ("many", 1), ("cargo-app", 1)] {
@@ -64,7 +66,7 @@ int main() {
 ";
 const EXPECTED: &str = "device 1, 42\n";
 
-/// `main.o`, which knows nothing of offloading, and `kernels.o`.
+/// `main.o` without offloading, and `kernels.o`.
 fn objects() -> Result<Work, Failed> {
     let folder = Work::new();
     folder.file("main.cpp", MAIN);
@@ -75,7 +77,7 @@ fn objects() -> Result<Work, Failed> {
     Ok(folder)
 }
 
-/// `link` makes a program that runs offloaded and registers one image, once; only that program is left.
+/// Runs `link`, whose program must run offloaded and register one image once. No other file may be left.
 fn expect_offloads(folder: &Work, link: &mut Command) -> Result<(), Failed> {
     run(link.args(["-o", "program"]))?;
     expect_equal("stdout", EXPECTED, &run_offloaded(&mut folder.command("./program"))?)?;
@@ -87,13 +89,14 @@ fn expect_offloads(folder: &Work, link: &mut Command) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `PATH` with `folder` before everything.
+/// `PATH` with `folder` first.
 fn path_with(folder: &Path) -> std::ffi::OsString {
     let before = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&before))).expect("folders")
 }
 
-/// gcc knows no linker but by a few names; it takes the `ld` of a `-B` folder. Nothing on the line says OpenMP, or part of it does.
+/// gcc accepts only a few linker names, but it takes the `ld` of a `-B` directory. Some links mention OpenMP in no argument, others
+/// in some of them.
 fn gcc() -> Outcome {
     let folder = objects()?;
     let lib = format!("-L{}", Release::newest().lib.display());
@@ -105,9 +108,9 @@ fn gcc() -> Outcome {
         &["-lomptarget"],
         &["-Wl,--as-needed", "-Wl,--gc-sections", "-no-pie", "-s"],
     ];
-    for words in lines {
+    for args in lines {
         let mut link = folder.command("g++");
-        expect_offloads(&folder, link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o"]).args(words))?;
+        expect_offloads(&folder, link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o"]).args(args))?;
     }
     passed()
 }
@@ -124,7 +127,7 @@ fn gcc_shared() -> Outcome {
     passed()
 }
 
-/// GCC's own bitcode, which goes through ld's plugin.
+/// GCC bitcode, which the linker compiles through GCC's plugin.
 fn gcc_lto() -> Outcome {
     let folder = objects()?;
     folder.run("g++", ["-O1", "-flto", "-c", "main.cpp"])?;
@@ -133,7 +136,7 @@ fn gcc_lto() -> Outcome {
     passed()
 }
 
-/// What rustc says: none of clang's libraries or folders, drop what is not needed.
+/// Arguments like rustc's: without clang's default libraries and directories, and with --as-needed and --gc-sections.
 fn rustc_like() -> Outcome {
     let folder = objects()?;
     let mut link = folder.command(llvm("clang"));
@@ -157,7 +160,7 @@ fn clang_as_linker() -> Outcome {
     expect_offloads(&folder, clang().arg("-fuse-ld=offld").env("COMPILER_PATH", links))?;
     expect_offloads(&folder, clang().arg("-fuse-ld=offld").arg("-B").arg(links))?;
     expect_offloads(&folder, clang().arg("-B").arg(&made().as_ld))?;
-    // A symlink of the name anywhere.
+    // A symlink with that name in any directory.
     let own = folder.path().join("ld.offld");
     std::os::unix::fs::symlink(crate::support::offld(), &own)?;
     expect_offloads(&folder, clang().arg(format!("-fuse-ld={}", own.display())))?;
@@ -175,7 +178,7 @@ fn clang_as_wrapper() -> Outcome {
     expect_offloads(&folder, clang().arg("-B").arg(links))?;
     expect_offloads(&folder, clang().env("COMPILER_PATH", links))?;
     expect_offloads(&folder, clang().arg("-B").arg(links).arg("-fuse-ld=lld"))?;
-    // A plain name in PATH does not beat the one beside clang; one with the triple before it does.
+    // clang prefers the wrapper in its own directory to a plain name in `PATH`, but not to a name with the triple as its prefix.
     let name = "bin/x86_64-pc-linux-gnu-clang-linker-wrapper";
     std::fs::create_dir(folder.path().join("bin"))?;
     std::os::unix::fs::symlink(crate::support::offld(), folder.path().join(name))?;
@@ -185,13 +188,13 @@ fn clang_as_wrapper() -> Outcome {
     if !done.status.success() {
         return Err(shown(&link, &done).into());
     }
-    // Ours is told by its names of temporary files.
+    // The names of temporary files show that offld ran.
     expect_in(&text(&done.stderr), "/offld-")?;
     expect_equal("stdout", EXPECTED, &run_offloaded(&mut folder.command("./program"))?)?;
     passed()
 }
 
-/// A link that another wrapper has wrapped already, and one that meets offld twice, register once.
+/// A link that another wrapper has already processed, and a link that runs offld twice, register once.
 fn wrapped_once() -> Outcome {
     let folder = objects()?;
     let clang = || {
@@ -218,27 +221,25 @@ fn never_itself() -> Outcome {
         link.arg("-B").arg(as_ld).args(["main.o", "kernels.o"]);
         link
     };
-    // First in PATH, by every name: the system's comes after.
+    // offld is first in PATH under every linker name. The system's linkers come later.
     expect_offloads(&folder, gcc().env("PATH", path_with(as_ld)))?;
     expect_offloads(&folder, gcc().env("PATH", path_with(as_ld)).env("OFFLD_LINKER", "ld"))?;
     let mut clang = folder.command(llvm("clang++"));
     clang.args(OFFLOAD).args(["main.o", "kernels.o"]).arg("-B").arg(as_ld).env("PATH", path_with(as_ld));
     expect_offloads(&folder, &mut clang)?;
-    // Nothing else there: an error, no endless chain of offlds.
+    // Without another linker in PATH, offld reports an error instead of running itself endlessly.
     let alone = run_failing(gcc().env("PATH", as_ld).args(["-o", "program"]))?;
     expect_in(&alone, "cannot find a host linker")?;
     let named = run_failing(gcc().env("OFFLD_LINKER", as_ld.join("ld")).args(["-o", "program"]))?;
-    expect_in(&named, "or it is offld itself")?;
+    expect_in(&named, "offld itself does not count")?;
     let unknown = run_failing(gcc().env("OFFLD_LINKER", "nothing-of-that-name").args(["-o", "program"]))?;
     expect_in(&unknown, "cannot find the host linker `nothing-of-that-name`")?;
     passed()
 }
 
-/// The host linker by its name in the environment and as an option, for both roles.
+/// Selects the host linker by name, through the environment and as an option, for the wrapper and for the linker.
 fn host_linker(name: &'static str) -> Outcome {
-    let found =
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(format!("ld.{name}")).exists());
-    if !found && !llvm(&format!("ld.{name}")).exists() {
+    if support::host_linker(name).is_none() {
         return missing(format!("ld.{name}"));
     }
     let folder = objects()?;
@@ -261,30 +262,30 @@ fn host_linker(name: &'static str) -> Outcome {
     passed()
 }
 
-/// The runtime cannot be linked statically, and that is what is said.
+/// The OpenMP runtime cannot be linked statically; the error says so.
 fn static_executable() -> Outcome {
     let folder = objects()?;
-    let told = "a static executable cannot offload here";
+    let message = "a static executable cannot offload";
     let mut gcc = folder.command("g++");
     gcc.arg("-B").arg(&made().as_ld).args(["-static", "main.o", "kernels.o", "-o", "program"]);
-    expect_in(&run_failing(&mut gcc)?, told)?;
+    expect_in(&run_failing(&mut gcc)?, message)?;
     for linked in [Linked::Wrapper, Linked::Linker] {
         let mut clang = folder.command(llvm("clang++"));
         match linked {
             Linked::Wrapper => clang.args(OFFLOAD).arg("-B").arg(&made().links),
             _ => clang.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display())),
         };
-        expect_in(&run_failing(clang.args(["-static", "main.o", "kernels.o", "-o", "program"]))?, told)?;
+        expect_in(&run_failing(clang.args(["-static", "main.o", "kernels.o", "-o", "program"]))?, message)?;
     }
     folder.expect_no_temps()?;
-    // Static but for the runtime.
+    // Static except for the OpenMP runtime.
     let mut gcc = folder.command("g++");
     gcc.arg("-B").arg(&made().as_ld).args(["-static-libstdc++", "-static-libgcc", "main.o", "kernels.o"]);
     expect_offloads(&folder, &mut gcc)?;
     passed()
 }
 
-/// Told to add no runtime, where nothing else brings it: the linker says what is missing, and offld which step that was.
+/// With --no-offload-runtime and no other runtime, the linker reports missing symbols, and offld reports the step.
 fn no_runtime() -> Outcome {
     let folder = objects()?;
     let gcc = || {
@@ -292,23 +293,23 @@ fn no_runtime() -> Outcome {
         link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o", "-Wl,--no-offload-runtime"]);
         link
     };
-    let said = run_failing(gcc().args(["-L/usr/lib/llvm-22/lib", "-lomp", "-o", "program"]))?;
-    expect_in(&said, "undefined reference to `__tgt_register_lib'")?;
-    expect_in(&said, "error: host link failed: 'ld' exited with status 1")?;
+    let stderr = run_failing(gcc().args(["-L/usr/lib/llvm-22/lib", "-lomp", "-o", "program"]))?;
+    expect_in(&stderr, "undefined reference to `__tgt_register_lib'")?;
+    expect_in(&stderr, "error: host link failed: 'ld' exited with status 1")?;
     folder.expect_no_temps()?;
     expect_offloads(&folder, gcc().arg(format!("-L{}", Release::newest().lib.display())).args(["-lomptarget", "-lomp"]))?;
     passed()
 }
 
-/// Without device code the program is, byte for byte, what the linker alone makes of the line.
+/// Without device code, the program is byte-identical to the output of the linker alone.
 fn no_device_code() -> Outcome {
     let folder = Work::new();
     folder.file("plain.c", "#include <stdio.h>\nint main(void) { puts(\"plain\"); return 0; }\n");
     folder.run(llvm("clang"), ["-g", "-c", "plain.c"])?;
     folder.archive("libplain.a", &["plain.o"])?;
-    let link = |words: &[&str], environment: &[(&str, &str)]| -> Result<Vec<u8>, Failed> {
+    let link = |args: &[&str], environment: &[(&str, &str)]| -> Result<Vec<u8>, Failed> {
         let mut link = folder.command(llvm("clang"));
-        run(link.args(["-L.", "-lplain", "-o", "program"]).args(words).envs(environment.iter().copied()))?;
+        run(link.args(["-L.", "-lplain", "-o", "program"]).args(args).envs(environment.iter().copied()))?;
         expect_equal("stdout", "plain\n", &folder.run("./program", [] as [&str; 0])?)?;
         Ok(std::fs::read(folder.path().join("program"))?)
     };
@@ -322,14 +323,14 @@ fn no_device_code() -> Outcome {
             return Err(format!("with {name}: the program is not what the linker alone makes").into());
         }
     }
-    // And no folder for temporary files is ever made.
+    // offld creates no temporary directory either.
     let mut nowhere = folder.command(llvm("clang"));
     nowhere.args(["plain.o", "-o", "program", &format!("--ld-path={linker}"), "-Wl,--wrapper-verbose"]);
     expect_not_in(&text(&output(nowhere.env("TMPDIR", "/nowhere"))?.stderr), "error")?;
     passed()
 }
 
-/// Entry tables, to which nothing refers by name, stay: with lld's own default, and with the line asking for what drops them.
+/// No symbol refers to entry tables by name, but they survive --gc-sections: with lld's default, and with -z start-stop-gc.
 fn gc_sections() -> Outcome {
     let folder = objects()?;
     let gcc = |linker: &Path| {
@@ -337,7 +338,7 @@ fn gc_sections() -> Outcome {
         link.arg("-B").arg(&made().as_ld).env("OFFLD_LINKER", linker).args(["main.o", "kernels.o", "-Wl,--gc-sections"]);
         link
     };
-    // lld under the name of the system's linker.
+    // lld under the name of the system linker.
     let ld = folder.path().join("bin/ld");
     std::fs::create_dir(folder.path().join("bin"))?;
     std::os::unix::fs::symlink(llvm("ld.lld"), &ld)?;
@@ -348,13 +349,113 @@ fn gc_sections() -> Outcome {
     passed()
 }
 
-/// `make run` of an example, in a copy of it.
+/// Runs a test of flang, which selects a linker only by `-fuse-ld=` or from a `-B` directory.
+fn fortran(test: fn() -> Outcome) -> Outcome {
+    if llvm("flang").is_file() { test() } else { missing("flang-22") }
+}
+
+/// A Fortran program with C++ kernels, linked through clang's wrapper and as `ld`.
+fn flang() -> Outcome {
+    let folder = objects()?;
+    folder.file("main.f90", FORTRAN_MAIN);
+    folder.file(
+        "value.cpp",
+        "int on_device(int, int *);\nextern \"C\" int value(int x) { int y = 0; return on_device(x, &y) ? y : -1; }\n",
+    );
+    folder.run("g++", ["-O1", "-fPIC", "-c", "value.cpp"])?;
+    folder.run(llvm("flang"), ["-O1", "-fPIC", "-c", "main.f90"])?;
+    let inputs = ["main.o", "value.o", "kernels.o"];
+    let (links, as_ld) = (made().links.display().to_string(), made().as_ld.display().to_string());
+    let lib = format!("-L{}", Release::newest().lib.display());
+    let lines: [&[&str]; 5] = [
+        &["-B", &links, OFFLOAD[0], OFFLOAD[1]],
+        &["-B", &links, OFFLOAD[0], OFFLOAD[1], "-fuse-ld=lld"],
+        &["-B", &links, OFFLOAD[0], OFFLOAD[1], "-fuse-ld=lld", "-Wl,--gc-sections"],
+        &["-B", &as_ld],
+        &["-B", &as_ld, "-fopenmp"],
+    ];
+    for args in lines {
+        for late in ["off", "on"] {
+            let mut link = folder.command(llvm("flang"));
+            run(link.args(args).args(inputs).args([&lib, "-o", "program"]).env("OFFLD_LATE_IMAGES", late))?;
+            expect_equal(&format!("{args:?}"), " answer 42\n", &run_offloaded(&mut folder.command("./program"))?)?;
+            folder.expect_no_temps()?;
+        }
+    }
+    passed()
+}
+
+const FORTRAN_MAIN: &str = "program main
+  use iso_c_binding
+  implicit none
+  interface
+    integer(c_int) function value_of(x) bind(c, name='value')
+      import c_int
+      integer(c_int), value :: x
+    end function
+  end interface
+  print '(A,I0)', ' answer ', value_of(14_c_int)
+end program
+";
+
+const FORTRAN_KERNEL: &str = "module kern
+contains
+  subroutine saxpy(n, a, x, y)
+    integer :: n, i
+    real :: a, x(n), y(n)
+    !$omp target teams distribute parallel do map(to:x) map(tofrom:y)
+    do i = 1, n
+      y(i) = a*x(i) + y(i)
+    end do
+  end subroutine
+end module
+program main
+  use kern
+  real :: x(10), y(10)
+  x = 1; y = 2
+  call saxpy(10, 2.0, x, y)
+  print *, y(1)
+end program
+";
+
+/// Fortran kernels for a GPU. The GPU OpenMP runtime is not installed here.
+fn flang_gpu() -> Outcome {
+    let folder = Work::new();
+    folder.file("kern.f90", FORTRAN_KERNEL);
+    let mut link = folder.command(llvm("flang"));
+    link.arg("-B").arg(&made().links).args(["-fopenmp", "--offload-arch=gfx90a", "-nogpulib", "kern.f90", "-o", "program"]);
+    run(link.args(["-Xoffload-linker", "--unresolved-symbols=ignore-all"]))?;
+    let shown = folder.run(super::support::offld(), ["inspect", "--kernels", "program"])?;
+    expect_in(&shown, "gfx90a")?;
+    expect_in(&shown, "saxpy of module kern, line 6")?;
+    passed()
+}
+
+/// Fortran kernels for the CPU call functions that no runtime provides; the error says so.
+fn flang_cpu_device() -> Outcome {
+    let folder = Work::new();
+    folder.file("kern.f90", FORTRAN_KERNEL);
+    folder.run(llvm("flang"), [OFFLOAD[0], OFFLOAD[1], "-c", "kern.f90"])?;
+    for linker in ["-fuse-ld=lld", "-fuse-ld=bfd"] {
+        let mut link = folder.command(llvm("flang"));
+        let stderr = run_failing(link.args(OFFLOAD).arg("-B").arg(&made().links).args([linker, "kern.o", "-o", "program"]))?;
+        expect_in(&stderr, "kern.o")?;
+        expect_in(
+            &stderr,
+            "with calls to the OpenMP runtime for GPUs, as flang always does: that runtime does not exist for CPUs",
+        )?;
+    }
+    folder.expect_no_temps()?;
+    passed()
+}
+
+/// Runs `make run` in a copy of an example.
 fn by_makefile(example: &str, right: usize) -> Outcome {
     let folder = Work::new();
     copy(&root().join("examples").join(example), &folder.path().join(example))?;
     let mut make = folder.command("make");
     make.arg("-C").arg(example).arg("run").arg(format!("LINKS={}", made().links.display()));
-    // Cargo must not look for anything outside; and what it sets for this suite is not for the example.
+    // Cargo must work offline. Settings for this suite must not apply to the example.
     make.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
     let printed = run(&mut make)?;
     expect_equal(
@@ -366,7 +467,7 @@ fn by_makefile(example: &str, right: usize) -> Outcome {
     passed()
 }
 
-/// A folder without what was built in it.
+/// Copies a directory without its build results.
 fn copy(from: &Path, to: &Path) -> Result<(), Failed> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {

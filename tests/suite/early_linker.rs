@@ -1,5 +1,5 @@
-//! ld.lld is started before its line is known, and told the line through a pipe: the line must reach it as it is, and a linker that is not
-//! needed must be gone without a word.
+//! ld.lld starts before its command line is known and receives it through a pipe. The command line must arrive unchanged, and a
+//! linker that is not needed must exit silently.
 
 use std::process::{Command, Stdio};
 
@@ -27,9 +27,9 @@ fn compiled(work: &Work, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-fn link(work: &Work, words: &[&str]) -> Command {
+fn link(work: &Work, args: &[&str]) -> Command {
     let mut command = work.command(llvm("clang"));
-    command.args(["-fuse-ld=lld", "-B"]).arg(&made().links).args(OFFLOAD).args(&Release::newest().link).args(words);
+    command.args(["-fuse-ld=lld", "-B"]).arg(&made().links).args(OFFLOAD).args(&Release::newest().link).args(args);
     command
 }
 
@@ -49,7 +49,7 @@ fn odd_names() -> Outcome {
     passed()
 }
 
-/// Processes that work in `work`'s folder.
+/// The number of processes whose current directory is that of `work`.
 pub(crate) fn at_work(work: &Work) -> Result<usize, Failed> {
     let folder = work.path().canonicalize()?;
     let processes = std::fs::read_dir("/proc")?.filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok());
@@ -59,24 +59,24 @@ pub(crate) fn at_work(work: &Work) -> Result<usize, Failed> {
 fn not_needed() -> Outcome {
     let work = Work::new();
     compiled(&work, "main.o")?;
-    // The device link fails, with and without a cache: nothing is left for the host linker to do.
+    // After a failed device link, with or without a cache, the host linker has nothing to do.
     for cache in ["off", "cache"] {
         let mut failing = link(&work, &["-Xoffload-linker", "--no-such-option", "main.o", "-o", "program"]);
-        let said = run_failing(failing.env("OFFLD_CACHE", cache))?;
-        expect_in(&said, "unknown argument '--no-such-option'")?;
-        expect_in(&said, "device link for x86_64-pc-linux-gnu failed")?;
-        expect_not_in(&said, "no input files")?;
+        let stderr = run_failing(failing.env("OFFLD_CACHE", cache))?;
+        expect_in(&stderr, "unknown argument '--no-such-option'")?;
+        expect_in(&stderr, "device link for x86_64-pc-linux-gnu failed")?;
+        expect_not_in(&stderr, "no input files")?;
         expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
     }
     work.expect_no_temps()?;
-    // Another linker for the device than the one that was expected.
+    // The device link runs a different linker than the one that was started early.
     let other = work.path().join("ld.lld");
     std::os::unix::fs::symlink(format!("{LLVM}/ld.lld"), &other)?;
     let option = format!("-Wl,--device-compiler=--ld-path={}", other.display());
-    let words = [&option, "main.o", "-o", "program", "-Wl,--wrapper-verbose"];
-    let said = stderr_of(link(&work, &words).env("OFFLD_CACHE", "cache"))?;
-    expect_in(&said, &format!("\"{}\"", other.display()))?;
-    expect_not_in(&said, "no input files")?;
+    let args = [&option, "main.o", "-o", "program", "-Wl,--wrapper-verbose"];
+    let stderr = stderr_of(link(&work, &args).env("OFFLD_CACHE", "cache"))?;
+    expect_in(&stderr, &format!("\"{}\"", other.display()))?;
+    expect_not_in(&stderr, "no input files")?;
     expect_equal("the program", "42\n", &run_offloaded(&mut work.command("./program"))?)?;
     passed()
 }
@@ -84,15 +84,15 @@ fn not_needed() -> Outcome {
 fn errors() -> Outcome {
     let work = Work::new();
     compiled(&work, "main.o")?;
-    let said = run_failing(&mut link(&work, &["main.o", "-Wl,no-such-file.o", "-o", "program"]))?;
-    expect_in(&said, "cannot open no-such-file.o")?;
-    expect_in(&said, "error: host link failed: 'ld.lld' exited with status 1")?;
-    expect_not_in(&said, "/dev/stdin")?;
+    let stderr = run_failing(&mut link(&work, &["main.o", "-Wl,no-such-file.o", "-o", "program"]))?;
+    expect_in(&stderr, "cannot open no-such-file.o")?;
+    expect_in(&stderr, "error: host link failed: 'ld.lld' exited with status 1")?;
+    expect_not_in(&stderr, "/dev/stdin")?;
     expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
     passed()
 }
 
-/// A linker that is told its line through its stdin could not read a script from there.
+/// If ld.lld received its command line through stdin, it could not read a script from there.
 fn stdin() -> Outcome {
     let work = Work::new();
     compiled(&work, "main.o")?;
@@ -105,11 +105,11 @@ fn stdin() -> Outcome {
     passed()
 }
 
-/// With many inputs the linker loads before it is known that there is no device code. It then does what it does alone: the same
-/// output, the same messages and exit status.
+/// With many inputs, the linker loads before offld knows that there is no device code. The link must then equal a link without
+/// offld: output, messages and exit status.
 fn many_objects() -> Outcome {
     let work = Work::new();
-    let mut words = vec!["main.o".to_owned()];
+    let mut args = vec!["main.o".to_owned()];
     let assemble = |name: &str, code: String| -> Outcome {
         let source = work.file(&format!("{name}.s"), code);
         run(work.command(llvm("clang")).arg("-c").arg(source).arg("-o").arg(format!("{name}.o")))?;
@@ -118,34 +118,34 @@ fn many_objects() -> Outcome {
     assemble("main", ".globl main\nmain: movl datum7(%rip), %eax\nret\n".to_owned())?;
     for number in 0..130 {
         assemble(&format!("datum{number}"), format!(".globl datum{number}\n.data\ndatum{number}: .long {number}\n"))?;
-        words.push(format!("datum{number}.o"));
+        args.push(format!("datum{number}.o"));
     }
-    let line = |driver: &[&str], words: &[String]| {
+    let line = |driver: &[&str], args: &[String]| {
         let mut command = work.command(llvm("clang"));
-        command.args(driver).args(words);
+        command.args(driver).args(args);
         command
     };
     let alone = ["-fuse-ld=lld", "-o", "out"];
     let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
     let through_offld = [linker.as_str(), "-o", "out"];
-    let result = |driver: &[&str], words: &[String]| -> Result<(String, String, Option<Vec<u8>>), Failed> {
-        let ended = line(driver, words).env("OFFLD_LINKER", llvm("ld.lld")).stdin(Stdio::null()).output()?;
+    let result = |driver: &[&str], args: &[String]| -> Result<(String, String, Option<Vec<u8>>), Failed> {
+        let ended = line(driver, args).env("OFFLD_LINKER", llvm("ld.lld")).stdin(Stdio::null()).output()?;
         let program = std::fs::read(work.path().join("out")).ok();
         let _ = std::fs::remove_file(work.path().join("out"));
         Ok((ended.status.to_string(), String::from_utf8_lossy(&ended.stderr).replace("offld", "lld"), program))
     };
-    let missing = [&words[..], &["gone.o".to_owned()]].concat();
-    let undefined = words.iter().filter(|word| *word != "datum7.o").cloned().collect::<Vec<_>>();
-    let shown = [&words[..], &["-Wl,--trace".to_owned()]].concat();
-    for words in [&words, &missing, &undefined, &shown] {
-        let (own, ours) = (result(&alone, words)?, result(&through_offld, words)?);
+    let missing = [&args[..], &["gone.o".to_owned()]].concat();
+    let undefined = args.iter().filter(|word| *word != "datum7.o").cloned().collect::<Vec<_>>();
+    let shown = [&args[..], &["-Wl,--trace".to_owned()]].concat();
+    for args in [&args, &missing, &undefined, &shown] {
+        let (own, ours) = (result(&alone, args)?, result(&through_offld, args)?);
         expect_equal("the status", &own.0, &ours.0)?;
         expect_equal("what is said", &own.1, &ours.1)?;
         expect_equal("whether the programs are equal", "true", &(own.2 == ours.2).to_string())?;
         expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
     }
     expect_equal("the program's status", "Some(7)", &{
-        run(&mut line(&through_offld, &words))?;
+        run(&mut line(&through_offld, &args))?;
         format!("{:?}", work.command("./out").status()?.code())
     })?;
     work.expect_no_temps()?;

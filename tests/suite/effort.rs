@@ -1,11 +1,14 @@
-//! How much of the suite is run. Everything, but the longest tests cut short; with `OFFLD_TEST_LONG=1` (`make test-long`) those in full;
-//! with `OFFLD_TEST_CHECK=1` (`make check`) only the few of [`CHECK`]; with `OFFLD_TEST_LLVM=19` (`make test-llvm19`) those of [`REGISTRATION`].
+//! Selects the tests of a run. By default all run, but the longest are cut short.
+//!
+//! * `OFFLD_TEST_LONG=1` (`make test-long`): also the longest in full
+//! * `OFFLD_TEST_CHECK=1` (`make check`): only those of [`CHECK`]
+//! * `OFFLD_TEST_LLVM=19` (`make test-llvm19`): only those of [`REGISTRATION`]
 
 use std::sync::Mutex;
 
 use libtest_mimic::Trial;
 
-/// What is run before each commit: of each tool and each part of a link something quick.
+/// The tests that run before each commit: some quick ones for each tool and each part of a link.
 const CHECK: [&str; 16] = [
     "programs::archive-members::lld",
     "programs::reduction::bfd",
@@ -25,18 +28,18 @@ const CHECK: [&str; 16] = [
     "reproduce::contents",
 ];
 
-/// What is run of an offld with another LLVM in its `offld-llvm` (`OFFLD_BIN`): everything that makes registration code, as objects, bitcode and
-/// text, and everything that links with it, by the compilers of LLVM 22 and by those of the LLVM inside.
+/// The tests for an offld (`OFFLD_BIN`) whose `offld-llvm` has another LLVM. They create registration code as objects, bitcode or
+/// text, and link with it, by the compilers of LLVM 22 and of the LLVM in `offld-llvm`.
 const REGISTRATION: [&str; 9] =
     ["programs::", "kinds::", "releases::", "wrapper::", "llvm_program::", "drivers::", "coff::", "composed::", "random_links::"];
 
-/// The release of the LLVM inside `offld-llvm`.
+/// The release of the LLVM in `offld-llvm`.
 pub(crate) fn llvm_inside() -> u32 {
-    let told = std::env::var("OFFLD_TEST_LLVM").ok();
-    told.map_or(22, |release| release.parse().expect("OFFLD_TEST_LLVM is the number of a release"))
+    let release = std::env::var("OFFLD_TEST_LLVM").ok();
+    release.map_or(22, |release| release.parse().expect("OFFLD_TEST_LLVM is the number of a release"))
 }
 
-/// Whether a test of [`REGISTRATION`] is about another release than the one inside and LLVM 22.
+/// Whether a test is for a release other than the one in `offld-llvm`.
 fn is_of_others(name: &str) -> bool {
     let releases = name.rsplit("::").next().unwrap_or_default().split('-').filter_map(|word| word.parse::<u32>().ok());
     name.starts_with("releases::") && !releases.collect::<Vec<_>>().contains(&llvm_inside())
@@ -48,11 +51,11 @@ fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
-/// Of all trials those that are to be run.
+/// Returns the trials of this run.
 pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     if is_set("OFFLD_TEST_CHECK") {
         let unknown: Vec<&str> = CHECK.into_iter().filter(|name| !trials.iter().any(|trial| trial.name() == *name)).collect();
-        assert!(unknown.is_empty(), "there are no tests by these names of the list in tests/suite/effort.rs: {unknown:?}");
+        assert!(unknown.is_empty(), "unknown tests in CHECK of tests/suite/effort.rs: {unknown:?}");
         trials.retain(|trial| CHECK.contains(&trial.name()));
     }
     if llvm_inside() != 22 {
@@ -62,8 +65,8 @@ pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     trials
 }
 
-/// How often a test does `what`: `full` times, or only `short` times where the longest tests are cut short. The end of the run then says
-/// so.
+/// The number of times that a test does `what`: `full`, or only `short` if the longest tests are cut short. The end of the run
+/// lists the shortened tests.
 pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
     if short >= full || is_set("OFFLD_TEST_LONG") {
         return full;
@@ -73,7 +76,7 @@ pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full:
     short
 }
 
-/// Says what was cut short, if anything was.
+/// Prints the shortened tests, if any.
 pub(crate) fn tell() {
     let mut cut = CUT_SHORT.lock().expect("no test panics while it holds this");
     cut.sort();

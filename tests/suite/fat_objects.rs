@@ -1,5 +1,5 @@
-//! Bundles in the sections of host objects, and archives of them: beside llvm-objcopy and the bundlers of LLVM 14 to 22, to the byte
-//! where LLVM's are right.
+//! Bundles in sections of host objects, and archives of such objects, compared with llvm-objcopy and the bundlers of LLVM 14 to 22.
+//! The bytes are equal in all cases that LLVM handles correctly.
 
 #[path = "fat_objects/archives.rs"]
 mod archives;
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("fat_objects::b19_groups_of_gcc_stay_what_they_are", groups),
         with_llvm("fat_objects::programs_linked_of_them_hold_no_bundles", programs),
         with_llvm("fat_objects::memory_does_not_grow_with_code_objects", memory),
-        with_llvm("fat_objects::b16_the_host_of_objects_put_together", put_together),
+        with_llvm("fat_objects::b16_the_host_of_objects_put_together", partial_link),
     ];
     trials.extend(archives::trials());
     trials.extend(checked::trials());
@@ -40,14 +40,14 @@ const char *a_name_that_is_longer_than_eight_characters = "text";
 int main(int argc, char **argv) { printf("%s %d\n", a_name_that_is_longer_than_eight_characters, table[argc] + hidden + weak_function()); return 0; }
 "#;
 
-/// Ids of code objects, and files for them.
+/// Ids of code objects, each with the name of its file.
 const DEVICES: [(&str, &str); 3] = [
     ("hip-amdgcn-amd-amdhsa--gfx906", "one"),
     ("hip-amdgcn-amd-amdhsa--gfx90a:xnack+", "two"),
     ("openmp-nvptx64-nvidia-cuda-unknown-sm_70", "empty"),
 ];
 
-/// A folder with files for [`DEVICES`].
+/// A directory with the files of [`DEVICES`].
 fn devices() -> Work {
     let work = Work::new();
     work.file("one", "the first code object");
@@ -56,31 +56,31 @@ fn devices() -> Work {
     work
 }
 
-/// The line that bundles `host` and [`DEVICES`].
+/// The command line that bundles `host` and [`DEVICES`].
 fn bundling(host: &str, output: &str) -> String {
     let ids: Vec<&str> = DEVICES.iter().map(|(id, _)| *id).collect();
     let inputs: String = DEVICES.iter().map(|(_, file)| format!("-input={file} ")).collect();
     format!("-type=o -targets={},{HOST} {inputs} -input={host} -output={output}", ids.join(","))
 }
 
-/// The line that takes everything out of `fat`, into files that start with `start`.
+/// The command line that unbundles `fat` into files whose names start with `start`.
 fn unbundling(fat: &str, start: &str) -> String {
     let ids: Vec<&str> = DEVICES.iter().map(|(id, _)| *id).collect();
     let outputs: String = DEVICES.iter().map(|(_, file)| format!("-output={start}.{file} ")).collect();
     format!("-type=o -unbundle -input={fat} -targets={},{HOST} {outputs} -output={start}.host", ids.join(","))
 }
 
-/// Runs a line with LLVM's bundler.
+/// Runs a command line with LLVM's bundler.
 fn by_theirs(work: &Work, line: &str) -> Result<(), Failed> {
     run(&mut bundler(work, theirs(), &words(line))).map(drop)
 }
 
-/// Runs a line with ours, which finds no other program.
+/// Runs a command line with offld's bundler, which must not need other programs.
 fn by_ours(work: &Work, line: &str) -> Result<(), Failed> {
     run(bundler(work, ours(), &words(line)).env("PATH", "/nowhere")).map(drop)
 }
 
-/// A failure unless both files hold the same.
+/// Fails unless both files have the same contents.
 fn same_file(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
     let read = |name: &str| std::fs::read(work.path().join(name)).map_err(|error| Failed::from(format!("{name}: {error}")));
     let (first, second) = (read(one)?, read(other)?);
@@ -91,7 +91,7 @@ fn same_file(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
     Err(format!("{one} ({} bytes) and {other} ({}) differ from {at:#x} on", first.len(), second.len()).into())
 }
 
-/// Bundles `host` with both, and takes the bundles of both apart with both.
+/// Bundles `host` with both tools, and unbundles each result with the other tool.
 fn both_ways(work: &Work, host: &str) -> Result<(), Failed> {
     by_theirs(work, &bundling(host, "theirs.fat"))?;
     by_ours(work, &bundling(host, "ours.fat"))?;
@@ -112,7 +112,7 @@ fn same_objects() -> Outcome {
         for flags in [&["-O0"][..], &["-O2", "-g", "-ffunction-sections"]] {
             run(work.command(llvm("clang")).arg(format!("--target={target}")).args(flags).args(["-c", "a.c", "-o", "host.o"]))?;
             both_ways(&work, "host.o").map_err(|failed| Failed::from(format!("{target} {flags:?}: {failed:?}")))?;
-            // Copying alone moves empty sections of some objects.
+            // llvm-objcopy moves the empty sections of some objects even if it only copies them.
             run(work.command(llvm("llvm-objcopy")).args(["host.o", "copy.o"]))?;
             same_file(&work, "ours.host", "copy.o")?;
             if elf.contains(&target) && flags.len() == 1 {
@@ -124,7 +124,7 @@ fn same_objects() -> Outcome {
     passed()
 }
 
-/// The objects of gcc hold groups and tables of strings that LLVM would write otherwise.
+/// Objects of gcc have section groups and string tables that LLVM would write differently.
 fn of_gcc() -> Outcome {
     let work = devices();
     work.file("a.c", SOURCE);
@@ -133,7 +133,7 @@ fn of_gcc() -> Outcome {
     passed()
 }
 
-/// gcc names some groups by local symbols. llvm-objcopy takes those for groups of no other object, and linkers then keep them all.
+/// gcc names some groups by local symbols. llvm-objcopy treats each of them as unique, so linkers keep every copy.
 fn groups() -> Outcome {
     let work = devices();
     work.file(
@@ -166,8 +166,8 @@ fn programs() -> Outcome {
     passed()
 }
 
-/// After `ld -r` the mark of the host is as many zeros as there were objects; LLVM's bundler takes them for the host's object.
-fn put_together() -> Outcome {
+/// After `ld -r`, the host marker is one zero byte per object; LLVM's bundler returns these bytes as the host object.
+fn partial_link() -> Outcome {
     let work = devices();
     for name in ["a", "b"] {
         work.file("a.c", format!("int {name};\n"));
@@ -184,7 +184,7 @@ fn put_together() -> Outcome {
     passed()
 }
 
-/// Half a gibibyte into an object, and out of it.
+/// Bundles and unbundles 512 MiB with bounded memory.
 fn memory() -> Outcome {
     let work = devices();
     work.file("a.c", SOURCE);
@@ -197,12 +197,12 @@ fn memory() -> Outcome {
     passed()
 }
 
-/// An archive of `members`, made by LLVM's archiver.
+/// Creates an archive of `members` with LLVM's archiver.
 fn archive(work: &Work, flags: &str, name: &str, members: &[&str]) -> Result<(), Failed> {
     run(work.command(llvm("llvm-ar")).args(words(flags)).arg(name).args(members)).map(drop)
 }
 
-/// The names and the bytes of an archive's members, sorted.
+/// The names and contents of an archive's members, sorted.
 fn members(work: &Work, name: &str) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     let data = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
     let mut all = Vec::new();
@@ -214,12 +214,12 @@ fn members(work: &Work, name: &str) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     Ok(all)
 }
 
-/// The names of an archive's members, sorted, one a line.
+/// The names of an archive's members, sorted, one per line.
 fn names(work: &Work, name: &str) -> Result<String, Failed> {
     Ok(members(work, name)?.into_iter().map(|(name, _)| name + "\n").collect())
 }
 
-/// What a command printed to stderr; it must have failed, and left none of these files.
+/// Runs a command that must fail and leave none of these outputs. Returns stderr.
 fn refused(work: &Work, command: &mut Command, outputs: &[&str]) -> Result<String, Failed> {
     let ended = output(command)?;
     if ended.status.code() != Some(1) {
@@ -233,7 +233,7 @@ fn refused(work: &Work, command: &mut Command, outputs: &[&str]) -> Result<Strin
     Ok(crate::support::text(&ended.stderr))
 }
 
-/// Where our bundler is, for a command with more than words.
+/// The path of offld's bundler, for commands that need more than arguments.
 fn our_tool() -> PathBuf {
     ours()
 }

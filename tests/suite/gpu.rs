@@ -1,29 +1,103 @@
-//! Device links for GPUs. Nothing here runs on one: which images are in the program and what is in them is looked at.
+//! Device links for GPUs, without running on one: tests check which images the program has, and the images' contents.
 
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 
+use super::kit::Image;
 use super::support::{
-    Outcome, Release, Work, expect_equal, expect_in, expect_not_in, have_llvm, have_spirv_link, ledger, llvm, made, missing,
-    passed, rocm_bitcode, run, test, with_llvm,
+    Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, have_llvm, have_spirv_link, ledger, llvm, made,
+    missing, offld, output, passed, rocm_bitcode, run, shown, test, text, with_llvm,
 };
 
-/// The tests; those that need other releases' compilers or packages are named after them.
+/// Tests that need compilers of other releases or packages have these in their names.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("gpu::amdgcn-without-libraries", amdgcn_22),
         with_llvm("gpu::amdgcn-generic-input", generic_22),
         with_llvm("gpu::amdgcn-beside-the-host", two_triples),
+        with_llvm("gpu::amdgcn-objects", amd_objects),
         test("releases::gpu::spirv", spirv),
         test("releases::gpu::amdgcn-19", amdgcn_19),
         test("releases::gpu::amdgcn-19-generic-input", generic_19),
     ];
-    trials.extend([14, 15, 16].map(|major| test(format!("releases::gpu::amdgcn-{major}"), move || amdgcn_of(major))));
+    trials.extend([14, 15, 16].map(|major| test(format!("releases::gpu::amdgcn-{major}"), move || amdgcn_of_release(major))));
     trials
 }
 
 const AMD: &str = "amdgcn-amd-amdhsa";
+
+/// A kernel that calls a function whose register use callers cannot know, and a kernel without calls.
+const CALLING: &str = "
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#ifdef KERNEL
+extern \"C\" __device__ int callee(int x);
+extern \"C\" __device__ int variable;
+extern \"C\" __global__ void kern(int *p) { p[0] = WHAT; }
+#else
+extern \"C\" __device__ int variable = 3;
+extern \"C\" __device__ __attribute__((noinline)) int callee(int x) {
+  volatile int a[64];
+  for (int i = 0; i < 64; i++) a[i] = x * i;
+  asm volatile(\"; clobber\" ::: \"v120\");
+  return a[x & 63];
+}
+extern \"C\" __global__ void other(int *p) { p[0] = 3; }
+#endif
+";
+
+/// Compiles HIP device code as an ELF object or bitcode, inside a host object.
+fn hip_object(work: &Work, name: &str, as_object: bool, args: &[&str]) -> Result<(), Failed> {
+    work.file("calling.hip", CALLING);
+    let flags = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx90a", "-nogpuinc", "-nogpulib", "-O1", "-fgpu-rdc"];
+    run(work.command(llvm("clang")).args(flags).args(args).args(["-emit-llvm", "-c", "calling.hip", "-o", "code.bc"]))?;
+    let mut file = "code.bc";
+    if as_object {
+        let target = ["-x", "ir", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "-c", "code.bc"];
+        run(work.command(llvm("clang")).args(target).args(["-o", "code.o"]))?;
+        file = "code.o";
+    }
+    let bytes = std::fs::read(work.path().join(file))?;
+    let image = Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes };
+    work.fat_with(name, &[image], &format!("int of_{};\n", name.replace('.', "_"))).map(drop)
+}
+
+/// A link of objects that call each other does not count the resources of the called functions. It warns once, and `check` does not
+/// answer yes.
+fn amd_objects() -> Outcome {
+    // Whether the kernel and the function are in object files, the called expression, and whether an object calls another input.
+    let cases = [
+        (true, true, "callee(p[1])", true),
+        (true, false, "callee(p[1])", true),
+        (false, false, "callee(p[1])", false),
+        (true, true, "variable", false),
+        (true, true, "p[1]", false),
+    ];
+    for (kernel, function, what, warns) in cases {
+        let work = Work::new();
+        hip_object(&work, "kernel.o", kernel, &["-DKERNEL", &format!("-DWHAT={what}")])?;
+        hip_object(&work, "function.o", function, &[])?;
+        let mut link = work.command(llvm("clang"));
+        link.args(["--offload-link", "-shared", "-fuse-ld=lld", "-nogpulib", "kernel.o", "function.o", "-o", "both.so", "-B"]);
+        let linked = output(link.arg(&made().links))?;
+        ensure(linked.status.success(), || shown(&link, &linked))?;
+        let stderr = text(&linked.stderr);
+        let warning = "kernel `kern` in kernel.o: .llvm.offloading calls `callee` in function.o: .llvm.offloading";
+        let named = format!("objects {kernel} {function}, {what}: {stderr}");
+        ensure(stderr.contains(warning) == warns, || named.clone())?;
+        ensure(stderr.matches("too few registers").count() == usize::from(warns), || named.clone())?;
+        ensure(!warns || stderr.contains("-foffload-lto"), || named.clone())?;
+        for args in [&["check", "both.so"][..], &["check", "--for", "gfx90a", "both.so"]] {
+            let checked = output(work.command(offld()).args(args))?;
+            let printed = text(&checked.stdout) + &text(&checked.stderr);
+            let is_open = printed.contains("calls separately compiled functions");
+            ensure(is_open == warns, || format!("{args:?} {named}: {printed}"))?;
+            ensure(!is_open || printed.contains("unknown") && !checked.status.success(), || printed.clone())?;
+        }
+    }
+    passed()
+}
 const HOST: &str = "x86_64-pc-linux-gnu";
 
 /// A kernel, device data, and a function that calls the math library.
@@ -44,7 +118,7 @@ int main() {
 }
 ";
 
-/// A kernel whose function is in an image that is for every arch.
+/// A kernel whose function is in a generic image, which serves every architecture.
 const CALLS_GENERIC: &str = "
 #pragma omp begin declare target
 extern \"C\" int thrice(int x);
@@ -57,7 +131,7 @@ int main() {
 }
 ";
 
-/// The images of a program in their order, as `triple arch` lines.
+/// The images of a program in order, as `triple arch` lines.
 fn images(folder: &Work, program: &str) -> Result<String, Failed> {
     let listed = folder.run(llvm("llvm-objdump"), ["--offloading", program])?;
     let value = |line: &str, key: &str| line.strip_prefix(key).map(|value| value.trim().to_owned());
@@ -78,7 +152,7 @@ fn symbols(folder: &Work, program: &str, arch: &str) -> Result<String, Failed> {
     folder.run(llvm("llvm-nm"), ["image"])
 }
 
-/// Both images, in order, each with the kernel.
+/// Fails unless the program has both images in order, each with the kernel.
 fn expect_both(folder: &Work, program: &str) -> Result<(), Failed> {
     expect_equal("images", &format!("{AMD} gfx90a\n{AMD} gfx908\n"), &images(folder, program)?)?;
     for arch in ["gfx908", "gfx90a"] {
@@ -90,7 +164,7 @@ fn expect_both(folder: &Work, program: &str) -> Result<(), Failed> {
 const ARCHS: [&str; 4] = ["-O2", "-fopenmp", "--offload-arch=gfx90a,gfx908", "-nogpulib"];
 const ANY_SYMBOL: [&str; 2] = ["-Xoffload-linker", "--unresolved-symbols=ignore-all"];
 
-/// clang 22's packages hold no device libraries: what calls them stays undefined.
+/// The packages of clang 22 contain no device libraries, so calls to them stay undefined.
 fn amdgcn_22() -> Outcome {
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
@@ -99,7 +173,7 @@ fn amdgcn_22() -> Outcome {
     run(folder.command(llvm("clang++")).args(ARCHS).args(ANY_SYMBOL).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
     expect_both(&folder, "p")?;
     folder.expect_no_temps()?;
-    // By ld.offld: the compiler driver knows nothing of devices, so what it would say stands on the line.
+    // Linked by ld.offld: the compiler driver knows no device, so its device options are on the command line.
     let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
     let option = "-Wl,--device-linker=--unresolved-symbols=ignore-all";
     folder.run(llvm("clang++"), ["-fopenmp", &linker, option, "p.o", "-o", "by-ld"])?;
@@ -107,7 +181,7 @@ fn amdgcn_22() -> Outcome {
     passed()
 }
 
-/// An object with an image for every arch is part of each image, wherever it stands, and is no image of its own.
+/// A generic object is part of every image, whatever its position, and does not become an image itself.
 fn generic_input(folder: &Work, release: &Release, flags: &[String], more: &[&str]) -> Result<(), Failed> {
     folder.file("dev.c", "int thrice(int x) { return 3 * x; }");
     folder.file("call.cpp", CALLS_GENERIC);
@@ -140,7 +214,8 @@ fn generic_22() -> Outcome {
     passed()
 }
 
-/// Images of two triples: by triple, then by arch, both descending; the objects' order does not matter.
+/// Images of two triples are sorted by triple, then by architecture, both in descending order. The order of the objects does not
+/// matter.
 fn two_triples() -> Outcome {
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
@@ -177,7 +252,7 @@ fn spirv() -> Outcome {
     link.args(flags).args(["-Xoffload-linker", "--allow-partial-linkage"]).arg("-B").arg(&made().links);
     run(link.args(["p.o", "-o", "p"]))?;
     expect_equal("images", "spirv64-intel \n", &images(&folder, "p")?)?;
-    // Intel's runtime takes the module inside an ELF file of its own kind.
+    // Intel's runtime expects the module inside an ELF file of its own format.
     folder.run(llvm("llvm-offload-binary"), ["p", "--image=file=image,triple=spirv64-intel"])?;
     expect_in(&folder.run(llvm("llvm-readelf"), ["-S", "image"])?, "__openmp_offload_spirv_0")?;
     let mut by_ld = folder.command(llvm("clang++"));
@@ -188,14 +263,14 @@ fn spirv() -> Outcome {
     passed()
 }
 
-/// What names AMD's libraries to a compiler of `release`.
+/// Options that give AMD's libraries to a compiler of `release`.
 fn amd_flags(release: &Release, bitcode: &Path, arch: &[&str]) -> Vec<String> {
     let arch = arch.iter().map(|word| (*word).to_owned());
     let flags = ["-O2".to_owned(), "-fopenmp".to_owned(), format!("--rocm-device-lib-path={}", bitcode.display())];
     flags.into_iter().chain(arch).chain(release.compile.iter().cloned()).chain(release.link.iter().cloned()).collect()
 }
 
-/// With the device runtime and the math library: nothing of either may be missing.
+/// With the device runtime and the math library, no symbol is undefined.
 fn amdgcn_19() -> Outcome {
     let (Some(release), Some(bitcode)) = (Release::of(19), rocm_bitcode()) else {
         return missing("LLVM 19 or rocm-device-libs (make setup-releases)");
@@ -224,8 +299,9 @@ fn generic_19() -> Outcome {
     passed()
 }
 
-/// Earlier releases link their runtime when compiling, 15 and 16 the math library with options of the wrapper.
-fn amdgcn_of(major: u32) -> Outcome {
+/// Earlier releases link the device runtime during compilation. Releases 15 and 16 link the math library through options of the
+/// wrapper.
+fn amdgcn_of_release(major: u32) -> Outcome {
     let (Some(release), Some(bitcode)) = (Release::of(major), rocm_bitcode()) else {
         return missing(format!("LLVM {major} or rocm-device-libs (make setup-releases)"));
     };
@@ -237,14 +313,14 @@ fn amdgcn_of(major: u32) -> Outcome {
     };
     let targets = format!("-fopenmp-targets={AMD}");
     let flags = amd_flags(&release, &bitcode, &[&targets, &format!("-Xopenmp-target={AMD}"), "-march=gfx90a", &runtime]);
-    // 14's wrapper links no math library.
+    // The wrapper of LLVM 14 does not link a math library.
     let math = if major == 14 { "-DMATH=" } else { "-DMATH=std::sin" };
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
     run(folder.command(release.tool("clang++")).args(&flags).args([math, "-c", "p.cpp"]))?;
     run(folder.command(release.tool("clang++")).args(&flags).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
     if major == 14 {
-        // Its runtime is given the bare image.
+        // The runtime of LLVM 14 receives the bare image.
         let ledger = ledger(&folder, &mut folder.command("./p"), &release)?;
         expect_in(&ledger, "openmp register lib=0 images=1")?;
         expect_in(&ledger, "is=elf64-amdgpu-dyn in=none")?;
@@ -252,7 +328,7 @@ fn amdgcn_of(major: u32) -> Outcome {
         expect_equal("images", &format!("{AMD} gfx90a\n"), &images(&folder, "p")?)?;
         let symbols = symbols(&folder, "p", "gfx90a")?;
         expect_in(&symbols, "_main_l")?;
-        // In 16's device runtime this one is never defined.
+        // The device runtime of LLVM 16 never defines `__keep_alive`.
         expect_not_in(&symbols.replace(" U __keep_alive", ""), " U ")?;
     }
     folder.expect_no_temps()?;

@@ -1,5 +1,6 @@
-//! Programs for GPUs that check their own numbers (`tests/gpu`): linked by offld in each of its ways, pruned, merged. What is in them is
-//! looked at on every machine; they run where there is a GPU, and elsewhere the test says why they did not (docs/gpu-tests.md).
+//! GPU programs that check their own results (`tests/gpu`): linked by offld in each of its ways, pruned, merged. Their images are
+//! checked on every machine. The programs run if there is a GPU; otherwise the test prints why they did not
+//! (docs/dev/gpu-tests.md).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use super::support::{
     LLVM, Outcome, Work, cuda_tools, expect_equal, have_llvm, made, missing, offld, output, passed, root, run, test, text,
 };
 
-/// What `tests/gpu/build.sh` builds.
+/// The programs that `tests/gpu/build.sh` builds.
 const PROGRAMS: [&str; 18] = [
     "cuda-plain",
     "cuda-rdc",
@@ -34,7 +35,7 @@ const PROGRAMS: [&str; 18] = [
     "openmp-amdgcn",
 ];
 
-/// The programs of CUDA need NVIDIA's tools, and all of them take a minute: so they are with the other releases.
+/// CUDA programs need NVIDIA's tools, and the build takes a minute. All of them therefore run with the other releases' tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         PROGRAMS.into_iter().map(|name| test(format!("releases::gpu_device::{name}"), move || check(name))).collect();
@@ -42,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// `run.sh`, with scripts for programs and a file for a device: what it expects of each depends on the images and the device.
+/// Runs `run.sh` with scripts as programs and a file as the device. The expected status depends on the images and the device.
 fn by_status() -> Outcome {
     let work = Work::new();
     std::fs::copy(root().join("tests/gpu/run.sh"), work.path().join("run.sh"))?;
@@ -56,7 +57,7 @@ fn by_status() -> Outcome {
         ("wrong", "cuda sm_90", "sm_90", 1, "FAILED: status 1 on sm_90, expected 0: right"),
         ("ran", "cuda sm_80", "sm_90", 0, "FAILED: status 0 on sm_90, expected 78: right"),
         ("none", "cuda sm_80", "sm_90", 77, "FAILED: status 77 on sm_90, expected 78: right"),
-        ("amd", "hip gfx90a", "", 0, "skipped: no GPU of AMD here (no /dev/kfd)"),
+        ("amd", "hip gfx90a", "", 0, "skipped: no AMD GPU (no /dev/kfd)"),
     ];
     let rows: String = cases.iter().map(|(name, row, ..)| format!("{name} {row}\n")).collect();
     work.file("programs.txt", rows);
@@ -65,7 +66,7 @@ fn by_status() -> Outcome {
     }
     let mut all = work.command("./run.sh");
     let ended = output(all.env("GPU_DEV", work.path().join("dev")))?;
-    let expected: String = cases.iter().map(|(name, .., said)| format!("{name}: {said}\n")).collect();
+    let expected: String = cases.iter().map(|(name, .., result)| format!("{name}: {result}\n")).collect();
     let end = "openmp-nvptx: skipped: not built: no device runtime\n4 passed, 3 failed, 2 skipped\n";
     expect_equal("stdout", &format!("{expected}{end}"), &text(&ended.stdout))?;
     expect_equal("status", "Some(1)", &format!("{:?}", ended.status.code()))?;
@@ -79,7 +80,7 @@ fn by_status() -> Outcome {
     passed()
 }
 
-/// The folder with the programs, built once for a run of the suite.
+/// The directory with the programs, built once per run of the suite.
 fn built() -> Result<&'static Path, Failed> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -88,10 +89,10 @@ fn built() -> Result<&'static Path, Failed> {
         build.arg(&folder).env("OFFLD", offld()).env("LLVM", LLVM);
         run(&mut build).map(|_| folder).map_err(|failed| failed.message().unwrap_or_default().to_owned())
     });
-    built.as_deref().map_err(|said| Failed::from(said.clone()))
+    built.as_deref().map_err(|message| Failed::from(message.clone()))
 }
 
-/// The rest of the line of `name` in a list that the build has written.
+/// The rest of the line for `name` in a list that the build wrote.
 fn row(folder: &Path, list: &str, name: &str) -> Result<Option<String>, Failed> {
     let text = std::fs::read_to_string(folder.join(list))?;
     Ok(text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix([' ', ':'])?.trim().to_owned())))
@@ -105,7 +106,7 @@ fn check(name: &'static str) -> Outcome {
         return missing("NVIDIA's tools (make setup-cuda)");
     }
     let folder = built()?;
-    // A device runtime for OpenMP on GPUs is in no package of Debian's: that it is missing is no fault of this machine.
+    // No Debian package contains a device runtime for OpenMP on GPUs, so its absence is not an error of this machine.
     if let Some(why) = row(folder, "not-built.txt", name)? {
         return Ok(Completion::ignored_with(format!("not built: {why}")));
     }
@@ -115,15 +116,15 @@ fn check(name: &'static str) -> Outcome {
 
     let mut runs = Command::new(folder.join("run.sh"));
     let ended = output(runs.arg(name))?;
-    let said = text(&ended.stdout);
-    let first = said.lines().next().unwrap_or_default();
+    let stdout = text(&ended.stdout);
+    let first = stdout.lines().next().unwrap_or_default();
     let result = first.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or_default();
     match (ended.status.success(), result.strip_prefix("skipped: ")) {
         (true, Some(why)) if std::env::var_os("REQUIRE_GPU").is_none_or(|value| value != "1") => {
             Ok(Completion::ignored_with(format!("built and looked at, not run: {why}")))
         }
         (true, None) if result.starts_with("passed") => passed(),
-        _ => Err(format!("{said}{}", text(&ended.stderr)).into()),
+        _ => Err(format!("{stdout}{}", text(&ended.stderr)).into()),
     }
 }
 
@@ -133,7 +134,7 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.join(" ")
 }
 
-/// The architectures of the device images of a program, in order; of PTX with `ptx:` before. All of them are of one `kind` of program.
+/// The architectures of a program's device images in order, with the prefix `ptx:` for PTX. Fails if an image is not of `kind`.
 fn images(program: &Path, kind: &str) -> Result<String, Failed> {
     let work = Work::new();
     let json: Value = serde_json::from_str(&run(work.command(offld()).args(["inspect", "--json"]).arg(program))?)?;

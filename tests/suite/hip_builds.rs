@@ -1,5 +1,5 @@
-//! HIP builds of clang 22 that call a bundler, with ours in its place (`-B`): what each step of the old and the new driver writes is what it
-//! is with LLVM's bundler, and the programs register the same.
+//! HIP builds of clang 22 that call a bundler, with offld's in its place (`-B`). Every step of the old and the new driver writes
+//! the same as with LLVM's bundler, and the programs register the same.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, made, output,
 const OLD: &str = "--no-offload-new-driver";
 const NEW: &str = "--offload-new-driver";
 
-/// A test for each way to build.
+/// One test per way to build.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for driver in [OLD, NEW] {
@@ -28,16 +28,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.push(with_llvm("hip_builds::preprocessed", preprocessed));
-    trials.push(with_llvm("hip_builds::assembled_again", assembled_again));
+    trials.push(with_llvm("hip_builds::assembled_again", mixed_bundlers));
     trials
 }
 
-/// clang 22 on HIP sources, with our names or LLVM's.
-fn clang(work: &Work, ours: bool, words: &str) -> Result<Printed, Failed> {
+/// Runs clang 22 on HIP sources, with offld's tools or LLVM's.
+fn clang(work: &Work, ours: bool, args: &str) -> Result<Printed, Failed> {
     let mut command = work.command(llvm("clang++"));
     command.args(["-O2", "-fPIC", "-nogpuinc", "-nogpulib", "--offload-arch=gfx90a,gfx908", "-Wno-unused-command-line-argument"]);
-    // What makes names unique would else be made of the whole command line, with `-B` in it.
-    let source = words.split_whitespace().find(|word| word.ends_with(".cpp")).unwrap_or("none");
+    // Without this option, clang derives unique names from its whole command line, which contains `-B`.
+    let source = args.split_whitespace().find(|word| word.ends_with(".cpp")).unwrap_or("none");
     command.arg(format!("-cuid={}", Path::new(source).file_stem().unwrap_or_default().display()));
     command.arg("-isystem").arg(root().join("tests/device-headers"));
     if ours {
@@ -46,14 +46,14 @@ fn clang(work: &Work, ours: bool, words: &str) -> Result<Printed, Failed> {
     let before = std::env::var_os("PATH").unwrap_or_default();
     let tools = Path::new(&llvm("clang++")).parent().map(Path::to_path_buf);
     let path = std::env::join_paths(std::env::split_paths(&before).chain(tools)).expect("folders without colons");
-    let ended = output(command.args(words.split_whitespace()).env("PATH", path))?;
+    let ended = output(command.args(args.split_whitespace()).env("PATH", path))?;
     if !ended.status.success() {
         return Err(shown(&command, &ended).into());
     }
     Ok(Printed { stdout: text(&ended.stdout), stderr: text(&ended.stderr) })
 }
 
-/// What a compiler that succeeded has printed.
+/// The output of a successful compiler.
 struct Printed {
     stdout: String,
     stderr: String,
@@ -63,7 +63,7 @@ fn source(name: &str) -> String {
     folder().join(name).display().to_string()
 }
 
-/// What every kind of output is, byte for byte.
+/// Compares every kind of output byte for byte.
 fn steps(driver: &str) -> Outcome {
     let work = Work::new();
     let bundler = made().links.join("clang-offload-bundler").display().to_string();
@@ -81,7 +81,8 @@ fn steps(driver: &str) -> Outcome {
     ];
     for (mode, bundles) in modes {
         if driver == NEW && mode.contains("-fgpu-rdc") {
-            // Packed, not bundled: our packer keeps the order of an image's strings, where LLVM's has that of its hash table.
+            // The new driver packs these outputs. offld's packager keeps the order of strings, while LLVM's writes them in hash
+            // order.
             continue;
         }
         let mut outputs = Vec::new();
@@ -100,7 +101,7 @@ fn steps(driver: &str) -> Outcome {
             );
         }
     }
-    // To stdout, as `-E` and `-S -o -` go.
+    // Output to stdout.
     for mode in ["-E", "-S -o -"] {
         let line = format!("-x hip {driver} {mode} {}", source("other.cpp"));
         expect_equal(mode, &clang(&work, false, &line)?.stdout, &clang(&work, true, &line)?.stdout)?;
@@ -108,7 +109,7 @@ fn steps(driver: &str) -> Outcome {
     passed()
 }
 
-/// Two sources and a static library, down to what the program registers.
+/// Builds two sources and a static library, and compares the registrations of the program.
 fn program(driver: &str, flags: &str) -> Outcome {
     let work = Work::new();
     let mut seen = Vec::new();
@@ -137,7 +138,7 @@ fn program(driver: &str, flags: &str) -> Outcome {
     passed()
 }
 
-/// Preprocessed source is a text bundle, and compiles to what the source compiles to.
+/// Preprocessed source is a text bundle, and compiles to the same object as the source.
 fn preprocessed() -> Outcome {
     let work = Work::new();
     clang(&work, true, &format!("-x hip {OLD} -E {} -o other.hipi", source("other.cpp")))?;
@@ -149,8 +150,8 @@ fn preprocessed() -> Outcome {
     passed()
 }
 
-/// A bundled object of a relocatable-device-code build is unbundled by the link, whichever bundler made it.
-fn assembled_again() -> Outcome {
+/// The link unbundles bundled objects of a relocatable-device-code build, whichever bundler wrote them.
+fn mixed_bundlers() -> Outcome {
     let work = Work::new();
     let stubs = stubs().display();
     for (compiles, links) in [(true, false), (false, true)] {

@@ -1,6 +1,6 @@
-//! CUDA, HIP and SYCL: each case of `tests/kinds` (its README tells their language) with the compilers of each release that it names,
-//! linked by offld in the place of that release's wrapper and by the wrapper itself, and run against the runtime stubs. Both must
-//! register what the case says.
+//! CUDA, HIP and SYCL: each case of `tests/kinds` (see its README for the format) with the compilers of each release that it names.
+//! offld in place of that release's wrapper and the wrapper itself link the program, which runs with the runtime stubs. Both must
+//! register the values that the case lists.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::support::{Outcome, Release, Work, cuda_tools, expect_equal, llvm, made, missing, passed, root, run, test};
 
-/// A test for each case and release. Those that LLVM 22 alone can build are named by the case.
+/// One test per case and release. The test of a case that only LLVM 22 can build has the name of the case.
 pub(crate) fn trials() -> Vec<Trial> {
     let files = std::fs::read_dir(folder()).expect("tests/kinds").filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "case")).collect();
@@ -32,31 +32,31 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The folder of the cases and their sources.
+/// The directory of the cases and their sources.
 pub(crate) fn folder() -> PathBuf {
     root().join("tests/kinds")
 }
 
-/// A case, as one release is to build it.
+/// A case for one release.
 pub(crate) struct Case {
     release: u32,
-    /// In order: the key with its name, the value.
+    /// Key with name, and value, in order.
     directives: Vec<(String, String)>,
 }
 
-/// Who links.
+/// The tool that links.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Wrapper {
     /// offld.
     Ours,
-    /// offld, which puts the images into the program after its link.
+    /// offld, with late images.
     Late,
-    /// LLVM's own, of the release that compiles.
+    /// The wrapper of the LLVM release that compiles.
     Theirs,
 }
 
 impl Case {
-    /// The lines of `text` that are for `release`.
+    /// Reads the lines of `text` that apply to `release`.
     pub(crate) fn read(text: &str, release: u32) -> Case {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let directives = lines.filter_map(|line| {
@@ -70,7 +70,7 @@ impl Case {
         Case { release, directives: directives.collect() }
     }
 
-    /// The case of that name.
+    /// Reads the case with this name.
     pub(crate) fn named(name: &str, release: u32) -> Case {
         let text = std::fs::read_to_string(folder().join(format!("{name}.case"))).expect("a case");
         Case::read(&text, release)
@@ -97,7 +97,7 @@ impl Case {
         self.all(key).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The steps of a kind, or with their order kept of all kinds but objects: what to make, its name, of which words.
+    /// The steps that compile objects, or all other steps in order: kind of output, name, arguments.
     fn steps(&self, objects: bool) -> impl Iterator<Item = (&str, &str, Vec<&str>)> {
         self.directives.iter().filter_map(move |(key, value)| {
             let (kind, name) = key.split_once(' ').unwrap_or((key, "program"));
@@ -106,7 +106,7 @@ impl Case {
         })
     }
 
-    /// What is needed to build it, or the test that says what is not here.
+    /// The tools that the case needs, or an ignored test that names a missing tool.
     pub(crate) fn tools(&self) -> Result<Tools, Outcome> {
         let release = Release::of(self.release).ok_or_else(|| missing(format!("LLVM {} (make setup-releases)", self.release)))?;
         let cuda = cuda_tools(self.release);
@@ -116,54 +116,57 @@ impl Case {
         Ok(Tools { release, cuda: cuda.unwrap_or_default() })
     }
 
-    /// The objects, for `wrapper` to link.
+    /// Compiles the objects for a link by `wrapper`.
     pub(crate) fn compile(&self, work: &Work, tools: &Tools, wrapper: Wrapper) -> Result<(), Failed> {
         self.compile_with(work, tools, wrapper, &[])
     }
 
-    /// The same with `extra` words for each object that has device code; `@name@` in them is the name of the object.
+    /// Like `compile`, with `extra` arguments for each object with device code. `@name@` in them stands for the name of the object.
     pub(crate) fn compile_with(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
-        for (_, name, words) in self.steps(true) {
+        for (_, name, args) in self.steps(true) {
             let mut command = tools.command(work, "clang");
-            command.args(["-O2", "-fPIC"]).args(self.language(words[0], tools)).arg("-c").arg(folder().join(words[1]));
+            command.args(["-O2", "-fPIC"]).args(self.language(args[0], tools)).arg("-c").arg(folder().join(args[1]));
             if wrapper != Wrapper::Theirs {
                 command.arg("-B").arg(&made().links);
             }
-            let extra = extra.iter().filter(|_| words[0] != "c").map(|word| word.replace("@name@", name));
+            let extra = extra.iter().filter(|_| args[0] != "c").map(|word| word.replace("@name@", name));
             command.args(extra);
-            run(command.args(["-o", name]).args(words[2..].iter().map(|word| tools.in_word(word))))?;
+            run(command.args(["-o", name]).args(args[2..].iter().map(|word| tools.in_word(word))))?;
         }
-        // clang 15 and 16 leave some of their own.
+        // clang 15 and 16 leave temporary files.
         let _ = std::fs::remove_dir_all(work.path().join("tmp"));
         Ok(())
     }
 
-    /// What the compiler is told of a language.
+    /// Compiler options for a language.
     fn language(&self, name: &str, tools: &Tools) -> Vec<String> {
-        let headers = root().join("tests/device-headers");
-        let cuda = tools.cuda.display();
+        let headers = root().join("tests/device-headers").display().to_string();
+        let cuda = tools.cuda.display().to_string();
         let rdc = if self.is_linked_when_compiled() { "" } else { "-fgpu-rdc" };
         let archs = if self.release == 15 { "sm_80,sm_86" } else { "sm_80,sm_90" };
-        // clang 15 knows no CUDA as new as the one it is told of, and then calls as for the oldest.
-        let told = if self.release == 15 { "-Wno-unknown-cuda-version -Xclang -target-sdk-version=11.5" } else { "" };
-        let offload = format!("--offload-new-driver {rdc} -isystem {}", headers.display());
+        // clang 15 does not know this version of CUDA, and would then generate calls for the oldest.
+        let version_flags = if self.release == 15 { "-Wno-unknown-cuda-version -Xclang -target-sdk-version=11.5" } else { "" };
+        let offload = format!("--offload-new-driver {rdc} -isystem @headers@");
         let flags = match name {
             "hip" => format!("-x hip {offload} -nogpuinc -nogpulib --offload-arch=gfx90a,gfx908"),
-            "cuda" => format!("-x cuda {offload} -nocudainc -nocudalib --cuda-path={cuda} --offload-arch={archs} {told}"),
+            "cuda" => {
+                format!("-x cuda {offload} -nocudainc -nocudalib --cuda-path=@cuda@ --offload-arch={archs} {version_flags}")
+            }
             "sycl" => "-fsycl -x c++".to_owned(),
             "openmp" => "-fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -x c".to_owned(),
             "c" => "-x c".to_owned(),
             other => panic!("no language {other}"),
         };
-        flags.split_whitespace().map(str::to_owned).collect()
+        // Split first: the names of directories may have spaces.
+        flags.split_whitespace().map(|flag| flag.replace("@headers@", &headers).replace("@cuda@", &cuda)).collect()
     }
 
-    /// Everything else, down to `program`; `extra` words on each link.
+    /// Runs all other steps, up to `program`, with `extra` arguments for each link.
     pub(crate) fn link(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
-        for (kind, name, words) in self.steps(false) {
-            let words = words.into_iter().map(|word| tools.in_word(word));
+        for (kind, name, args) in self.steps(false) {
+            let args = args.into_iter().map(|word| tools.in_word(word));
             if kind == "static" {
-                run(work.command(llvm("llvm-ar")).args(["rcs", name]).args(words))?;
+                run(work.command(llvm("llvm-ar")).args(["rcs", name]).args(args))?;
                 continue;
             }
             let mut command = tools.command(work, "clang++");
@@ -180,12 +183,12 @@ impl Case {
                 _ => command.arg("-L."),
             };
             command.arg(format!("-L{}", stubs().display()));
-            run(command.args(["-o", name]).args(words).args(extra))?;
+            run(command.args(["-o", name]).args(args).args(extra))?;
         }
         Ok(())
     }
 
-    /// Runs the program; its stdout and its ledger, normalized.
+    /// Runs the program. Returns its stdout and its normalized registration log.
     pub(crate) fn run(&self, work: &Work) -> Result<(String, String), Failed> {
         let ledger = work.path().join("ledger");
         let _ = std::fs::remove_file(&ledger);
@@ -195,8 +198,8 @@ impl Case {
     }
 }
 
-/// The ledger in a file without what differs between equal registrations: each runtime's lines for themselves, and in each table its
-/// image lines sorted.
+/// The registration log in a form that is the same for equal registrations: grouped by runtime, with sorted image lines in each
+/// table.
 pub(crate) fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
     let cleaned = run(work.command("sed").arg("-f").arg(folder().join("normalize.sed")).arg(ledger))?;
     let mut lines: Vec<&str> = cleaned.lines().collect();
@@ -208,14 +211,14 @@ pub(crate) fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
     Ok(lines.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// The compilers of a release, and NVIDIA's tools where a case needs them.
+/// The compilers of a release, and NVIDIA's tools if a case needs them.
 pub(crate) struct Tools {
     release: Release,
     cuda: PathBuf,
 }
 
 impl Tools {
-    /// A compiler driver that finds NVIDIA's tools, and those beside itself, through `PATH`: clang looks for them there.
+    /// A compiler driver whose `PATH` contains NVIDIA's tools and the driver's own directory, because clang searches there.
     pub(crate) fn command(&self, work: &Work, name: &str) -> Command {
         let mut command = work.command(self.release.tool(name));
         let before = std::env::var_os("PATH").unwrap_or_default();
@@ -230,7 +233,7 @@ impl Tools {
     }
 }
 
-/// The folder of the runtime stubs, under the names of the libraries they stand for.
+/// The directory of the runtime stubs, with the file names of the real libraries.
 pub(crate) fn stubs() -> &'static Path {
     static STUBS: OnceLock<PathBuf> = OnceLock::new();
     STUBS.get_or_init(|| {
@@ -257,15 +260,15 @@ fn check(case: &Case) -> Outcome {
         if wrapper == Wrapper::Theirs && reference_fails {
             continue;
         }
-        let told = |failed: Failed| Failed::from(format!("{wrapper:?}: {}", failed.message().unwrap_or_default()));
+        let with_context = |failed: Failed| Failed::from(format!("{wrapper:?}: {}", failed.message().unwrap_or_default()));
         if wrapper != Wrapper::Late && (wrapper == Wrapper::Ours || case.is_linked_when_compiled()) {
-            case.compile(&work, &tools, wrapper).map_err(told)?;
+            case.compile(&work, &tools, wrapper).map_err(with_context)?;
         }
-        case.link(&work, &tools, wrapper, &[]).map_err(told)?;
+        case.link(&work, &tools, wrapper, &[]).map_err(with_context)?;
         if wrapper != Wrapper::Theirs {
             work.expect_no_temps()?;
         }
-        let (printed, ledger) = case.run(&work).map_err(told)?;
+        let (printed, ledger) = case.run(&work).map_err(with_context)?;
         expect_equal(&format!("{wrapper:?}: stdout of the program"), &case.text("expect"), &printed)?;
         expect_equal(&format!("{wrapper:?}: the ledger"), &case.text("ledger"), &ledger)?;
     }

@@ -1,5 +1,5 @@
-//! What a test links with instead of real tools: fat objects of any target, and stand-ins for the device compiler and the host
-//! linker that write down what they were given. LLVM's wrapper can be put between the same two.
+//! Substitutes for real tools in links: fat objects for any target, and stand-ins for the device compiler and the host linker that
+//! record their arguments. LLVM's wrapper can use the same stand-ins.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use libtest_mimic::Failed;
 
 use super::support::{LLVM, Work, ensure, llvm, made};
 
-/// A device image to put into a host object.
+/// A device image for a host object.
 #[derive(Clone, Copy)]
 pub(crate) struct Image<'a> {
     /// The device's triple.
     pub triple: &'a str,
-    /// Its architecture or target id.
+    /// The architecture or target id.
     pub arch: &'a str,
     /// `openmp`, `cuda`, `hip` or `sycl`.
     pub kind: &'a str,
@@ -22,11 +22,11 @@ pub(crate) struct Image<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The triple of AMD's GPUs.
+/// The triple of AMD GPUs.
 pub(crate) const AMD: &str = "amdgcn-amd-amdhsa";
-/// The triple of NVIDIA's GPUs.
+/// The triple of NVIDIA GPUs.
 pub(crate) const NVIDIA: &str = "nvptx64-nvidia-cuda";
-/// The host as device.
+/// The triple of the CPU as device.
 pub(crate) const HOST: &str = "x86_64-pc-linux-gnu";
 
 impl<'a> Image<'a> {
@@ -45,20 +45,20 @@ impl<'a> Image<'a> {
         Image { triple: NVIDIA, arch, kind: "cuda", bytes }
     }
 
-    /// One of HIP, one of CUDA, and one of OpenMP that is empty.
+    /// One image for HIP, one for CUDA, and an empty one for OpenMP.
     pub(crate) fn of_each_kind() -> [Image<'static>; 3] {
         let empty = Image { triple: HOST, arch: "", kind: "openmp", bytes: b"" };
         [Image::hip("gfx90a:xnack+", b"AMD"), Image::cuda("sm_80", b"NVIDIA"), empty]
     }
 
-    /// OpenMP code for the host as device.
+    /// OpenMP code for the CPU as device.
     pub(crate) fn host(bytes: &'a str) -> Image<'a> {
         Image { triple: HOST, arch: "generic", kind: "openmp", bytes: bytes.as_bytes() }
     }
 }
 
-/// The stand-in for the device compiler: leaves its arguments in `device/<name of its output>`, and writes an image that is its
-/// inputs one after the other.
+/// The stand-in for the device compiler: writes its arguments to `device/<name of its output>`, and an image that is the
+/// concatenation of its inputs.
 const DEVICE: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 args=$(printf '%s\n' "$@")
@@ -78,7 +78,7 @@ cat $inputs > "$out"
 cp "$out" images
 "#;
 
-/// How a stand-in for the device compiler begins: it does not say how it links, and has its output in `out` and the processor in `cpu`.
+/// The start of a stand-in for the device compiler: fails for `-###`, and sets `out` to the output and `cpu` to the architecture.
 macro_rules! reads_its_line {
     () => {
         r#"#!/bin/sh
@@ -94,7 +94,7 @@ done
 }
 pub(crate) use reads_its_line;
 
-/// A device compiler that makes a file of holes, and of its first and last bytes: SIZE bytes, and four.
+/// A device compiler that writes a sparse file: a text at its start, zeros up to SIZE bytes, and four bytes at its end.
 pub(crate) const HOLES: &str = concat!(
     reads_its_line!(),
     r#"printf 'first of %s' "$cpu" > "$out"
@@ -103,7 +103,7 @@ printf 'last' >> "$out"
 "#
 );
 
-/// The stand-in for the host linker: leaves its arguments in `host-line`, and copies of the objects made for it in `made`.
+/// The stand-in for the host linker: writes its arguments to `host-line`, and copies the objects that the wrapper added to `made`.
 const LINKER: &str = r#"#!/bin/sh
 printf '%s\n' "$@" > host-line
 mkdir -p made
@@ -115,13 +115,13 @@ done
 "#;
 
 impl Work {
-    /// A host object with device images in it.
+    /// A host object with embedded device images.
     pub(crate) fn fat(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
         let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         self.fat_with(name, images, &format!("int {stem};\n"))
     }
 
-    /// A host object of the C program `source` with device images in it.
+    /// A host object of the C program `source` with embedded device images.
     pub(crate) fn fat_with(&self, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
         self.fat_for("x86_64-unknown-linux-gnu", name, images, source)
     }
@@ -153,39 +153,39 @@ impl Work {
         Ok(packed)
     }
 
-    /// An archive of files in this folder.
+    /// An archive of files in this directory.
     pub(crate) fn archive(&self, name: &str, members: &[&str]) -> Result<PathBuf, Failed> {
         self.run(llvm("llvm-ar"), [&["rcs", name], members].concat())?;
         Ok(self.path().join(name))
     }
 
-    /// A program for this folder, by its text.
+    /// A script in this directory.
     pub(crate) fn tool(&self, name: &str, script: &str) -> PathBuf {
         let path = self.file(name, script);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
         path
     }
 
-    /// offld as clang's wrapper, between the stand-ins, with `words`.
-    pub(crate) fn wrapper<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+    /// offld as clang's wrapper, with the stand-ins and `arguments`.
+    pub(crate) fn wrapper<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(made().links.join("clang-linker-wrapper"));
-        self.between_stand_ins(&mut command).args(words);
+        self.with_stand_ins(&mut command).args(arguments);
         command
     }
 
-    /// LLVM's wrapper, between the stand-ins, with `words`.
-    pub(crate) fn reference<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+    /// LLVM's wrapper, with the stand-ins and `arguments`.
+    pub(crate) fn reference<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let wrapper = self.path().join("tools/clang-linker-wrapper");
         let mut command = self.command(&wrapper);
-        self.between_stand_ins(&mut command).args(words).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
-        // It looks for clang beside itself, and follows symlinks first.
+        self.with_stand_ins(&mut command).args(arguments).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
+        // LLVM's wrapper looks for clang in its own directory, after resolving symlinks, so it must be a copy.
         if !wrapper.exists() {
             std::fs::copy(llvm("clang-linker-wrapper"), &wrapper).expect("LLVM's wrapper");
         }
         command
     }
 
-    fn between_stand_ins<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    fn with_stand_ins<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         let clang = self.stand_in("tools/clang", DEVICE);
         let linker = self.stand_in("tools/linker", LINKER);
         let mut option = std::ffi::OsString::from("--linker-path=");
@@ -193,20 +193,20 @@ impl Work {
         command.env("OFFLD_CLANG", clang).arg("--host-triple=x86_64-unknown-linux-gnu").arg(option)
     }
 
-    /// A tool that the test may have put there itself.
+    /// Creates a stand-in, unless the test has created its own.
     fn stand_in(&self, name: &str, script: &str) -> PathBuf {
         let path = self.path().join(name);
         if path.exists() { path } else { self.tool(name, script) }
     }
 
-    /// The arguments the host linker was run with.
+    /// The arguments of the host linker.
     pub(crate) fn host_line(&self) -> Result<Vec<String>, Failed> {
         lines(&self.path().join("host-line"))
     }
 
-    /// A failure if the host linker was run.
+    /// Fails if the host linker was run.
     pub(crate) fn expect_no_host_link(&self) -> Result<(), Failed> {
-        ensure(!self.path().join("host-line").exists(), || "the host linker was run, where nothing was to be linked")
+        ensure(!self.path().join("host-line").exists(), || "the host linker was run, but should not have been")
     }
 
     /// The arguments of each device link, by the name of its output.
@@ -214,37 +214,38 @@ impl Work {
         named_files(&self.path().join("device"))?.into_iter().map(|(name, path)| Ok((name, lines(&path)?))).collect()
     }
 
-    /// What the stand-in linked: the contents of each image, by its name.
+    /// The images that the stand-in wrote: names and contents.
     pub(crate) fn images(&self) -> Result<Vec<(String, String)>, Failed> {
         let files = named_files(&self.path().join("images"))?;
         files.into_iter().map(|(name, path)| Ok((name, String::from_utf8_lossy(&std::fs::read(path)?).into_owned()))).collect()
     }
 
-    /// The objects made for the host link, in the order of their names: those with images before those with the registration code.
+    /// The objects that were added to the host link, in order of their names: those with images precede those with registration
+    /// code.
     pub(crate) fn made_objects(&self) -> Result<Vec<PathBuf>, Failed> {
         Ok(named_files(&self.path().join("made"))?.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The one object with registration code that was made for the host link.
+    /// The only added object with registration code.
     pub(crate) fn registration_object(&self) -> Result<PathBuf, Failed> {
         let made = self.made_objects()?;
         let is_code = |path: &&PathBuf| path.to_string_lossy().contains(".image.wrapper");
         match made.iter().filter(is_code).collect::<Vec<_>>()[..] {
             [one] => Ok(one.clone()),
-            _ => Err(format!("not one object with registration code: {made:?}").into()),
+            _ => Err(format!("expected one object with registration code: {made:?}").into()),
         }
     }
 
-    /// The one object with images that was made for the host link, which may be that with the registration code.
+    /// The only added object with images, which may also have the registration code.
     pub(crate) fn image_object(&self) -> Result<PathBuf, Failed> {
         match &self.made_objects()?[..] {
             [one] => Ok(one.clone()),
             [images, code] if code.to_string_lossy().contains(".image.wrapper") => Ok(images.clone()),
-            made => Err(format!("not one object with images: {made:?}").into()),
+            made => Err(format!("expected one object with images: {made:?}").into()),
         }
     }
 
-    /// Forgets what the stand-ins wrote down.
+    /// Removes the records of the stand-ins.
     pub(crate) fn forget(&self) {
         for name in ["device", "images", "made"] {
             let _ = std::fs::remove_dir_all(self.path().join(name));

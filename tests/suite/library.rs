@@ -10,7 +10,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![with_llvm("library::the_example_lists_and_extracts_images", lists_and_extracts)]
 }
 
-/// The example, which `cargo test` builds beside the program.
+/// The path of the example, which `cargo test` builds next to the program.
 fn example() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_offld")).with_file_name("examples").join("library")
 }
@@ -27,7 +27,7 @@ fn lists_and_extracts() -> Outcome {
     let start = "0 openmp x86_64-pc-linux-gnu ";
     ensure(line.starts_with(start) && line.contains(" .llvm.offloading "), || format!("{line} is not {start}…"))?;
 
-    // The same bytes as LLVM's own tool extracts.
+    // The extracted bytes equal those of LLVM's own tool.
     work.run(llvm("llvm-offload-binary"), ["part.o", "--image=file=theirs,triple=x86_64-pc-linux-gnu"])?;
     let name = std::fs::read_dir(work.path().join("images"))?.next().ok_or("nothing is extracted")??;
     let (ours, theirs) = (std::fs::read(name.path())?, std::fs::read(work.path().join("theirs"))?);

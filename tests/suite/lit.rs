@@ -1,4 +1,4 @@
-//! Tests in the manner of LLVM's own (`tests/lit`, its README tells the form): `RUN:` lines, compared by LLVM's FileCheck.
+//! Tests in the form of LLVM's own (`tests/lit`; see its README): `RUN:` lines, with output that LLVM's FileCheck compares.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::support::{LLVM, Outcome, Work, ensure, llvm, made, passed, root, run, with_llvm};
 
-/// How many `RUN:` lines there are at least.
+/// The minimum number of `RUN:` lines.
 const LEAST: usize = 40;
 
-/// A test for each file.
+/// One test per file.
 pub(crate) fn trials() -> Vec<Trial> {
     let entries = std::fs::read_dir(root().join("tests/lit")).expect("tests/lit").flatten();
     let mut files: Vec<PathBuf> =
@@ -22,13 +22,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A `RUN:` line: what it runs, and the test of LLVM's that it is like.
+/// A `RUN:` line: its command, and the LLVM test that it resembles.
 struct Run {
     command: String,
     like: Option<String>,
 }
 
-/// The `RUN:` lines of a file, joined where they go on. A command with `# like TEST` at its end is one that checks something.
+/// The `RUN:` lines of a file, with continuation lines joined. A command with `# like TEST` at its end is a check.
 fn runs(file: &Path) -> Result<Vec<Run>, Failed> {
     let mut all = Vec::new();
     let mut open = String::new();

@@ -1,5 +1,5 @@
-//! `offld-llvm`, the program that holds LLVM: a link that needs it says so where it is missing, of another build, silent, or killed at
-//! any moment, and leaves nothing behind; a link whose registration object is in the cache does without it.
+//! `offld-llvm`, the program that contains LLVM. A link that needs it reports if it is missing, from another build, silent, or
+//! killed at any moment, and leaves no files behind. A link with a cached registration object does not need it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,24 +22,24 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         built("llvm_program::killed_at_any_moment", killed),
         built("llvm_program::what_stands_in_for_it_is_told", stand_ins),
-        built("llvm_program::found_beside_offld_or_in_libexec", places),
-        built("llvm_program::a_kept_object_needs_no_llvm", kept),
-        built("llvm_program::a_warm_link_starts_no_llvm", warm),
+        built("llvm_program::found_beside_offld_or_in_libexec", search_path),
+        built("llvm_program::a_kept_object_needs_no_llvm", cached),
+        built("llvm_program::a_warm_link_starts_no_llvm", hit_starts_no_llvm),
         built("llvm_program::changed_plans_and_programs_are_made_anew", changed),
-        built("llvm_program::holds_the_llvm_that_is_asked_for", holds),
+        built("llvm_program::holds_the_llvm_that_is_asked_for", records_llvm_version),
         built("llvm_program::replaced_while_a_link_uses_it", replaced),
         built("llvm_program::an_earlier_store_stays_beside_this_one", earlier_store),
-        test("llvm_program::without_it_links_say_how_to_get_it", without),
+        test("llvm_program::without_it_links_say_how_to_get_it", missing_program),
     ]
 }
 
-/// Where cargo puts the program, if it is built.
+/// The path of the program as built by cargo.
 fn program() -> PathBuf {
     crate::support::offld().with_file_name("offld-llvm")
 }
 
-/// The bitcode that it writes says which LLVM has written it.
-fn holds() -> Outcome {
+/// Its bitcode contains the LLVM version of the writer.
+fn records_llvm_version() -> Outcome {
     let work = Work::new();
     work.file("image", "an image");
     let mut wrap = work.command(made().links.join("llvm-offload-wrapper"));
@@ -49,7 +49,7 @@ fn holds() -> Outcome {
     passed()
 }
 
-/// A link of one object with an image for an AMD GPU, between stand-ins for the device compiler and the host linker.
+/// A link of one object with an AMD GPU image, with stand-ins for the device compiler and the host linker.
 fn link(work: &Work) -> Result<Command, Failed> {
     if !work.path().join("a.o").exists() {
         work.fat("a.o", &[Image::amd("gfx90a", "an image")])?;
@@ -60,16 +60,16 @@ fn link(work: &Work) -> Result<Command, Failed> {
     Ok(command)
 }
 
-/// The registration objects that the host linker was given.
+/// The registration objects that the host linker received.
 fn objects(work: &Work) -> Result<Vec<Vec<u8>>, Failed> {
     work.made_objects()?.iter().map(|file| Ok(std::fs::read(file)?)).collect()
 }
 
-const KEPT: &str = "registration code for openmp: found in the cache";
-const NOT_KEPT: &str = "registration code for openmp: not in the cache";
+const HIT: &str = "registration code for openmp: found in the cache";
+const MISS: &str = "registration code for openmp: not in the cache";
 
 fn killed() -> Outcome {
-    // All two hundred of them in the long run of the tests.
+    // The long test run does 200 links.
     let links = if std::env::var_os("OFFLD_TEST_LONG").is_some() { 200 } else { 30 };
     let work = Work::new();
     drop(link(&work)?);
@@ -85,18 +85,18 @@ fn killed() -> Outcome {
             continue;
         }
         failed += 1;
-        let said = text(&output.stderr);
-        expect_in(&said, "registration code for openmp failed: 'offld-llvm' was ended by signal 9")?;
-        expect_in(&said, "inputs: a.out")?;
+        let stderr = text(&output.stderr);
+        expect_in(&stderr, "registration code for openmp failed: 'offld-llvm' was ended by signal 9")?;
+        expect_in(&stderr, "inputs: a.out")?;
         if output.status.code() != Some(128 + 9) || work.host_line().is_ok() {
             return Err(shown(&command, &output).into());
         }
     }
-    // Otherwise this has tested nothing.
+    // Otherwise this test has no effect.
     if failed < links / 10 { Err(format!("only {failed} of {links} links met a killed offld-llvm").into()) } else { passed() }
 }
 
-/// Kills the child `offld-llvm` of the process `parent`, `after` it was first seen; does nothing if there is none while that lives.
+/// Kills the child process `offld-llvm` of `parent`, `after` it was first seen. Does nothing if `parent` ends before it has one.
 fn kill_llvm_of(parent: u32, after: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) && Path::new(&format!("/proc/{parent}/stat")).exists() {
@@ -123,32 +123,35 @@ fn stand_ins() -> Outcome {
     for (script, parts) in [
         ("exec sleep 60".to_owned(), ["registration code for openmp failed: 'llvm' gave no answer within 1 s", "inputs: a.out"]),
         ("kill -SEGV $$".to_owned(), ["registration code for openmp failed: 'llvm' was ended by signal 11", "inputs: a.out"]),
-        ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "it said: oops"]),
-        (format!("{other}; exec sleep 60"), ["is of another build than this offld (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"]),
+        ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "stderr: oops"]),
+        (
+            format!("{other}; exec sleep 60"),
+            ["and this offld are from different builds (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"],
+        ),
         (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm sent an invalid answer", ""]),
         (
-            // At once, or the last one would come when nobody reads any more.
+            // Both answers are sent at once, because offld may stop reading after the first.
             format!("printf '\\{:03o}\\000\\000\\000{BUILD}{1}{1}'; exec sleep 60", BUILD.len(), r"\004\000\000\000\000abc"),
             ["'llvm' sent more than one answer", "inputs: a.out"],
         ),
     ] {
         let stand_in = work.tool("llvm", &format!("#!/bin/sh\n{script}\n"));
-        let said = run_failing(link(&work)?.env("OFFLD_LLVM", stand_in).env("OFFLD_LLVM_TIMEOUT", "1"))?;
-        parts.iter().try_for_each(|part| expect_in(&said, part))?;
+        let stderr = run_failing(link(&work)?.env("OFFLD_LLVM", stand_in).env("OFFLD_LLVM_TIMEOUT", "1"))?;
+        parts.iter().try_for_each(|part| expect_in(&stderr, part))?;
         work.expect_no_temps()?;
         if work.host_line().is_ok() {
-            return Err(format!("the host link ran after: {said}").into());
+            return Err(format!("the host link ran after: {stderr}").into());
         }
     }
     expect_in(
         &run_failing(link(&work)?.env("OFFLD_LLVM_TIMEOUT", "soon"))?,
-        "OFFLD_LLVM_TIMEOUT=soon is not a number of seconds",
+        "OFFLD_LLVM_TIMEOUT=soon: expected a number of seconds",
     )?;
     expect_in(&run_failing(link(&work)?.env("OFFLD_LLVM", "/no/such"))?, "OFFLD_LLVM names `/no/such`, which is not a file")?;
     passed()
 }
 
-fn places() -> Outcome {
+fn search_path() -> Outcome {
     let work = Work::new();
     let bin = work.path().join("prefix/bin");
     std::fs::create_dir_all(&bin)?;
@@ -161,12 +164,16 @@ fn places() -> Outcome {
         command.args(line.get_args()).env("OFFLD_CLANG", work.path().join("tools/clang"));
         Ok(command)
     };
-    let said = run_failing(&mut ours(&work)?)?;
-    for part in ["`offld-llvm`, which is not installed", "prefix/bin/offld-llvm", "prefix/libexec/offld/offld-llvm", "OFFLD_LLVM"]
-    {
-        expect_in(&said, part)?;
+    let stderr = run_failing(&mut ours(&work)?)?;
+    for part in [
+        "cannot find `offld-llvm`, the program that generates registration code",
+        "prefix/bin/offld-llvm",
+        "prefix/libexec/offld/offld-llvm",
+        "OFFLD_LLVM",
+    ] {
+        expect_in(&stderr, part)?;
     }
-    // What needs no LLVM works.
+    // Commands that need no LLVM still work.
     expect_in(&work.run(bin.join("offld"), ["inspect", "a.o"])?, "gfx90a")?;
     for place in ["prefix/libexec/offld", "prefix/bin"] {
         let folder = work.path().join(place);
@@ -178,23 +185,23 @@ fn places() -> Outcome {
     passed()
 }
 
-fn kept() -> Outcome {
+fn cached() -> Outcome {
     let work = Work::new();
-    at_rest();
+    let_timestamps_settle();
     let cache = work.path().join("cache");
     run(&mut link(&work)?)?;
-    let without = objects(&work)?;
-    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?;
-    expect_in(&said, NOT_KEPT)?;
-    // What stands there for the program is the same file, which is not run any more.
-    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM_TIMEOUT", "not looked at"))?;
-    expect_in(&said, KEPT)?;
-    if objects(&work)? != without {
+    let uncached = objects(&work)?;
+    let stderr = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?;
+    expect_in(&stderr, MISS)?;
+    // offld reads this invalid timeout only if it runs offld-llvm.
+    let stderr = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM_TIMEOUT", "not looked at"))?;
+    expect_in(&stderr, HIT)?;
+    if objects(&work)? != uncached {
         return Err("an object from the cache is another".into());
     }
     let stats = run(work.command(crate::support::offld()).args(["cache", "stats"]).env("OFFLD_CACHE", &cache))?;
-    expect_in(&stats, "1 found, 1 made")?;
-    // A damaged record is none.
+    expect_in(&stats, "1 cached, 1 generated")?;
+    // A damaged record is ignored.
     for record in files_below(&cache.join("v3/r"))? {
         let mut bytes = std::fs::read(&record)?;
         if let Some(last) = bytes.last_mut() {
@@ -203,15 +210,15 @@ fn kept() -> Outcome {
         std::fs::remove_file(&record)?;
         std::fs::write(&record, bytes)?;
     }
-    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, NOT_KEPT)?;
-    if objects(&work)? != without {
+    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, MISS)?;
+    if objects(&work)? != uncached {
         return Err("an object from a damaged cache is another".into());
     }
     passed()
 }
 
-/// Waits until the program, which cargo may have put in its place a moment ago, is known by its stamp.
-fn at_rest() {
+/// Waits until the timestamp of the program, which cargo may have just written, can be trusted.
+fn let_timestamps_settle() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
@@ -224,7 +231,7 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Failed> {
     Ok(files)
 }
 
-fn warm() -> Outcome {
+fn hit_starts_no_llvm() -> Outcome {
     let Ok(strace) = which::which("strace") else { return missing("strace") };
     let work = Work::new();
     let source = work.file("a.c", "int main(void) { int x = 1;\n#pragma omp target map(x)\nx = 42;\nreturn x != 42; }\n");
@@ -256,52 +263,52 @@ fn warm() -> Outcome {
 
 fn changed() -> Outcome {
     let work = Work::new();
-    at_rest();
+    let_timestamps_settle();
     let cache = work.path().join("cache");
-    let said = |change: &dyn Fn(&mut Command)| -> Result<String, Failed> {
+    let link_with = |change: &dyn Fn(&mut Command)| -> Result<String, Failed> {
         let mut command = link(&work)?;
         change(command.env("OFFLD_CACHE", &cache));
         stderr_of(&mut command)
     };
-    expect_in(&said(&|_| {})?, NOT_KEPT)?;
-    expect_in(&said(&|_| {})?, KEPT)?;
-    // Another host, another program: other objects.
+    expect_in(&link_with(&|_| {})?, MISS)?;
+    expect_in(&link_with(&|_| {})?, HIT)?;
+    // A different host or a different program needs a different object.
     expect_in(
-        &said(&|command| {
+        &link_with(&|command| {
             command.arg("--host-triple=aarch64-unknown-linux-gnu");
         })?,
-        NOT_KEPT,
+        MISS,
     )?;
     let copy = work.path().join("offld-llvm");
     std::fs::copy(program(), &copy)?;
-    at_rest();
+    let_timestamps_settle();
     expect_in(
-        &said(&|command| {
+        &link_with(&|command| {
             command.env("OFFLD_LLVM", &copy);
         })?,
-        NOT_KEPT,
+        MISS,
     )?;
     expect_in(
-        &said(&|command| {
+        &link_with(&|command| {
             command.env("OFFLD_LLVM", &copy);
         })?,
-        KEPT,
+        HIT,
     )?;
-    expect_in(&said(&|_| {})?, KEPT)?;
-    // What an image holds is not in the code; how many there are is.
+    expect_in(&link_with(&|_| {})?, HIT)?;
+    // Registration code depends on the number of images, not on their contents.
     work.fat("a.o", &[Image::amd("gfx90a", "another image")])?;
-    expect_in(&said(&|_| {})?, KEPT)?;
+    expect_in(&link_with(&|_| {})?, HIT)?;
     work.fat("a.o", &[Image::amd("gfx90a", "another image"), Image::amd("gfx908", "a second one")])?;
-    expect_in(&said(&|_| {})?, NOT_KEPT)?;
+    expect_in(&link_with(&|_| {})?, MISS)?;
     passed()
 }
 
-/// The program is replaced while a link uses it: what the old one generates is not cached as an object of the new one.
+/// The program is replaced while a link uses it. The object from the old program must not be cached as an object of the new one.
 fn replaced() -> Outcome {
     let work = Work::new();
     let (cache, copy) = (work.path().join("cache"), work.path().join("offld-llvm"));
     std::fs::copy(program(), &copy)?;
-    // The device compiler stands in for everything that takes time while `offld-llvm` runs already.
+    // The device compiler replaces the program, because offld-llvm already runs at that time.
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo 22.1.8; exit; }}\n\
          if rm replace 2>/dev/null; then cp -p {0} {0}.new && mv {0}.new {0} && sleep 0.2; fi\n\
@@ -310,12 +317,12 @@ fn replaced() -> Outcome {
     );
     work.tool("tools/clang", &script);
     work.file("replace", "");
-    at_rest();
-    let said = || stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy));
-    expect_in(&said()?, NOT_KEPT)?;
+    let_timestamps_settle();
+    let relink = || stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy));
+    expect_in(&relink()?, MISS)?;
     ensure(!work.path().join("replace").exists(), || "the program was not replaced: this tests nothing".to_owned())?;
-    expect_in(&said()?, NOT_KEPT)?;
-    expect_in(&said()?, KEPT)?;
+    expect_in(&relink()?, MISS)?;
+    expect_in(&relink()?, HIT)?;
     passed()
 }
 
@@ -328,11 +335,11 @@ fn earlier_store() -> Outcome {
         work.file(&format!("cache/{version}/r/aa/{name}"), "a record of an earlier offld")
     });
     run(link(&work)?.env("OFFLD_CACHE", &cache))?;
-    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, KEPT)?;
+    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, HIT)?;
     for old in &old {
         expect_equal("an earlier release's record", "a record of an earlier offld", &std::fs::read_to_string(old)?)?;
     }
-    let cached = |words: &[&str]| run(work.command(crate::support::offld()).arg("cache").args(words).env("OFFLD_CACHE", &cache));
+    let cached = |args: &[&str]| run(work.command(crate::support::offld()).arg("cache").args(args).env("OFFLD_CACHE", &cache));
     cached(&["gc"])?;
     ensure(old.iter().all(|old| old.exists()), || "a store that was used a moment ago is gone")?;
     expect_in(&cached(&["stats"])?, "8.0K of earlier releases")?;
@@ -341,19 +348,19 @@ fn earlier_store() -> Outcome {
     passed()
 }
 
-fn without() -> Outcome {
+fn missing_program() -> Outcome {
     let work = Work::new();
     let alone = work.path().join("alone");
     std::fs::create_dir_all(&alone)?;
     std::fs::copy(crate::support::offld(), alone.join("offld"))?;
     work.file("image", "an image");
-    let said = run_failing(
+    let stderr = run_failing(
         work.command(alone.join("offld"))
             .args(["llvm-offload-wrapper", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu"])
             .args(["-o", "out.bc", "image"]),
     )?;
-    expect_in(&said, "registration code is made by LLVM, in the program `offld-llvm`, which is not installed")?;
-    expect_in(&said, "make install")?;
+    expect_in(&stderr, "cannot find `offld-llvm`, the program that generates registration code")?;
+    expect_in(&stderr, "make install")?;
     if work.path().join("out.bc").exists() {
         return Err("an output without registration code".into());
     }

@@ -1,5 +1,5 @@
-//! The log of a build (`OFFLD_CACHE_LOG`): what each device link left in it, and what `offld cache stats` and `offld explain` make
-//! of it.
+//! The build log (`OFFLD_CACHE_LOG`): the lines that each device link writes, and how `offld cache stats` and `offld explain`
+//! evaluate them.
 
 use std::path::Path;
 
@@ -18,22 +18,23 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("log::a_log_that_cannot_be_written_is_a_warning", unwritable),
         with_llvm("log::the_links_since_a_moment_are_summed_up", since),
         with_llvm("log::traces_of_all_tools_and_logs_are_explained_together", explained),
+        with_llvm("log::traces_of_a_whole_build_have_a_file_for_each_output", traces_of_a_build),
     ]
 }
 
-/// The lines of a log.
+/// Reads the lines of a log.
 pub(crate) fn records(log: &Path) -> Result<Vec<Value>, Failed> {
     let text = std::fs::read_to_string(log)?;
     text.lines().map(|line| serde_json::from_str(line).map_err(|error| Failed::from(format!("{error}: {line}")))).collect()
 }
 
-/// What became of each link of a log, and why.
+/// The outcome of each link in a log, with its reason.
 pub(crate) fn outcomes(log: &Path) -> Result<Vec<(String, String)>, Failed> {
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
     Ok(records(log)?.iter().map(|record| (text(record, "outcome"), text(record, "why"))).collect())
 }
 
-/// A program for two devices of which nothing is real, linked by stand-ins.
+/// An object with stand-in images for two devices.
 fn program() -> Result<Work, Failed> {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "ninety"), Image::amd("gfx1100", "eleven hundred")])?;
@@ -68,8 +69,8 @@ fn lines() -> Outcome {
 
 fn unwritable() -> Outcome {
     let work = program()?;
-    let told = stderr_of(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CACHE_LOG", "none/log"))?;
-    expect_equal("warnings", "1", &told.matches("cannot write the log `none/log`").count().to_string())?;
+    let stderr = stderr_of(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CACHE_LOG", "none/log"))?;
+    expect_equal("warnings", "1", &stderr.matches("cannot write the build log `none/log`").count().to_string())?;
     passed()
 }
 
@@ -77,9 +78,9 @@ fn since() -> Outcome {
     let work = program()?;
     let log = work.path().join("log");
     run(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CACHE_LOG", &log))?;
-    let stats = |words: &[&str]| {
+    let stats = |args: &[&str]| {
         let mut command = work.command(offld());
-        command.args(["cache", "stats"]).args(words).env("OFFLD_CACHE_LOG", "log");
+        command.args(["cache", "stats"]).args(args).env("OFFLD_CACHE_LOG", "log");
         command
     };
     let json: Value = serde_json::from_str(&run(&mut stats(&["--since=1h", "--json"]))?)?;
@@ -90,7 +91,7 @@ fn since() -> Outcome {
     let shown = run(&mut stats(&["--log=log"]))?;
     expect_in(&shown, "device links   2\n")?;
     expect_in(&shown, "not cached     2 (100.0%)\n")?;
-    // A line of an hour ago is left out.
+    // --since leaves out a line from an hour ago.
     let record = std::fs::read_to_string(&log)?;
     let then = records(&log)?[0]["time_us"].as_u64().unwrap_or_default();
     let old = record.lines().next().unwrap_or_default().replace(&then.to_string(), &(then - 4_000_000_000).to_string());
@@ -98,35 +99,35 @@ fn since() -> Outcome {
     expect_in(&run(&mut stats(&["--since=1h"]))?, "device links   2\n")?;
     expect_in(&run(&mut stats(&["--since=1d"]))?, "device links   3\n")?;
     let error = run_failing(&mut stats(&["--since=yesterday"]))?;
-    expect_in(&error, "--since=yesterday: this is no time that is known")?;
-    // Half a line, as a process that was killed leaves it, with a whole one glued to it by an offld that did not look.
+    expect_in(&error, "invalid time 'yesterday' for --since")?;
+    // A partial line, as a killed process leaves it, with a whole line appended by a process that did not check the end.
     std::fs::write(&log, format!("{old}\n{{\"version\":1,\"time{old}\n{old}\n"))?;
     for command in [&mut stats(&["--log=log"]), work.command(offld()).args(["explain", "log"])] {
-        let told = output(command)?;
-        expect_equal("exit status", "Some(0)", &format!("{:?}", told.status.code()))?;
-        expect_equal("warnings", "1", &text(&told.stderr).matches("log:2: this line is damaged").count().to_string())?;
-        expect_in(&text(&told.stdout), "device links")?;
+        let ended = output(command)?;
+        expect_equal("exit status", "Some(0)", &format!("{:?}", ended.status.code()))?;
+        expect_equal("warnings", "1", &text(&ended.stderr).matches("log:2: skipped a damaged line").count().to_string())?;
+        expect_in(&text(&ended.stdout), "device links")?;
     }
     std::fs::write(&log, "{\"version\":1\n")?;
     expect_in(&run_failing(&mut stats(&["--since=1h"]))?, "log:1: ")?;
     let error = run_failing(stats(&["--since=1h"]).env_remove("OFFLD_CACHE_LOG"))?;
-    expect_in(&error, "none is named: by --log=FILE, or by OFFLD_CACHE_LOG")?;
+    expect_in(&error, "pass --log=FILE or set OFFLD_CACHE_LOG")?;
     expect_not_in(&run(work.command(offld()).args(["cache", "stats"]).env("OFFLD_CACHE", "cache"))?, "device links")?;
     passed()
 }
 
-/// The traces of LLVM's wrapper, of ours, and of clang, and the log of ours: a link that is in a trace and in the log is one.
+/// Time traces of LLVM's wrapper, offld and clang, and offld's log. A link that is in a trace and in the log counts once.
 fn explained() -> Outcome {
     let work = program()?;
     let traced = |name: &str| [format!("--wrapper-time-trace={name}"), "--wrapper-time-trace-granularity=0".to_owned()];
-    let words = ["-o", "x", "a.o"];
-    run(work.reference(words).args(traced("theirs.json")))?;
-    run(work.wrapper(words).args(traced("ours.json")).env("OFFLD_CACHE_LOG", "log"))?;
+    let args = ["-o", "x", "a.o"];
+    run(work.reference(args).args(traced("theirs.json")))?;
+    run(work.wrapper(args).args(traced("ours.json")).env("OFFLD_CACHE_LOG", "log"))?;
     work.file("unit.c", "int unit;\n");
     run(work.command(llvm("clang")).args(["-ftime-trace=clang.json", "-ftime-trace-granularity=0", "-c", "unit.c"]))?;
-    let explain = |words: &[&str]| {
+    let explain = |args: &[&str]| {
         let mut command = work.command(offld());
-        command.arg("explain").args(words);
+        command.arg("explain").args(args);
         command
     };
     let files = ["theirs.json", "ours.json", "clang.json", "log"];
@@ -149,6 +150,46 @@ fn explained() -> Outcome {
     work.file("half.json", "{\n\"traceEvents\": [\n{\"ph\": ");
     let damaged = output(&mut explain(&["log", "half.json"]))?;
     expect_equal("exit status", "Some(2)", &format!("{:?}", damaged.status.code()))?;
-    expect_in(&text(&damaged.stderr), "half.json:3: this is no time trace, or it is damaged")?;
+    expect_in(&text(&damaged.stderr), "half.json:3: not a time trace, or damaged")?;
+    passed()
+}
+
+/// `OFFLD_TIME_TRACE` and `OFFLD_VERBOSE` set the options of a single link for every link of a build.
+fn traces_of_a_build() -> Outcome {
+    let work = program()?;
+    work.fat("plain.o", &[])?;
+    std::fs::create_dir(work.path().join("sub"))?;
+    let link = |args: &[&str]| {
+        let mut command = work.wrapper(args.iter().copied());
+        command.env("OFFLD_TIME_TRACE", "traces/of/all");
+        command
+    };
+    // The second link of an output overwrites the trace of the first; `sub/x` is a different output.
+    for args in [&["-o", "x", "a.o"][..], &["-o", "x", "a.o"], &["-o", "sub/x", "a.o"], &["-o", "y", "plain.o"]] {
+        expect_equal("shown", "", &stderr_of(&mut link(args))?)?;
+    }
+    let traces = std::fs::read_dir(work.path().join("traces/of/all"))?.collect::<Result<Vec<_>, _>>()?;
+    expect_equal("traces", "2", &traces.len().to_string())?;
+    for trace in traces {
+        ensure(trace.file_name().to_string_lossy().starts_with("x-"), || format!("{trace:?}"))?;
+        let trace_json: Value = serde_json::from_slice(&std::fs::read(trace.path())?)?;
+        let spans = trace_json["traceEvents"].as_array().ok_or("no events")?;
+        ensure(spans.iter().any(|span| span["name"] == "Handle all device input"), || format!("{trace_json:#}"))?;
+    }
+    run(link(&["--wrapper-time-trace=one.json", "-o", "z", "a.o"]).env("OFFLD_TIME_TRACE", "none"))?;
+    ensure(work.path().join("one.json").is_file() && !work.path().join("none").exists(), || "the option does not win")?;
+    work.file("file", "");
+    let error = run_failing(link(&["-o", "z", "a.o"]).env("OFFLD_TIME_TRACE", "file/x"))?;
+    expect_in(&error, "OFFLD_TIME_TRACE: cannot create the directory `file/x`")?;
+
+    let shown = stderr_of(&mut work.wrapper(["--wrapper-verbose", "-o", "x", "a.o"]))?;
+    for (value, commands) in [("1", true), ("0", false), ("", false)] {
+        let stderr = stderr_of(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_VERBOSE", value))?;
+        expect_equal(
+            value,
+            &shown.lines().count().min(if commands { usize::MAX } else { 0 }).to_string(),
+            &stderr.lines().count().to_string(),
+        )?;
+    }
     passed()
 }

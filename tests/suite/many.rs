@@ -1,5 +1,5 @@
-//! The program of `examples/many` (several translation units, a static library of which a part is used, a shared library with its
-//! own image), linked in every way that should make no difference; and that a link gives the same bytes each time.
+//! The program of `examples/many`, linked in every way that should make no difference: several translation units, a partly used
+//! static library, a shared library with an image. Repeated links give the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,6 @@ use super::support::{
 };
 use crate::effort::rounds;
 
-/// The tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for linked in [Linked::Wrapper, Linked::Linker] {
@@ -42,7 +41,7 @@ smoothed     25
 right
 ";
 
-/// The parts of the program in a folder: compiled once, copied for each test.
+/// The parts of the program in a directory: compiled once, copied for each test.
 fn parts() -> Result<Work, Failed> {
     static COMPILED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let compile = || {
@@ -53,7 +52,7 @@ fn parts() -> Result<Work, Failed> {
     };
     let compiled = COMPILED.get_or_init(|| compile().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
     let folder = Work::new();
-    copy_files(compiled.as_ref().map_err(|told| told.as_str())?, folder.path())?;
+    copy_files(compiled.as_ref().map_err(|failure| failure.as_str())?, folder.path())?;
     Ok(folder)
 }
 
@@ -67,7 +66,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The objects, `libstats.a` and `libfilter.so`, in a folder.
+/// Compiles the objects, `libstats.a` and `libfilter.so`.
 fn compiled(flags: &[&str]) -> Result<Work, Failed> {
     let folder = Work::new();
     let source = root().join("examples/many");
@@ -82,7 +81,7 @@ fn compiled(flags: &[&str]) -> Result<Work, Failed> {
     Ok(folder)
 }
 
-/// clang, told who links; as linker, offld has to be told its own.
+/// A clang command that selects who links. As the linker, offld also needs the name of its host linker.
 fn driver(folder: &Work, linked: Linked, linker: &str) -> Command {
     let mut command = folder.command(llvm("clang++"));
     match linked {
@@ -99,7 +98,7 @@ fn driver(folder: &Work, linked: Linked, linker: &str) -> Command {
 
 const LIBRARIES: [&str; 4] = ["-L.", "-lstats", "-lfilter", "-Wl,-rpath,$ORIGIN"];
 
-/// Runs right, and registers the program's image and the library's.
+/// Fails unless the program prints the right output and registers its own image and the library's.
 fn expect_right(folder: &Work, program: &str) -> Result<(), Failed> {
     let path = Path::new(".").join(program);
     expect_equal("stdout", EXPECTED, &run_offloaded(&mut folder.command(&path))?)?;
@@ -119,7 +118,7 @@ fn plain(linked: Linked, linker: &str) -> Outcome {
     passed()
 }
 
-/// The objects as one, merged by the host linker alone: the images of all of them stand in one section.
+/// The host linker merges the objects into one, whose images are all in one section.
 fn merged(linked: Linked, linker: &str) -> Outcome {
     let folder = parts()?;
     let merger = if linker == "lld" { llvm("ld.lld") } else { "ld.bfd".into() };
@@ -140,7 +139,7 @@ fn host_lto(linked: Linked) -> Outcome {
     passed()
 }
 
-/// The same images of the same inputs, the same output of the program.
+/// The same images from the same inputs, and the same output of the program.
 fn any_order(linked: Linked) -> Outcome {
     let folder = parts()?;
     let orders = [
@@ -169,7 +168,7 @@ fn any_order(linked: Linked) -> Outcome {
     passed()
 }
 
-/// A program with images for the host and for three GPUs, by the real tools: 20 links, three job counts, one result.
+/// A program with images for the host and for three GPUs, linked by the real tools: 20 links, three job counts, one result.
 fn same_bytes() -> Outcome {
     let folder = parts()?;
     folder.file(
@@ -190,7 +189,7 @@ fn same_bytes() -> Outcome {
     passed()
 }
 
-/// Eight device links that end in no particular order, twenty times at each job count.
+/// Eight device links that end in random order, twenty times per job count.
 fn same_bytes_in_any_timing() -> Outcome {
     let folder = Work::new();
     let archs = ["gfx900", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx1030", "gfx1100"];
@@ -216,8 +215,8 @@ fn same_bytes_in_any_timing() -> Outcome {
     passed()
 }
 
-/// The file that `link` makes is the same for each of `count` times, or a quarter of that (at least six) where long tests are cut short, with 1, 2 and 8
-/// jobs in turn.
+/// Fails unless `count` calls of `link`, with 1, 2 and 8 jobs in turn, write the same file. Short test runs do a quarter of the
+/// calls, at least six.
 pub(crate) fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
     let mut first = None;
     for (turn, jobs) in [1, 2, 8]

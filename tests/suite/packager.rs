@@ -1,5 +1,5 @@
-//! `llvm-offload-binary` beside LLVM's: what one packs the other extracts, what both pack is the same to the byte, and what the
-//! compilers of five releases embed is found by both.
+//! `llvm-offload-binary` compared with LLVM's: each extracts the files that the other packs, both pack the same bytes, and both
+//! find the data that the compilers of five releases embed.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -11,7 +11,6 @@ use super::support::{
     Outcome, Release, Work, at_most_memory, expect_equal, llvm, made, missing, output, passed, run, test, text, with_llvm,
 };
 
-/// The tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("packager::pk_01_pk_02_pk_04_pk_07_pk_08_pk_09_pk_11_the_bytes_are_llvms", same_bytes),
@@ -21,7 +20,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("packager::linked_programs_give_the_same_files", linked_programs),
         with_llvm("packager::p2_hip_of_any_release_is_found", old_hip),
         with_llvm("packager::p5_members_have_names_of_their_own", archives),
+        with_llvm("packager::members_out_of_an_archive_keep_their_names", archives_of_archives),
         with_llvm("packager::memory_does_not_grow_with_the_images", memory),
+        with_llvm("packager::what_is_compressed_is_one_binary_of_version_3", compressed),
     ];
     for major in [15, 16, 19, 22] {
         let name = format!("{}packager::q10_pk_06_packed_and_extracted_by_either::{major}", releases(major));
@@ -34,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What begins the names of tests that need another release than LLVM 22.
+/// The prefix of test names that need another release than LLVM 22.
 fn releases(major: u32) -> &'static str {
     if major == 22 { "" } else { "releases::" }
 }
@@ -47,11 +48,11 @@ fn theirs() -> PathBuf {
     llvm("llvm-offload-binary")
 }
 
-/// Names and contents.
+/// File names and contents.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Runs `tool` in a folder of its own beside the inputs; what it printed, its status and its files.
-fn ran(folder: &Work, tool: &Path, args: &[&str]) -> Result<(Output, Files), Failed> {
+/// Runs `tool` in a new directory. Returns its output and status, and the files that it wrote.
+fn run_in_new_directory(folder: &Work, tool: &Path, args: &[&str]) -> Result<(Output, Files), Failed> {
     let out = tempfile::Builder::new().prefix("out-").tempdir_in(folder.path())?;
     let ended = output(folder.command(tool).current_dir(out.path()).args(args))?;
     let mut files = Vec::new();
@@ -63,17 +64,17 @@ fn ran(folder: &Work, tool: &Path, args: &[&str]) -> Result<(Output, Files), Fai
     Ok((ended, files))
 }
 
-/// Status and messages, with the tool's name and place as `TOOL`.
-fn told(ended: &Output, tool: &Path) -> String {
+/// Status and messages, with `TOOL` for the path of the tool.
+fn with_tool_name(ended: &Output, tool: &Path) -> String {
     let all = format!("{:?}\n{}{}", ended.status.code(), text(&ended.stdout), text(&ended.stderr));
     all.replace(&tool.display().to_string(), "TOOL")
 }
 
-/// A failure unless both write the same files, one at least.
+/// Fails unless both tools write the same files, at least one.
 fn expect_same_files(folder: &Work, args: &[&str]) -> Result<Files, Failed> {
-    let (ended, files) = ran(folder, &ours(), args)?;
-    let (their_ended, their_files) = ran(folder, &theirs(), args)?;
-    expect_equal(&format!("{args:?}"), &told(&their_ended, &theirs()), &told(&ended, &ours()))?;
+    let (ended, files) = run_in_new_directory(folder, &ours(), args)?;
+    let (their_ended, their_files) = run_in_new_directory(folder, &theirs(), args)?;
+    expect_equal(&format!("{args:?}"), &with_tool_name(&their_ended, &theirs()), &with_tool_name(&ended, &ours()))?;
     let names = |files: &Files| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join("\n");
     expect_equal(&format!("{args:?}"), &names(&their_files), &names(&files))?;
     if files != their_files || files.is_empty() {
@@ -82,7 +83,7 @@ fn expect_same_files(folder: &Work, args: &[&str]) -> Result<Files, Failed> {
     Ok(files)
 }
 
-/// Inputs of all kinds, below the folder that the tools run in.
+/// Inputs of all kinds, in the parent of the directory in which the tools run.
 fn inputs(folder: &Work) {
     folder.file("a.o", "object");
     folder.file("b.bc", "no bitcode");
@@ -102,7 +103,7 @@ fn same_bytes() -> Outcome {
     inputs(&folder);
     let one = |rest: &str| vec![format!("--image=file=../{rest}")];
     let names = ["a.o", "b.bc", "lto.o", "wrapped", "c.cubin", "d.fatbin", "e.s", "f.x.y", "folder.o/none", ".bc", "O.O"];
-    // Keys in LLVM's hash order, which is the one thing that ours does not have.
+    // The keys are in LLVM's hash order, because offld keeps the given order.
     let mut cases: Vec<Vec<String>> =
         names.iter().map(|name| one(&format!("{name},arch=gfx90a,triple={AMD},kind=openmp"))).collect();
     cases.extend(
@@ -116,21 +117,21 @@ fn same_bytes() -> Outcome {
     cases.push([one("a.o,arch=1,triple=t"), one("b.bc,arch=2,triple=t"), one("a.o,arch=1,triple=t")].concat());
     for case in &cases {
         let args: Vec<&str> = ["-o", "out"].into_iter().chain(case.iter().map(String::as_str)).collect();
-        let (ended, files) = ran(&folder, &ours(), &args)?;
-        let (their_ended, their_files) = ran(&folder, &theirs(), &args)?;
+        let (ended, files) = run_in_new_directory(&folder, &ours(), &args)?;
+        let (their_ended, their_files) = run_in_new_directory(&folder, &theirs(), &args)?;
         if !ended.status.success() || ended.status != their_ended.status || files != their_files || files.is_empty() {
-            return Err(format!("{case:?}: {}{}", told(&ended, &ours()), files.len()).into());
+            return Err(format!("{case:?}: {}{}", with_tool_name(&ended, &ours()), files.len()).into());
         }
     }
     passed()
 }
 
-/// `obj2yaml` of a file, with the strings of each image in order.
+/// `obj2yaml` of a file, with the strings of each image sorted.
 fn yaml(folder: &Work, name: &str) -> Result<String, Failed> {
-    let told = folder.run(llvm("obj2yaml"), [name])?;
+    let with_tool_name = folder.run(llvm("obj2yaml"), [name])?;
     let mut lines: Vec<String> = Vec::new();
     let mut pairs: Vec<String> = Vec::new();
-    for line in told.lines() {
+    for line in with_tool_name.lines() {
         if line.trim_start().starts_with("- Key:") {
             pairs.push(line.to_owned());
         } else if let (true, Some(last)) = (line.trim_start().starts_with("Value:"), pairs.last_mut()) {
@@ -177,28 +178,31 @@ fn same_messages() -> Outcome {
         &["../in.bin", "../in.bin"],
     ];
     for args in cases {
-        let (ended, files) = ran(&folder, &ours(), args)?;
-        let (their_ended, their_files) = ran(&folder, &theirs(), args)?;
-        expect_equal(&format!("{args:?}"), &told(&their_ended, &theirs()), &told(&ended, &ours()))?;
+        let (ended, files) = run_in_new_directory(&folder, &ours(), args)?;
+        let (their_ended, their_files) = run_in_new_directory(&folder, &theirs(), args)?;
+        expect_equal(&format!("{args:?}"), &with_tool_name(&their_ended, &theirs()), &with_tool_name(&ended, &ours()))?;
         if files != their_files {
             return Err(format!("{args:?}: other files").into());
         }
     }
-    // With nothing to do, help; LLVM's is shorter here than the one that was asked for.
+    // Without anything to do, both print their help. LLVM's is shorter than its `--help`.
     for args in [&["-h"][..], &[], &["--image=file=a.o"], &["--image="], &["-o", ""]] {
         for tool in [ours(), theirs()] {
-            let (ended, _) = ran(&folder, &tool, args)?;
-            let told = told(&ended, &tool);
-            if !told.starts_with("Some(0)\nOVERVIEW: A utility for bundling") || !told.contains("  -o <file>  ") {
-                return Err(told.into());
+            let (ended, _) = run_in_new_directory(&folder, &tool, args)?;
+            let with_tool_name = with_tool_name(&ended, &tool);
+            if !with_tool_name.starts_with("Some(0)\nOVERVIEW: A utility for bundling")
+                || !with_tool_name.contains("  -o <file>  ")
+            {
+                return Err(with_tool_name.into());
             }
         }
     }
-    // The old name is told of, and only the old name.
+    // Only the old tool name causes a deprecation warning.
     let old = made().links.join("clang-offload-packager");
-    let (ended, _) = ran(&folder, &old, &["../in.bin", "--image=arch=a,file=one"])?;
-    let (their_ended, _) = ran(&folder, &llvm("clang-offload-packager"), &["../in.bin", "--image=arch=a,file=one"])?;
-    expect_equal("the old name", &told(&their_ended, &theirs()), &told(&ended, &ours()))?;
+    let (ended, _) = run_in_new_directory(&folder, &old, &["../in.bin", "--image=arch=a,file=one"])?;
+    let (their_ended, _) =
+        run_in_new_directory(&folder, &llvm("clang-offload-packager"), &["../in.bin", "--image=arch=a,file=one"])?;
+    expect_equal("the old name", &with_tool_name(&their_ended, &theirs()), &with_tool_name(&ended, &ours()))?;
     passed()
 }
 
@@ -212,18 +216,18 @@ fn same_files() -> Outcome {
     folder.archive("lib.a", &["fat.o", "coff.obj", "fat2.o", "alone"])?;
     run(folder.command(llvm("llvm-ar")).args(["rcsT", "thin.a", "fat.o", "fat2.o"]))?;
     run(folder.command("ld").args(["-r", "fat.o", "fat2.o", "-o", "merged.o"]))?;
-    let mut big = std::fs::read(folder.path().join("alone"))?;
-    big.extend(std::fs::read(folder.path().join("alone"))?);
-    folder.file("twice.bin", big);
+    let mut large_file = std::fs::read(folder.path().join("alone"))?;
+    large_file.extend(std::fs::read(folder.path().join("alone"))?);
+    folder.file("twice.bin", large_file);
     for name in ["fat.o", "coff.obj", "alone", "lib.a", "thin.a", "merged.o", "twice.bin"] {
         let name = format!("../{name}");
         expect_same_files(&folder, &[&name, "--image="])?;
         expect_same_files(&folder, &[&name, "--image=kind=openmp", "--image=triple=amdgcn-amd-amdhsa,arch=,kind=hip"])?;
-        // The last of several, with LLVM's warning.
+        // The last of several images is written, with LLVM's warning.
         expect_same_files(&folder, &[&name, "--image=arch=gfx90a,file=first", "--image=arch=generic,kind=openmp,file=second"])?;
     }
-    // Without a filter LLVM extracts nothing up to 22; ours has then the names that an empty one gives.
-    let (_, all) = ran(&folder, &ours(), &["../lib.a"])?;
+    // Without a filter, LLVM up to 22 extracts nothing. offld writes the same files as with an empty filter.
+    let (_, all) = run_in_new_directory(&folder, &ours(), &["../lib.a"])?;
     let filtered = expect_same_files(&folder, &["../lib.a", "--image="])?;
     if all != filtered {
         return Err("without a filter, other files".into());
@@ -265,7 +269,7 @@ fn either_way(major: u32) -> Outcome {
         for (filter, start) in wanted {
             folder.run(ours(), [input, &format!("--image={filter},file=by-ours")])?;
             let by_ours = std::fs::read(folder.path().join("by-ours"))?;
-            // 15 only packs.
+            // The packager of LLVM 15 cannot extract.
             if major > 15 {
                 folder.run(&tool, [input, &format!("--image={filter},file=by-theirs")])?;
                 if by_ours != std::fs::read(folder.path().join("by-theirs"))? {
@@ -284,7 +288,7 @@ fn fat_objects(major: u32) -> Outcome {
     let Some(release) = Release::of(major) else { return missing(format!("LLVM {major} (make setup-releases)")) };
     let folder = Work::new();
     folder.file("t.c", "int f(int x) {\n#pragma omp target map(tofrom : x)\n  x++;\n  return x;\n}\n");
-    // For a GPU clang reads a header of the host's, wherever the host is.
+    // For GPU code, clang also reads a host header, so a Windows target needs this directory.
     let coff = ["--target=x86_64-pc-windows-msvc", "-isystem", "/usr/include/x86_64-linux-gnu"];
     let ways: [(&str, &[&str]); 3] = [("elf.o", &[]), ("coff.obj", &coff), ("lto.o", &["-flto"])];
     for (name, flags) in ways {
@@ -298,8 +302,8 @@ fn fat_objects(major: u32) -> Outcome {
             expect_same_files(&folder, &[&input, "--image="])?;
             continue;
         }
-        // LLVM 14's sections, which no tool of LLVM's reads: the image is what is in the section.
-        let (_, files) = ran(&folder, &ours(), &[&input])?;
+        // No LLVM tool reads the sections of LLVM 14, whose contents are the image.
+        let (_, files) = run_in_new_directory(&folder, &ours(), &[&input])?;
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let stem = name.split('.').next().unwrap_or_default();
         let expected = [format!("{stem}-amdgcn-amd-amdhsa-gfx90a.1.bc"), format!("{stem}-x86_64-pc-linux-gnu-.0.o")];
@@ -341,7 +345,7 @@ fn archives() -> Outcome {
     folder.run(ours(), ["-o", "in.bin"].into_iter().chain(images))?;
     folder.run(ours(), ["in.bin", "--archive", "--image=triple=t,file=out.a"])?;
     folder.run(ours(), ["in.bin", "--archive", "--image=arch=one,file=one.a", "--image=arch=two,file=two.a"])?;
-    // The same members by the same names, put together by LLVM.
+    // llvm-ar builds the expected archive from the same members.
     folder.run(ours(), ["in.bin", "--image=triple=t"])?;
     let members = ["in-t-one.0.o", "in-t-two.1.bc", "in-t-two.2."];
     folder.run(llvm("llvm-ar"), ["rcsD", "expected.a"].into_iter().chain(members))?;
@@ -353,14 +357,103 @@ fn archives() -> Outcome {
     passed()
 }
 
+/// If images come from an archive, LLVM names the new members after the old ones. It gives several images of one member the same
+/// name.
+fn archives_of_archives() -> Outcome {
+    let folder = Work::new();
+    folder.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    folder.fat("b.o", &[Image::amd("gfx908", "B")])?;
+    folder.fat("two.o", &[Image::amd("gfx90a", "C"), Image::amd("gfx908", "D")])?;
+    std::fs::create_dir_all(folder.path().join("sub"))?;
+    std::fs::copy(folder.path().join("b.o"), folder.path().join("sub/a.o"))?;
+    folder.archive("l.a", &["a.o", "b.o"])?;
+    for (mode, name, members) in [
+        ("qcs", "twice.a", &["a.o", "sub/a.o"][..]),
+        ("rcsT", "thin.a", &["a.o", "sub/a.o"]),
+        ("qc", "nested.a", &["two.o", "l.a"]),
+        ("qcs", "several.a", &["a.o", "two.o", "two.o"]),
+    ] {
+        folder.run(llvm("llvm-ar"), [&[mode, name], members].concat())?;
+    }
+    for name in ["llvm-offload-binary", "clang-offload-packager"] {
+        let program = made().links.join(name);
+        for (input, filter, expected) in [
+            ("l.a", "kind=openmp", "a.o b.o"),
+            ("l.a", "arch=gfx908", "b.o"),
+            ("twice.a", "kind=openmp", "a.o a.o"),
+            ("thin.a", "kind=openmp", "a.o sub/a.o"),
+            ("nested.a", "arch=gfx90a", "two.o a.o"),
+            ("several.a", "arch=gfx908", "two.o two.o"),
+            (
+                "several.a",
+                "kind=openmp",
+                "a.o two-amdgcn-amd-amdhsa-gfx90a.1.o two-amdgcn-amd-amdhsa-gfx908.2.o \
+                 two-amdgcn-amd-amdhsa-gfx90a.3.o two-amdgcn-amd-amdhsa-gfx908.4.o",
+            ),
+            ("a.o", "kind=openmp", "a-amdgcn-amd-amdhsa-gfx90a.0.o"),
+        ] {
+            folder.run(&program, [input, "--archive", &format!("--image=file=out.a,{filter}")])?;
+            let members = folder.run(llvm("llvm-ar"), ["t", "out.a"])?;
+            expect_equal(&format!("{name}: {input}"), expected, &members.split_whitespace().collect::<Vec<_>>().join(" "))?;
+            // LLVM uses the same names, except for several images of one member.
+            if input != "a.o" && !expected.contains("-amdgcn-") {
+                folder.run(llvm("llvm-offload-binary"), [input, "--archive", &format!("--image=file=out.a,{filter}")])?;
+                let members = folder.run(llvm("llvm-ar"), ["t", "out.a"])?;
+                expect_equal("LLVM", expected, &members.split_whitespace().collect::<Vec<_>>().join(" "))?;
+            }
+        }
+    }
+    passed()
+}
+
+fn compressed() -> Outcome {
+    let folder = Work::new();
+    folder.file("a.o", "first ".repeat(3000));
+    folder.file("b.o", "second".repeat(3001));
+    let images = ["--image=file=a.o,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=hip", "--image=file=b.o,triple=t,arch=b"];
+    for (args, format) in [
+        (&["--compress"][..], "zstd"),
+        (&["--compress", "--compression-level=19"], "zstd"),
+        (&["--compress", "--compression-format=zlib", "--compression-level=9", "--format-version=3"], "zlib"),
+    ] {
+        let packed = ["-o", "packed.bin"].into_iter().chain(images).chain(args.iter().copied());
+        folder.run(ours(), packed)?;
+        let plain = std::fs::metadata(folder.path().join("packed.bin"))?.len();
+        let with_tool_name = folder.run(crate::support::offld(), ["inspect", "--json", "packed.bin"])?;
+        let json: serde_json::Value = serde_json::from_str(&with_tool_name)?;
+        let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
+        for (image, target) in images.iter().zip(["gfx90a", "b"]) {
+            expect_equal("image", target, image["target"].as_str().unwrap_or_default())?;
+            let container = &image["path"][0];
+            let shown = format!("{} {} {}", container["version"], container["compression"], plain < 1000);
+            expect_equal("container", &format!("3 \"{format}\" true"), &shown)?;
+        }
+        folder.run(ours(), ["packed.bin", "--image=arch=b,file=out.o"])?;
+        expect_equal("contents", &"second".repeat(3001), &std::fs::read_to_string(folder.path().join("out.o"))?)?;
+    }
+    for (args, message) in [
+        (&["--compress", "--format-version=2"][..], "--compress writes version 3 only: omit --format-version=2"),
+        (&["--compress", "--compression-level=99"], "--compression-level=99 is out of range"),
+        (&["--compress", "--compression-format=lz4"], "Cannot find option named 'lz4'"),
+        (&["--format-version=3"], "--format-version=3: expected 1 or 2"),
+    ] {
+        let ended = output(folder.command(ours()).args(["-o", "none.bin"]).args(images).args(args))?;
+        if ended.status.success() || !text(&ended.stderr).contains(message) {
+            return Err(format!("{args:?}: {}", text(&ended.stderr)).into());
+        }
+    }
+    passed()
+}
+
 fn memory() -> Outcome {
     const SIZE: u64 = 256 << 20;
     const LIMIT: u64 = 64;
     let folder = Work::new();
     std::fs::File::create(folder.path().join("large.o"))?.set_len(SIZE)?;
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
         &["-o", "v1.bin", "--image=file=large.o,triple=t,arch=a", "--image=file=large.o,triple=t,arch=b"],
         &["-o", "v2.bin", "--format-version=2", "--image=file=large.o,triple=t", "--image=file=large.o,triple=t"],
+        &["-o", "v3.bin", "--compress", "--image=file=large.o,triple=t", "--image=file=large.o,triple=t"],
         &["v1.bin", "--image=arch=b,file=out.o"],
         &["v2.bin", "--error-on-no-match", "--image=file=out.o,triple=t"],
         &["v1.bin", "--archive", "--image=arch=b,file=out.a"],

@@ -1,6 +1,6 @@
-//! The programs of `tests/programs` (its README tells the language of their first lines): compiled once, then linked by offld as
-//! clang's wrapper, by offld as the linker, and by LLVM's own wrapper; run offloaded, each must print what its file says, and what
-//! the wrappers register must be the same.
+//! The programs of `tests/programs` (see its README for the format of their first lines). Each is compiled once, then linked by
+//! offld as clang's wrapper, by offld as the linker, and by LLVM's own wrapper. Run with offloading, each must print its expected
+//! output, and all wrappers must register the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::support::{
     run_offloaded, test,
 };
 
-/// A test for each program and host linker.
+/// One test per program and host linker.
 pub(crate) fn trials() -> Vec<Trial> {
     let folder = super::support::root().join("tests/programs");
     let mut mains: Vec<PathBuf> =
@@ -47,14 +47,14 @@ pub(crate) struct Program {
     directives: Vec<(String, String)>,
 }
 
-/// Who links a program.
+/// The tool that links a program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Linked {
-    /// offld, as `clang-linker-wrapper`.
+    /// offld as `clang-linker-wrapper`.
     Wrapper,
-    /// offld, as `clang-linker-wrapper`, which puts the images into the program after its link.
+    /// offld as `clang-linker-wrapper`, with late images.
     Late,
-    /// offld, as `ld.offld`: the compiler is told nothing of offloading.
+    /// offld as `ld.offld`: the compiler driver gets no offload options.
     Linker,
     /// LLVM's wrapper.
     Reference,
@@ -63,23 +63,23 @@ pub(crate) enum Linked {
 /// How a program is linked.
 #[derive(Clone)]
 pub(crate) struct Way {
-    /// By whom.
+    /// The tool that links.
     pub linked: Linked,
     /// The host linker.
     pub linker: String,
-    /// Whose compiler driver calls it, and whose runtime stands on the line.
+    /// The release of the compiler driver and the runtime.
     pub release: Release,
 }
 
 impl Way {
-    /// What it is called when it fails.
+    /// A description for error messages.
     pub(crate) fn name(&self) -> String {
         format!("{:?}, {}, by the driver of LLVM {}", self.linked, self.linker, self.release.major)
     }
 }
 
 impl Program {
-    /// The program of that name.
+    /// The program with this name.
     pub(crate) fn named(name: &str) -> Program {
         let folder = super::support::root().join("tests/programs");
         let places = [name.to_owned(), format!("{name}.c"), format!("{name}.cpp")];
@@ -115,12 +115,12 @@ impl Program {
         self.flags("plain").iter().any(|plain| plain == name)
     }
 
-    /// Whether LLVM's wrapper cannot link it, or makes a program of it that does not run.
+    /// Whether LLVM's wrapper cannot link the program, or links one that does not run.
     pub(crate) fn fails_with_reference(&self, linker: &str) -> bool {
         self.all("reference").chain(self.all(&format!("reference {linker}"))).any(|value| value.starts_with("fails"))
     }
 
-    /// The steps in order: what to make, its name, of which words.
+    /// The steps in order: kind of output, name, arguments.
     fn steps(&self) -> Vec<(&str, &str, Vec<&str>)> {
         const STEPS: [&str; 6] = ["static", "thin", "shared", "merge", "partial", "response"];
         self.directives
@@ -134,7 +134,7 @@ impl Program {
 
     fn sources(&self) -> Vec<String> {
         let link = self.link_words();
-        let all = self.steps().into_iter().flat_map(|(_, _, words)| words.into_iter().map(str::to_owned)).chain(link);
+        let all = self.steps().into_iter().flat_map(|(_, _, args)| args.into_iter().map(str::to_owned)).chain(link);
         let mut sources: Vec<String> = all.filter(|word| is_source(word)).collect();
         sources.sort();
         sources.dedup();
@@ -145,13 +145,13 @@ impl Program {
         self.words("link").unwrap_or_else(|| vec![self.main.file_name().unwrap_or_default().to_string_lossy().into_owned()])
     }
 
-    /// Where the source of that name is: in the program's own folder, or in the one for what programs share.
+    /// The path of a source: in the program's own directory, or in the directory of shared sources.
     fn source(&self, name: &str) -> PathBuf {
         let own = self.main.with_file_name(name);
         if own.is_file() { own } else { super::support::root().join("tests/programs/common").join(name) }
     }
 
-    /// Its objects, by the compilers of `release`.
+    /// Compiles the objects with the compilers of `release`.
     pub(crate) fn compile(&self, folder: &Work, release: &Release) -> Result<(), Failed> {
         for source in self.sources() {
             let object = folder.path().join(object_of(&source));
@@ -161,14 +161,14 @@ impl Program {
                 command.args(OFFLOAD).args(&release.compile);
             }
             command.args(self.flags("flags")).args(self.flags("cflags")).args(self.flags(&format!("cflags {source}")));
-            let in_library = self.steps().iter().any(|(kind, _, words)| *kind == "shared" && words.contains(&source.as_str()));
+            let in_library = self.steps().iter().any(|(kind, _, args)| *kind == "shared" && args.contains(&source.as_str()));
             command.args(in_library.then_some("-fPIC")).arg("-c").arg(self.source(&source)).arg("-o").arg(object);
             run(&mut command)?;
         }
         Ok(())
     }
 
-    /// The compiler driver, told who links.
+    /// The compiler driver, with options that select who links.
     fn driver(&self, folder: &Work, output: &str, way: &Way) -> Command {
         let Way { linked, linker, release } = way;
         let mut command = folder.command(release.tool(compiler(&self.main.to_string_lossy())));
@@ -193,7 +193,7 @@ impl Program {
         }
         match (plain, linked) {
             (true, _) => {}
-            // Only the host half: the runtime is offld's to add.
+            // Only the host half is linked: offld adds the runtime.
             (false, Linked::Linker) => drop(command.arg("-fopenmp").args(&release.link)),
             (false, _) => drop(command.args(OFFLOAD).args(&release.link)),
         }
@@ -201,18 +201,18 @@ impl Program {
         command
     }
 
-    /// The program and what it is linked of.
+    /// Builds the program and its parts.
     pub(crate) fn build(&self, folder: &Work, way: &Way) -> Result<(), Failed> {
-        for (kind, name, words) in self.steps() {
-            let words: Vec<String> = words.into_iter().map(object).collect();
+        for (kind, name, args) in self.steps() {
+            let args: Vec<String> = args.into_iter().map(object).collect();
             match kind {
-                "static" => drop(folder.run(llvm("llvm-ar"), [&["rcs".to_owned(), name.to_owned()], &words[..]].concat())?),
-                "thin" => drop(folder.run(llvm("llvm-ar"), [&["rcsT".to_owned(), name.to_owned()], &words[..]].concat())?),
-                "merge" => drop(folder.run("ld", [&["-r".to_owned(), "-o".to_owned(), name.to_owned()], &words[..]].concat())?),
-                "response" => drop(folder.file(name, words.join("\n"))),
+                "static" => drop(folder.run(llvm("llvm-ar"), [&["rcs".to_owned(), name.to_owned()], &args[..]].concat())?),
+                "thin" => drop(folder.run(llvm("llvm-ar"), [&["rcsT".to_owned(), name.to_owned()], &args[..]].concat())?),
+                "merge" => drop(folder.run("ld", [&["-r".to_owned(), "-o".to_owned(), name.to_owned()], &args[..]].concat())?),
+                "response" => drop(folder.file(name, args.join("\n"))),
                 _ => {
                     let mode = if kind == "shared" { "-shared" } else { "-r" };
-                    run(self.driver(folder, name, way).arg(mode).args(["-o", name]).args(&words))?;
+                    run(self.driver(folder, name, way).arg(mode).args(["-o", name]).args(&args))?;
                 }
             }
         }
@@ -220,14 +220,14 @@ impl Program {
         Ok(())
     }
 
-    /// The link of the program, of parts that are there.
+    /// The link of the program from existing parts.
     pub(crate) fn link(&self, folder: &Work, way: &Way) -> Command {
         let mut command = self.driver(folder, "program", way);
         command.args(["-o", "program"]).args(self.link_words().iter().map(|word| object(word)));
         command
     }
 
-    /// The program, about to run.
+    /// The command that runs the program.
     pub(crate) fn start(&self, folder: &Work) -> Command {
         let mut command = folder.command("./program");
         command.args(self.flags("args"));
@@ -235,12 +235,12 @@ impl Program {
         command
     }
 
-    /// What it must print.
+    /// The expected output.
     pub(crate) fn expected(&self) -> String {
         self.all("expect").map(|line| format!("{line}\n")).collect()
     }
 
-    /// What the program registers, by the stub: without the sizes and hashes of images, which each wrapper links its own way.
+    /// The registration log of the program, without the sizes and hashes of images, which depend on the wrapper.
     pub(crate) fn ledger(&self, folder: &Work, release: &Release) -> Result<String, Failed> {
         let ledger = ledger(folder, &mut self.start(folder), release)?;
         Ok(ledger
@@ -254,7 +254,7 @@ fn is_source(word: &str) -> bool {
     word.ends_with(".c") || word.ends_with(".cpp")
 }
 
-/// A word of a link: a source stands for its object.
+/// An argument of a link, with a source replaced by its object.
 fn object(word: &str) -> String {
     if is_source(word) { object_of(word) } else { word.to_owned() }
 }
@@ -280,18 +280,18 @@ fn check(program: &Program, linker: &str) -> Outcome {
         if linked == Linked::Reference && reference_fails {
             continue;
         }
-        let told = |failed: Failed| Failed::from(format!("{linked:?}: {}", failed.message().unwrap_or_default()));
+        let with_context = |failed: Failed| Failed::from(format!("{linked:?}: {}", failed.message().unwrap_or_default()));
         let way = Way { linked, linker: linker.to_owned(), release: release.clone() };
-        program.build(&compiled, &way).map_err(told)?;
-        let printed = run_offloaded(&mut program.start(&compiled)).map_err(told)?;
+        program.build(&compiled, &way).map_err(with_context)?;
+        let printed = run_offloaded(&mut program.start(&compiled)).map_err(with_context)?;
         expect_equal(&format!("{linked:?}: stdout of the program"), &program.expected(), &printed)?;
         compiled.expect_no_temps().or_else(|failed| if linked == Linked::Reference { Ok(()) } else { Err(failed) })?;
         if matches!(linked, Linked::Wrapper | Linked::Late) {
             same_with_cache(program, &compiled, &way)?;
         }
-        let ledger = program.ledger(&compiled, &release).map_err(told)?;
+        let ledger = program.ledger(&compiled, &release).map_err(with_context)?;
         expect_in(&ledger, "openmp register lib=0")?;
-        // patchelf breaks programs that have kept their relocations.
+        // patchelf breaks programs that contain their relocations.
         let is_odd = program.link_words().iter().any(|word| word.ends_with("emit-relocs"));
         if linked == Linked::Late && !is_odd && rounds("programs: late ones that tools have changed", 2u32, 1) == 2 {
             runs_changed(program, &compiled)?;
@@ -305,7 +305,7 @@ fn check(program: &Program, linker: &str) -> Outcome {
     passed()
 }
 
-/// The program runs as before when tools have changed it.
+/// Fails unless the program still runs after other tools have changed it.
 fn runs_changed(program: &Program, folder: &Work) -> Result<(), Failed> {
     let path = folder.path().join("program");
     let whole = std::fs::read(&path)?;
@@ -317,16 +317,16 @@ fn runs_changed(program: &Program, folder: &Work) -> Result<(), Failed> {
         &format!("'{}' prune --keep cpu program --in-place", offld.display()),
     ] {
         run(folder.command("sh").args(["-c", change]))?;
-        let told = |failed: Failed| Failed::from(format!("{change}: {}", failed.message().unwrap_or_default()));
-        let printed = run_offloaded(&mut program.start(folder)).map_err(told)?;
+        let with_context = |failed: Failed| Failed::from(format!("{change}: {}", failed.message().unwrap_or_default()));
+        let printed = run_offloaded(&mut program.start(folder)).map_err(with_context)?;
         expect_equal(&format!("{change}: stdout of the program"), &program.expected(), &printed)?;
         std::fs::write(&path, &whole)?;
     }
     Ok(())
 }
 
-/// The program is the same, byte for byte, when its images are linked without the compiler's driver and kept, and when they are found.
-/// All programs share the cache, at once.
+/// Fails unless the program is byte-identical when its images are linked without the compiler driver and cached, and on a cache
+/// hit. All programs use the cache at the same time.
 fn same_with_cache(program: &Program, folder: &Work, way: &Way) -> Result<(), Failed> {
     let without = std::fs::read(folder.path().join("program"))?;
     for which in ["kept", "found"] {

@@ -1,5 +1,5 @@
-//! The Python module (packaging/python), built for development and used by Python as users do: its own tests, the examples of
-//! docs/python.md, the script of examples/python, and the checkers of its types.
+//! The Python module (packaging/python), built for development: its own tests, the examples of docs/reference/python.md, the script
+//! of examples/python, and type checks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs `test` in a folder with the files that it is about, once there is a Python and the module for it.
+/// Runs `test` in a directory with its input files, if Python and the module are available.
 fn in_work(test: impl FnOnce(&Work) -> Outcome) -> Outcome {
     let is_recent = ["-c", "import sys; sys.exit(sys.version_info < (3, 9))"];
     if !Command::new("python3").args(is_recent).status().is_ok_and(|ended| ended.success()) {
@@ -42,19 +42,19 @@ fn wheel() -> Option<PathBuf> {
     std::fs::read_dir(root().join("target/wheels")).ok()?.flatten().map(|entry| entry.path()).find(is_wheel)
 }
 
-/// The folder that Python is to import the module from, made once for all tests; a failure of that is everybody's.
+/// The directory from which Python imports the module, built once for all tests. If the build fails, each of these tests fails.
 fn site() -> Result<PathBuf, Failed> {
     static SITE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = SITE.get_or_init(|| build().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
     built.clone().map_err(Failed::from)
 }
 
-/// In the folder that this test was built in, where what the module depends on is there already.
+/// Builds in the target directory of this test, which already has the dependencies.
 fn build() -> Result<PathBuf, Failed> {
     let target = Path::new(env!("CARGO_BIN_EXE_offld")).ancestors().nth(2).ok_or("the program is in no target folder")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "-q", "--locked", "-p", "offld-python", "--target-dir"]).arg(target).current_dir(root());
-    // What cargo tells this test about its own package.
+    // Variables that cargo sets for this package must not reach another cargo.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
         cargo.env_remove(name);
     }
@@ -69,11 +69,11 @@ fn build() -> Result<PathBuf, Failed> {
     Ok(site)
 }
 
-/// Python, with the module, in `work`.
+/// Python with the module, in `work`.
 fn python(work: &Work) -> Result<Command, Failed> {
     let mut python = work.command("python3");
     python.env("PYTHONPATH", site()?).env("PYTHONDONTWRITEBYTECODE", "1").env("OFFLD_PROGRAM", offld());
-    // Names of files are UTF-8, or they are not.
+    // File names may be UTF-8.
     python.env("LC_ALL", "C.UTF-8");
     Ok(python)
 }
@@ -81,15 +81,15 @@ fn python(work: &Work) -> Result<Command, Failed> {
 fn the_tests(work: &Work) -> Outcome {
     work.file("part.c", "int f(int x) {\n#pragma omp target map(tofrom: x)\n  x += 1;\n  return x;\n}\n");
     work.run(llvm("clang"), OFFLOAD.iter().copied().chain(["-O1", "-g", "-c", "part.c", "-o", "fat.o"]))?;
-    // By LLVM's own wrapper, which needs nothing of ours.
+    // Linked by LLVM's own wrapper, which needs nothing from offld.
     work.run(llvm("clang"), OFFLOAD.iter().copied().chain(["-O1", "-fPIC", "-shared", "part.c", "-o", "libfat.so"]))?;
-    // The magic of an OffloadBinary and nothing that belongs to it.
+    // The magic of an OffloadBinary without the rest.
     work.file("damaged.bin", b"\x10\xff\x10\xad\x01\x00\x00\x00\xff\xff\xff\xff");
     let ended = output(python(work)?.arg(root().join("tests/python/test_offld.py")))?;
-    let told = text(&ended.stderr);
-    ensure(ended.status.success(), || format!("tests/python/test_offld.py:\n{told}"))?;
-    expect_in(&told, "Ran 1")?;
-    ensure(!told.contains("skipped"), || told.clone())?;
+    let stderr = text(&ended.stderr);
+    ensure(ended.status.success(), || format!("tests/python/test_offld.py:\n{stderr}"))?;
+    expect_in(&stderr, "Ran 1")?;
+    ensure(!stderr.contains("skipped"), || stderr.clone())?;
     passed()
 }
 
@@ -97,29 +97,29 @@ fn the_document(work: &Work) -> Outcome {
     let count = "import doctest, sys\n\
         failed, tried = doctest.testfile(sys.argv[1], module_relative=False, optionflags=doctest.ELLIPSIS)\n\
         print(tried)\nsys.exit(failed > 0)";
-    let told = run(python(work)?.args(["-c", count]).arg(root().join("docs/python.md")))?;
-    ensure(told.trim().parse().is_ok_and(|tried: u32| tried >= 12), || format!("that many examples are run: {told}"))?;
+    let printed = run(python(work)?.args(["-c", count]).arg(root().join("docs/reference/python.md")))?;
+    ensure(printed.trim().parse().is_ok_and(|tried: u32| tried >= 12), || format!("that many examples are run: {printed}"))?;
     passed()
 }
 
 fn the_script(work: &Work) -> Outcome {
     let script = root().join("examples/python/without_image.py");
-    let run_script = |words: &[&str]| output(python(work)?.arg(&script).arg(".").args(words));
+    let run_script = |args: &[&str]| output(python(work)?.arg(&script).arg(".").args(args));
     let has = run_script(&["sm_90"])?;
     expect_equal("for a GPU that there are images for", "package.whl: yes\n", &text(&has.stdout))?;
     ensure(has.status.success(), || text(&has.stderr))?;
     let has_none = run_script(&["sm_90", "sm_35"])?;
     expect_in(
         &text(&has_none.stdout),
-        "package.whl: no\n  nvidia/cuda_runtime/lib/libcudadevrt.a: sm_35: no: no image; the nearest is",
+        "package.whl: no\n  nvidia/cuda_runtime/lib/libcudadevrt.a: sm_35: no: the nearest image is for",
     )?;
     expect_equal("the number of wheels", "Some(1)", &format!("{:?}", has_none.status.code()))?;
-    let told = run_failing(python(work)?.arg(&script).args([".", "toaster"]))?;
-    expect_in(&told, "without_image.py: `toaster`")?;
+    let stderr = run_failing(python(work)?.arg(&script).args([".", "toaster"]))?;
+    expect_in(&stderr, "without_image.py: invalid device `toaster`")?;
     passed()
 }
 
-/// mypy reads the annotations, and its stubtest compares what they say of the compiled part with what that has.
+/// mypy checks the annotations. Its stubtest compares them with the compiled module.
 fn the_types(work: &Work) -> Outcome {
     let mypy = root().join("target/mypy");
     if !mypy.join("mypy").is_dir() {

@@ -1,6 +1,6 @@
-//! Objects of LLVM 14, 15, 16, 19 and 22: each linked by offld inside its own release's driver, by offld as that driver's linker,
-//! and inside LLVM 22's driver; run with the runtime of its own release and with a later one. And objects of several releases in
-//! one program.
+//! Objects of LLVM 14, 15, 16, 19 and 22. offld links each as wrapper in its own release's driver, as that driver's linker, and in
+//! LLVM 22's driver. Each program runs with the runtime of its own release and with a later one. Also objects of several releases
+//! in one program.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use super::support::{
     test,
 };
 
-/// Programs and the host linker for them. Constructors and destructors on the device: where the release's own runtime runs them
-/// without crashing, with LLVM's wrapper as with ours.
+/// Programs, their host linker and releases. Device constructors and destructors: only releases whose runtime runs them without
+/// crashing, with LLVM's wrapper too.
 const PROGRAMS: [(&str, &str, &[u32]); 7] = [
     ("reduction", "bfd", &[14, 15, 16, 19, 22]),
     ("globals", "bfd", &[14, 15, 16, 19, 22]),
@@ -24,11 +24,11 @@ const PROGRAMS: [(&str, &str, &[u32]); 7] = [
     ("offload-lto", "lld", &[15, 16, 19]),
 ];
 
-/// Releases whose objects are linked together, and the runtime they run with.
+/// Releases whose objects are linked together, and the release of the runtime.
 const MIXES: [(&[u32], u32); 5] =
     [(&[19, 22], 22), (&[22, 14], 22), (&[14, 15], 15), (&[14, 16, 19], 19), (&[14, 16, 19, 22], 22)];
 
-/// A test for each program and release, and one for each mix.
+/// One test per program and release, and one per mix.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, linker, releases) in PROGRAMS {
@@ -51,14 +51,14 @@ fn release(major: u32) -> Result<Release, Outcome> {
     Release::of(major).ok_or_else(|| missing(format!("LLVM {major} (make setup-releases)")))
 }
 
-/// LLVM 22's compiler driver, with the runtime of another release on its line.
+/// LLVM 22's compiler driver, with the runtime of another release.
 fn newest_with(runtime: &Release) -> Release {
     let link = vec![format!("-L{}", runtime.lib.display())];
     Release { lib: runtime.lib.clone(), link, ..Release::newest() }
 }
 
-/// The latest runtime that serves objects of release `major`. 19 and 22 read the arguments of 15's kernels beyond their end, and run
-/// no constructors that are entries, which releases up to 16 make.
+/// The latest runtime that supports objects of release `major`. Runtimes of 19 and 22 read beyond the kernel arguments of 15. They
+/// also do not run constructors that are entries, which releases up to 16 generate.
 fn later_runtime(program: &str, major: u32) -> u32 {
     match (program, major) {
         (_, 15) | ("constructors", 16) => major,
@@ -76,16 +76,16 @@ fn alone(name: &str, linker: &str, major: u32) -> Outcome {
     program.compile(&folder, &own)?;
     let way = |linked, release: &Release| Way { linked, linker: linker.to_owned(), release: release.clone() };
     for way in [way(Linked::Wrapper, &own), way(Linked::Linker, &own), way(Linked::Wrapper, &newest_with(&later))] {
-        let told = |failed: Failed| Failed::from(format!("{}: {}", way.name(), failed.message().unwrap_or_default()));
-        program.build(&folder, &way).map_err(told)?;
+        let with_context = |failed: Failed| Failed::from(format!("{}: {}", way.name(), failed.message().unwrap_or_default()));
+        program.build(&folder, &way).map_err(with_context)?;
         let start = || program.start(&folder);
-        expect_runtime(&mut start(), &way.release).map_err(told)?;
-        let printed = run_offloaded(start().env("LD_LIBRARY_PATH", &way.release.lib)).map_err(told)?;
-        expect_equal("stdout of the program", &program.expected(), &printed).map_err(told)?;
+        expect_runtime(&mut start(), &way.release).map_err(with_context)?;
+        let printed = run_offloaded(start().env("LD_LIBRARY_PATH", &way.release.lib)).map_err(with_context)?;
+        expect_equal("stdout of the program", &program.expected(), &printed).map_err(with_context)?;
         folder.expect_no_temps()?;
-        let ledger = program.ledger(&folder, &way.release).map_err(told)?;
+        let ledger = program.ledger(&folder, &way.release).map_err(with_context)?;
         expect_in(&ledger, &format!("layout={}\n", entry_size(major)))?;
-        // Up to 14 a runtime is given bare images.
+        // Runtimes up to 14 receive bare images.
         expect_in(&ledger, if major == 14 { " in=none" } else { " in=offloadbinary(kind=openmp,image=object," })?;
     }
     passed()
@@ -95,14 +95,13 @@ fn entry_size(major: u32) -> u32 {
     if major < 20 { 32 } else { 56 }
 }
 
-/// The libomptarget that a program runs with is that of `release`.
+/// Fails unless the program loads the libomptarget of `release`.
 fn expect_runtime(program: &mut std::process::Command, release: &Release) -> Result<(), Failed> {
     let loaded = run(program.env("LD_LIBRARY_PATH", &release.lib).env("LD_TRACE_LOADED_OBJECTS", "1"))?;
     expect_in(&loaded, &format!("=> {}/libomptarget.so", release.lib.display()))
 }
 
-/// What a release's driver says to its wrapper for options that it hands on: in 14 to 19 by options of the wrapper's own, some with
-/// one dash, before a `--`.
+/// Options that a release's driver passes on. Drivers of 14 to 19 use options of the wrapper, some with one dash, before a `--`.
 fn driver_options(major: u32) -> Outcome {
     let release = match release(major) {
         Ok(release) => release,
@@ -122,7 +121,7 @@ fn driver_options(major: u32) -> Outcome {
     passed()
 }
 
-/// A runtime that cannot read the entries: said when the program is linked, before it crashes.
+/// If a runtime cannot read the entries, the link prints a warning, because the program would crash.
 fn runtime_too_old() -> Outcome {
     let folder = Work::new();
     folder.file("part.cpp", PART);
@@ -135,12 +134,12 @@ fn runtime_too_old() -> Outcome {
         let mut link = folder.command(llvm("clang++"));
         link.args(OFFLOAD).args(["-DRELEASE=22", "-DPARTS=part(22)", "main.cpp", "part.cpp", "-o", "program"]);
         let warned = stderr_of(link.arg("-B").arg(&made().links).arg(format!("-L{}", old.lib.display())))?;
-        expect_in(&warned, "is of LLVM 19 or earlier and cannot read the entries of")?;
+        expect_in(&warned, "is from LLVM 19 or earlier and cannot read the entries of")?;
     }
     passed()
 }
 
-/// A part of a mixed program, the same for each release but for RELEASE.
+/// A part of a mixed program, the same for each release except for RELEASE.
 const PART: &str = "
 #include <omp.h>
 #define join2(a, b) a##b
@@ -175,7 +174,7 @@ int main() {
 }
 ";
 
-/// Each release's entries are registered by a table of their own kind: one registration for each layout.
+/// Entries are registered by tables of their own layout: one registration per layout.
 fn mixed(majors: &[u32], runtime: u32) -> Outcome {
     let mut releases = Vec::new();
     for &major in majors.iter().chain([&runtime]) {

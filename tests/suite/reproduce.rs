@@ -1,5 +1,6 @@
-//! `--reproduce`: programs linked, their tars unpacked elsewhere with the originals gone, and linked again from there, by offld and by
-//! LLVM's wrapper: they run offloaded and print what they did. Between the stand-ins: what is in a tar, and when one is written.
+//! `--reproduce`: programs are linked, their tar archives unpacked elsewhere after the originals are removed, and linked again from
+//! there, by offld and by LLVM's wrapper. They run offloaded and print the same output. With the stand-ins: the contents of a tar
+//! archive, and when offld writes one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,6 @@ use super::support::{
     run_offloaded, text, with_llvm,
 };
 
-/// The tests of this file.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for program in ["archive-members", "shared-and-main", "thin-archive"] {
@@ -35,11 +35,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A tar, unpacked: where, and the one folder that is in it.
+/// An unpacked tar archive: the working directory, and the only directory in the archive.
 struct Unpacked(Work, PathBuf);
 
 impl Unpacked {
-    fn of(tar: &Path) -> Result<Unpacked, Failed> {
+    fn unpack(tar: &Path) -> Result<Unpacked, Failed> {
         let folder = Work::new();
         tar::Archive::new(std::fs::File::open(tar)?).unpack(folder.path())?;
         let mut entries = std::fs::read_dir(folder.path())?;
@@ -59,13 +59,13 @@ impl Unpacked {
         Ok(text(&std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?))
     }
 
-    /// Where a file of the original link is.
-    fn place(&self, original: &Path) -> PathBuf {
+    /// The path of the copy of an original file.
+    fn copy_of(&self, original: &Path) -> PathBuf {
         let original = original.canonicalize().unwrap_or_else(|_| original.to_path_buf());
         self.1.join("root").join(original.strip_prefix("/").unwrap_or(&original))
     }
 
-    /// Every file below the folder, relative to it.
+    /// Every file below `root`, relative to the unpacked directory.
     fn files(&self) -> Result<Vec<String>, Failed> {
         let listed = run(self.0.command("find").args(["root", "-type", "f"]).current_dir(&self.1))?;
         let mut files: Vec<String> = listed.lines().map(str::to_owned).collect();
@@ -73,10 +73,11 @@ impl Unpacked {
         Ok(files)
     }
 
-    /// Links again, and runs the program offloaded: its stdout. `libraries` is where the original's own libraries were.
-    fn again(&self, tool: &Path, linker: &str, libraries: &Path) -> Result<String, Failed> {
+    /// Repeats the link and runs the program offloaded. Returns stdout. `libraries` is the directory of the original's own
+    /// libraries.
+    fn repeat_link(&self, tool: &Path, linker: &str, libraries: &Path) -> Result<String, Failed> {
         let _ = std::fs::remove_dir_all(self.1.join("out"));
-        // From another folder, by a relative path: it is to find its own.
+        // Run it from another directory by a relative path: the script must find its own files.
         let folder = self.1.file_name().unwrap_or_default();
         let script = Path::new(folder).join("run.sh");
         let mut command = self.0.command(script);
@@ -96,22 +97,22 @@ fn path_with_llvm() -> std::ffi::OsString {
     path
 }
 
-/// Whoever may repeat a link: offld by its own name and as clang's wrapper, and LLVM's.
+/// The tools that can repeat a link: offld under its own name and as clang's wrapper, and LLVM's wrapper.
 fn tools() -> [PathBuf; 3] {
     [crate::support::offld(), made().links.join("clang-linker-wrapper"), llvm("clang-linker-wrapper")]
 }
 
-/// The tar of a link repeats it with every tool, when nothing of the original is left.
+/// The archive repeats the link with every tool after all original files are removed.
 fn expect_repeats(tar: &Path, linker: &str, original: &Work, expected: &str) -> Result<(), Failed> {
     let folder = original.path().canonicalize()?;
     for entry in std::fs::read_dir(&folder)? {
         let path = entry?.path();
         if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
     }
-    let unpacked = Unpacked::of(tar)?;
+    let unpacked = Unpacked::unpack(tar)?;
     for tool in tools() {
-        let told = |failed: Failed| Failed::from(format!("{}: {}", tool.display(), failed.message().unwrap_or_default()));
-        let printed = unpacked.again(&tool, &format!("ld.{linker}"), &unpacked.place(&folder)).map_err(told)?;
+        let with_context = |failed: Failed| Failed::from(format!("{}: {}", tool.display(), failed.message().unwrap_or_default()));
+        let printed = unpacked.repeat_link(&tool, &format!("ld.{linker}"), &unpacked.copy_of(&folder)).map_err(with_context)?;
         expect_equal(&format!("stdout, linked again by {}", tool.display()), expected, &printed)?;
     }
     Ok(())
@@ -131,7 +132,8 @@ fn repeated(name: &str, linker: &str, linked: Linked) -> Outcome {
     passed()
 }
 
-/// gcc calls offld by the name `ld`, with a plugin, and knows nothing of LLVM's folders: offld adds the runtime, or where it is.
+/// gcc runs offld as `ld` with a plugin, and does not know LLVM's directories. offld adds the runtime, or the directory that
+/// contains it.
 fn through_gcc(libraries: &[&str]) -> Outcome {
     if Command::new("gcc").arg("--version").output().is_err() {
         return missing("gcc");
@@ -148,8 +150,8 @@ fn through_gcc(libraries: &[&str]) -> Outcome {
     passed()
 }
 
-/// A link between the stand-ins of everything that can name a file.
-fn everything(work: &Work) -> Result<Command, Failed> {
+/// A link between the stand-ins, with every kind of argument that can name a file.
+fn link_with_all_inputs(work: &Work) -> Result<Command, Failed> {
     for name in ["plain.o", "member.o", "library.o", "scripted.o"] {
         work.fat(name, &[Image::amd("gfx90a", name)])?;
     }
@@ -173,8 +175,8 @@ fn everything(work: &Work) -> Result<Command, Failed> {
 
 fn contents() -> Outcome {
     let work = Work::new();
-    run(&mut everything(&work)?)?;
-    let unpacked = Unpacked::of(&work.path().join("link.tar"))?;
+    run(&mut link_with_all_inputs(&work)?)?;
+    let unpacked = Unpacked::unpack(&work.path().join("link.tar"))?;
     let root = format!("root{}", work.path().canonicalize()?.display());
     let own: Vec<String> =
         unpacked.files()?.iter().filter_map(|file| Some(file.strip_prefix(&root)?.get(1..)?.to_owned())).collect();
@@ -233,11 +235,11 @@ fn contents() -> Outcome {
 
 fn equal_tars() -> Outcome {
     let work = Work::new();
-    let mut link = everything(&work)?;
+    let mut link = link_with_all_inputs(&work)?;
     let tar = work.path().join("link.tar");
     run(&mut link)?;
     let first = std::fs::read(&tar)?;
-    // Neither times nor what an earlier link wrote count.
+    // Timestamps and outputs of an earlier link do not affect the archive.
     run(work.command("touch").args(["-d", "2001-02-03", "plain.o", "libthin.a"]))?;
     run(&mut link)?;
     if first != std::fs::read(&tar)? {
@@ -251,12 +253,12 @@ fn a_link_that_fails() -> Outcome {
     work.fat("a.o", &[Image::amd("gfx90a", "a")])?;
     work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nexit 7\n");
     run_failing(&mut work.wrapper(["a.o", "--reproduce=failed.tar"]))?;
-    let unpacked = Unpacked::of(&work.path().join("failed.tar"))?;
+    let unpacked = Unpacked::unpack(&work.path().join("failed.tar"))?;
     expect_in(&unpacked.files()?.join("\n"), "/a.o")?;
-    // Not even what cannot be read is left out.
+    // Unreadable inputs are included too.
     work.file("broken.a", "!<arch>\nnot a header of a member, but long enough to be taken for one by a reader\n");
     run_failing(&mut work.wrapper(["a.o", "broken.a", "--reproduce=broken.tar"]))?;
-    let unpacked = Unpacked::of(&work.path().join("broken.tar"))?;
+    let unpacked = Unpacked::unpack(&work.path().join("broken.tar"))?;
     expect_in(&unpacked.files()?.join("\n"), "/broken.a")?;
     passed()
 }
@@ -265,8 +267,8 @@ fn a_dry_run() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "a")])?;
     run(&mut work.wrapper(["a.o", "-o", "x", "--dry-run", "--reproduce=dry.tar"]))?;
-    let unpacked = Unpacked::of(&work.path().join("dry.tar"))?;
-    // Repeated, it is a link.
+    let unpacked = Unpacked::unpack(&work.path().join("dry.tar"))?;
+    // Repeating it does a real link.
     expect_not_in(&unpacked.read("response.txt")?, "--dry-run")?;
     passed()
 }
@@ -296,11 +298,11 @@ fn every_link() -> Outcome {
 fn whole_or_not_at_all() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "a")])?;
-    let told = run_failing(&mut work.wrapper(["a.o", "--reproduce=no/such/folder/x.tar"]))?;
-    expect_in(&told, "cannot write the reproduction of this link")?;
+    let stderr = run_failing(&mut work.wrapper(["a.o", "--reproduce=no/such/folder/x.tar"]))?;
+    expect_in(&stderr, "cannot write the reproduction of this link")?;
     work.run("mkdir", ["taken"])?;
-    let told = run_failing(&mut work.wrapper(["a.o", "--reproduce=taken"]))?;
-    expect_in(&told, "`taken` is not a regular file")?;
+    let stderr = run_failing(&mut work.wrapper(["a.o", "--reproduce=taken"]))?;
+    expect_in(&stderr, "`taken` is not a regular file")?;
     let left = work.run("find", [".", "-name", ".offld-*"])?;
     expect_equal("temporary files", "", &left)?;
     passed()

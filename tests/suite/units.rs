@@ -1,5 +1,5 @@
-//! HIP units of clang 22, for each of which its driver calls the wrapper once: what did not change in a unit is not linked again, and what
-//! was found starts no program.
+//! HIP translation units of clang 22, whose driver calls the wrapper once per unit. Unchanged parts of a unit are not linked again,
+//! and a cache hit starts no program.
 
 use std::fs;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A unit with a kernel; `host` is its host code, `device` goes into the kernel for gfx90a alone.
+/// A translation unit with a kernel. `host` is host code; `device` is added to the kernel for gfx90a only.
 fn unit(host: &str, device: &str) -> String {
     format!(
         "#define __global__ __attribute__((global))
@@ -38,14 +38,14 @@ __global__ void kernel(int *data) {{
     )
 }
 
-/// Compiles `unit.hip`; the output, and what became of the device links.
-fn compile(work: &Work, words: &[&str], cached: bool) -> Result<(Vec<u8>, Vec<String>), Failed> {
+/// Compiles `unit.hip`. Returns the output and the outcomes of the device links.
+fn compile(work: &Work, args: &[&str], cached: bool) -> Result<(Vec<u8>, Vec<String>), Failed> {
     std::thread::sleep(Duration::from_millis(60));
     let log = work.path().join("log");
     let _ = fs::remove_file(&log);
     let mut command = work.command(llvm("clang++"));
     command.args(["-x", "hip", "-O2", "-nogpuinc", "-nogpulib", "--offload-new-driver", "-cuid=unit"]);
-    command.arg(format!("--offload-arch={GPUS}")).arg("-B").arg(&made().links).args(words).args(["unit.hip", "-o", "unit.o"]);
+    command.arg(format!("--offload-arch={GPUS}")).arg("-B").arg(&made().links).args(args).args(["unit.hip", "-o", "unit.o"]);
     let cache = if cached { work.path().join("cache") } else { "off".into() };
     run(command.env("OFFLD_CACHE", cache).env("OFFLD_CACHE_LOG", &log))?;
     let outcomes = outcomes(&log)?.into_iter().map(|(outcome, _)| outcome).collect();
@@ -59,14 +59,14 @@ fn expect_outcomes(outcomes: &[String], hits: usize, misses: usize) -> Result<()
 }
 
 fn host_edit() -> Outcome {
-    let (work, words) = (Work::new(), &["-c"]);
+    let (work, args) = (Work::new(), &["-c"]);
     work.file("unit.hip", unit("int host(int x) { return x + 1; }", ""));
-    let (first, outcomes) = compile(&work, words, true)?;
+    let (first, outcomes) = compile(&work, args, true)?;
     expect_outcomes(&outcomes, 0, 6)?;
     work.file("unit.hip", unit("int host(int x) { return x * 7; }\nint more(int x) { return x - 1; }", ""));
-    let (edited, outcomes) = compile(&work, words, true)?;
+    let (edited, outcomes) = compile(&work, args, true)?;
     expect_outcomes(&outcomes, 6, 0)?;
-    let (right, outcomes) = compile(&work, words, false)?;
+    let (right, outcomes) = compile(&work, args, false)?;
     expect_equal("without a cache", "6", &outcomes.iter().filter(|outcome| *outcome == "uncached").count().to_string())?;
     ensure(edited == right, || "the object is not what it is without a cache")?;
     ensure(edited != first, || "the edit changes nothing")?;
@@ -84,7 +84,7 @@ fn device_edit() -> Outcome {
     passed()
 }
 
-/// A wrapper that keeps its words and its input, and calls ours.
+/// A wrapper that saves its arguments and its input, and runs offld.
 const KEEPER: &str = "#!/bin/sh\nfor word; do last=$word; done\ncp \"$last\" kept.out\nprintf '%s\\n' \"$@\" > kept.words\nexec LINKS/clang-linker-wrapper \"$@\"\n";
 
 fn starts_nothing() -> Outcome {
@@ -95,15 +95,15 @@ fn starts_nothing() -> Outcome {
     let mut command = work.command(llvm("clang++"));
     command.args(["-x", "hip", "-O2", "-nogpuinc", "-nogpulib", "--offload-new-driver", "-cuid=unit", "-B", "keeper"]);
     run(command.arg(format!("--offload-arch={GPUS}")).args(["-c", "unit.hip", "-o", "unit.o"]).env("OFFLD_CACHE", "off"))?;
-    let words = fs::read_to_string(work.path().join("kept.words"))?;
-    let mut words: Vec<&str> = words.lines().collect();
-    let output = words.iter().position(|word| *word == "-o").ok_or("no -o")? + 1;
-    words[output] = "out.hipfb";
-    *words.last_mut().ok_or("no words")? = "kept.out";
+    let args = fs::read_to_string(work.path().join("kept.words"))?;
+    let mut args: Vec<&str> = args.lines().collect();
+    let output = args.iter().position(|word| *word == "-o").ok_or("no -o")? + 1;
+    args[output] = "out.hipfb";
+    *args.last_mut().ok_or("no words")? = "kept.out";
     let calls = |name: &str| -> Result<usize, Failed> {
         std::thread::sleep(Duration::from_millis(60));
         let mut command = work.command(&strace);
-        command.args(["-f", "-e", "trace=execve", "-o", name]).arg(made().links.join("clang-linker-wrapper")).args(&words);
+        command.args(["-f", "-e", "trace=execve", "-o", name]).arg(made().links.join("clang-linker-wrapper")).args(&args);
         run(command.env("OFFLD_CACHE", work.path().join("counted")).env("OFFLD_CLANG", llvm("clang")))?;
         let trace = fs::read_to_string(work.path().join(name))?;
         Ok(trace.lines().filter(|line| line.contains("execve(") && !line.contains("= -1")).count())
@@ -111,7 +111,7 @@ fn starts_nothing() -> Outcome {
     let cold = calls("cold")?;
     ensure(cold > 6, || format!("{cold} programs were started for six images"))?;
     let image = fs::read(work.path().join("out.hipfb"))?;
-    // The second call may still have to find out which programs these are; the third knows.
+    // The second call may still have to identify these programs; the third does not.
     calls("second")?;
     expect_equal("programs that a hit starts, the wrapper itself included", "1", &calls("warm")?.to_string())?;
     ensure(image == fs::read(work.path().join("out.hipfb"))?, || "what was found is not what was kept")?;

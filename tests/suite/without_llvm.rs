@@ -1,5 +1,5 @@
-//! Links that offld shows (`--dry-run`) without any LLVM in it: it reads the device code out of the host's objects by itself, and a link
-//! that is only shown makes no registration code. `make test-no-llvm` runs these with an offld that was built without LLVM.
+//! Dry-run links (`--dry-run`) without LLVM: offld reads the device code from the host objects by itself, and a dry run creates no
+//! registration code. `make test-no-llvm` runs these tests with an offld that was built without LLVM.
 
 use libtest_mimic::Trial;
 
@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const REGION: &str = "int kernel(int x) {\n#pragma omp target map(tofrom: x)\n  x += 1;\n  return x;\n}\n";
 
-/// Compiles `source` with device code in it.
+/// Compiles `source`, which contains device code.
 fn compile(work: &Work, source: &str, text: &str, flags: &[&str]) -> Result<String, libtest_mimic::Failed> {
     work.file(source, text);
     let object = source.replace(".c", ".o");
@@ -25,13 +25,13 @@ fn compile(work: &Work, source: &str, text: &str, flags: &[&str]) -> Result<Stri
     Ok(object)
 }
 
-/// The words of the device link and of the host link, as they are shown.
-fn shown(work: &Work, words: &[&str]) -> Result<[Vec<String>; 2], libtest_mimic::Failed> {
+/// The printed arguments of the device link and of the host link.
+fn dry_run_arguments(work: &Work, args: &[&str]) -> Result<[Vec<String>; 2], libtest_mimic::Failed> {
     let mut link = work.command(llvm("clang"));
-    link.args(OFFLOAD).arg("-fuse-ld=lld").arg("-B").arg(&made().links).arg("-Wl,--dry-run").args(words).args(["-o", "x"]);
-    let told = stderr_of(&mut link)?;
-    let lines: Vec<Vec<String>> = told.lines().filter(|line| line.starts_with(" \"")).map(shell_words).collect();
-    lines.try_into().map_err(|_| format!("not a device link and a host link:\n{told}").into())
+    link.args(OFFLOAD).arg("-fuse-ld=lld").arg("-B").arg(&made().links).arg("-Wl,--dry-run").args(args).args(["-o", "x"]);
+    let printed = stderr_of(&mut link)?;
+    let lines: Vec<Vec<String>> = printed.lines().filter(|line| line.starts_with(" \"")).map(shell_words).collect();
+    lines.try_into().map_err(|_| format!("not a device link and a host link:\n{printed}").into())
 }
 
 fn has(line: &[String], word: &str) -> Result<(), libtest_mimic::Failed> {
@@ -48,7 +48,7 @@ fn is_device_link_of(line: &[String], stem: &str) -> Result<(), libtest_mimic::F
 fn shows_both_links(flags: &[&str]) -> Outcome {
     let work = Work::new();
     let object = compile(&work, "part.c", &format!("{REGION}int main(void) {{ return kernel(1) - 2; }}\n"), flags)?;
-    let [device, host] = shown(&work, &[&object])?;
+    let [device, host] = dry_run_arguments(&work, &[&object])?;
     is_device_link_of(&device, "part-")?;
     expect_in(&host[0], "ld.lld")?;
     has(&host, "part.o")?;
@@ -60,7 +60,7 @@ fn shows_both_links(flags: &[&str]) -> Outcome {
     passed()
 }
 
-/// A member that the host link pulls is pulled for its device code as well: that takes the symbols of bitcode, of either side.
+/// If the host link needs an archive member, the device link gets it too. That requires the symbols of host and device bitcode.
 fn an_archive() -> Outcome {
     let work = Work::new();
     compile(&work, "kernel.c", REGION, &["-flto"])?;
@@ -68,7 +68,7 @@ fn an_archive() -> Outcome {
     work.run(llvm("llvm-ar"), ["rcs", "libparts.a", "kernel.o", "unused.o"])?;
     work.file("main.c", "int kernel(int x);\nint main(void) { return kernel(1) - 2; }\n");
     work.run(llvm("clang"), ["-flto", "-c", "main.c", "-o", "main.o"])?;
-    let [device, host] = shown(&work, &["main.o", "libparts.a"])?;
+    let [device, host] = dry_run_arguments(&work, &["main.o", "libparts.a"])?;
     is_device_link_of(&device, "kernel-")?;
     ensure(!device.iter().any(|word| word.contains("unused-")), || format!("an unused member is linked: {device:?}"))?;
     has(&host, "libparts.a")?;

@@ -1,4 +1,4 @@
-// The kernels, with a plain C face for Rust. Built by build.rs into an archive of fat objects.
+// The kernels, with a C interface for Rust. build.rs compiles them into an archive with a fat object.
 #include <cstddef>
 #include <cstdint>
 #include <omp.h>
@@ -9,7 +9,7 @@ static std::uint64_t calls = 0;
 
 extern "C" {
 
-// y = a * x + y; returns how often the device has run this, or 0 when it ran on the host.
+// y = a * x + y. Returns how many times the device has run it, or 0 if it ran on the host.
 std::uint64_t kernel_axpy(double a, const double *x, double *y, std::size_t n) {
 #pragma omp target teams distribute parallel for map(to : x[0 : n]) map(tofrom : y[0 : n])
   for (std::size_t i = 0; i < n; ++i)

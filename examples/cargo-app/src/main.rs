@@ -1,4 +1,4 @@
-//! Calls two OpenMP kernels and checks what they compute, and that they did it on the device.
+//! Calls two OpenMP kernels and checks their results, and that they ran on the device.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ unsafe extern "C" {
     fn kernel_dot(x: *const f64, y: *const f64, n: usize) -> f64;
 }
 
-/// `y += a * x` on the device; how often the device has done so, 0 when it was the host.
+/// Computes `y += a * x`. Returns how many times the device has run it, or 0 if it ran on the host.
 fn axpy(a: f64, x: &[f64], y: &mut [f64]) -> u64 {
     assert_eq!(x.len(), y.len());
     // SAFETY: both slices are `x.len()` long, and the kernel keeps no pointer.

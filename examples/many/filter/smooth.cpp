@@ -1,4 +1,4 @@
-// A shared library with a device image of its own, and in it names that the program has too.
+// A shared library with its own device image, whose symbol names also occur in the program.
 #include "../grid.h"
 
 #pragma omp begin declare target

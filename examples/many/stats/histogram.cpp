@@ -1,4 +1,4 @@
-// No part of this program uses this member of libstats.a.
+// A member of libstats.a that this program does not use.
 #include "../grid.h"
 
 void histogram(const int *grid, int *counts) {

@@ -1,4 +1,4 @@
-"""offld, the offload linker: what device code (OpenMP, CUDA, HIP, SYCL) is in a file, and the programs, which pip puts where it puts programs.
+"""offld, the offload linker: reports on the device code (OpenMP, CUDA, HIP, SYCL) in files. pip also installs the program ``offld``.
 
 >>> import offld
 >>> for image in offld.images("package.whl"):
@@ -6,7 +6,7 @@
 >>> offld.check("package.whl", "gfx942")["answer"]
 >>> offld.size("package.whl")["total"]["rows"]
 
-``python -m offld …`` runs the program of this package, whatever else is in PATH.
+``python -m offld …`` runs the program of this package, even if PATH has another one.
 """
 
 from __future__ import annotations

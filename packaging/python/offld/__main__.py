@@ -1,4 +1,4 @@
-"""``python -m offld``: this process becomes the program."""
+"""``python -m offld``: replaces this process with the program."""
 
 import os
 import sys

@@ -8,18 +8,18 @@ __all__ = ["Error"]
 
 
 class Error(Exception):
-    """What cannot be read, or was asked for wrongly.
+    """A damaged file, or an invalid argument.
 
-    What the system refuses (there is no such file, it may not be read) is an ``OSError`` with its number and the file's name.
+    Errors of the operating system (no such file, permission denied) are ``OSError``, with its number and the file's name.
     """
 
-    #: The whole message: which file, which member and section, and what is wrong.
+    #: The whole message: the file, the member and section, and the defect.
     message: str
-    #: The file, or where in it the fault is, as far as that is known.
+    #: The file, or the defect's location in it, if known.
     file: Optional[str]
-    #: How many bytes into that the fault is, where the reader of the format tells it.
+    #: The defect's offset in ``file``, in bytes, if the format's reader reports it.
     offset: Optional[int]
-    #: Every message, where a file has several faults.
+    #: All messages, if a file has several defects.
     errors: Sequence[str]
 
     def __init__(

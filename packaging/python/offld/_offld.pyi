@@ -1,4 +1,4 @@
-"""The part of the package that is not Python (packaging/python/src/lib.rs). Its names are this package's own business."""
+"""The native part of the package (packaging/python/src/lib.rs). Its names are private to this package."""
 
 from typing import List, Optional, final
 

@@ -1,4 +1,4 @@
-"""Where the program is that pip has installed with this package."""
+"""Finds the program that pip installed with this package."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["program"]
 
 
 def program() -> str:
-    """The file of ``offld`` that was installed with this package."""
+    """The path of the ``offld`` program of this package."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     candidates = [
-        # of `pip install --target`
+        # `pip install --target`
         os.path.join(here, "bin", "offld"),
-        # beside lib/python3.X/site-packages: a virtual environment, the user's, a prefix
+        # next to lib/python3.X/site-packages: a virtual environment, the user's directory, a prefix
         os.path.normpath(os.path.join(here, "..", "..", "..", "bin", "offld")),
         os.path.join(sysconfig.get_path("scripts"), "offld"),
     ]
     for candidate in candidates:
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
-    raise FileNotFoundError("the program offld is not where pip puts programs: " + ", ".join(candidates))
+    raise FileNotFoundError("the program offld was not found: " + ", ".join(candidates))

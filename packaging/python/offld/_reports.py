@@ -1,4 +1,4 @@
-"""The functions of this package: each calls the library and gives its report the types of ``_types``."""
+"""The functions of this package: each calls the library and returns its report with the types of ``_types``."""
 
 from __future__ import annotations
 
@@ -13,69 +13,71 @@ from offld._types import CheckReport, Entries, Kernel, Level, LinkedBy, Registra
 
 __all__ = ["FileReport", "Image", "StrPath", "check", "images", "inspect", "inspect_bytes", "size"]
 
-#: A file's name. Names that are no text in the file system's encoding are bytes, or ``str`` as ``os.fsdecode`` makes it.
+#: A path. Names that are not text in the file system's encoding are bytes, or ``str`` as from ``os.fsdecode``.
 StrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """A device image in a file, or (``is_device`` is false) what a bundle has for the host."""
+    """A device image in a file, or the host entry of a bundle (``is_device`` is false)."""
 
-    #: The file that it is in, as it was named.
+    #: The file, as passed by the caller.
     file: str
-    #: Its number in the file, from 0.
+    #: The image's number in the file, from 0.
     index: int
-    #: The programming models it is for: ``openmp``, ``cuda``, ``hip``, ``sycl``; or ``host``. Empty if its container does not say.
+    #: The programming models: ``openmp``, ``cuda``, ``hip``, ``sycl``; or ``host``. Empty if the container does not store them.
     kinds: Tuple[str, ...]
-    #: The triple of its device; empty if unknown.
+    #: The triple of the device; empty if unknown.
     triple: str
-    #: The processor or target id, such as ``gfx90a:xnack+`` or ``sm_90``; empty for any.
+    #: The architecture or target id, such as ``gfx90a:xnack+`` or ``sm_90``; empty for any.
     target: str
-    #: Its format by its bytes: ``elf``, ``cubin``, ``bitcode``, ``spirv``, ``ptx``, …
+    #: The format, detected from the bytes: ``elf``, ``cubin``, ``bitcode``, ``spirv``, ``ptx``, …
     format: str
-    #: An ELF file's machine.
+    #: The machine of an ELF file.
     machine: Optional[str]
-    #: Its size in bytes.
+    #: The size in bytes.
     size: int
-    #: The size in the file of the compressed thing that it came out of.
+    #: The size in the file of the compressed data that contains the image.
     compressed_size: Optional[int]
-    #: Where its bytes start in the file; ``None`` if they were inflated.
+    #: The offset of the image's bytes in the file; ``None`` if they were decompressed.
     offset: Optional[int]
-    #: Everything that it is in, the outermost first.
+    #: Everything that encloses the image, the outermost first.
     path: Tuple[Step, ...]
-    #: The members of archives, zip files and tar archives that it is in, the outermost first.
+    #: The enclosing members of archives, zip files and tar archives, the outermost first.
     members: Tuple[str, ...]
-    #: The innermost section that it is in.
+    #: The innermost enclosing section.
     section: Optional[str]
-    #: The innermost container that it is in.
+    #: The innermost enclosing container.
     container: Optional[str]
-    #: Its id in a bundle, as stored.
+    #: The id in a bundle, as stored.
     id: Optional[str]
-    #: The tools that made it, as they name themselves.
+    #: The tools that made the image, as they name themselves.
     producers: Tuple[str, ...]
-    #: What its OffloadBinary says that it is.
+    #: The image kind in the OffloadBinary.
     stored_as: Optional[str]
-    #: The SHA-256 of its bytes, in hexadecimal digits; ``None`` where only headers were read.
+    #: The SHA-256 of the bytes, in hexadecimal digits; ``None`` if only headers were read.
     sha256: Optional[str]
-    #: The flags of its OffloadBinary entry.
+    #: The flags of the OffloadBinary entry.
     flags: Optional[int]
-    #: The strings of its OffloadBinary entry.
+    #: The strings of the OffloadBinary entry.
     strings: Mapping[str, str]
-    #: Its kernels, if they were asked for and it is an ELF file.
+    #: The kernels, if requested and the image is an ELF file.
     kernels: Optional[Tuple[Kernel, ...]]
+    #: Whether the image is in a section of plain data, recognized only by its headers: the program loads it by itself.
+    in_data: bool
     _inspected: _offld.Inspected = field(repr=False)
 
     @property
     def is_device(self) -> bool:
-        """Whether it is device code. What a bundle has for the host is not."""
+        """Whether the image is device code. The host entry of a bundle is not."""
         return "host" not in self.kinds
 
     def read(self) -> bytes:
-        """Its bytes. The file must be as it was when it was inspected."""
+        """Returns the bytes. The file must not have changed since it was inspected."""
         return self._inspected.read(self.index)
 
     def write(self, path: StrPath) -> None:
-        """Writes its bytes to a file, which appears whole or not at all and takes the place of one that is there."""
+        """Writes the bytes to a file, which appears complete or not at all. An existing file is replaced."""
         self._inspected.write(self.index, os.fsencode(path))
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -84,21 +86,21 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class FileReport:
-    """What is in a file."""
+    """The device code in a file."""
 
-    #: The file, as it was named.
+    #: The file, as passed by the caller.
     file: str
-    #: Its type: ``elf-shared``, ``archive``, ``zip`` (a wheel is one, too), …
+    #: The type: ``elf-shared``, ``archive``, ``zip`` (also for a wheel), …
     type: str
-    #: Its images, in their order in the file.
+    #: The images, in file order.
     images: Tuple[Image, ...]
-    #: The runtimes that it hands images to.
+    #: The runtimes that the file registers images with.
     registrations: Tuple[Registration, ...]
-    #: The tables of what it registers.
+    #: The entry tables.
     entries: Tuple[Entries, ...]
-    #: Who linked its device code, as offld notes it.
+    #: The linkers of the device code, from offld's notes.
     linked_by: Tuple[LinkedBy, ...]
-    #: What could not be read, each with its place in the file.
+    #: Messages about unreadable parts, each with its location in the file.
     errors: Tuple[str, ...]
 
 
@@ -107,7 +109,7 @@ def _report(inspected: _offld.Inspected) -> FileReport:
     name: str = found["file"]
 
     def image(given: Dict[str, Any]) -> Image:
-        # Where it was written to by a command; nothing of that here.
+        # Only the command extracts images.
         del given["extracted"]
         values: Dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
         return Image(file=name, _inspected=inspected, **values)
@@ -126,15 +128,15 @@ def _report(inspected: _offld.Inspected) -> FileReport:
 def inspect(
     path: StrPath, *, kernels: bool = False, headers_only: bool = False, max_unpacked: Optional[int] = None
 ) -> FileReport:
-    """What is in a file: everything that ``offld inspect --json`` says of it.
+    """Reports the device code in a file, with everything that ``offld inspect --json`` reports.
 
-    It goes into objects, libraries, programs, archives, wheels, packages and bundles, down to the images. What is damaged in the file is in
-    ``errors`` of the report, beside what the rest holds.
+    It reads objects, libraries, programs, archives, wheels, packages and bundles, down to the images. Damaged parts are in ``errors`` of
+    the report, next to the contents of the intact parts.
 
-    ``kernels``: list the kernels of images as well. ``headers_only``: no hashes, and nothing is unpacked that need not be; then images
-    have no bytes to read. ``max_unpacked``: how many bytes may come out of what is compressed, at the most.
+    ``kernels``: also list the kernels of images. ``headers_only``: compute no hashes and decompress only if necessary; images then
+    have no bytes to read. ``max_unpacked``: the limit on decompressed data, in bytes.
 
-    Raises ``OSError`` when the file cannot be opened.
+    Raises ``OSError`` if the file cannot be opened.
     """
     return _report(_offld.inspect(os.fsencode(path), kernels, headers_only, max_unpacked))
 
@@ -147,15 +149,15 @@ def inspect_bytes(
     headers_only: bool = False,
     max_unpacked: Optional[int] = None,
 ) -> FileReport:
-    """What would be in a file with these contents, which the report calls ``name``."""
+    """Reports the device code in ``data``, as for a file with these contents and the name ``name``."""
     return _report(_offld.inspect_bytes(os.fsencode(name), bytes(data), kernels, headers_only, max_unpacked))
 
 
 def images(path: StrPath, *, kernels: bool = False) -> List[Image]:
-    """The images in a file.
+    """Returns the images in a file.
 
-    Raises ``OSError`` when the file cannot be opened, and ``Error`` when a part of it cannot be read: :func:`inspect` tells what could
-    be read all the same.
+    Raises ``OSError`` if the file cannot be opened, and ``Error`` if a part of it cannot be read. Use :func:`inspect` to get the
+    readable parts.
     """
     report = inspect(path, kernels=kernels)
     if report.errors:
@@ -172,27 +174,27 @@ def size(
     filter: Optional[str] = None,
     max_unpacked: Optional[int] = None,
 ) -> SizeReport:
-    """What the bytes of a file, or of the files in a folder, belong to: what ``offld size --json`` says.
+    """Reports the sizes of device code in a file, or in the files of a directory, as ``offld size --json`` does.
 
-    ``by``: what makes a level of ``rows`` each, the outermost first. ``sort``: whether the largest is what takes most of the ``file``,
-    or what is largest ``inflated``. ``filter``: a regular expression that kernels, units, sections or architectures must match.
+    ``by``: the levels of ``rows``, the outermost first. ``sort``: ``file`` sorts by bytes in the file, ``inflated`` by uncompressed
+    size. ``filter``: a regular expression that kernels, translation units, sections or architectures must match.
 
-    What is damaged in a file is in its ``errors``. Raises ``OSError`` when the file or folder cannot be opened.
+    Damaged parts of a file are in its ``errors``. Raises ``OSError`` if the file or directory cannot be opened.
     """
     if sort not in ("file", "inflated"):
-        raise Error(f"sizes are sorted by `file` or `inflated`, and not by `{sort}`")
+        raise Error(f"invalid sort order '{sort}': expected 'file' or 'inflated'")
     text = _offld.size(os.fsencode(path), list(by), sort == "inflated", filter, max_unpacked)
     return cast(SizeReport, json.loads(text))
 
 
 def check(path: StrPath, *devices: str) -> CheckReport:
-    """Whether the device code of a file, or of the files in a folder, will run: what ``offld check --json`` says.
+    """Checks whether the device code of a file, or of the files in a directory, will run, as ``offld check --json`` does.
 
-    With devices (``"gfx942"``, ``"sm_90"``, ``"native"`` for those of this machine) the answer is whether each of them would load an image,
-    and which; without, whether the kernels that the file registers are in its images. ``report["answer"]`` is the answer on everything, and
-    each of ``report["files"]`` has its own, with the reasons.
+    With devices (``"gfx942"``, ``"sm_90"``, ``"native"`` for those of this machine), the answer says whether each of them would load an
+    image, and which. Without devices, it says whether the file's images have all registered kernels. ``report["answer"]`` is the overall
+    answer, and each of ``report["files"]`` has its own, with reasons.
 
-    What is damaged in a file makes its answer ``unreadable``. Raises ``OSError`` when the file or folder cannot be opened, ``Error`` for a
-    device that is none.
+    The answer for a damaged file is ``unreadable``. Raises ``OSError`` if the file or directory cannot be opened, and ``Error`` for an
+    invalid device.
     """
     return cast(CheckReport, json.loads(_offld.check(os.fsencode(path), list(devices))))

@@ -1,4 +1,4 @@
-"""The reports as types: dictionaries with the members that the commands print as JSON (docs/inspect-json.md, docs/size.md, docs/check.md)."""
+"""Types of the reports: dictionaries with the members of the commands' JSON output (docs/reference/json.md)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ __all__ = [
     "UnitCheck",
 ]
 
-#: Whether device code will run. ``unknown`` is never yes; ``unreadable``: a part of the file could not be read.
-Answer = Literal["yes", "unknown", "no", "unreadable"]
-#: What bytes can be told apart by.
-Level = Literal["file", "arch", "kind", "container", "unit", "template", "kernel", "section", "part"]
+#: Whether device code will run. ``unknown``: offld cannot tell; ``unreadable``: a part of the file could not be read; ``not-applicable``: the
+#: file does not decide the answer, but another file of the same wheel or directory does.
+Answer = Literal["not-applicable", "yes", "unknown", "no", "unreadable"]
+#: A level of a size report.
+Level = Literal["file", "arch", "kind", "container", "unit", "template", "kernel", "section", "part", "member"]
 
 
 class Kernel(TypedDict):
-    """A kernel and what it takes of the device; what its image does not say is ``None``."""
+    """A kernel and its resource use. Values that its image does not store are ``None``."""
 
     name: str
     demangled: Optional[str]
@@ -65,16 +66,16 @@ class _StepInSome(_StepInAll, total=False):
     plain_size: Optional[int]
 
 
-# `in` is no name in Python.
+# `in` is a keyword in Python.
 _StepIn = TypedDict("_StepIn", {"in": Literal["member", "compressed", "section", "symbol", "container"]})
 
 
 class Step(_StepInSome, _StepIn):
-    """One of the things that enclose an image; ``step["in"]`` says what kind of thing."""
+    """A part of the file that encloses an image; ``step["in"]`` is its kind."""
 
 
 class Library(TypedDict):
-    """A library that a program needs."""
+    """A shared library that a program depends on."""
 
     name: str
     path: Optional[str]
@@ -82,7 +83,7 @@ class Library(TypedDict):
 
 
 class Registration(TypedDict):
-    """A runtime that a file hands its images to."""
+    """A runtime that a file registers its images with."""
 
     members: List[str]
     runtime: str
@@ -92,7 +93,7 @@ class Registration(TypedDict):
 
 
 class Entries(TypedDict):
-    """A table of what host code calls and registers."""
+    """An entry table of host code: the kernels and variables that it registers."""
 
     members: List[str]
     section: str
@@ -102,7 +103,7 @@ class Entries(TypedDict):
 
 
 class LinkedBy(TypedDict):
-    """An offld that linked device code of the file."""
+    """The offld that linked device code of the file."""
 
     members: List[str]
     offld: str
@@ -110,7 +111,7 @@ class LinkedBy(TypedDict):
 
 
 class FileSize(TypedDict):
-    """A file whose bytes were counted."""
+    """The size of a file."""
 
     file: str
     type: str
@@ -129,14 +130,14 @@ class _Row(TypedDict):
 
 
 class Row(_Row, total=False):
-    """Bytes that have everything in common down to a level; ``rows`` are what they are made of."""
+    """A row of a size report: bytes with the same values down to its level. ``rows`` is its breakdown."""
 
     mangled: str
     rows: List[Row]
 
 
 class ImageSize(TypedDict):
-    """The bytes of an image."""
+    """The size of an image."""
 
     input: str
     place: str
@@ -159,13 +160,13 @@ class _Repeated(TypedDict):
 
 
 class Repeated(_Repeated, total=False):
-    """Bytes that are there more than once."""
+    """Bytes that occur more than once."""
 
     kernel: str
 
 
 class Served(TypedDict):
-    """An architecture whose devices also take the images of another one."""
+    """An architecture whose devices can also load the images of another one."""
 
     arch: str
     by: str
@@ -175,7 +176,7 @@ class Served(TypedDict):
 
 
 class NotCompressed(TypedDict):
-    """Containers of a format that are not compressed."""
+    """Uncompressed containers of a format."""
 
     container: str
     count: int
@@ -184,7 +185,7 @@ class NotCompressed(TypedDict):
 
 
 class Duplicates(TypedDict):
-    """What is there twice, and what could be smaller."""
+    """Duplicate data, and possible savings."""
 
     images: List[Repeated]
     kernels: List[Repeated]
@@ -193,7 +194,7 @@ class Duplicates(TypedDict):
 
 
 class SizeReport(TypedDict):
-    """What ``offld size --json`` prints."""
+    """The output of ``offld size --json``."""
 
     schema: int
     generator: str
@@ -205,7 +206,7 @@ class SizeReport(TypedDict):
 
 
 class Load(TypedDict):
-    """What a device would load of a unit, and why."""
+    """The image that a device would load from a unit, and the reason."""
 
     device: str
     answer: Answer
@@ -214,7 +215,7 @@ class Load(TypedDict):
 
 
 class UnitCheck(TypedDict):
-    """Images of which a runtime takes one."""
+    """A set of images of which a runtime loads one."""
 
     members: List[str]
     runtime: str
@@ -228,7 +229,7 @@ class UnitCheck(TypedDict):
 
 
 class Finding(TypedDict):
-    """Something that decides an answer, or a note (its answer is ``yes``)."""
+    """A reason for an answer, or a note (with the answer ``yes``)."""
 
     what: str
     answer: Answer
@@ -240,7 +241,7 @@ class Finding(TypedDict):
 
 
 class FileCheck(TypedDict):
-    """The answer on a file, or on a member of a zip file or tar archive."""
+    """The answer for a file, or for a member of a zip file or tar archive."""
 
     file: str
     type: str
@@ -253,7 +254,7 @@ class FileCheck(TypedDict):
 
 
 class CheckReport(TypedDict):
-    """What ``offld check --json`` prints."""
+    """The output of ``offld check --json``."""
 
     schema: int
     generator: str

@@ -1,5 +1,5 @@
-//! `offld._offld`: the library's functions for the Python module around it (`../offld`), which gives them their names and types. Paths
-//! come as bytes and reports go as JSON, in the form that the commands print. The interpreter's lock is released while they work.
+//! `offld._offld`: the library's functions for the Python module (`../offld`), which adds types. Paths are passed as bytes, and
+//! reports are returned as the JSON that the commands print. The functions release the interpreter lock while they work.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
 
-use offld::report::{FileReport, Image};
-use offld::sizes::Level;
+use offld::inspect_report::{FileReport, Image};
+use offld::size_report::Level;
 use offld::{CheckOptions, Error, InspectOptions, SizeOptions};
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// The report on one file, and the bytes of the images in it.
+/// The report on one file, with access to the bytes of its images.
 #[pyclass(frozen, module = "offld._offld")]
 #[derive(Debug)]
 struct Inspected {
@@ -23,7 +23,7 @@ struct Inspected {
 
 #[pymethods]
 impl Inspected {
-    /// The report, as an element of `files` in what `offld inspect --json` prints.
+    /// The report, as an element of `files` in the output of `offld inspect --json`.
     fn json(&self, py: Python<'_>) -> PyResult<String> {
         let text = py.detach(|| serde_json::to_string(&self.report));
         text.map_err(|error| raised(py, &format!("cannot write the report as JSON: {error}"), None, None))
@@ -39,7 +39,7 @@ impl Inspected {
         Ok(PyBytes::new(py, &bytes.map_err(|error| exception(py, error))?))
     }
 
-    /// Writes the bytes of the image with this number to a file, which appears whole or not at all.
+    /// Writes the bytes of the image with this number to a file, which appears complete or not at all.
     fn write(&self, py: Python<'_>, index: usize, path: &[u8]) -> PyResult<()> {
         let image = self.image(index)?;
         py.detach(|| image.write_file(path_of(path))).map_err(|error| exception(py, error))
@@ -52,7 +52,7 @@ impl Inspected {
     }
 }
 
-/// What is in the file at `path`.
+/// Inspects the file at `path`.
 #[pyfunction]
 #[pyo3(signature = (path, kernels, headers_only, max_unpacked))]
 fn inspect(py: Python<'_>, path: &[u8], kernels: bool, headers_only: bool, max_unpacked: Option<u64>) -> PyResult<Inspected> {
@@ -61,7 +61,7 @@ fn inspect(py: Python<'_>, path: &[u8], kernels: bool, headers_only: bool, max_u
     Ok(Inspected { report: report.map_err(|error| exception(py, error))? })
 }
 
-/// What is in `data`, which the report calls `name`.
+/// Inspects `data`, which the report calls `name`.
 #[pyfunction]
 #[pyo3(signature = (name, data, kernels, headers_only, max_unpacked))]
 fn inspect_bytes(
@@ -76,7 +76,7 @@ fn inspect_bytes(
     Inspected { report: py.detach(|| offld::inspect_bytes(path_of(name), data, &options)) }
 }
 
-/// What `offld size --json` prints of the file or folder at `path`.
+/// The output of `offld size --json` for the file or directory at `path`.
 #[pyfunction]
 #[pyo3(signature = (path, by, by_inflated, filter, max_unpacked))]
 fn size(
@@ -97,7 +97,7 @@ fn size(
     text.map_err(|error| exception(py, error))
 }
 
-/// What `offld check --json` prints of the file or folder at `path`, with `--for` for each of `devices`.
+/// The output of `offld check --json` for the file or directory at `path`, with `--for` for each of `devices`.
 #[pyfunction]
 fn check(py: Python<'_>, path: &[u8], devices: Vec<String>) -> PyResult<String> {
     let mut options = CheckOptions::default();
@@ -106,7 +106,7 @@ fn check(py: Python<'_>, path: &[u8], devices: Vec<String>) -> PyResult<String> 
     text.map_err(|error| exception(py, error))
 }
 
-/// What is imported.
+/// The contents of the module `_offld`.
 #[pymodule]
 fn _offld(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", offld::VERSION)?;
@@ -129,7 +129,7 @@ fn inspect_options(kernels: bool, headers_only: bool, max_unpacked: Option<u64>)
     options
 }
 
-/// The exception for an error: `OSError` for what the system refused, `offld.Error` for everything else.
+/// The exception for an error: `OSError` for errors of the operating system, `offld.Error` for all others.
 fn exception(py: Python<'_>, error: Error) -> PyErr {
     let message = error.to_string();
     match error {
@@ -143,7 +143,8 @@ fn exception(py: Python<'_>, error: Error) -> PyErr {
     }
 }
 
-/// The system's number for an error; where it was lost on the way (what makes temporary files keeps the kind alone), by the kind.
+/// The system's number for an error. The crate for temporary files keeps only the error's kind; then the number is derived from the
+/// kind.
 fn number_of(error: &io::Error) -> Option<i32> {
     const ENOENT: i32 = 2;
     const EACCES: i32 = 13;
@@ -158,14 +159,14 @@ fn number_of(error: &io::Error) -> Option<i32> {
     })
 }
 
-/// What the system says for an error number, without the number that Rust adds.
+/// The system's text for an error number, without the number that Rust adds.
 fn text_of(number: i32) -> String {
     let text = io::Error::from_raw_os_error(number).to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// An `offld.Error`; the class is Python's own, so that it is one with types and documentation.
+/// An `offld.Error`. The class is defined in Python, where it has types and documentation.
 fn raised(py: Python<'_>, message: &str, file: Option<String>, offset: Option<u64>) -> PyErr {
-    let made = py.import("offld._errors").and_then(|errors| errors.getattr("Error")?.call1((message, file, offset)));
-    made.map_or_else(|error| error, PyErr::from_value)
+    let instance = py.import("offld._errors").and_then(|errors| errors.getattr("Error")?.call1((message, file, offset)));
+    instance.map_or_else(|error| error, PyErr::from_value)
 }

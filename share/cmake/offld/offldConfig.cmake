@@ -1,13 +1,13 @@
-# find_package(offld): offld as the linker of targets with device code. docs/build-systems.md tells how.
+# find_package(offld): offld as the linker of targets with device code. docs/guides/build-systems.md has examples.
 #
 #   offld_enable(TARGET [LINKER] [OPENMP_TARGETS TRIPLE...] [OFFLOAD_ARCHS ARCH...])
 #
-# The link of TARGET is offld's; that of a static or object library is that of whatever is linked with it. With OPENMP_TARGETS or
-# OFFLOAD_ARCHS, the sources are compiled for these devices as well. LINKER: offld is the linker, which clang runs by --ld-path=, instead
-# of the wrapper that clang runs around its linker.
+# offld links TARGET; for a static or object library, offld links the targets that use the library. With OPENMP_TARGETS or
+# OFFLOAD_ARCHS, the sources are compiled for these devices as well. LINKER: clang runs offld as the linker (--ld-path=), instead of as
+# the wrapper around its linker.
 #
 # Variables: offld_EXECUTABLE, offld_NAMES_DIR (for clang's -B), offld_LINKER. Target: offld::offld, the program.
-# With CMake 3.29 and later there is the linker type OFFLD as well (CMAKE_LINKER_TYPE, LINKER_TYPE).
+# CMake 3.29 and later also have the linker type OFFLD (CMAKE_LINKER_TYPE, LINKER_TYPE).
 
 get_filename_component(_offld_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 set(offld_EXECUTABLE "${_offld_prefix}/bin/offld")
@@ -17,7 +17,7 @@ set(offld_LINKER "${_offld_prefix}/bin/ld.offld")
 foreach(_offld_file IN ITEMS "${offld_EXECUTABLE}" "${offld_NAMES_DIR}/clang-linker-wrapper" "${offld_LINKER}")
   if(NOT EXISTS "${_offld_file}")
     set(offld_FOUND FALSE)
-    set(offld_NOT_FOUND_MESSAGE "${_offld_file} is not there: offld is not installed as a whole in ${_offld_prefix}")
+    set(offld_NOT_FOUND_MESSAGE "${_offld_file} is missing: the installation of offld in ${_offld_prefix} is incomplete")
     return()
   endif()
 endforeach()
@@ -38,13 +38,13 @@ unset(_offld_language)
 function(offld_enable target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "LINKER" "" "OPENMP_TARGETS;OFFLOAD_ARCHS")
   if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "offld_enable(${target}): not known: ${arg_UNPARSED_ARGUMENTS}")
+    message(FATAL_ERROR "offld_enable(${target}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT TARGET "${target}")
-    message(FATAL_ERROR "offld_enable(${target}): there is no such target")
+    message(FATAL_ERROR "offld_enable(${target}): ${target} is not a target of this project")
   endif()
 
-  # Only clang and compilers made of it run a wrapper, and know --ld-path=.
+  # Only clang and compilers based on clang run a wrapper and support --ld-path=.
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   set(is_clang FALSE)
   foreach(language IN LISTS languages)
@@ -57,7 +57,7 @@ function(offld_enable target)
                         "CMAKE_CXX_COMPILER=clang++, or use ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/offldToolchain.cmake")
   endif()
 
-  # What is linked later passes its needs on.
+  # Libraries that are not linked themselves pass the link options on to the targets that use them.
   get_target_property(type "${target}" TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
     set(own INTERFACE)
@@ -94,7 +94,7 @@ function(offld_enable target)
       target_link_options("${target}" ${link} "--ld-path=${offld_LINKER}")
     endif()
   else()
-    # For HIP, clang runs the wrapper when it compiles, too.
+    # For HIP, clang also runs the wrapper when it compiles.
     target_compile_options("${target}" ${own} "$<$<OR:${compiled}>:${offload};-B${offld_NAMES_DIR}>")
     target_link_options("${target}" ${link} ${offload} "-B${offld_NAMES_DIR}")
   endif()

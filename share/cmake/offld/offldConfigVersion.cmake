@@ -1,4 +1,4 @@
-# The version of this offld. One that is as new as the one that is asked for will do.
+# The version of this offld. The same version as the requested one, or a later one, is compatible.
 set(PACKAGE_VERSION "@VERSION@")
 if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)

@@ -1,12 +1,13 @@
-# For projects that know nothing of offld: cmake --toolchain PREFIX/share/cmake/offld/offldToolchain.cmake
-# The compilers are clang and clang++, unless CC, CXX, CMAKE_C_COMPILER or CMAKE_CXX_COMPILER name others, and clang runs offld where it
-# would run LLVM's linker wrapper. With -DOFFLD_AS_LINKER=ON offld is the linker instead (--ld-path=, with CMake 3.29 as linker type).
-# Flags of your own for the linker go into CMAKE_EXE_LINKER_FLAGS_INIT and its like; CMAKE_EXE_LINKER_FLAGS takes the place of ours.
+# For projects that you cannot edit: cmake --toolchain PREFIX/share/cmake/offld/offldToolchain.cmake
+# The compilers are clang and clang++, unless CC, CXX, CMAKE_C_COMPILER or CMAKE_CXX_COMPILER select others. clang runs offld instead of
+# LLVM's linker wrapper. With -DOFFLD_AS_LINKER=ON, clang runs offld as the linker (--ld-path=; with CMake 3.29, the linker type).
+# Put your flags into the variables that end in _INIT (CMAKE_CXX_FLAGS_INIT, CMAKE_EXE_LINKER_FLAGS_INIT). CMAKE_CXX_FLAGS and similar
+# variables would replace the flags of this file.
 
 get_filename_component(_offld_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES OFFLD_AS_LINKER)
 
-# The newest that is installed under a name of its own, where none is plain `clang`.
+# The newest installed clang with a version in its name, if there is no plain `clang`.
 set(_offld_numbers 30 29 28 27 26 25 24 23 22 21 20 19 18 17 16 15 14)
 foreach(_offld_pair IN ITEMS "C:CC:clang" "CXX:CXX:clang++")
   string(REPLACE ":" ";" _offld_pair "${_offld_pair}")
@@ -28,12 +29,26 @@ if(OFFLD_AS_LINKER)
 else()
   set(_offld_flag "-B${_offld_prefix}/libexec/offld")
 endif()
+# Without this check, clang would run LLVM's wrapper.
+foreach(_offld_tool IN ITEMS bin/ld.offld libexec/offld/clang-linker-wrapper)
+  if(NOT EXISTS "${_offld_prefix}/${_offld_tool}")
+    message(FATAL_ERROR "offld is not installed in ${_offld_prefix}: ${_offld_tool} is missing. Run `make install`, and use the toolchain file of the installation.")
+  endif()
+endforeach()
 if(OFFLD_AS_LINKER AND NOT CMAKE_VERSION VERSION_LESS 3.29)
   foreach(_offld_language IN ITEMS C CXX Fortran HIP CUDA)
     set(CMAKE_${_offld_language}_USING_LINKER_OFFLD "${_offld_flag}")
   endforeach()
   set(CMAKE_LINKER_TYPE OFFLD)
 else()
+  if(NOT OFFLD_AS_LINKER)
+    # For HIP, clang runs its wrapper when it compiles.
+    foreach(_offld_language IN ITEMS C CXX HIP Fortran)
+      if(NOT "${CMAKE_${_offld_language}_FLAGS_INIT}" MATCHES "offld")
+        string(APPEND CMAKE_${_offld_language}_FLAGS_INIT " ${_offld_flag}")
+      endif()
+    endforeach()
+  endif()
   foreach(_offld_kind IN ITEMS EXE SHARED MODULE)
     if(NOT "${CMAKE_${_offld_kind}_LINKER_FLAGS_INIT}" MATCHES "offld")
       string(APPEND CMAKE_${_offld_kind}_LINKER_FLAGS_INIT " ${_offld_flag}")

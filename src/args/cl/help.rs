@@ -1,8 +1,8 @@
-//! The help text of a tool, laid out as LLVM lays it out.
+//! The help text of a tool, in LLVM's layout.
 
 use super::{Kind, Opt, ToolSpec};
 
-/// An option in the help: the left column and the help text.
+/// One option in the help: the left column and the help text.
 struct HelpRow {
     name: &'static str,
     left: String,
@@ -20,7 +20,7 @@ const GENERIC: [(&str, &str, bool); 7] = [
     ("version", "Display the version of this program", false),
 ];
 
-/// The text of `--help`. `hidden` adds the hidden options (`--help-hidden`); `flat` leaves out the headings (`--help-list`).
+/// Formats the text of `--help`. `hidden` adds the hidden options (`--help-hidden`); `flat` omits the headings (`--help-list`).
 pub(super) fn text(tool: &ToolSpec, program: &str, hidden: bool, flat: bool) -> String {
     let generic: Vec<HelpRow> = GENERIC
         .into_iter()
@@ -48,7 +48,7 @@ pub(super) fn text(tool: &ToolSpec, program: &str, hidden: bool, flat: bool) -> 
     text
 }
 
-/// Every option of `tool`, and the generic ones.
+/// Every option of `tool` and the generic ones, with their help texts.
 pub(super) fn listed(tool: &ToolSpec) -> Vec<(String, String)> {
     let generic = GENERIC.into_iter().map(|(name, help, _)| (format!("--{name}"), help.to_owned()));
     let mut all: Vec<(String, String)> =
@@ -61,8 +61,8 @@ pub(super) fn listed(tool: &ToolSpec) -> Vec<(String, String)> {
 fn with_choices(help: &str, choices: &[(&str, &str)]) -> String {
     let choices: String = choices.iter().map(|(name, help)| format!("\n{name}: {help}")).collect();
     match format!("{help}{choices}") {
-        // LLVM's help does not have it.
-        text if text.is_empty() => "Accepted as LLVM's tool does.".to_owned(),
+        // The option is missing from LLVM's help.
+        text if text.is_empty() => "Accepted for compatibility with LLVM's tool.".to_owned(),
         text => text,
     }
 }

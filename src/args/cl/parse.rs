@@ -1,4 +1,4 @@
-//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. All errors of a line are reported, not only the
+//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. Reports all errors of a command line, not only the
 //! first.
 
 use std::ffi::{OsStr, OsString};
@@ -8,24 +8,24 @@ use std::path::Path;
 use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help};
 use crate::args::response::{self, Style};
 
-/// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not have.
+/// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not contain.
 pub(crate) fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
     let args = response::expand(args.to_vec(), Style::Gnu)?;
     let program = Path::new(called).file_name().map_or(tool.name.into(), OsStr::to_string_lossy).into_owned();
     let mut parser = Parser { tool, called, program, given: Vec::new(), faults: Vec::new(), wants_help: false };
-    let mut words = args.into_iter();
-    let mut only_words = false;
-    while let Some(word) = words.next() {
-        if only_words || word == "-" || !word.as_bytes().starts_with(b"-") {
-            parser.word(word);
-        } else if word == "--" {
-            only_words = true;
-        } else if let Some(print) = parser.option(&word, &mut words) {
+    let mut rest = args.into_iter();
+    let mut only_positionals = false;
+    while let Some(arg) = rest.next() {
+        if only_positionals || arg == "-" || !arg.as_bytes().starts_with(b"-") {
+            parser.positional(arg);
+        } else if arg == "--" {
+            only_positionals = true;
+        } else if let Some(print) = parser.option(&arg, &mut rest) {
             return Ok(Outcome::Print(print));
         }
     }
     parser.check_missing();
-    // Where a tool prints its help without being asked, LLVM leaves out the headings.
+    // LLVM omits the headings if a tool prints its help without a request for it.
     let text = help::text(tool, &parser.program, false, true);
     if !parser.faults.is_empty() {
         return Err(Refused { lines: parser.faults }.into());
@@ -50,22 +50,22 @@ impl Parser<'_> {
         self.faults.push(format!("{}: {text}", self.program));
     }
 
-    /// A positional argument.
-    fn word(&mut self, word: OsString) {
+    /// Adds a positional argument.
+    fn positional(&mut self, arg: OsString) {
         if self.tool.positional == Positional::None {
-            self.unknown(&word);
+            self.unknown(&arg);
         } else {
-            self.given.push(("", Kind::List, word));
+            self.given.push(("", Kind::List, arg));
         }
     }
 
-    fn unknown(&mut self, word: &OsStr) {
-        self.fault(&format!("Unknown command line argument '{}'.  Try: '{} --help'", word.to_string_lossy(), self.called));
+    fn unknown(&mut self, arg: &OsStr) {
+        self.fault(&format!("Unknown command line argument '{}'.  Try: '{} --help'", arg.to_string_lossy(), self.called));
     }
 
-    /// An option. Returns the text to print if it is `--help` or the like, which end parsing.
-    fn option(&mut self, word: &OsStr, words: &mut impl Iterator<Item = OsString>) -> Option<String> {
-        let bytes = word.as_bytes();
+    /// Parses an option. Returns the text to print for `--help` and similar options, which end parsing.
+    fn option(&mut self, arg: &OsStr, rest: &mut impl Iterator<Item = OsString>) -> Option<String> {
+        let bytes = arg.as_bytes();
         let bytes = bytes.strip_prefix(b"--").or(bytes.strip_prefix(b"-")).unwrap_or(bytes);
         let equals = bytes.iter().position(|byte| *byte == b'=');
         let (name, value) = match equals {
@@ -77,15 +77,15 @@ impl Parser<'_> {
             return self.generic(&name, value);
         }
         match self.tool.options.iter().find(|option| option.name == name) {
-            Some(option) => self.known(option, value, words),
+            Some(option) => self.known(option, value, rest),
             None => {
                 let glued = |option: &&Opt| option.name.len() == 1 && option.kind != Kind::Flag && name.starts_with(option.name);
                 if let Some(option) =
-                    self.tool.options.iter().find(glued).filter(|_| !bytes.is_empty() && !word.as_bytes().starts_with(b"--"))
+                    self.tool.options.iter().find(glued).filter(|_| !bytes.is_empty() && !arg.as_bytes().starts_with(b"--"))
                 {
                     self.fault(&format!("for the -{} option: may not occur within a group!", option.name));
                 }
-                self.unknown(word);
+                self.unknown(arg);
                 self.suggest(&name, value.as_deref());
             }
         }
@@ -98,7 +98,7 @@ impl Parser<'_> {
         generic.contains(&name) && !self.tool.options.iter().any(|option| option.name == name)
     }
 
-    /// An option that every tool has, such as `--help`. Returns the text to print, if any.
+    /// Parses an option that every tool has, such as `--help`. Returns the text to print, if any.
     fn generic(&mut self, name: &str, value: Option<OsString>) -> Option<String> {
         let set = match (name, &value) {
             (_, None) => true,
@@ -118,7 +118,7 @@ impl Parser<'_> {
             "help-list" => text(false, true),
             "help-list-hidden" => text(true, true),
             "version" => Some((self.tool.version)()),
-            // The other two print nothing, as in LLVM's release builds.
+            // `print-options` and `print-all-options` print nothing, as in LLVM's release builds.
             "h" if set => {
                 self.wants_help = true;
                 None
@@ -132,7 +132,7 @@ impl Parser<'_> {
         self.fault(&format!("for the --{name} option: '{value}' is invalid value for boolean argument! Try 0 or 1"));
     }
 
-    fn known(&mut self, option: &Opt, value: Option<OsString>, words: &mut impl Iterator<Item = OsString>) {
+    fn known(&mut self, option: &Opt, value: Option<OsString>, rest: &mut impl Iterator<Item = OsString>) {
         let dashes = if option.name.len() == 1 { "-" } else { "--" };
         let name = format!("{dashes}{}", option.name);
         if option.kind == Kind::Flag {
@@ -142,7 +142,7 @@ impl Parser<'_> {
             }
             return self.given.push((option.name, option.kind, value));
         }
-        let Some(value) = value.or_else(|| words.next()) else {
+        let Some(value) = value.or_else(|| rest.next()) else {
             return self.fault(&format!("for the {name} option: requires a value!"));
         };
         let (shown, number) = (value.to_string_lossy().into_owned(), number(&value));
@@ -161,7 +161,7 @@ impl Parser<'_> {
         self.given.push((option.name, option.kind, value));
     }
 
-    /// Reports the option with the most similar name, if one is similar enough.
+    /// Suggests the option with the most similar name, if one is similar enough.
     fn suggest(&mut self, name: &str, value: Option<&OsStr>) {
         let name = name.trim_start_matches('-');
         let names = self.tool.options.iter().filter(|option| !option.hidden).map(|option| option.name).chain(["help", "version"]);
@@ -172,7 +172,7 @@ impl Parser<'_> {
         self.fault(&format!("Did you mean '{dashes}{other}{value}'?"));
     }
 
-    /// Reports required arguments that are missing, and positional arguments that are too many.
+    /// Reports missing required options, and too few or too many positional arguments.
     fn check_missing(&mut self) {
         let count = self.given.iter().filter(|(name, ..)| name.is_empty()).count();
         let more = |text: &str| format!("{text}: See: {} --help", self.called);
@@ -196,7 +196,7 @@ impl Parser<'_> {
     }
 }
 
-/// The value of a flag; none if it is not a boolean.
+/// Parses the value of a flag; `None` if it is not a boolean.
 pub(super) fn boolean(value: &OsStr) -> Option<bool> {
     match value.to_str()? {
         "" | "true" | "TRUE" | "True" | "1" => Some(true),
@@ -205,7 +205,7 @@ pub(super) fn boolean(value: &OsStr) -> Option<bool> {
     }
 }
 
-/// A number as LLVM reads it: decimal, or with `0x`, `0b`, `0o` or `0` before another base.
+/// Parses a number with LLVM's rules: decimal, or another base after `0x`, `0b`, `0o` or `0`.
 pub(super) fn number(value: &OsStr) -> Option<i64> {
     let text = value.to_str()?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -223,7 +223,7 @@ pub(super) fn number(value: &OsStr) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// The values of a comma list.
+/// Splits a comma list into its values.
 pub(super) fn commas(value: &OsStr) -> Vec<&OsStr> {
     value.as_bytes().split(|byte| *byte == b',').map(OsStr::from_bytes).collect()
 }

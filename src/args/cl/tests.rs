@@ -1,4 +1,4 @@
-//! The engine on a table like those of the tools; the texts are what LLVM 22's tools print.
+//! Tests of the parser with a table like those of the tools. The expected texts are the output of LLVM 22's tools.
 
 use std::ffi::OsString;
 
@@ -54,7 +54,7 @@ fn ob_15_one_dash_or_two_and_values_either_way() {
     assert_eq!((line.flag("list"), line.uint("align"), line.int("level")), (Some(true), Some(8), Some(-5)));
     assert_eq!(line.positionals(), ["a", "-b"]);
     assert_eq!((line.count("type"), line.flag("secret")), (2, None));
-    // What follows is the value, whatever it looks like.
+    // The next argument is the value, even if it looks like an option.
     assert_eq!(run("-type -targets=x a").text("type"), Some("-targets=x".as_ref()));
     assert_eq!(run("-type=i a -list=TRUE -list=0").flag("list"), Some(false));
     assert_eq!(run("-type=i a -align=0x1F").uint("align"), Some(31));
@@ -70,7 +70,7 @@ fn ob_09_ob_11_ob_12_comma_lists_and_repeated_options() {
 }
 
 #[test]
-fn what_is_wrong_is_told_as_llvm_tells_it() {
+fn errors_have_llvms_texts() {
     let unknown = |word: &str| format!("tool: Unknown command line argument '{word}'.  Try: '/x/tool --help'");
     assert_eq!(refused("-type=i a --imput=x"), [unknown("--imput=x"), "tool: Did you mean '--input=x'?".to_owned()]);
     assert_eq!(refused("-type=i a -listx"), [unknown("-listx"), "tool: Did you mean '--list'?".to_owned()]);
@@ -96,7 +96,7 @@ fn what_is_wrong_is_told_as_llvm_tells_it() {
 }
 
 #[test]
-fn ob_04_help_and_version_work_without_what_is_required() {
+fn ob_04_help_and_version_work_without_required_options() {
     assert_eq!(printed("--version"), "tool 1\n");
     assert_eq!(printed("-type=i x -h"), printed("-help-list"));
     assert_eq!(
@@ -123,6 +123,6 @@ fn ob_04_help_and_version_work_without_what_is_required() {
 }
 
 #[test]
-fn a_missing_response_file_is_a_word() {
+fn a_missing_response_file_is_an_argument() {
     assert_eq!(run("-type=i @/no/such/file").positionals(), ["@/no/such/file"]);
 }

@@ -1,4 +1,4 @@
-//! The faults of LLVM's wrapper that are faults of its command line, by their numbers.
+//! Faults of LLVM's wrapper in the handling of its command line, by number.
 
 use super::super::Mode;
 use super::*;
@@ -21,8 +21,8 @@ fn f2_the_objects_are_linked_once_after_the_last_output() {
 }
 
 #[test]
-fn f2_no_object_lands_where_it_would_not_be_linked() {
-    // Between --start-lib and --end-lib an object nothing refers to is dropped; after -b binary it is data.
+fn f2_objects_are_inserted_only_where_they_are_linked() {
+    // The linker drops an unreferenced object between --start-lib and --end-lib, and treats one after -b binary as data.
     assert_eq!(host(Role::Ld, "a.o --start-lib b.o -o x c.o --end-lib"), "W a.o --start-lib b.o -o x c.o --end-lib -lR");
     assert_eq!(host(Role::Ld, "-b binary data -b elf64-x86-64 a.o"), "W -b binary data -b elf64-x86-64 a.o -lR");
     assert_eq!(host(Role::Ld, "--start-group a.a b.a --end-group"), "--start-group W a.a b.a --end-group -lR");
@@ -70,14 +70,14 @@ fn f5_option_values_are_not_inputs() {
         ["a.o"]
     );
     assert_eq!(inputs("-y s -Y p -A a -c m -f x -F y -P a -O 2 -C d -dT s --chroot d --threads 4 -G 8 a.o"), ["a.o"]);
-    // An option that takes none, though its first letter does.
+    // These options take no operand, although their first letter does.
     assert_eq!(
         inputs("-emit-relocs a.o -eh-frame-hdr b.o -export-dynamic c.o -unique d.o -build-id e.o --threads f.o -G g.o"),
         ["a.o", "b.o", "c.o", "d.o", "e.o", "f.o", "g.o"]
     );
     assert_eq!(request("-omagic a.o").output, Some("magic".into()));
     assert_eq!(request("--omagic a.o").output, None);
-    // Neither an operand that is missing nor one that looks like an option is guessed at.
+    // A missing operand, or one that looks like an option, is not guessed.
     assert_eq!(inputs("a.o -T"), ["a.o"]);
     assert_eq!(inputs("-z --start-lib a.o"), ["a.o"]);
 }
@@ -89,7 +89,7 @@ fn f6_start_lib_makes_objects_lazy() {
 }
 
 #[test]
-fn f18_static_and_dynamic_hold_from_their_place_on() {
+fn f18_static_and_dynamic_apply_to_later_inputs() {
     assert_eq!(
         inputs("-la -Bstatic -lb -Bdynamic -lc -dn -ld -dy -le -non_shared -lf -call_shared -lg -static -lh"),
         ["-la", "-lb+static", "-lc", "-ld+static", "-le", "-lf+static", "-lg", "-lh+static"]

@@ -1,4 +1,4 @@
-//! Tests of the command line: fault by fault, row by row, recorded lines, random lines.
+//! Tests of the command line: each fault, each table row, recorded command lines, random command lines.
 
 mod faults;
 mod options;
@@ -10,15 +10,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::request::{InputName, LinkRequest};
-use super::{Ledger, Role};
+use super::{ArgumentList, Role};
 
-/// Words separated by blanks, as arguments.
+/// Arguments separated by spaces.
 fn words(line: &str) -> Vec<OsString> {
     line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
 }
 
-fn ledger(role: Role, line: &str) -> Ledger {
-    Ledger::parse(role, words(line)).expect(line)
+fn ledger(role: Role, line: &str) -> ArgumentList {
+    ArgumentList::parse(role, words(line)).expect(line)
 }
 
 fn request(line: &str) -> LinkRequest {
@@ -26,13 +26,13 @@ fn request(line: &str) -> LinkRequest {
 }
 
 fn error(line: &str) -> String {
-    match Ledger::parse(Role::Wrapper, words(line)).and_then(|ledger| LinkRequest::new(&ledger)) {
+    match ArgumentList::parse(Role::Wrapper, words(line)).and_then(|ledger| LinkRequest::new(&ledger)) {
         Ok(_) => panic!("`{line}` is taken"),
         Err(error) => error.to_string(),
     }
 }
 
-/// The host line with the object `W` and the library `-lR` added, as words.
+/// The host command line with the object `W` and the library `-lR` added, joined by spaces.
 fn host(role: Role, line: &str) -> String {
     joined(&ledger(role, line).host_line(&words("W"), &words("-lR")))
 }
@@ -41,7 +41,7 @@ fn joined(line: &[OsString]) -> String {
     line.iter().map(|token| token.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Inputs as text: `a.o`, `-lm`, with the state behind: `+whole`, `+lazy`, `+static`, `+needed`, `+data`, `+group0`.
+/// Inputs as text: `a.o`, `-lm`, followed by the state: `+whole`, `+lazy`, `+static`, `+needed`, `+data`, `+group0`.
 fn inputs(line: &str) -> Vec<String> {
     request(line).inputs.iter().map(describe).collect()
 }

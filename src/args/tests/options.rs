@@ -1,4 +1,4 @@
-//! What each of our options asks for, in both roles.
+//! Tests of the settings that each of offld's options changes, in both roles.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use super::*;
 
 type Check = fn(&LinkRequest) -> bool;
 
-/// A line of each option, and what the request then says.
+/// An example of each option, and a check of the resulting request.
 const CASES: &[(&str, Check)] = &[
     ("--bitcode-library=openmp-amdgcn-amd-amdhsa-gfx90a=lib.bc", |r| {
         r.bitcode_libraries[0].is_for("openmp", "amdgcn-amd-amdhsa", "gfx90a") && r.bitcode_libraries[0].path == *"lib.bc"
@@ -96,7 +96,7 @@ const CASES: &[(&str, Check)] = &[
 ];
 
 #[test]
-fn every_option_of_ours_asks_for_something_and_stays_off_the_host_line() {
+fn every_own_option_sets_something_and_stays_off_the_host_line() {
     let mut seen = BTreeSet::new();
     for (line, check) in CASES {
         let ledger = ledger(Role::Wrapper, line);
@@ -119,10 +119,10 @@ fn the_defaults() {
 }
 
 #[test]
-fn mllvm_belongs_to_the_linker_where_we_are_the_linker() {
+fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
     assert_eq!(host(Role::Ld, "-mllvm -x a.o -o y"), "-mllvm -x a.o -o y W -lR");
     assert_eq!(host(Role::Wrapper, "-mllvm -x a.o -o y"), "a.o -o y W -lR");
-    // LLVM knows it separate only; joined it is the linker's.
+    // LLVM's wrapper accepts only the form with a separate value; the joined form belongs to the linker.
     assert_eq!(host(Role::Wrapper, "-mllvm=-x --mllvm -y a.o -o y"), "-mllvm=-x --mllvm -y a.o -o y W -lR");
     let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
     let request = LinkRequest::new(&ledger).expect("a link");
@@ -131,7 +131,7 @@ fn mllvm_belongs_to_the_linker_where_we_are_the_linker() {
 }
 
 #[test]
-fn the_separator_of_llvm_14_to_16_is_ours_and_any_other_the_linkers() {
+fn only_the_separator_of_llvm_14_to_16_is_consumed() {
     assert_eq!(host(Role::Wrapper, "-host-triple t -v -linker-path ld -- -v -o x a.o"), "-v -o x W a.o -lR");
     assert_eq!(host(Role::Wrapper, "--linker-path=ld -o x -- a.o"), "-o x W -- a.o -lR");
     assert_eq!(host(Role::Wrapper, "--linker-path=ld a.o -- -o x"), "a.o -- -o x W -lR");
@@ -158,12 +158,12 @@ fn link_exe_forms() {
     assert_eq!((request.without_libraries, request.no_default_libraries), (words("libcmt"), true));
     assert_eq!(request.alternate_names, [("a".to_owned(), "b".to_owned())]);
     assert!(request.entry_is_named && request.shared && request.wrapped_symbols == ["w"]);
-    // With GNU spelling only LLVM's own few are known, and in lower case.
+    // On a GNU command line, only the options that LLVM's wrapper accepts are known, and only in lower case.
     assert_eq!(inputs("/out:x /OUT:y /tmp/a.o -libpath:d"), ["/OUT:y", "/tmp/a.o"]);
 }
 
 #[test]
-fn what_scanning_needs_of_the_host_line() {
+fn host_options_for_scanning_are_read() {
     let line = "-L a -Lb --library-path=c --library-path d --sysroot=/s -rpath e --rpath=f -R g -r -shared --gc-sections -m elf_i386 \
                 -e start -u f --require-defined=g --defsym h=i+0x10*SIZEOF(.text) --wrap j -z now -zdefs a.o";
     let request = request(line);
@@ -189,8 +189,8 @@ fn what_scanning_needs_of_the_host_line() {
 #[test]
 fn wrong_values_name_the_option() {
     for wrong in ["0", "", "8X", "-1"] {
-        let told = format!("--wrapper-memory={wrong}: expected auto, off or a size such as 8G");
-        assert_eq!(error(&format!("--wrapper-memory={wrong}")), told);
+        let expected = format!("--wrapper-memory={wrong}: expected auto, off or a size such as 8G");
+        assert_eq!(error(&format!("--wrapper-memory={wrong}")), expected);
     }
     assert_eq!(error("--wrapper-jobs=0"), "--wrapper-jobs=0: expected a positive integer or 'jobserver', got '0'");
     assert_eq!(error("--wrapper-jobs=-1"), "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'");
@@ -216,9 +216,9 @@ fn wrong_values_name_the_option() {
 }
 
 #[test]
-fn what_is_no_input_is_forwarded_all_the_same() {
+fn unknown_arguments_are_forwarded() {
     let tokens: Vec<OsString> = ["", "-", "--", "-o", "x", "", "--unknown=1", "-unknown"].map(OsString::from).to_vec();
-    let ledger = Ledger::parse(Role::Ld, tokens.clone()).expect("a link");
+    let ledger = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
     assert_eq!(ledger.host_line(&[], &[]), tokens);
     assert!(LinkRequest::new(&ledger).expect("a link").inputs.is_empty());
 }
@@ -231,7 +231,7 @@ fn names_that_are_not_utf_8_survive() {
         OsString::from_vec(bytes)
     };
     let tokens = vec![odd("-o"), odd("dir/"), odd("-L"), odd("--linker-path="), odd("-l")];
-    let ledger = Ledger::parse(Role::Wrapper, tokens.clone()).expect("a link");
+    let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
     let request = LinkRequest::new(&ledger).expect("a link");
     assert_eq!(request.output, Some(odd("").into()));
     assert_eq!(request.linker_path, Some(odd("").into()));

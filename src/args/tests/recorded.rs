@@ -1,5 +1,5 @@
-//! Command lines that compilers really wrote. Each file in `tests/command-lines` has the command, the line, and what we read in it;
-//! `BLESS=1` rewrites the last.
+//! Tests with command lines recorded from compilers. Each file in `tests/command-lines` contains the compiler's command, the
+//! command line, and the tokens that offld reads from it; `BLESS=1` rewrites the tokens.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use super::*;
 fn read_line(role: Role, line: &str) -> String {
     let mut argv = tokenize(line.as_bytes(), Style::Gnu);
     argv.remove(0);
-    let ledger = Ledger::read(role, argv.clone()).expect(line);
+    let ledger = ArgumentList::read(role, argv.clone()).expect(line);
     let request = LinkRequest::new(&ledger).expect(line);
     let host = ledger.host_line(&words("W"), &words("-lR"));
     let ours: Vec<_> = ledger.args().iter().filter(|arg| arg.route == Route::Wrapper).collect();

@@ -1,4 +1,4 @@
-//! Response files, read and written.
+//! Tests of reading and writing response files.
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -31,7 +31,7 @@ fn windows_quoting() {
 }
 
 #[test]
-fn windows_rules_hold_for_microsofts_linker_only() {
+fn windows_rules_apply_to_microsofts_linker_only() {
     assert_eq!(style_of(Role::Wrapper, &words("--host-triple=x86_64-pc-windows-msvc @x")), Style::Windows);
     assert_eq!(style_of(Role::Wrapper, &words("--host-triple=x86_64-w64-windows-gnu @x")), Style::Gnu);
     assert_eq!(style_of(Role::Ld, &words("--rsp-quoting=windows @x")), Style::Windows);
@@ -73,7 +73,7 @@ fn a_file_may_be_named_twice_but_not_by_itself() {
 }
 
 #[test]
-fn utf_16_with_a_mark_is_read() {
+fn utf_16_with_a_byte_order_mark_is_read() {
     let folder = folder();
     let path = folder.path().join("rsp");
     let units: Vec<u16> = "\u{feff}\"ä b\" c".encode_utf16().collect();
@@ -99,7 +99,7 @@ fn f21_long_lines_need_a_file() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(args in proptest::collection::vec(proptest::collection::vec(prop_oneof![2 => proptest::sample::select(&b"\\\"' \n\t\r@#$ab"[..]), 1 => 1u8..], 0..12), 0..8)) {
+    fn spilled_arguments_are_read_back(args in proptest::collection::vec(proptest::collection::vec(prop_oneof![2 => proptest::sample::select(&b"\\\"' \n\t\r@#$ab"[..]), 1 => 1u8..], 0..12), 0..8)) {
         let args: Vec<OsString> = args.into_iter().map(OsString::from_vec).collect();
         for style in [Style::Gnu, Style::Windows] {
             prop_assert_eq!(tokenize(&spill(&args, style), style), args.clone());
@@ -107,9 +107,9 @@ proptest! {
     }
 }
 
-/// Real linkers, asked for files with the oddest names, complain about exactly these names.
+/// Real linkers, asked for files with unusual names, complain about exactly these names.
 #[test]
-fn children_read_back_what_is_written() {
+fn child_processes_read_back_spilled_arguments() {
     let folder = folder();
     let names = ["a b.o", "q\"r.o", "s't.o", "back\\slash.o", "end\\", "new\nline.o", "\\\"both\\\\\".o", "$x`y`.o", "tab\t.o"];
     let mut args: Vec<OsString> = names.iter().map(|name| folder.path().join(name).into()).collect();
@@ -123,7 +123,7 @@ fn children_read_back_what_is_written() {
     let rsp = folder.path().join("rsp");
     fs::write(&rsp, spill(&args, Style::Gnu)).expect("write");
     for linker in ["ld.bfd", "ld.lld", "ld.lld-22", "ld.lld-19", "mold"] {
-        // Empty files are linker scripts, and empty ones at that, so each is opened and read.
+        // Linkers read empty files as empty linker scripts, so they open and read each of them.
         let direct = Command::new(linker).args(&args).output();
         let through = Command::new(linker).arg(at(&rsp)).output();
         match (direct, through) {

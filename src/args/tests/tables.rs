@@ -1,4 +1,4 @@
-//! The tables themselves, and lines made at random from them.
+//! Tests of the option tables, and of command lines generated at random from them.
 
 use std::ptr;
 
@@ -23,13 +23,13 @@ fn rows_are_in_order_and_unique() {
 fn names_fit_their_shape() {
     for row in own_rows().iter().chain(host_rows()) {
         assert!(row.shape.is_letter() <= (row.name.len() == 1 && row.dashes == Dashes::One), "{}", row.name);
-        // With one dash these are `-o` with a value.
+        // With one dash, these are `-o` with a value.
         let output_with_one_dash = ["output", "omagic", "oformat", "out-implib", "output-def"].contains(&row.name);
         assert!(!output_with_one_dash || row.dashes == Dashes::Two, "{}", row.name);
     }
 }
 
-/// The ways to write a row's option, with the operand expected.
+/// The spellings of a row's option, each with the expected operand.
 fn spellings(row: &OptionRow) -> Vec<(Vec<String>, Option<&'static str>)> {
     let dashes = match row.dashes {
         Dashes::One => &["-"][..],
@@ -66,7 +66,7 @@ fn every_row_is_found_by_each_of_its_spellings() {
             line.push_str(if row.scope == Scope::BeforeSeparator { " -- a.o" } else { " a.o" });
             let ledger = ledger(Role::Wrapper, &line);
             let arg = &ledger.args()[0];
-            // `mllvm` with one dash is ours here, and has a row in both tables.
+            // In this role, `mllvm` with one dash is offld's option; it has a row in both tables.
             assert!(matches!(arg.kind, ArgKind::Known(found) if ptr::eq(found, row) || row.name == "mllvm"), "{line}");
             assert_eq!(arg.value.as_deref(), operand.map(std::ffi::OsStr::new), "{line}");
             assert_eq!(arg.tokens.len(), tokens.len(), "{line}");
@@ -92,7 +92,7 @@ fn covers(args: &[Arg], tokens: usize) -> bool {
     ends == Some(tokens)
 }
 
-/// A token: an option of any table in any spelling, or anything at all.
+/// A token: an option of any table in any spelling, or arbitrary text.
 fn token() -> impl Strategy<Value = OsString> {
     let names: Vec<&'static OptionRow> = own_rows().iter().chain(host_rows()).chain(link_exe_rows()).collect();
     let option = (proptest::sample::select(names), "-{0,2}", "(=|:|)", "[a-z0-9./=]{0,4}")
@@ -105,7 +105,7 @@ proptest! {
     #[test]
     fn a_line_without_our_options_is_forwarded_token_for_token(tokens in proptest::collection::vec(token(), 0..12), wrapper: bool) {
         let role = if wrapper { Role::Wrapper } else { Role::Ld };
-        let Ok(ledger) = Ledger::parse(role, tokens.clone()) else { return Ok(()) };
+        let Ok(ledger) = ArgumentList::parse(role, tokens.clone()) else { return Ok(()) };
         prop_assert!(covers(ledger.args(), tokens.len()));
         let theirs: Vec<_> = ledger.args().iter().filter(|arg| arg.route != Route::Wrapper).flat_map(|arg| arg.tokens.clone()).collect();
         let expected: Vec<_> = theirs.iter().map(|index| tokens[*index].clone()).collect();
@@ -113,18 +113,18 @@ proptest! {
         if theirs.len() == tokens.len() {
             prop_assert_eq!(&expected, &tokens);
         }
-        // An addition adds itself, once, and changes nothing.
+        // Each added argument appears once, and nothing else changes.
         let objects: Vec<_> = words("W1 W2");
         let libraries = words("-lR");
         let mut line = ledger.host_line(&objects, &libraries);
         prop_assert_eq!(line.len(), expected.len() + 3);
         for added in objects.iter().chain(&libraries) {
-            let place = line.iter().position(|token| token == added);
-            prop_assert!(place.is_some());
-            line.remove(place.unwrap_or_default());
+            let position = line.iter().position(|token| token == added);
+            prop_assert!(position.is_some());
+            line.remove(position.unwrap_or_default());
         }
         prop_assert_eq!(line, expected);
-        // Whatever the values are, reading them ends.
+        // Reading must not panic or loop for any values.
         let _ = LinkRequest::new(&ledger);
     }
 }

@@ -1,4 +1,4 @@
-//! An LLVM context that collects diagnostics. By default, LLVM prints them and ends the process at an error.
+//! LLVM context that collects diagnostics. By default, LLVM prints them and ends the process at an error.
 
 use inkwell::context::Context;
 use inkwell::llvm_sys::LLVMDiagnosticSeverity::LLVMDSError;
@@ -9,7 +9,7 @@ use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 
-/// An LLVM context, and the errors that were reported to it.
+/// An LLVM context with the errors that LLVM has reported to it.
 pub(super) struct QuietContext {
     // Declared before the errors, because it must be dropped first: its handler points to them.
     context: Context,
@@ -17,13 +17,12 @@ pub(super) struct QuietContext {
 }
 
 impl QuietContext {
-    /// Creates a context without errors.
     pub(super) fn new() -> Self {
         let quiet = QuietContext { context: Context::create(), errors: Box::default() };
         let errors = (&raw const *quiet.errors).cast_mut().cast::<c_void>();
         #[expect(unsafe_code, reason = "LLVM's C API; the box outlives the context, and both stay on this thread")]
         unsafe {
-            LLVMContextSetDiagnosticHandler(quiet.context.raw(), Some(keep_error), errors);
+            LLVMContextSetDiagnosticHandler(quiet.context.raw(), Some(record_error), errors);
         }
         quiet
     }
@@ -33,14 +32,14 @@ impl QuietContext {
         &self.context
     }
 
-    /// The first error that was reported, if one was.
+    /// Returns the first reported error, if there is one.
     pub(super) fn error(&self) -> Option<String> {
         self.errors.borrow().first().cloned()
     }
 }
 
-extern "C" fn keep_error(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
-    #[expect(unsafe_code, reason = "called by LLVM with what `new` gave it; the description is a C string of ours to free")]
+extern "C" fn record_error(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
+    #[expect(unsafe_code, reason = "LLVM passes the pointer from `new`; the description is a C string that this function frees")]
     unsafe {
         if LLVMGetDiagInfoSeverity(info) != LLVMDSError {
             return;

@@ -1,6 +1,6 @@
-//! Translates a registration `Plan` to an LLVM module, and that to text, object, assembly or bitcode. What is to be registered is
-//! decided in `offld::registration`. The module is textually that of LLVM 22's wrapper, except for its `target datalayout` and the
-//! differences that `tests` lists. This file has what the offload kinds share; each kind has its own file.
+//! Translates a registration `Plan` to an LLVM module, and the module to text, object, assembly or bitcode. `offld::registration`
+//! decides the contents of the registration. The module's text equals that of LLVM 22's wrapper, except for its `target datalayout`
+//! and the differences that `tests` lists. This file has the code that the offload kinds share; each kind has its own file.
 
 use super::context::QuietContext;
 use super::host::Host;
@@ -15,21 +15,26 @@ use inkwell::targets::{FileType, TargetTriple};
 use inkwell::types::{ArrayType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType, StructType};
 use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue, PointerValue};
 use inkwell::{AddressSpace, GlobalVisibility};
-use object::elf::{FileHeader32, FileHeader64, SHT_PROGBITS};
+use object::elf::{
+    FileHeader32, FileHeader64, GNU_PROPERTY_AARCH64_FEATURE_1_BTI, GNU_PROPERTY_AARCH64_FEATURE_1_PAC,
+    GNU_PROPERTY_X86_FEATURE_1_IBT, GNU_PROPERTY_X86_FEATURE_1_SHSTK, SHT_PROGBITS,
+};
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
+use offld::formats::elf::property::AARCH64_GCS;
 use offld::model::Generation;
-use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
+use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
+use offld::programs::registration::host::Family;
 use offld::programs::registration::openmp::{self, RELOCATABLE_SECTION};
 use offld::programs::registration::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
 use std::cell::RefCell;
 
-/// The registration code of `plan` as LLVM prints it.
+/// Returns the registration code of `plan` as LLVM prints it.
 pub(crate) fn print_module(plan: &Plan) -> Result<String> {
     with_module(plan, Usage::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
 }
 
-/// The registration code of `plan` as an object of its host.
+/// Returns the registration code of `plan` as an object for its host.
 pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Usage::Object, |module, host| {
         let mut object = generate(module, host, FileType::Object)?;
@@ -40,20 +45,20 @@ pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
     })
 }
 
-/// The registration code of `plan` as assembly for its host.
+/// Returns the registration code of `plan` as assembly for its host.
 pub(crate) fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Usage::Assembly, |module, host| generate(module, host, FileType::Assembly))
 }
 
 fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>> {
-    // The code generator also reads the triple of the module, and does not understand abbreviated ones.
+    // The code generator also reads the triple of the module, and does not support abbreviated triples.
     module.set_triple(&host.machine.get_triple());
     let buffer = host.machine.write_to_memory_buffer(module, kind).map_err(|error| anyhow!("{error}"))?;
     // inkwell's buffer ends with a zero that is not part of the object.
     Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
 }
 
-/// The registration code of `plan` as bitcode.
+/// Returns the registration code of `plan` as bitcode.
 pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Usage::Module, |module, _| {
         let buffer = module.write_bitcode_to_memory();
@@ -61,14 +66,14 @@ pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
     })
 }
 
-/// What a module is generated for.
+/// The purpose of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Usage {
-    /// For printing, or to be read by another LLVM.
+    /// Printed, or read by another LLVM.
     Module,
-    /// For assembly, generated in this process.
+    /// Assembly, generated in this process.
     Assembly,
-    /// For an object, generated in this process.
+    /// An object, generated in this process.
     Object,
 }
 
@@ -76,7 +81,7 @@ fn with_module<T>(plan: &Plan, usage: Usage, then: impl FnOnce(&Module<'_>, &Hos
     let host = Host::new(&plan.host_triple)?;
     let context = QuietContext::new();
     let module = Emitter::new(context.llvm(), plan, &host, usage).emit()?;
-    module.verify().map_err(|error| anyhow!("the registration code is broken: {error}"))?;
+    module.verify().map_err(|error| anyhow!("LLVM rejects the registration code: {error}"))?;
     let value = then(&module, &host)?;
     match context.error() {
         Some(error) => bail!("{error}"),
@@ -84,14 +89,14 @@ fn with_module<T>(plan: &Plan, usage: Usage, then: impl FnOnce(&Module<'_>, &Hos
     }
 }
 
-/// Whether the module contains OpenMP images in a section; large ones are in a separate object.
+/// Whether the module contains OpenMP images in a section. Large images are in a separate object instead.
 fn holds_openmp_images(plan: &Plan) -> bool {
     let Images::OpenMp(images) = &plan.images else { return false };
     images.iter().any(|image| matches!(image.place, ImagePlace::Inline(_)))
 }
 
-/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type by which wrappers find images to extract,
-/// but what a `-r` link has linked already must be left alone (docs/spec/faults.md F17).
+/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type that wrappers search for images to
+/// extract. But a `-r` link has linked these images already, so a later link must ignore them (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
     let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
     let (at, endian) = if is_64 { type_field::<FileHeader64<_>>(object)? } else { type_field::<FileHeader32<_>>(object)? };
@@ -101,7 +106,7 @@ fn hide_images(object: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The offset of the images' section type in an object, and the object's byte order.
+/// Returns the offset of the images' section type in an object, and the object's byte order.
 fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(usize, Endianness)> {
     let header = Elf::parse(object)?;
     let endian = header.endian()?;
@@ -109,12 +114,47 @@ fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(us
     let named = |section: &Elf::SectionHeader| {
         sections.section_name(endian, section).is_ok_and(|name| name == RELOCATABLE_SECTION.as_bytes())
     };
-    let index = sections.iter().position(named).context("no section of images")?;
+    let index = sections.iter().position(named).context("no image section")?;
     let table: usize = header.e_shoff(endian).into().try_into()?;
     Ok((table + index * usize::from(header.e_shentsize(endian)) + 4, endian))
 }
 
-/// The state while a module is generated.
+/// A kind of control-flow protection with its encoding in LLVM modules.
+struct Protection {
+    family: Family,
+    /// The bit of the GNU property that the objects of a program have in common.
+    bit: u32,
+    /// The flag of the module, and its value.
+    flag: (&'static str, u64),
+    /// The attributes of each function.
+    attributes: &'static [(&'static str, &'static str)],
+}
+
+/// The kinds of control-flow protection, in clang's order.
+const PROTECTIONS: [Protection; 5] = [
+    Protection { family: Family::X86, bit: GNU_PROPERTY_X86_FEATURE_1_SHSTK, flag: ("cf-protection-return", 1), attributes: &[] },
+    Protection { family: Family::X86, bit: GNU_PROPERTY_X86_FEATURE_1_IBT, flag: ("cf-protection-branch", 1), attributes: &[] },
+    Protection {
+        family: Family::AArch64,
+        bit: GNU_PROPERTY_AARCH64_FEATURE_1_BTI,
+        flag: ("branch-target-enforcement", 2),
+        attributes: &[("branch-target-enforcement", "")],
+    },
+    Protection {
+        family: Family::AArch64,
+        bit: AARCH64_GCS,
+        flag: ("guarded-control-stack", 2),
+        attributes: &[("guarded-control-stack", "")],
+    },
+    Protection {
+        family: Family::AArch64,
+        bit: GNU_PROPERTY_AARCH64_FEATURE_1_PAC,
+        flag: ("sign-return-address", 2),
+        attributes: &[("sign-return-address", "non-leaf"), ("sign-return-address-key", "a_key")],
+    },
+];
+
+/// The state during the generation of a module.
 pub(super) struct Emitter<'ctx, 'a> {
     pub(super) context: &'ctx Context,
     pub(super) module: Module<'ctx>,
@@ -137,7 +177,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         Emitter { context, module, host, plan, usage, used: RefCell::default() }
     }
 
-    /// Whether code is generated from the module in this process.
+    /// Whether this process generates code from the module.
     fn to_code(&self) -> bool {
         self.usage != Usage::Module
     }
@@ -155,14 +195,36 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         if !used.is_empty() {
             self.compiler_used(&used);
         }
+        self.protect()?;
         if let Some(abi) = self.host.abi.filter(|_| self.plan.host_triple.starts_with("riscv")) {
-            // Without it, a linker that compiles the bitcode would use another ABI for this module than for the others.
+            // Without the flag, a linker that compiles the bitcode would use another ABI for this module than for the others.
             self.module.add_metadata_flag("target-abi", FlagBehavior::Error, self.context.metadata_string(abi));
         }
         Ok(self.module)
     }
 
-    /// The start and stop symbols of the entry table, and the variable that makes the linker define them.
+    /// Marks the module as compatible with the control-flow protection of the program's objects, with the flags that clang writes
+    /// (`-fcf-protection`, `-mbranch-protection`).
+    fn protect(&self) -> Result<()> {
+        // The smallest value of all linked modules counts.
+        const MIN: u64 = 8;
+        let int = |value| self.context.i32_type().const_int(value, false);
+        for (name, value) in self.protections().map(|protection| protection.flag) {
+            let flag =
+                self.context.metadata_node(&[int(MIN).into(), self.context.metadata_string(name).into(), int(value).into()]);
+            self.module.add_global_metadata("llvm.module.flags", &flag).map_err(|error| anyhow!("{error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the kinds of control-flow protection of the module.
+    fn protections(&self) -> impl Iterator<Item = &'static Protection> {
+        let family = registration::host::family(&self.plan.host_triple);
+        let all = PROTECTIONS.iter().filter(move |protection| Some(protection.family) == family);
+        all.filter(|protection| self.plan.protection & protection.bit != 0)
+    }
+
+    /// Returns the start and stop symbols of the entry table, and adds the variable that makes the linker define them.
     pub(super) fn bounds(&self, bounds: &Bounds, entry: Struct) -> [PointerValue<'ctx>; 2] {
         let entry = self.struct_type(entry);
         let none = entry.array_type(0);
@@ -175,17 +237,17 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         });
         match &bounds.defined {
             BoundsDefined::BySortedSections { start, stop, after: (section, name) } => {
-                // Printed modules are textually those of LLVM, unless those do not work.
-                let by_us = self.to_code() || self.plan.generation == Generation::Llvm14;
+                // Printed modules have the same text as LLVM's, unless LLVM's do not work.
+                let adds_comdats = self.to_code() || self.plan.generation == Generation::Llvm14;
                 for (symbol, section) in symbols.iter().zip([start, stop]) {
                     symbol.set_linkage(Linkage::WeakODR);
                     symbol.set_initializer(&none.const_zero());
                     symbol.set_section(Some(section));
-                    if by_us {
+                    if adds_comdats {
                         symbol.set_comdat(self.module.get_or_insert_comdat(&symbol.get_name().to_string_lossy()));
                     }
                 }
-                if by_us {
+                if adds_comdats {
                     let byte = self.context.i8_type();
                     let keeper = self.constant(name, byte, Linkage::Internal);
                     keeper.set_initializer(&byte.const_zero());
@@ -199,21 +261,23 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                 if let Some(align) = dummy.align {
                     table.set_alignment(align);
                 }
-                match dummy.kept {
-                    Kept::Weak => {
+                match dummy.retention {
+                    Retention::Weak => {
                         table.set_linkage(Linkage::WeakAny);
                         table.set_visibility(GlobalVisibility::Hidden);
                     }
-                    Kept::CompilerUsed if self.usage == Usage::Object => self.used.borrow_mut().push(table.as_pointer_value()),
-                    Kept::CompilerUsed => self.compiler_used(&[table.as_pointer_value()]),
+                    Retention::CompilerUsed if self.usage == Usage::Object => {
+                        self.used.borrow_mut().push(table.as_pointer_value())
+                    }
+                    Retention::CompilerUsed => self.compiler_used(&[table.as_pointer_value()]),
                 }
             }
         }
         symbols.map(GlobalValue::as_pointer_value)
     }
 
-    /// The variable `name` with the bytes of an image, in the section of its kind if `in_section`; or a reference to an external
-    /// image.
+    /// Returns the variable `name` with the bytes of an image, in the section of its kind if `in_section`, or a reference to an
+    /// external image.
     pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
         let kind = self.byte_array(place.array_length());
         if let ImagePlace::External { symbol, .. } | ImagePlace::Between { start: symbol, .. } = place {
@@ -235,15 +299,15 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global
     }
 
-    /// A constant that another object defines.
+    /// Declares a constant that another object defines.
     pub(super) fn elsewhere(&self, symbol: &str, kind: impl BasicType<'ctx>) -> GlobalValue<'ctx> {
         let global = self.constant(symbol, kind, Linkage::External);
         global.set_visibility(GlobalVisibility::Hidden);
         global
     }
 
-    /// Puts an image of zeros into a section without contents: on ELF by the section's name, on COFF because variables of zeros are
-    /// in such a section (`.bss`), which nothing else may be in then.
+    /// Puts an image of zeros into a section without contents. On ELF, the section's name selects it. On COFF, variables of zeros
+    /// are in such a section (`.bss`), and no other variable may be in it.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
         let section = registration::deferred_section(self.plan, self.host.coff);
         if self.host.coff {
@@ -257,7 +321,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.used.borrow_mut().push(global.as_pointer_value());
     }
 
-    /// Defines a function; returns it with a builder at its start.
+    /// Defines a function. Returns it with a builder at its start.
     pub(super) fn function(
         &self,
         name: &str,
@@ -267,24 +331,65 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let function = self.module.add_function(name, kind, Some(Linkage::Internal));
         function.as_global_value().set_section(Some(FUNCTION_SECTION));
         if !self.host.features.is_empty() {
-            // The ABI requires them, and another program may compile the bitcode.
+            // The ABI requires the features, and another program may compile the bitcode.
             let features = self.context.create_string_attribute("target-features", self.host.features);
             function.add_attribute(AttributeLoc::Function, features);
+        }
+        for (name, value) in self.protections().flat_map(|protection| protection.attributes) {
+            function.add_attribute(AttributeLoc::Function, self.context.create_string_attribute(name, value));
         }
         let builder = self.context.create_builder();
         builder.position_at_end(self.context.append_basic_block(function, "entry"));
         (function, builder)
     }
 
-    /// A function of the runtime that takes a pointer.
+    /// Declares a function of the runtime that takes a pointer.
     pub(super) fn runtime(&self, name: &str) -> FunctionValue<'ctx> {
         self.module.add_function(name, self.context.void_type().fn_type(&[self.pointer().into()], false), None)
     }
 
-    /// `int atexit(void (*)(void))`.
+    /// Declares `int atexit(void (*)(void))`, or the function that it calls: `int __cxa_atexit(void (*)(void *), void *, void *)`.
+    /// glibc links `atexit` into each program from a static library. Many distributions compile that library without control-flow
+    /// protection, so the whole program would lose the protection.
     pub(super) fn at_exit(&self) -> FunctionValue<'ctx> {
-        let kind = self.context.i32_type().fn_type(&[self.pointer().into()], false);
-        self.module.add_function("atexit", kind, None)
+        let pointer = self.pointer().into();
+        let kind = |parameters: &[_]| self.context.i32_type().fn_type(parameters, false);
+        match self.is_protected() {
+            true => self.module.add_function("__cxa_atexit", kind(&[pointer; 3]), None),
+            false => self.module.add_function("atexit", kind(&[pointer]), None),
+        }
+    }
+
+    /// Calls `at_exit` for `function`.
+    pub(super) fn call_at_exit(
+        &self,
+        builder: &Builder<'ctx>,
+        at_exit: FunctionValue<'ctx>,
+        function: FunctionValue<'ctx>,
+    ) -> Result<()> {
+        let function = function.as_global_value().as_pointer_value();
+        if !self.is_protected() {
+            builder.build_call(at_exit, &[function.into()], "")?;
+            return Ok(());
+        }
+        // As in `atexit`: the handle of this library or program, if its start files define one.
+        let pointer = self.pointer();
+        let none = self.constant(".offload.no_handle", pointer, Linkage::Private);
+        none.set_initializer(&pointer.const_null());
+        let handle = self.module.add_global(pointer, None, "__dso_handle");
+        handle.set_linkage(Linkage::ExternalWeak);
+        handle.set_visibility(GlobalVisibility::Hidden);
+        let (handle, none) = (handle.as_pointer_value(), none.as_pointer_value());
+        let is_there = builder.build_is_not_null(handle, "")?;
+        let place = builder.build_select(is_there, handle, none, "")?.into_pointer_value();
+        let handle = builder.build_load(pointer, place, "")?;
+        builder.build_call(at_exit, &[function.into(), pointer.const_null().into(), handle.into()], "")?;
+        Ok(())
+    }
+
+    /// Whether the module has any control-flow protection.
+    fn is_protected(&self) -> bool {
+        self.protections().next().is_some()
     }
 
     /// Makes `function` run before `main`.
@@ -297,8 +402,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.structors("llvm.global_dtors", ".fini_array", function, priority);
     }
 
-    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`, and lld ignores the `.ctors` section
-    /// that `llvm.global_ctors` becomes without it; so in objects the section is set by name.
+    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`. Without it, `llvm.global_ctors` becomes
+    /// the section `.ctors`, which lld ignores. So in objects the section is set by name.
     fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>, priority: u32) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
         let function = function.as_global_value().as_pointer_value();
@@ -314,9 +419,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.appending(list, kind.const_array(&[row]).into());
     }
 
-    /// On COFF, keeps a variable of zeros out of the section that must contain only images.
+    /// On COFF, moves a variable of zeros out of the section that must contain only images.
     pub(super) fn keep_apart(&self, global: GlobalValue<'ctx>) {
-        // On COFF, the list of used symbols has no other entries.
+        // On COFF, the list of used symbols contains only such images.
         if self.host.coff && !self.used.borrow().is_empty() {
             global.set_section(Some(".data"));
         }
@@ -370,19 +475,19 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         kind
     }
 
-    /// An array type of bytes. inkwell's function has a 32-bit length, but images may be larger than 4 GiB.
+    /// Returns an array type of bytes. inkwell's function has a 32-bit length, but images may be larger than 4 GiB.
     pub(super) fn byte_array(&self, size: u64) -> ArrayType<'ctx> {
-        #[expect(unsafe_code, reason = "LLVM's C API; the type belongs to the context it is made from")]
+        #[expect(unsafe_code, reason = "LLVM's C API; the type belongs to the context that creates it")]
         unsafe {
             ArrayType::new(LLVMArrayType2(self.context.i8_type().as_type_ref(), size))
         }
     }
 
-    /// The address `offset` bytes into an image.
+    /// Returns the address `offset` bytes into an image.
     pub(super) fn offset(&self, bytes: PointerValue<'ctx>, of: &ImagePlace, offset: u64, in_bounds: bool) -> PointerValue<'ctx> {
         let kind = self.byte_array(of.array_length());
         let int = |value| self.context.i64_type().const_int(value, false);
-        #[expect(unsafe_code, reason = "the two indices fit the array type, and callers have checked that the offset does")]
+        #[expect(unsafe_code, reason = "the two indices fit the array type, and callers have checked the offset")]
         unsafe {
             match (in_bounds, offset == of.size()) {
                 (true, true) => bytes.const_in_bounds_gep(kind, &[int(1), int(0)]),

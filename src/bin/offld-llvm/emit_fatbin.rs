@@ -1,5 +1,5 @@
-//! CUDA's and HIP's plans as a module: the fatbinary, the structure that refers to it, the functions that register it, and the loop
-//! that registers each entry of the table. Values and blocks are created in the order in which LLVM's wrapper creates them.
+//! Module for CUDA and HIP plans: the fatbinary, the structure that refers to it, the functions that register it, and the loop that
+//! registers each entry of the table. Values and blocks are created in the same order as in LLVM's wrapper.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -39,15 +39,15 @@ impl<'ctx> Fatbin<'ctx, '_> {
         wrapper.as_pointer_value()
     }
 
-    /// The constructor, the destructor, and the function that registers the entries.
+    /// Emits the constructor, the destructor, and the function that registers the entries.
     fn functions(&self, wrapper: PointerValue<'ctx>, bounds: [PointerValue<'ctx>; 2]) -> Result<()> {
         let (emitter, how) = (self.emitter, self.how);
         let pointer = emitter.pointer();
-        let kept = emitter.module.add_global(pointer, None, how.handle);
-        kept.set_linkage(Linkage::Internal);
-        kept.set_initializer(&pointer.const_null());
-        emitter.keep_apart(kept);
-        let kept = kept.as_pointer_value();
+        let handle_variable = emitter.module.add_global(pointer, None, how.handle);
+        handle_variable.set_linkage(Linkage::Internal);
+        handle_variable.set_initializer(&pointer.const_null());
+        emitter.keep_apart(handle_variable);
+        let handle_variable = handle_variable.as_pointer_value();
         let (register, builder) = emitter.function(how.register, &[]);
         let (unregister, undo) = emitter.function(how.unregister, &[]);
         let register_binary = emitter.module.add_function(how.register_binary, pointer.fn_type(&[pointer.into()], false), None);
@@ -58,21 +58,21 @@ impl<'ctx> Fatbin<'ctx, '_> {
 
         let handle = builder.build_call(register_binary, &[wrapper.into()], "")?;
         let handle = handle.try_as_basic_value().basic().context("no handle")?;
-        builder.build_store(kept, handle)?;
+        builder.build_store(handle_variable, handle)?;
         builder.build_call(globals, &[handle.into()], "")?;
         if let Some(end) = register_end {
             builder.build_call(end, &[handle.into()], "")?;
         }
-        builder.build_call(at_exit, &[unregister.as_global_value().as_pointer_value().into()], "")?;
+        emitter.call_at_exit(&builder, at_exit, unregister)?;
         builder.build_return(None)?;
-        let handle = undo.build_load(pointer, kept, "")?;
+        let handle = undo.build_load(pointer, handle_variable, "")?;
         undo.build_call(unregister_binary, &[handle.into()], "")?;
         undo.build_return(None)?;
         emitter.at_start(register, fatbin::PRIORITY);
         Ok(())
     }
 
-    /// The function that registers each entry with the handle it is given.
+    /// Emits the function that registers each entry with the handle in its parameter.
     fn globals(&self, [start, stop]: [PointerValue<'ctx>; 2]) -> Result<FunctionValue<'ctx>> {
         let (context, pointer) = (self.emitter.context, self.emitter.pointer());
         let declared = Declared {
@@ -83,7 +83,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let entry = builder.get_insert_block().context("no block")?;
         let block = |name: &str| context.append_basic_block(function, name);
         let body = block("while.entry");
-        let ours = self.how.kind.map(|kind| (kind, block("if.kind")));
+        let own_kind = self.how.kind.map(|kind| (kind, block("if.kind")));
         let (kernel, variable) = (block("if.then"), block("if.else"));
         let cases = self.how.becomes.variables().map(|(name, _)| block(&format!("sw.{name}")));
         let (next, end) = (block("if.end"), block("while.end"));
@@ -95,7 +95,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let current = at.as_basic_value().into_pointer_value();
         let handle = function.get_first_param().context("no handle")?.into_pointer_value();
         let values = self.read(&builder, handle, current)?;
-        if let Some((kind, block)) = ours {
+        if let Some((kind, block)) = own_kind {
             let own = context.i16_type().const_int(kind.into(), false);
             let is_own = builder.build_int_compare(IntPredicate::EQ, values.int(EntryField::Kind)?, own, "")?;
             builder.build_conditional_branch(is_own, block, next)?;
@@ -113,7 +113,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         builder.position_at_end(next);
         let kind = self.emitter.struct_type(self.how.entry);
         let one = self.emitter.size_type().const_int(1, false);
-        #[expect(unsafe_code, reason = "the table ends at an entry's end: the next entry is in it, or its end")]
+        #[expect(unsafe_code, reason = "the table ends with an entry, so the result is the next entry or the end")]
         let following = unsafe { builder.build_in_bounds_gep(kind, current, &[one], "") }?;
         let last = builder.build_int_compare(IntPredicate::EQ, following, stop, "")?;
         at.add_incoming(&[(&start, entry), (&following, next)]);
@@ -123,7 +123,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(function)
     }
 
-    /// The part of the loop that distinguishes kinds of variables.
+    /// Emits the part of the loop that distinguishes kinds of variables.
     fn variables(
         &self,
         builder: &Builder<'ctx>,
@@ -154,7 +154,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let mut parts = Vec::new();
         for read in self.how.reads {
             let indices = [word(0), word(read.index.into())];
-            #[expect(unsafe_code, reason = "the indices are those of the entry's type, as its description has them")]
+            #[expect(unsafe_code, reason = "the indices come from the description of the entry's type")]
             let field = unsafe { builder.build_in_bounds_gep(kind, current, &indices, "") }?;
             let of = kind.get_field_type_at_index(read.index).context("no such field")?;
             parts.push((read.field, builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?));
@@ -210,7 +210,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
 /// The block that distinguishes kinds of variables, the four blocks that it branches to, and the block after those.
 type Blocks<'ctx> = (BasicBlock<'ctx>, [BasicBlock<'ctx>; 4], BasicBlock<'ctx>);
 
-/// The runtime's functions.
+/// The declared functions of the runtime.
 struct Declared<'ctx> {
     function: FunctionValue<'ctx>,
     variables: [Option<FunctionValue<'ctx>>; 4],

@@ -1,4 +1,4 @@
-//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the functions that register and unregister
+//! Module for OpenMP plans: the images, the array that lists them, the descriptor, and the functions that register and unregister
 //! it.
 
 use super::emit::Emitter;
@@ -28,7 +28,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         self.functions(descriptor, &infos)
     }
 
-    /// The images, and the array that lists them.
+    /// Emits the images and the array that lists them.
     fn images(&self, bounds: [PointerValue<'ctx>; 2]) -> Result<PointerValue<'ctx>> {
         let placed: Vec<_> = self.images.iter().enumerate().map(|(index, image)| self.image(index, image)).collect();
         let kind = self.emitter.struct_type(openmp::DEVICE_IMAGE_TYPE);
@@ -41,7 +41,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
             for part in &image.parts {
                 let size = image.place.size();
                 if part.start > part.end || part.end > size {
-                    bail!("an image of {size} bytes does not hold {}..{}", part.start, part.end);
+                    bail!("an image of {size} bytes does not contain the range {}..{}", part.start, part.end);
                 }
                 let [start, end] = [part.start, part.end]
                     .map(|offset| self.emitter.offset(bytes, &image.place, offset, self.how.image_inbounds));
@@ -63,7 +63,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         global.as_pointer_value()
     }
 
-    /// The number of images that are registered.
+    /// Returns the number of images that are registered.
     fn count(&self) -> usize {
         self.images
             .iter()
@@ -80,7 +80,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         descriptor.as_pointer_value()
     }
 
-    /// The structures that name the target id of each image.
+    /// Emits the structures that name the target ID of each image.
     fn image_infos(&self) -> Vec<PointerValue<'ctx>> {
         let each = self.images.iter().flat_map(|image| image.parts.iter().map(|_| image.offload_arch.as_ref()));
         let with_arch = each.enumerate().filter_map(|(k, arch)| Some((k, arch?)));
@@ -102,7 +102,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         with_arch.enumerate().map(info).collect()
     }
 
-    /// The constructor and the destructor. Functions are declared in the order in which LLVM's wrapper declares them.
+    /// Emits the constructor and the destructor. Functions are declared in the same order as in LLVM's wrapper.
     fn functions(&self, descriptor: PointerValue<'ctx>, infos: &[PointerValue<'ctx>]) -> Result<()> {
         let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
         let register_lib = self.emitter.runtime("__tgt_register_lib");
@@ -116,7 +116,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         let at_exit = (self.how.undo == Undo::AtExit).then(|| self.emitter.at_exit());
         let (unregister, undo) = self.emitter.function(openmp::UNREGISTER, &[]);
         if let Some(at_exit) = at_exit {
-            builder.build_call(at_exit, &[unregister.as_global_value().as_pointer_value().into()], "")?;
+            self.emitter.call_at_exit(&builder, at_exit, unregister)?;
         }
         builder.build_return(None)?;
         undo.build_call(self.emitter.runtime("__tgt_unregister_lib"), &[descriptor.into()], "")?;

@@ -1,6 +1,6 @@
-//! SYCL's plan as a module. For LLVM 22's runtime: for each image its target, its bytes and its entries; the array of images, the
-//! descriptor, and the constructor and destructor that register and unregister it. For later ones: one OffloadBinary, and the
-//! functions that register and unregister it by its address and size.
+//! Module for SYCL plans. For LLVM 22's runtime, it contains for each image its target, its bytes and its entries; the array of
+//! images, the descriptor, and the constructor and destructor that register and unregister it. For later runtimes, it contains one
+//! OffloadBinary, and the functions that register and unregister it by its address and size.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -34,7 +34,7 @@ pub(super) fn emit_binary(emitter: &Emitter<'_, '_>, place: &ImagePlace, release
     end.build_call(runtime(sycl::UNREGISTER_LIB), &arguments, "")?;
     end.build_return(None)?;
     if release >= sycl::Registration::Llvm24 {
-        start.build_call(emitter.at_exit(), &[unregister.as_global_value().as_pointer_value().into()], "")?;
+        emitter.call_at_exit(&start, emitter.at_exit(), unregister)?;
         start.build_return(None)?;
         emitter.at_start(register, sycl::LATER_PRIORITY);
     } else {
@@ -47,7 +47,7 @@ pub(super) fn emit_binary(emitter: &Emitter<'_, '_>, place: &ImagePlace, release
 
 struct Sycl<'ctx, 'e> {
     emitter: &'e Emitter<'ctx, 'e>,
-    /// The entries emitted so far, by kernel: images for several targets have the same kernels.
+    /// The entries that have been emitted, by kernel. Images for several targets have the same kernels.
     names: HashMap<String, StructValue<'ctx>>,
 }
 
@@ -74,7 +74,7 @@ impl<'ctx> Sycl<'ctx, '_> {
         Ok(descriptor.as_pointer_value())
     }
 
-    /// One element of the array of images, and everything that it points to.
+    /// Emits one element of the array of images, and everything that it points to.
     fn image(&mut self, index: usize, image: &SyclImage) -> Result<StructValue<'ctx>> {
         let emitter = self.emitter;
         let named = |what: &str| format!("{}.{what}.{index}", sycl::PREFIX);
@@ -101,7 +101,7 @@ impl<'ctx> Sycl<'ctx, '_> {
         Ok(emitter.struct_type(sycl::DEVICE_IMAGE_TYPE).const_named_struct(&fields))
     }
 
-    /// The entries of an image. The same entries are also in the table that all kinds share, which linkers merge.
+    /// Emits the entries of an image. The table that all kinds share also contains them, and linkers merge it.
     fn entries(&mut self, symbols: &[String]) -> Result<[PointerValue<'ctx>; 2]> {
         let rows = symbols.iter().map(|symbol| self.entry(symbol)).collect::<Result<Vec<_>>>()?;
         let kind = self.emitter.struct_type((entries::ENTRY, entries::WIDE_ENTRY));
@@ -110,7 +110,7 @@ impl<'ctx> Sycl<'ctx, '_> {
         list.set_initializer(&rows);
         let list = list.as_pointer_value();
         let int = |value| self.emitter.context.i64_type().const_int(value, false);
-        #[expect(unsafe_code, reason = "the offset is that of the array's end")]
+        #[expect(unsafe_code, reason = "the result is the end of the array")]
         let end = unsafe { list.const_gep(rows.get_type(), &[int(0), int(symbols.len() as u64)]) };
         Ok([list, end])
     }

@@ -1,4 +1,4 @@
-//! The host: its target machine, and the properties of its objects that matter to registration code.
+//! Host of a module: its target machine, and the properties of its objects that matter to registration code.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::OptimizationLevel;
@@ -13,20 +13,21 @@ use std::sync::Once;
 pub(super) struct Host {
     pub(super) machine: TargetMachine,
     pub(super) data: TargetData,
-    /// Its objects are COFF; otherwise they are ELF.
+    /// Whether objects are COFF; otherwise they are ELF.
     pub(super) coff: bool,
     /// The name of the ABI, if the triple has several.
     pub(super) abi: Option<&'static str>,
-    /// The features that it needs.
+    /// The CPU features that the ABI requires.
     pub(super) features: &'static str,
 }
 
 impl Host {
-    /// The host `triple`: a generic processor, position independent code.
+    /// Creates the host `triple` with a generic CPU and position-independent code.
     pub(super) fn new(triple: &str) -> Result<Self> {
         registration_host::check(triple)?;
         registration_host::family(triple).into_iter().for_each(initialize);
-        // Looked up as the user wrote it, so that LLVM's error contains that; normalised later (`i686-w64-mingw32`).
+        // The lookup uses the user's spelling, which LLVM's error repeats. The target machine uses the normalised triple
+        // (`i686-w64-mingw32`).
         let given = TargetTriple::create(triple);
         let target = Target::from_triple(&given).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
         let (features, abi) = registration_host::features_and_abi(triple);
@@ -41,22 +42,22 @@ impl Host {
         }
         let machine = target
             .create_target_machine_from_options(&TargetMachine::normalize_triple(&given), options)
-            .with_context(|| format!("no code can be made for the host `{triple}`"))?;
+            .with_context(|| format!("cannot generate code for the host `{triple}`"))?;
         let data = machine.get_target_data();
         let layout = data.get_data_layout().as_str().to_string_lossy().into_owned();
-        // The name mangling in the data layout tells the object format.
+        // The name mangling in the data layout determines the object format.
         let coff = match layout.split('-').find_map(|part| part.strip_prefix("m:")) {
             Some("e") => false,
             Some("w" | "x") => true,
-            // LLVM aborts on our section names in Mach-O (docs/spec/faults.md F25).
-            Some("o") => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
-            _ => bail!("the objects of the host `{triple}` are neither ELF nor COFF"),
+            // LLVM aborts on offld's section names in Mach-O (docs/spec/faults.md F25).
+            Some("o") => bail!("Mach-O objects of the host `{triple}` cannot hold offload entries"),
+            _ => bail!("objects of the host `{triple}` are neither ELF nor COFF"),
         };
         Ok(Host { machine, data, coff, abi, features })
     }
 }
 
-/// The triple of the machine this runs on, as LLVM names it.
+/// Returns LLVM's triple for the current machine.
 pub(crate) fn default_triple() -> String {
     TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned()
 }

@@ -1,8 +1,7 @@
-//! The program that contains LLVM. `offld` starts it when registration code is needed that is not in the cache, sends requests to
-//! its stdin, and reads the answers from its stdout (`offld::llvm::protocol`). It reads and writes no files, and ends at the end of
-//! stdin.
+//! Program that contains LLVM. `offld` starts it if registration code is needed and not in the cache, sends requests to its stdin,
+//! and reads the answers from its stdout (`offld::llvm::protocol`). It reads and writes no files, and exits at the end of stdin.
 
-#![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run the C compiler and what it has made"))]
+#![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run the C compiler and its output"))]
 
 mod context;
 mod emit;
@@ -21,16 +20,16 @@ use offld::programs::protocol::{Answer, BUILD, Form, Request, SERVE};
 use offld::programs::registration::{Images, Plan};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The limit of its address space, so that a defect in LLVM cannot use up the machine's memory.
+/// Limit of the address space in bytes, so that a defect in LLVM cannot use up the machine's memory.
 const ADDRESS_SPACE: u64 = 4 << 30;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|arg| arg != SERVE) {
-        eprintln!("{BUILD}\noffld starts this program when it needs LLVM; it does nothing by itself.");
+        eprintln!("{BUILD}\noffld runs this program when it needs LLVM. Do not run it directly.");
         return ExitCode::FAILURE;
     }
-    // A lower limit of the user's shell stays. An error is ignored: everything but the limit works without it.
+    // A lower limit of the user's shell remains, and setting this one then fails. Everything except the limit works without it.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) });
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     if let Some(triple) = args.next() {
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers requests until there are no more.
+/// Answers requests until stdin ends.
 fn serve(requests: &mut impl Read, answers: &mut impl Write) -> io::Result<()> {
     while let Some(request) = frame(requests)? {
         let answer = match Request::decode(&request) {
@@ -83,7 +82,7 @@ fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     }
     let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
     if length > LARGEST_FRAME {
-        return Err(io::Error::other(format!("a request of {length} bytes: one has at most 64 MiB")));
+        return Err(io::Error::other(format!("a request of {length} bytes exceeds the limit of 64 MiB")));
     }
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes)?;
@@ -91,13 +90,14 @@ fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Compiles a module without images for the host `triple`. Compiling the first module loads LLVM's code and initialises its tables,
-/// which takes longer than compiling registration code. Errors are ignored: a request for that host reports them.
+/// which takes longer than compiling registration code. Errors are ignored, because a request for that host reports them.
 fn warm_up(triple: &str) {
     let plan = Plan {
         host_triple: triple.to_owned(),
         generation: offld::model::Generation::Llvm21,
         images: Images::OpenMp(Vec::new()),
         relocatable: false,
+        protection: 0,
     };
     let _ = emit::compile(&plan);
 }

@@ -1,4 +1,4 @@
-//! Printed modules against those that LLVM 22, 19 and 15 printed (`tests/reference-ir`), compiled ones for every host.
+//! Compares printed modules with those of LLVM 22, 19 and 15 (`tests/reference-ir`), and compiles modules for every host.
 
 use crate::emit::{compile, print_module};
 use crate::host::Host;
@@ -20,7 +20,7 @@ mod sycl;
 type Outcome = Result<(), Box<dyn Error>>;
 
 const X86: &str = "x86_64-unknown-linux-gnu";
-/// Hosts, with bits, byte order, and the flags in the ELF header that linkers compare.
+/// Hosts, with their bits, byte order, and the ELF header flags that linkers compare.
 const HOSTS: &[(&str, bool, bool, u32)] = &[
     (X86, true, true, 0),
     ("i686-unknown-linux-gnu", false, true, 0),
@@ -44,14 +44,14 @@ fn plan(host: &str, generation: Generation, images: Vec<PlannedImage>) -> Plan {
 }
 
 fn plan_of(host: &str, generation: Generation, images: Images) -> Plan {
-    Plan { host_triple: host.to_owned(), generation, images, relocatable: false }
+    Plan { host_triple: host.to_owned(), generation, images, relocatable: false, protection: 0 }
 }
 
 fn reference(name: &str) -> std::io::Result<String> {
     std::fs::read_to_string(format!("{}/tests/reference-ir/{name}.ll", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The text to compare: without comments, and without the data layout, which LLVM's wrapper omits.
+/// Returns the text to compare: without comments, and without the data layout, which LLVM's wrapper omits.
 fn comparable(module: &str) -> String {
     let skipped = ["; ", "target datalayout"];
     let lines = module.lines().filter(|line| !skipped.iter().any(|start| line.starts_with(start)));
@@ -95,7 +95,7 @@ fn prints_what_llvm_22_prints() -> Outcome {
 #[test]
 fn prints_an_overriding_image_as_llvm_22_does() -> Outcome {
     let name = format!("openmp-override.{X86}");
-    // The image in it is an object that clang made; it is taken from the reference itself.
+    // The image in the reference is an object from clang, so the test takes it from there.
     let text = reference(&name)?;
     let line = text.lines().find(|line| line.starts_with("@.omp_offloading.device_image =")).ok_or("no image")?;
     let bytes = unescape(line.split('"').nth(1).ok_or("no bytes")?);
@@ -131,7 +131,7 @@ fn f20_prints_what_older_wrappers_print() -> Outcome {
     assert_prints(&plan(X86, Generation::Llvm15, x86.clone()), "llvm19-x86_omp", same)?;
     let amd = vec![image("amdgcn-amd-amdhsa", "gfx908", b"")];
     assert_prints(&plan(X86, Generation::Llvm15, amd), "llvm19-amd_omp", same)?;
-    // LLVM 20: the sections of 19 with the entries of 21, of alignment 1.
+    // LLVM 20 has the sections of LLVM 19 with the entries of LLVM 21, of alignment 1.
     let wide = |text: String| {
         text.replace("{ ptr, ptr, i64, i32, i32 }", "{ i64, i16, i16, i32, ptr, ptr, i64, i64, ptr }")
             .replace("section \"omp_offloading_entries\"", "section \"omp_offloading_entries\", align 1")
@@ -146,17 +146,17 @@ fn prints_what_the_wrapper_of_llvm_14_is_documented_to() -> Outcome {
         let bytes = [&b"IMAGE-ONE"[..], b"IMAGE-TWO!"];
         bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned)).unwrap()).collect()
     };
-    // A program may hold several modules, so none may define a global symbol for itself alone.
+    // A program may contain several modules, so a global symbol of each module must be weak.
     let weak =
         |text: String| text.replace("@__dummy.omp_offloading.entry = hidden", "@__dummy.omp_offloading.entry = weak hidden");
     assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", weak)?;
-    // The target ids must not be mergeable.
-    let kept = |text: String| {
+    // The target IDs must not be mergeable.
+    let unmergeable = |text: String| {
         let line = |line: &str| if line.starts_with("@__offload_arch") { line.replace("unnamed_addr ", "") } else { line.into() };
         weak(text.lines().map(line).collect::<Vec<String>>().join("\n"))
     };
     let infos = plan(host, Generation::Llvm14, images([Some("gfx906"), Some("gfx90a")]));
-    assert_prints(&infos, "doc-wrapper-target", kept)
+    assert_prints(&infos, "doc-wrapper-target", unmergeable)
 }
 
 #[test]
@@ -193,6 +193,61 @@ fn compiles_for_every_elf_host() -> Outcome {
     Ok(())
 }
 
+/// Checks the module's flags, the object's property, and the first instruction of each function.
+#[test]
+fn registration_code_has_the_programs_control_flow_protection() -> Outcome {
+    let (bti, gcs) = ("branch-target-enforcement", "guarded-control-stack");
+    let cases: [(&str, u32, &[&str]); 5] = [
+        (X86, 1, &["!{i32 8, !\"cf-protection-branch\", i32 1}"]),
+        (X86, 3, &["!{i32 8, !\"cf-protection-return\", i32 1}", "!{i32 8, !\"cf-protection-branch\", i32 1}"]),
+        ("i686-unknown-linux-gnu", 3, &["!{i32 8, !\"cf-protection-branch\", i32 1}"]),
+        ("aarch64-unknown-linux-gnu", 1, &[&format!("!\"{bti}\", i32 2")]),
+        (
+            "aarch64-unknown-linux-gnu",
+            7,
+            &[&format!("\"{gcs}\""), "\"sign-return-address\"=\"non-leaf\"", "\"sign-return-address-key\"=\"a_key\""],
+        ),
+    ];
+    for (host, protection, expected) in cases {
+        for images in [Images::OpenMp(vec![image(X86, "", b"X")]), Images::Hip(ImagePlace::Inline(b"X".to_vec()))] {
+            let kind = images.kind();
+            let plain = plan_of(host, Generation::Llvm21, images);
+            let protected = Plan { protection, ..plain.clone() };
+            let (before, text) = (print_module(&plain)?, print_module(&protected)?);
+            for part in expected {
+                assert!(text.contains(part) && !before.contains(part), "{host} {kind:?}: {part}: {text}");
+            }
+            let bytes = compile(&protected)?;
+            let file = object::File::parse(&bytes[..])?;
+            let note = file.section_by_name(".note.gnu.property").ok_or(host)?;
+            assert_eq!(note.data()?[24..28], protection.to_le_bytes(), "{host} {kind:?}");
+            let bytes = compile(&plain)?;
+            assert!(object::File::parse(&bytes[..])?.section_by_name(".note.gnu.property").is_none(), "{host}");
+            // Each function that is called through a pointer begins with the instruction that allows it.
+            let starts: &[u8] = match host.split('-').next() {
+                Some("x86_64") => b"\xf3\x0f\x1e\xfa",
+                Some("i686") => b"\xf3\x0f\x1e\xfb",
+                _ if protection == 1 => b"\x5f\x24\x03\xd5",
+                // `paciasp` allows it as well.
+                _ => b"\x3f\x23\x03\xd5",
+            };
+            let code = file.section_by_name(".text.startup").ok_or(host)?;
+            let functions = file.symbols().filter(|symbol| symbol.section_index() == Some(code.index()) && symbol.size() > 0);
+            let mut count = 0;
+            // A function that is only called directly needs no such instruction.
+            for function in functions.filter(|function| !function.name().is_ok_and(|name| name.contains("globals"))) {
+                let at = usize::try_from(function.address())?;
+                let is_leaf = !host.starts_with("x86") && protection == 7 && !code.data()?[at..].starts_with(starts);
+                let start = if is_leaf { &b"\x5f\x24\x03\xd5"[..] } else { starts };
+                assert!(code.data()?[at..].starts_with(start), "{host} {kind:?}: {:?}", function.name());
+                count += 1;
+            }
+            assert!(count >= 2, "{host} {kind:?}: {count} functions");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn f17_a_relocatable_links_images_are_no_sections_of_images() -> Outcome {
     for (host, ..) in HOSTS {
@@ -204,7 +259,7 @@ fn f17_a_relocatable_links_images_are_no_sections_of_images() -> Outcome {
     Ok(())
 }
 
-/// Type and flags of an ELF section.
+/// Returns type and flags of an ELF section.
 fn image_section(bytes: &[u8], wanted: &str) -> Result<Option<(u32, u64)>, Box<dyn Error>> {
     fn find<Elf: FileHeader>(bytes: &[u8], wanted: &str) -> Result<Option<(u32, u64)>, Box<dyn Error>> {
         let header = Elf::parse(bytes)?;
@@ -230,7 +285,7 @@ fn compiles_for_windows() -> Outcome {
             let names: Vec<_> = file.sections().flat_map(|section| section.name().map(str::to_owned)).collect();
             assert!(file.section_by_name(section).is_some(), "{host}: {section} {names:?}");
         }
-        // The linker keeps one of the bounds, and the table even when it is empty.
+        // The linker uses one definition of each bound, and the table's keeper makes it exist even if it is empty.
         for bound in ["start", "stop"] {
             let name = format!("{}__{bound}_llvm_offload_entries", if host.starts_with("i686") { "_" } else { "" });
             let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(host)?;
@@ -291,7 +346,7 @@ fn requests_are_answered_in_order_and_rubbish_is_refused() -> Outcome {
     assert_eq!(next(), BUILD.as_bytes());
     assert!(matches!(Answer::decode(&next())?, Answer::Done(text) if text.starts_with(b"; ModuleID")));
     assert!(matches!(Answer::decode(&next())?, Answer::Refused(why) if why.contains("No available targets")));
-    assert!(matches!(Answer::decode(&next())?, Answer::Refused("an unknown request")));
+    assert!(matches!(Answer::decode(&next())?, Answer::Refused("unknown request")));
     assert!(matches!(Answer::decode(&next())?, Answer::Done(triple) if triple.contains(&b'-')));
     assert!(crate::frame(&mut from)?.is_none());
     Ok(())

@@ -1,4 +1,4 @@
-//! Environment variables that set what the bundler's command line leaves open (docs/spec/containers.md 2.14).
+//! Environment variables for settings that the bundler's command line omits (docs/spec/containers.md 2.14).
 
 use crate::args::cl::ParsedLine;
 use crate::formats::compressed::{Options, Version};
@@ -6,7 +6,7 @@ use crate::sys::session;
 use crate::sys::shell::Shell;
 use crate::sys::threads;
 
-/// Settings, taken from options, else from environment variables, else from LLVM's defaults.
+/// Settings, from options, else from environment variables, else from LLVM's defaults.
 pub(super) struct Settings {
     compress: bool,
     options: Options,
@@ -15,7 +15,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings for `line`. A variable with an invalid value is ignored with a warning in LLVM's words.
+    /// The settings for `line`. A variable with an invalid value is ignored with LLVM's warning.
     pub(super) fn new(line: &ParsedLine, shell: &Shell) -> Settings {
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let ignored = variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
@@ -36,13 +36,13 @@ impl Settings {
         }
     }
 
-    /// How to compress the output; none if it is not compressed.
+    /// The compression of the output, or `None` if it stays uncompressed.
     pub(super) fn compression(&self) -> Option<Options> {
         self.compress.then_some(self.options)
     }
 }
 
-/// A decimal number, with an optional `-`. A leading `+` is invalid, as it is for LLVM.
+/// Parses a decimal number with an optional `-`. Like LLVM, rejects a leading `+`.
 fn level(text: &str, shell: &Shell) -> Option<i32> {
     let level = decimal(text.strip_prefix('-').unwrap_or(text)).and_then(|_| text.parse().ok());
     if level.is_none() {
@@ -67,7 +67,7 @@ fn version(text: &str, shell: &Shell) -> Option<Version> {
     }
 }
 
-/// `text`, if it is one or more decimal digits.
+/// Returns `text` if it consists of decimal digits.
 fn decimal(text: &str) -> Option<&str> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }

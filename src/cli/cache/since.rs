@@ -1,4 +1,4 @@
-//! Moments as they are written on a command line: a length of time before now, a time of the day, a date with a time.
+//! Parses points in time on a command line: a duration before now, a time of day, or a date with a time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 
-/// The moment that `text` stands for at the moment `now`, in the machine's time zone where `text` names none.
+/// Parses `text` relative to `now`. If `text` has no time zone, the machine's time zone applies.
 pub(super) fn moment(text: &str, now: SystemTime) -> Result<SystemTime> {
     let zone = TimeZone::system();
     if let Some(seconds) = text.strip_prefix('@').and_then(|seconds| seconds.parse::<u64>().ok()) {
@@ -25,7 +25,7 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Result<SystemTime> {
         let today = Timestamp::try_from(now)?.to_zoned(zone.clone()).date();
         let moment = SystemTime::from(today.to_datetime(time).to_zoned(zone)?.timestamp());
         if moment > now {
-            bail!("--since={text}: it is not yet {text} today");
+            bail!("--since={text}: {text} is later than the current time");
         }
         return Ok(moment);
     }
@@ -35,7 +35,7 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Result<SystemTime> {
     }
 }
 
-/// `90s`, `15m`, `2h`, `1d`, `2h30m`.
+/// Parses a duration: `90s`, `15m`, `2h`, `1d`, `2h30m`.
 fn length(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
@@ -57,12 +57,12 @@ fn length(text: &str) -> Option<Duration> {
 
 fn unknown(text: &str) -> anyhow::Error {
     anyhow!(
-        "--since={text}: this is no time that is known: a length of time is like 90s, 15m, 2h or 1d, a time like 14:30 or \
-         2026-11-23T14:30, and @1700000000 counts seconds since 1970"
+        "invalid time '{text}' for --since: expected a duration such as 90s, 15m, 2h or 1d, a time such as 14:30 or \
+         2026-11-23T14:30, or seconds since 1970 such as @1700000000"
     )
 }
 
-/// A moment, in microseconds since 1970, in the machine's time zone: `2026-11-23 14:30:05`.
+/// Formats a point in time, in microseconds since 1970, in the machine's time zone: `2026-11-23 14:30:05`.
 pub(super) fn shown(micros: u64) -> String {
     let moment = i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
     let zoned = moment.map(|moment| moment.to_zoned(TimeZone::system()));
@@ -83,9 +83,9 @@ mod tests {
         }
         assert_eq!(before("2023-11-14T22:13:19Z"), 1);
         assert_eq!(before("2023-11-14T22:13:19+00:00"), 1);
-        // Whatever the zone is, what is shown of a moment names that moment.
-        let shown = shown(1_699_999_990_000_000);
-        assert_eq!(before(&shown), 10, "{shown}");
+        // In every time zone, the formatted time parses to the same point in time.
+        let text = shown(1_699_999_990_000_000);
+        assert_eq!(before(&text), 10, "{text}");
         let midnight = before("00:00");
         assert!(midnight < 25 * 60 * 60, "{midnight}");
         for text in ["", "x", "5", "5y", "m", "@", "@x", "99999999999999999999s", "25:00", "2023-13-01T00:00", "200000d"] {

@@ -33,7 +33,7 @@ fn object<H: CoffHeader>(header: &H, data: &[u8], label: Label, names: &Names) -
     let mut left = data.len();
     for section in sections.iter() {
         let name = section.name(symbols.strings()).unwrap_or_default();
-        left = left.checked_sub(name.len()).context("the names of its sections share their bytes")?;
+        left = left.checked_sub(name.len()).context("section names overlap")?;
         of_section(section, name, data, label, names, &mut claims);
     }
     let start = u64::from(header.pointer_to_symbol_table());

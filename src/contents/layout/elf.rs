@@ -116,7 +116,7 @@ impl<'a> File<'a> {
             index => usize::from(index.0),
         };
         file.names = file.strings(file.names_index);
-        let mut left = file.shared("the names of its sections share their bytes");
+        let mut left = file.shared("section names overlap");
         for section in &file.sections {
             left.take(file.name(section).len() as u64)?;
         }
@@ -149,7 +149,7 @@ impl<'a> File<'a> {
         const NAMES: [&[u8]; 3] = [b".nv.shared", b".nv.local", b".nv.global"];
         let name = self.name(section);
         let set_aside = SET_ASIDE.iter().any(|start| name.starts_with(start)) || NAMES.contains(&name);
-        section.is_empty_in_file() || (self.header.machine == abi::EM_CUDA && set_aside)
+        section.is_empty_for(self.header.machine) || (self.header.machine == abi::EM_CUDA && set_aside)
     }
 
     fn name(&self, section: &SectionHeader) -> &'a [u8] {
@@ -199,7 +199,7 @@ struct Table<'a> {
 impl<'a> Table<'a> {
     /// The symbol tables of a file.
     fn all(file: &File<'a>) -> Result<Vec<Table<'a>>, Malformed> {
-        let mut left = file.shared("its symbol tables, or the names in them, share their bytes");
+        let mut left = file.shared("symbol tables or symbol names overlap");
         let is_extended = |section: &&SectionHeader| section.kind == abi::SHT_SYMTAB_SHNDX;
         let extended: HashMap<u32, &SectionHeader> =
             file.sections.iter().filter(is_extended).map(|section| (section.link, section)).collect();
@@ -288,7 +288,7 @@ impl<'a> Functions<'a> {
         // Dynamic symbols are among the others, where there are others.
         let all = self.tables.iter().any(|table| file.sections[table.index].kind == abi::SHT_SYMTAB);
         let telling = if all { abi::SHT_SYMTAB } else { abi::SHT_DYNSYM };
-        let mut left = file.shared("its functions share their code");
+        let mut left = file.shared("functions overlap");
         for Table { index, symbols, strings_index, strings } in &self.tables {
             let (Some(table), Some(own)) = (file.sections.get(*index), labels.get(*index)) else { continue };
             let names = file.sections.get(*strings_index).zip(labels.get(*strings_index));
@@ -321,7 +321,7 @@ impl<'a> Functions<'a> {
 
 /// Where in the file what a symbol names starts, and the label of its section; none for what has no bytes in the file.
 fn place(file: &File<'_>, symbol: &Symbol, index: usize, labels: &[Label]) -> Option<(u64, Label)> {
-    let section = file.sections.get(index).filter(|section| index != 0 && !section.is_empty_in_file())?;
+    let section = file.sections.get(index).filter(|section| index != 0 && !file.is_empty(section))?;
     // The values of symbols in relocatable files are offsets in their sections, whose addresses are zero.
     let within = symbol.value.checked_sub(section.addr)?;
     let fits = symbol.size > 0 && within.checked_add(symbol.size)? <= section.size;

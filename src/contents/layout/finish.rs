@@ -7,11 +7,13 @@ use object::FileKind;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::super::bytes_of;
 use super::super::walk::Walk;
 use super::record::{Fill, Layout, Space, To};
 use super::sweep::{Claim, apportion, assign};
 use super::{Footprint, FunctionCode, Label, Leaf, Name, Names, Part, SizedImage, coff, elf, ptx, units};
 use crate::formats::magic;
+use crate::io::file_slice::FileSlice;
 
 /// What has been found out about a space.
 struct Divided {
@@ -104,9 +106,10 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
             }
             if space.piece.is_made() {
                 // These bytes are gone when they have been counted.
-                divided.digest = Some(xxh3_128(data));
+                divided.digest = digest(&space.piece);
                 for function in &mut divided.functions {
-                    function.digest = code(data, function).map(xxh3_128);
+                    let code = space.piece.slice(function.offset, function.size);
+                    function.digest = code.as_ref().and_then(digest);
                 }
             }
         }
@@ -116,9 +119,10 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
     divided
 }
 
-fn code<'a>(data: &'a [u8], function: &FunctionCode) -> Option<&'a [u8]> {
-    let start = usize::try_from(function.offset).ok()?;
-    data.get(start..start.checked_add(usize::try_from(function.size).ok()?)?)
+/// A digest of the bytes, of which no more than a few are in memory at a time.
+fn digest(piece: &FileSlice) -> Option<u128> {
+    const FEW: u64 = 64 << 10;
+    if piece.size() <= FEW { Some(xxh3_128(piece.bytes())) } else { bytes_of::quick_digest(piece).ok() }
 }
 
 /// The claims of what is in an object, program or image; none for a file without sections, and for one that is damaged.

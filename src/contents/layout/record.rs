@@ -8,20 +8,22 @@ use super::super::report::Image;
 use super::super::walk::{Cursor, Walk};
 use super::sweep::Claim;
 use super::{Footprint, ImageIndex, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
 /// The depth of claims by what a thing is in; those of sections and symbols inside of an object are below.
 const NESTED: u32 = 16;
 
 /// Where a cursor is in the layout.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::contents) struct Spot {
+pub(in crate::contents) struct LayoutPosition {
     /// The index of the space.
     space: usize,
     /// The number of the innermost container.
     container: u64,
     /// The translation unit, where an archive tells.
     pub(in crate::contents) unit: Name,
+    /// The member of a zip file or tar archive.
+    pub(in crate::contents) member: Name,
 }
 
 /// How the bytes of a space are divided where the walk claims nothing.
@@ -38,7 +40,7 @@ pub(in crate::contents) enum Fill {
 /// Bytes with offsets of their own: a file, something inflated, an object, an image.
 #[derive(Debug)]
 pub(super) struct Space {
-    pub(super) piece: Piece,
+    pub(super) piece: FileSlice,
     pub(super) fill: Fill,
     pub(super) label: Label,
     pub(super) claims: Vec<Claim<To>>,
@@ -95,20 +97,21 @@ impl Layout {
             section: self.names.of(cursor.place.section().unwrap_or_default().as_bytes()),
             kernel: Name::NONE,
             unit: cursor.spot.unit,
+            member: cursor.spot.member,
             container: self.names.of(cursor.place.container().unwrap_or_default().as_bytes()),
             image: ImageIndex::NONE,
         }
     }
 
     /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was inflated, or is another file).
-    fn range(&self, spot: Spot, piece: &Piece) -> Option<(u64, u64)> {
+    fn range(&self, spot: LayoutPosition, piece: &FileSlice) -> Option<(u64, u64)> {
         let space = self.spaces.get(spot.space)?.piece.bytes();
         let start = piece.bytes().as_ptr().addr().checked_sub(space.as_ptr().addr())?;
         let end = start.checked_add(piece.bytes().len())?;
         (end <= space.len()).then_some((start as u64, end as u64))
     }
 
-    fn claim(&mut self, cursor: &Cursor, piece: &Piece, more: u32, to: To) {
+    fn claim(&mut self, cursor: &Cursor, piece: &FileSlice, more: u32, to: To) {
         let Some((start, end)) = self.range(cursor.spot, piece) else { return };
         let depth = NESTED + 2 * u32::try_from(cursor.depth).unwrap_or(u32::MAX / 4) + more;
         if let Some(space) = self.spaces.get_mut(cursor.spot.space) {
@@ -125,7 +128,7 @@ impl Walk<'_> {
         layout.roots.push(layout.spaces.len());
         let space = layout.spaces.len();
         layout.spaces.push(Space { piece: cursor.piece.clone(), fill: Fill::Nothing, label, claims: Vec::new() });
-        Cursor { spot: Spot { space, ..cursor.spot }, ..cursor.clone() }
+        Cursor { spot: LayoutPosition { space, ..cursor.spot }, ..cursor.clone() }
     }
 
     /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as `fill` says.
@@ -138,24 +141,41 @@ impl Walk<'_> {
         let space = layout.spaces.len();
         layout.claim(cursor, &cursor.piece, 1, To::Space(space));
         layout.spaces.push(Space { piece: cursor.piece.clone(), fill, label, claims: Vec::new() });
-        Cursor { spot: Spot { space, ..cursor.spot }, ..cursor.clone() }
+        Cursor { spot: LayoutPosition { space, ..cursor.spot }, ..cursor.clone() }
     }
 
     /// `cursor` as one for what is of the translation unit `unit`.
     pub(in crate::contents) fn unit(&self, cursor: Cursor, unit: &str) -> Cursor {
         let unit = self.layout.as_ref().map_or(Name::NONE, |layout| layout.names.of(unit.as_bytes()));
-        Cursor { spot: Spot { unit, ..cursor.spot }, ..cursor }
+        Cursor { spot: LayoutPosition { unit, ..cursor.spot }, ..cursor }
+    }
+
+    /// `cursor` as one for what is in the member `name` of the zip file or tar archive that it is in. A member of one that is a member
+    /// itself stands behind that.
+    pub(in crate::contents) fn member(&self, cursor: Cursor, name: &str) -> Cursor {
+        let Some(layout) = &self.layout else { return cursor };
+        let member = match layout.names.text(cursor.spot.member) {
+            outer if outer.is_empty() => layout.names.of(name.as_bytes()),
+            outer => layout.names.of(format!("{outer}({name})").as_bytes()),
+        };
+        Cursor { spot: LayoutPosition { member, ..cursor.spot }, ..cursor }
     }
 
     /// Notes that the `size` bytes from `within` at `cursor` are a container, named as in the place of what is in it. What it holds
     /// claims its bytes for itself.
-    pub(in crate::contents) fn container(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) -> Spot {
+    pub(in crate::contents) fn container(
+        &mut self,
+        cursor: &Cursor,
+        within: u64,
+        size: u64,
+        container: &'static str,
+    ) -> LayoutPosition {
         let Some(layout) = &mut self.layout else { return cursor.spot };
         let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, Part::Container) };
         if let Some(piece) = cursor.piece.slice(within, size) {
             layout.claim(cursor, &piece, 0, To::Label(label));
         }
-        Spot { container: layout.names.container(), ..cursor.spot }
+        LayoutPosition { container: layout.names.container(), ..cursor.spot }
     }
 
     /// Notes that the `size` bytes from `within` at `cursor` are a container that could be compressed and is not.
@@ -168,7 +188,7 @@ impl Walk<'_> {
         }
         if let Some(mut sample) = cursor.piece.slice(within + (size - SAMPLE) / 2, SAMPLE) {
             if sample.is_made() {
-                sample = Piece::owned(sample.bytes().to_vec());
+                sample = FileSlice::owned(sample.bytes().to_vec());
             }
             layout.uncompressed.push(Uncompressed { container, size, sample });
         }
@@ -195,6 +215,12 @@ impl Walk<'_> {
         let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, part) };
         let leaves = vec![Leaf { label, file: size, inflated: size }];
         layout.counted.push(Footprint { size, leaves, ..Footprint::default() });
+    }
+
+    /// Notes `size` bytes of a stream at `cursor` that are passed over: they are not selected.
+    pub(in crate::contents) fn streamed_out(&mut self, cursor: &Cursor, size: u64) {
+        self.left_out = true;
+        self.streamed(cursor, Part::LeftOut, "", size);
     }
 
     /// Goes into bytes at `cursor` that came out of a stream and are not kept: where sizes are wanted, all is found out at once.
@@ -268,6 +294,7 @@ fn arch(image: &Image) -> String {
     }
     match image.target.strip_prefix("sm_") {
         Some(number) if image.format == "ptx" => format!("compute_{number}"),
+        Some(number) if image.format == "lto-ir" => format!("lto_{number}"),
         _ if !image.target.is_empty() => image.target.clone(),
         _ if !image.triple.is_empty() => image.triple.clone(),
         _ => "unknown".to_owned(),

@@ -10,8 +10,8 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use sha2::{Digest, Sha256};
 
+use crate::io::file_slice::FileSlice;
 use crate::io::outputs::Output;
-use crate::io::piece::Piece;
 
 /// Gives the file that has been written to `output` a new build id, where it has one: the start of the SHA-256 of the file with the
 /// old one in it, of the same length.
@@ -20,7 +20,7 @@ use crate::io::piece::Piece;
 /// The file cannot be read or written.
 pub(super) fn renew(output: &mut Output) -> Result<()> {
     output.flush()?;
-    let piece = Piece::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?;
+    let piece = FileSlice::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?;
     let Some((offset, len)) = place(piece.bytes()) else { return Ok(()) };
     let mut hash = Sha256::new();
     std::io::copy(&mut piece.reader(), &mut HashWriter(&mut hash))?;

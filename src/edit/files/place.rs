@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use super::Options;
 use crate::contents::bytes_of::sha256;
 use crate::contents::folders;
+use crate::io::file_slice::FileSlice;
 use crate::io::outputs::Output;
-use crate::io::piece::Piece;
 use crate::sys::attributes;
 use crate::sys::session::Session;
 
@@ -44,7 +44,9 @@ impl Subject {
         let links = fs::metadata(&self.path).map_or(1, |meta| meta.nlink());
         if self.to.is_none() && links > 1 {
             let path = self.path.display();
-            bail!("{path}: the file has {links} hard links, and the others would stay as they are (--force changes this one)");
+            bail!(
+                "{path}: the file has {links} hard links, and the others would not change; pass --force to change only this one"
+            );
         }
         Ok(())
     }
@@ -68,17 +70,17 @@ pub(super) fn digest(output: &Output) -> Result<String> {
 }
 
 /// What has been written to `output`.
-pub(super) fn written(output: &Output) -> Result<Piece> {
-    Ok(Piece::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?)
+pub(super) fn written(output: &Output) -> Result<FileSlice> {
+    Ok(FileSlice::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?)
 }
 
 /// The files that are meant. For a folder of new files, the folders in it are made and links and other files are copied.
 pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) -> Result<Vec<Subject>> {
     match &options.to {
         To::File(to) => {
-            let [path] = files else { bail!("-o takes one file: with several, -d names a folder, and --in-place changes them") };
+            let [path] = files else { bail!("-o takes a single input file: for several, pass -d DIR or --in-place") };
             if path.is_dir() {
-                bail!("{}: is a folder: -d names one for what becomes of it", path.display());
+                bail!("{}: -o takes a file, not a directory: for directories, pass -d DIR", path.display());
             }
             Ok(vec![Subject { path: path.clone(), to: Some(to.clone()), named: true }])
         }
@@ -92,7 +94,8 @@ pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) 
                     let found = files.into_iter().map(|(path, place)| Subject { path, to: Some(place), named: false });
                     subjects.extend(found);
                 } else {
-                    let name = path.file_name().with_context(|| format!("{}: has no name for -d", path.display()))?;
+                    let name =
+                        path.file_name().with_context(|| format!("{}: the path has no file name for -d", path.display()))?;
                     subjects.push(Subject { path: path.clone(), to: Some(folder.join(name)), named: true });
                 }
             }
@@ -107,7 +110,7 @@ pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) 
 
 fn in_place(files: &[PathBuf], session: &Session) -> Result<Vec<Subject>> {
     if files.iter().any(|path| path == Path::new("-")) {
-        bail!("stdin cannot be changed in place");
+        bail!("cannot change stdin in place: pass -o OUT");
     }
     let (found, faults) = folders::expand(files, session);
     if let Some((path, error)) = faults.into_iter().next() {
@@ -121,7 +124,7 @@ fn check_once(subjects: &[Subject]) -> Result<()> {
     let mut places = std::collections::HashMap::new();
     for subject in subjects {
         if let Some(other) = places.insert(&subject.to, &subject.path) {
-            bail!("{} and {} have one name, and -d has room for one of them", other.display(), subject.path.display());
+            bail!("{} and {} have the same name, so -d cannot write both", other.display(), subject.path.display());
         }
     }
     Ok(())

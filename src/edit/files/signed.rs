@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection};
 
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::sys::attributes;
 
 /// How files end to which the kernel's `sign-file` has added a signature.
@@ -18,7 +18,7 @@ const SECTIONS: [&str; 3] = [".signature", ".sig", ".sgn"];
 ///
 /// # Errors
 /// It is; the error says by what.
-pub(super) fn check(path: &Path, piece: &Piece) -> Result<()> {
+pub(super) fn check(path: &Path, piece: &FileSlice) -> Result<()> {
     let by = if piece.bytes().ends_with(APPENDED) {
         Some("with a signature at its end".to_owned())
     } else {
@@ -26,7 +26,10 @@ pub(super) fn check(path: &Path, piece: &Piece) -> Result<()> {
     };
     match by {
         None => Ok(()),
-        Some(by) => bail!("{}: it is signed {by}, and no signature is right after a change (--force changes it)", path.display()),
+        Some(by) => bail!(
+            "{}: the file is signed {by}, and a change would invalidate the signature; pass --force to change it anyway",
+            path.display()
+        ),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Zip files, Python wheels above all: members with device code are changed each by itself, the wheel's `RECORD` gets their new digests
 //! and sizes, and every other byte stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
@@ -13,13 +14,15 @@ use sha2::{Digest, Sha256};
 
 use super::{Change, Decide, ImageChange, Options, carried_out, decided, looked_into};
 use crate::contents::report::{FileReport, Image};
+use crate::contents::selection::{Choice, Selection};
 use crate::contents::what::{START, may_have_device_code};
-use crate::edit::{Levels, Repack, Verdict};
+use crate::edit::{Fixed, Levels, Recompressed, Repack, Verdict};
 use crate::formats::compose::Part;
 use crate::formats::zip::resize::{NewContents, plan};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
-use crate::io::piece::{Piece, Spool, start_of_zip_member, zip_member};
+use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use crate::io::rope::Rope;
+use crate::sys::progress::Reached;
 use crate::sys::session::Session;
 
 /// The level at which members are deflated: that of Python's own packers.
@@ -28,7 +31,7 @@ const STORED: u16 = 0;
 const DEFLATE: u16 = 8;
 
 /// Whether `piece` is a zip file.
-pub(super) fn is_wheel(piece: &Piece) -> bool {
+pub(super) fn is_wheel(piece: &FileSlice) -> bool {
     is_zip(piece.bytes())
 }
 
@@ -45,7 +48,10 @@ struct Packed {
 struct Done {
     images: Vec<ImageChange>,
     emptied: Vec<String>,
+    recompressed: Recompressed,
     packed: Option<Packed>,
+    /// The member's name and the place of its header, if nothing is left of it.
+    gone: Option<(Vec<u8>, u64)>,
 }
 
 /// The zip file `piece` with what `decide` says of the images of its members; none where nothing changes. What became of the images is
@@ -54,57 +60,80 @@ struct Done {
 /// # Errors
 /// The zip file or a member is damaged, or cannot be changed; a wheel is signed.
 pub(super) fn edit(
-    path: &Path,
-    piece: &Piece,
+    (path, piece): (&Path, &FileSlice),
     options: &Options,
     session: &Session,
     decide: &Decide<'_>,
     change: &mut Change,
+    reached: &Reached,
 ) -> Result<Option<Rope>> {
     let zip = opened(path, piece)?;
     let members = members(path, &zip)?;
     let within = |member: &ZipMember<'_>| format!("{}({})", path.display(), member.shown_name());
-    let look = |member| looked_at(path, piece, member, options, session).with_context(|| within(member));
+    let choice = options.selection.of(path, None);
+    let look = |member: &ZipMember<'_>| {
+        let name = String::from_utf8_lossy(member.name);
+        let choice = options.selection.of(Path::new(&*name), Some(choice));
+        if choice == Choice::Selected {
+            reached.now_at(&name);
+        }
+        let looked = if choice == Choice::Selected { looked_at(path, piece, member, options, session) } else { Ok(None) };
+        // For the progress bar, decompressing a member counts as half of the work.
+        reached.more(member.size / 2);
+        looked.with_context(|| within(member))
+    };
     let mut looked: Vec<Option<Looked>> = members.par_iter().map(look).collect::<Result<_>>()?;
     let verdicts = decided_together(path, &members, &mut looked, decide)?;
     let each = |((member, looked), verdicts): ((&ZipMember<'_>, Option<Looked>), Vec<Verdict>)| {
         let Some(looked) = looked else { return Ok(Done::default()) };
-        one(member, &looked, &verdicts, options, session).with_context(|| within(member))
+        reached.now_at(&member.shown_name());
+        let done = one((member, &within(member)), &looked, &verdicts, options, session);
+        reached.more(member.size - member.size / 2);
+        done.map_err(|error| if error.is::<Fixed>() { error } else { error.context(within(member)) })
     };
     let done: Vec<Done> = members.par_iter().zip(looked).zip(verdicts).map(each).collect::<Result<_>>()?;
-    let mut all = Vec::new();
-    for Done { images, emptied, packed } in done {
-        change.images.extend(images);
-        change.emptied.extend(emptied);
-        all.extend(packed);
+    let (mut all, mut gone) = (Vec::new(), HashMap::new());
+    for one in done {
+        if options.levels.only_smaller {
+            change.recompressed.get_or_insert_default().add(one.recompressed);
+        }
+        change.images.extend(one.images);
+        change.emptied.extend(one.emptied);
+        all.extend(one.packed);
+        gone.extend(one.gone);
     }
-    if all.is_empty() {
+    let is_gone = |member: &&ZipMember<'_>| gone.contains_key(member.name);
+    change.removed_members = members.iter().filter(is_gone).map(ZipMember::shown_name).collect();
+    if !change.keeps_images() {
+        change.emptied.extend(members.iter().filter(is_gone).map(within));
+    }
+    if all.is_empty() && gone.is_empty() {
         return Ok(None);
     }
     if !options.force {
-        check_unsigned(path, &members, " (--force changes it)")?;
+        check_unsigned(path, &members, "; pass --force to change it anyway")?;
     }
-    Ok(Some(put_together((path, piece), &members, all, session)?))
+    Ok(Some(put_together((path, piece), &members, all, &gone, session)?))
 }
 
 /// The zip file `piece` in which members have other contents, by their names. A wheel's `RECORD` has their digests.
 ///
 /// # Errors
 /// The zip file is damaged, a wheel is signed, or a temporary file cannot be written.
-pub(crate) fn with_contents(path: &Path, piece: &Piece, new: &HashMap<Vec<u8>, Rope>, session: &Session) -> Result<Rope> {
+pub(crate) fn with_contents(path: &Path, piece: &FileSlice, new: &HashMap<Vec<u8>, Rope>, session: &Session) -> Result<Rope> {
     let zip = opened(path, piece)?;
     let members = members(path, &zip)?;
     check_unsigned(path, &members, "")?;
     let each = |member: &ZipMember<'_>| Some(pack(member, new.get(member.name)?.clone(), &mut Spool::new(session)));
     let all = members.par_iter().filter_map(each).collect::<Result<Vec<_>>>()?;
-    put_together((path, piece), &members, all, session)
+    put_together((path, piece), &members, all, &HashMap::new(), session)
 }
 
 /// The zip file `piece`, which is at `path`.
 ///
 /// # Errors
 /// It is damaged.
-pub(crate) fn opened<'p>(path: &Path, piece: &'p Piece) -> Result<ZipFile<'p>> {
+pub(crate) fn opened<'p>(path: &Path, piece: &'p FileSlice) -> Result<ZipFile<'p>> {
     ZipFile::read(piece.bytes()).map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
 
@@ -123,26 +152,29 @@ fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Resul
     match members.iter().find(is_signature) {
         Some(signature) => {
             let (path, name) = (path.display(), signature.shown_name());
-            bail!("{path}: it is signed by `{name}`, and no signature is right after a change{remedy}")
+            bail!("{path}: the wheel is signed by `{name}`, and a change would invalidate the signature{remedy}")
         }
         None => Ok(()),
     }
 }
 
-/// The zip file with what has been packed anew in the places of the old members.
+/// The zip file with what has been packed anew in the places of the old members, and without those that are gone: their names and
+/// the places of their headers.
 fn put_together(
-    (path, piece): (&Path, &Piece),
+    (path, piece): (&Path, &FileSlice),
     members: &[ZipMember<'_>],
     mut all: Vec<Packed>,
+    gone: &HashMap<Vec<u8>, u64>,
     session: &Session,
 ) -> Result<Rope> {
     for record in members.iter().filter(|member| is_record(member.name)) {
-        all.extend(new_record(piece, record, &all, session)?);
+        all.extend(new_record(piece, record, &all, gone, session)?);
     }
     let contents: Vec<NewContents> = all.iter().map(|packed| packed.contents).collect();
     let mut bytes: Vec<Option<Rope>> = all.into_iter().map(|packed| Some(packed.bytes)).collect();
     let mut rope = Rope::default();
-    for part in plan(piece.bytes(), &contents).with_context(|| path.display().to_string())? {
+    let gone: HashSet<u64> = gone.values().copied().collect();
+    for part in plan(piece.bytes(), &contents, &gone).with_context(|| path.display().to_string())? {
         match part {
             Part::Old(range) => {
                 rope.push_piece(piece.slice(range.start, range.end.saturating_sub(range.start)).context("a range past the end")?);
@@ -157,23 +189,28 @@ fn put_together(
 
 /// A member that may have device code, and what is in it.
 struct Looked {
-    name: PathBuf,
     report: FileReport,
     /// Its contents; none where there are no images in it. There may be more such members than files can be open at once.
-    piece: Option<Piece>,
+    piece: Option<FileSlice>,
 }
 
 /// Looks into a member; none where it has no device code by how it begins.
-fn looked_at(path: &Path, zip: &Piece, member: &ZipMember<'_>, options: &Options, session: &Session) -> Result<Option<Looked>> {
+fn looked_at(
+    path: &Path,
+    zip: &FileSlice,
+    member: &ZipMember<'_>,
+    options: &Options,
+    session: &Session,
+) -> Result<Option<Looked>> {
     session.signals.check()?;
     if !may_have_device_code(&start_of_zip_member(zip, member, START)?) {
         return Ok(None);
     }
     let piece = zip_member(zip, member)?.as_file();
-    let name = path.join(member.path().with_context(|| "the name of the member leads out of the zip file")?);
-    let report = looked_into(&name, &piece, options, session);
+    let name = path.join(member.path().with_context(|| "the member's name points outside the zip file")?);
+    let report = looked_into(&name, &piece, options.image_bytes, &Arc::default(), session);
     let piece = Some(piece).filter(|_| !report.images.is_empty());
-    Ok(Some(Looked { name, report, piece }))
+    Ok(Some(Looked { report, piece }))
 }
 
 /// What becomes of the images of each member. It is decided once for all of them, which are numbered through and know their members.
@@ -204,7 +241,14 @@ fn decided_together(
     Ok(counts.into_iter().map(|count| verdicts.by_ref().take(count).collect()).collect())
 }
 
-fn one(member: &ZipMember<'_>, looked: &Looked, verdicts: &[Verdict], options: &Options, session: &Session) -> Result<Done> {
+/// What becomes of a member, which messages call as the second of the pair has it.
+fn one(
+    (member, place): (&ZipMember<'_>, &str),
+    looked: &Looked,
+    verdicts: &[Verdict],
+    options: &Options,
+    session: &Session,
+) -> Result<Done> {
     session.signals.check()?;
     let piece = match &looked.piece {
         Some(piece) => piece.clone(),
@@ -212,12 +256,25 @@ fn one(member: &ZipMember<'_>, looked: &Looked, verdicts: &[Verdict], options: &
     };
     let mut spool = Spool::new(session);
     let mut change = Change::of(String::new(), piece.size());
-    let bytes = carried_out((&looked.name, &piece), &looked.report, verdicts, options, &mut change, &mut spool)?;
-    let mut done = Done { images: change.images, emptied: change.emptied, packed: None };
+    let bytes = carried_out((Path::new(place), &piece), &looked.report, verdicts, options, &mut change, &mut spool)?;
+    let (images, emptied, recompressed) = (change.images, change.emptied, change.recompressed.unwrap_or_default());
+    let mut done = Done { images, emptied, recompressed, ..Done::default() };
+    if change.removed {
+        done.gone = Some((member.name.to_vec(), member.header));
+        return Ok(done);
+    }
     // Who wants streams that can be made again wants those of members as well.
-    let anew = options.levels.repack != Repack::No && member.method != ZipMethod::Stored && !done.images.is_empty();
+    let anew = options.levels.repack != Repack::No
+        && !options.levels.only_smaller
+        && member.method != ZipMethod::Stored
+        && !done.images.is_empty();
     if let Some(bytes) = bytes.or_else(|| anew.then(|| piece.clone().into())) {
-        done.packed = Some(pack(member, bytes, &mut spool)?);
+        let packed = pack(member, bytes, &mut spool)?;
+        if options.levels.only_smaller && packed.contents.packed >= member.size {
+            done.recompressed.smaller = 0;
+        } else {
+            done.packed = Some(packed);
+        }
     }
     Ok(done)
 }
@@ -283,15 +340,27 @@ pub(crate) fn is_record(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/RECORD") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
 
-/// The list with the digests and sizes of the members that have changed; none where it names none of them.
-fn new_record(zip: &Piece, record: &ZipMember<'_>, changed: &[Packed], session: &Session) -> Result<Option<Packed>> {
+/// The list with the digests and sizes of the members that have changed, and without those that are gone; none where it names none of
+/// them.
+fn new_record(
+    zip: &FileSlice,
+    record: &ZipMember<'_>,
+    changed: &[Packed],
+    gone: &HashMap<Vec<u8>, u64>,
+    session: &Session,
+) -> Result<Option<Packed>> {
     let old = zip_member(zip, record)?;
-    let text = std::str::from_utf8(old.bytes()).context("the wheel's RECORD is no text")?;
+    let text = std::str::from_utf8(old.bytes()).context("the wheel's RECORD is not UTF-8 text")?;
     let mut new = String::with_capacity(text.len());
     let mut any = false;
     for line in text.split_inclusive('\n') {
         let end = line.trim_end_matches(['\r', '\n']);
-        let of = |packed: &&Packed| names(end, &packed.name);
+        let path = path_of(end);
+        if path.as_ref().is_some_and(|path| gone.contains_key(path.as_bytes())) {
+            any = true;
+            continue;
+        }
+        let of = |packed: &&Packed| path.as_ref().is_some_and(|path| path.as_bytes() == packed.name);
         match changed.iter().find(of) {
             Some(packed) => {
                 let path = end.rsplitn(3, ',').nth(2).unwrap_or_default();
@@ -306,26 +375,31 @@ fn new_record(zip: &Piece, record: &ZipMember<'_>, changed: &[Packed], session: 
     Ok(if any { Some(pack(record, new.into_bytes().into(), &mut spool)?) } else { None })
 }
 
-/// Whether a line of the list is about the member `name`. Paths with commas or quotes are quoted as in CSV.
-fn names(line: &str, name: &[u8]) -> bool {
-    let Some(path) = line.rsplitn(3, ',').nth(2) else { return false };
-    let plain = match path.strip_prefix('"').and_then(|path| path.strip_suffix('"')) {
+/// The member that a line of the list is about. Paths with commas or quotes are quoted as in CSV.
+fn path_of(line: &str) -> Option<String> {
+    let path = line.rsplitn(3, ',').nth(2)?;
+    Some(match path.strip_prefix('"').and_then(|path| path.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => path.to_owned(),
-    };
-    plain.as_bytes() == name
+    })
 }
 
-/// The zip file `piece` in which members with device code are compressed anew, and in them what `levels` says; none where there are no
-/// such members.
+/// The zip file `piece` in which those members of `selection` that have device code are compressed anew, and in them what `levels` says;
+/// none if there are no such members.
 ///
 /// # Errors
 /// As [`edit`] has them.
-pub(crate) fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session) -> Result<Option<Rope>> {
+pub(crate) fn repacked(
+    path: &Path,
+    piece: &FileSlice,
+    levels: Levels,
+    selection: Selection,
+    session: &Session,
+) -> Result<Option<Rope>> {
     let to = super::To::InPlace;
     let (dry_run, force, allow_empty) = (true, true, true);
-    let (new_build_id, digests, image_bytes) = (false, false, false);
-    let options = Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes };
+    let (new_build_id, digests, image_bytes, selection) = (false, false, false, Arc::new(selection));
+    let options = Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes, selection };
     let keep = |_: &Path, images: &[Image]| Ok(vec![Verdict::Keep; images.len()]);
-    edit(path, piece, &options, session, &keep, &mut Change::of(String::new(), piece.size()))
+    edit((path, piece), &options, session, &keep, &mut Change::of(String::new(), piece.size()), &Reached::default())
 }

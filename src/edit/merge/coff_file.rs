@@ -62,7 +62,7 @@ struct Names {
 
 impl Names {
     fn take<'d>(&mut self, name: &'d [u8]) -> Result<&'d [u8]> {
-        self.left = self.left.checked_sub(name.len()).context("names share their bytes")?;
+        self.left = self.left.checked_sub(name.len()).context("names overlap")?;
         Ok(name)
     }
 }
@@ -121,7 +121,7 @@ fn symbols<'d, Coff: CoffHeader>(
     for (index, symbol) in table.iter() {
         let section = symbol.section_number().index().map(|section| section as usize);
         if section.is_some_and(|section| section >= sections.len()) {
-            bail!("symbol {}: it is in a section that is not there", index.0);
+            bail!("symbol {}: its section does not exist", index.0);
         }
         let class = symbol.storage_class();
         if symbol.has_aux_section()
@@ -151,7 +151,7 @@ fn symbols<'d, Coff: CoffHeader>(
             _ if symbol.derived_type() == pe::IMAGE_SYM_DTYPE_FUNCTION => elf::STT_FUNC,
             _ => elf::STT_NOTYPE,
         };
-        let place = found.get_mut(index.0 + 1).context("more symbols than there are")?;
+        let place = found.get_mut(index.0 + 1).context("symbol index past the end")?;
         *place = Symbol {
             name: names.take(symbol.name(table.strings())?)?,
             info: elf::SymbolInfo::new(bind, kind),

@@ -270,7 +270,7 @@ fn crel(body: &[u8]) -> Result<Option<Vec<Relocation>>> {
 fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec<Section<'d>>> {
     const CUT: &str = "section headers past the end";
     if header.shoff == 0 {
-        bail!("it has no section headers, so that its parts cannot be told apart");
+        bail!("no section headers, which a merge needs to compare sections");
     }
     if usize::from(header.shentsize) != SectionHeader::size(class) {
         return Err(Malformed::new("section headers of an unknown size", 0).into());
@@ -328,7 +328,7 @@ fn symbols<'d>(class: Class, sections: &[Section<'d>], table: usize, left: &mut 
         let name = name(names, raw.name, left).with_context(|| format!("symbol {number}"))?;
         if section.is_some_and(|index| index >= sections.len()) {
             let at = own.header.offset.saturating_add((number * record.len()) as u64);
-            return Err(Malformed::new("a symbol in a section that is not there", at).into());
+            return Err(Malformed::new("a symbol in a section that does not exist", at).into());
         }
         let special = if section.is_some() { 0 } else { raw.shndx.0 };
         let (info, other, value, size) = (raw.info, raw.other.0, raw.value, raw.size);

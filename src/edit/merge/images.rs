@@ -10,6 +10,7 @@ use crate::contents::report::{FileReport, Image};
 use crate::contents::units::{self, Content, Unit, listed, name, names, target};
 use crate::formats::bundle::Id;
 use crate::formats::gpu::canonical_target_id;
+use crate::formats::kernels::shown_name;
 use crate::model::{OffloadKind, printable};
 use crate::target::Target;
 
@@ -110,12 +111,12 @@ fn same_units(builds: &[FileReport], (one, first): (usize, &Units<'_>), (other, 
         let (content, kind, _) = key;
         let there: Vec<&str> = theirs.keys().filter(|(other, ..)| other == content).map(|(_, kind, _)| kind.title()).collect();
         let has = match there.as_slice() {
-            [] => "there is none".to_owned(),
-            kinds if kinds.contains(&kind.title()) => format!("there are {}", kinds.len()),
-            kinds => format!("there is some for {}", kinds.join(" and ")),
+            [] => "none".to_owned(),
+            kinds if kinds.contains(&kind.title()) => "fewer containers".to_owned(),
+            kinds => format!("device code for {}", kinds.join(" and ")),
         };
         let place = shown(builds, build, key);
-        bail!("{place} has device code for {}, and in {} {has} in its place", kind.title(), file(builds, missing));
+        bail!("{place} has device code for {}, but {} has {has} in its place", kind.title(), file(builds, missing));
     }
     Ok(())
 }
@@ -131,12 +132,12 @@ fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
         return Ok(());
     };
     if unit.images.is_empty() && !kernels.is_empty() {
-        bail!("{place}: {} kernels are registered with {}, and there is no image for them", kernels.len(), unit.kind.title());
+        bail!("{place}: {} kernels are registered with {}, but no image has them", kernels.len(), unit.kind.title());
     }
     for image in &unit.images {
         let Some(names) = names(image) else { continue };
         if let Some(kernel) = kernels.iter().flatten().find(|kernel| !names.contains(**kernel)) {
-            bail!("{place}: kernel `{}` is registered and not in image {} ({})", printable(kernel), image.index, name(image));
+            bail!("{place}: kernel `{}` is registered and not in image {} ({})", shown_name(kernel), image.index, name(image));
         }
     }
     Ok(())
@@ -153,10 +154,10 @@ fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -
     for (one, has, kernels) in &known {
         for (other, lacks, theirs) in known.iter().filter(|(other, ..)| other != one) {
             if let Some(kernel) = kernels.difference(theirs).next() {
-                let (place, kernel) = (shown(builds, *other, key), printable(kernel));
+                let (place, kernel) = (shown(builds, *other, key), shown_name(kernel));
                 let source = file(builds, *one);
                 bail!(
-                    "{place}: kernel `{kernel}` is not in image {} ({}), and {source} has it for {}",
+                    "{place}: kernel `{kernel}` is not in image {} ({}), but {source} has it for {}",
                     lacks.index,
                     name(lacks),
                     name(has)
@@ -189,7 +190,7 @@ fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Resul
             if images.len() != theirs.len() || !images.iter().zip(theirs).all(is_same) {
                 let (place, other) = (shown(builds, *build, key), file(builds, *other));
                 let target = images.first().map(|image| name(image)).unwrap_or_default();
-                bail!("{place} and {other} both have images for {target}, and these differ: a runtime takes one of them");
+                bail!("{place} and {other} have different images for {target}: a runtime would take only one of them");
             }
             also.iter_mut().zip(theirs).for_each(|(also, image)| also.push((*other, image.index)));
         }
@@ -215,7 +216,7 @@ fn ambiguous<V>(
             let [one, two] = [of_builds, theirs].map(|builds| builds.keys().next().copied().unwrap_or_default());
             let (place, source) = (shown(builds, one, key), file(builds, two));
             bail!(
-                "{place} has an image for {target}, and {source} for {other}: a device could run both, and a runtime takes the first"
+                "{place} has an image for {target}, and {source} for {other}: a runtime takes the first on a device that runs both"
             );
         }
     }

@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::alike::{Build, Shape, Spots};
 use super::images::MergedUnit;
+use super::lockstep::{Build, Locations, Shape};
 use crate::contents::report::{Image, Step};
 use crate::edit::{Changed, Outcome};
 use crate::formats::archive::resize::plan;
 use crate::formats::compose::Part;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
 /// The file merged of `builds`, with the images that `units` name ([`check_images`](super::check_images)); none where it is the first
@@ -26,14 +26,14 @@ use crate::io::rope::Rope;
 /// # Errors
 /// A build is damaged, or an image is where none can be added; the error says where and why.
 pub(crate) fn join(builds: &[Build<'_>], units: &[MergedUnit], spool: &mut Spool) -> Result<Option<Rope>> {
-    let spots = Spots::of(builds);
+    let locations = Locations::of(builds);
     let mut joiner = Joiner { shelves: shelves(builds, units), placed: HashSet::new(), spool };
-    let outcome = joiner.enter(&spots)?;
+    let outcome = joiner.enter(&locations)?;
     joiner.check_all_placed(builds, units)?;
     match outcome {
         Outcome::Same => Ok(None),
         Outcome::New(changed) => Ok(Some(changed.bytes)),
-        Outcome::Gone => Err(anyhow!("{}: nothing is left of it", spots.base()?.place)),
+        Outcome::Gone => Err(anyhow!("{}: nothing is left of the file", locations.base()?.place)),
     }
 }
 
@@ -48,14 +48,14 @@ enum Fate {
 
 /// The images of a build.
 #[derive(Default)]
-struct Shelf {
+struct BuildImages {
     /// By their numbers. What runtimes do not see has none: the host's entries of bundles.
     fates: HashMap<usize, Fate>,
     /// Their numbers, with how deep they are, by the offset in the file of the outermost container that they are in.
     containers: HashMap<u64, Vec<(usize, usize)>>,
 }
 
-impl Shelf {
+impl BuildImages {
     fn fate(&self, image: usize) -> Option<Fate> {
         self.fates.get(&image).copied()
     }
@@ -63,7 +63,7 @@ impl Shelf {
 
 /// The state of the recursion.
 struct Joiner<'j> {
-    shelves: Vec<Shelf>,
+    shelves: Vec<BuildImages>,
     /// The images of the others that have been put in, by build and number.
     placed: HashSet<(usize, usize)>,
     spool: &'j mut Spool,
@@ -71,40 +71,41 @@ struct Joiner<'j> {
 
 impl Joiner<'_> {
     /// What becomes of the first build's bytes.
-    fn enter(&mut self, spots: &Spots) -> Result<Outcome> {
-        match spots.shape()? {
+    fn enter(&mut self, locations: &Locations) -> Result<Outcome> {
+        match locations.shape()? {
             Shape::Same => {
-                self.note_same(spots);
+                self.note_same(locations);
                 Ok(Outcome::Same)
             }
-            Shape::Archive => self.archive(spots),
-            Shape::Host => self.host_file(spots),
+            Shape::Archive => self.archive(locations),
+            Shape::Host => self.host_file(locations),
             Shape::Containers => {
-                let base = spots.base()?;
-                let row = self.row(&spots.all)?;
+                let base = locations.base()?;
+                let row = self.row(&locations.all)?;
                 Ok(row
                     .lay_out(&base.piece, crate::edit::blocks::CONTAINER, |_| false)
                     .with_context(|| base.place.clone())?
                     .outcome())
             }
-            Shape::Other => bail!("{}: this cannot be merged", spots.base()?.place),
+            Shape::Other => bail!("{}: files of this format cannot be merged", locations.base()?.place),
         }
     }
 
     /// Notes that images are there which are the same in all builds, since all is.
-    fn note_same(&mut self, spots: &Spots) {
-        for (build, (spot, shelf)) in spots.all.iter().zip(&self.shelves).enumerate() {
-            let Some(start) = spot.piece.file_offset(0) else { continue };
-            let here = shelf.containers.iter().filter(|(at, _)| (start..start.saturating_add(spot.piece.size())).contains(at));
+    fn note_same(&mut self, locations: &Locations) {
+        for (build, (location, shelf)) in locations.all.iter().zip(&self.shelves).enumerate() {
+            let Some(start) = location.piece.file_offset(0) else { continue };
+            let here =
+                shelf.containers.iter().filter(|(at, _)| (start..start.saturating_add(location.piece.size())).contains(at));
             self.placed.extend(here.flat_map(|(_, images)| images).map(|(image, _)| (build, *image)));
         }
     }
 
-    fn archive(&mut self, spots: &Spots) -> Result<Outcome> {
-        let base = spots.base()?;
+    fn archive(&mut self, locations: &Locations) -> Result<Outcome> {
+        let base = locations.base()?;
         let start = base.piece.file_offset(0).unwrap_or_default();
         let (mut sizes, mut ropes) = (Vec::new(), Vec::new());
-        for member in spots.members()? {
+        for member in locations.members()? {
             let piece = &member.base()?.piece;
             let offset = piece.file_offset(0).and_then(|at| at.checked_sub(start)).context("a member outside of its archive")?;
             if let Outcome::New(Changed { bytes, .. }) = self.enter(&member)? {
@@ -125,15 +126,15 @@ impl Joiner<'_> {
         for taken in units.iter().flat_map(|unit| &unit.images) {
             if taken.build > 0 && !self.placed.contains(&(taken.build, taken.image)) {
                 let file = builds.get(taken.build).map(|build| build.path.display().to_string()).unwrap_or_default();
-                bail!("{file}: image {} is where none can be merged", taken.image);
+                bail!("{file}: cannot merge image {} at its location", taken.image);
             }
         }
         Ok(())
     }
 }
 
-fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<Shelf> {
-    let mut shelves: Vec<Shelf> = builds.iter().map(shelf).collect();
+fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<BuildImages> {
+    let mut shelves: Vec<BuildImages> = builds.iter().map(shelf).collect();
     let mut set = |build: usize, image: usize, fate: Fate| {
         if let Some(shelf) = shelves.get_mut(build) {
             // An image of several runtimes is in several units, and stands where the first of these is.
@@ -147,8 +148,8 @@ fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<Shelf> {
     shelves
 }
 
-fn shelf(build: &Build<'_>) -> Shelf {
-    let mut shelf = Shelf::default();
+fn shelf(build: &Build<'_>) -> BuildImages {
+    let mut shelf = BuildImages::default();
     for (number, image) in build.report.images.iter().enumerate() {
         if let Some(at) = outermost(image) {
             shelf.containers.entry(at).or_default().push((number, image.path.len()));
@@ -166,7 +167,7 @@ fn outermost(image: &Image) -> Option<u64> {
 }
 
 /// The parts of what `base` becomes, put together; `new` has the contents of the new ones, by their places.
-fn assembled(base: &Piece, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope> {
+fn assembled(base: &FileSlice, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope> {
     let mut new: Vec<Option<Rope>> = new.into_iter().map(Some).collect();
     let mut bytes = Rope::default();
     for part in parts {

@@ -15,7 +15,6 @@
 //! against somebody who makes two files to deceive it: what is equal is taken for equal without asking what it stands for, and
 //! code is not disassembled.
 
-mod alike;
 mod coff_file;
 mod device;
 mod difference;
@@ -24,6 +23,7 @@ mod hosts;
 mod images;
 mod join;
 mod linked;
+mod lockstep;
 mod objects;
 mod place_names;
 mod strings;
@@ -36,13 +36,13 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use object::elf;
 
-pub(crate) use alike::{Build, name_kinds};
 use device::ranges as device_ranges;
 use difference::{Difference, Differences};
 use host_file::{HostFile, Section};
 pub(crate) use hosts::differences;
 pub(crate) use images::{MergedUnit, check_images};
 pub(crate) use join::join;
+pub(crate) use lockstep::{Build, name_kinds};
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;
@@ -84,18 +84,18 @@ pub(crate) struct HostHalf<'d> {
 }
 
 /// A file as it is compared.
-struct Half<'d> {
+struct ParsedHost<'d> {
     name: &'d str,
     file: HostFile<'d>,
     device: Vec<Range<u64>>,
     registered: Registered,
 }
 
-impl<'d> Half<'d> {
-    fn read(half: &HostHalf<'d>) -> Result<Half<'d>> {
+impl<'d> ParsedHost<'d> {
+    fn read(half: &HostHalf<'d>) -> Result<ParsedHost<'d>> {
         let file = HostFile::read(half.data).with_context(|| half.name.to_owned())?;
         let registered = read::read(half.data).with_context(|| half.name.to_owned())?;
-        Ok(Half { name: half.name, file, device: device::joined(half.device.to_vec()), registered })
+        Ok(ParsedHost { name: half.name, file, device: device::joined(half.device.to_vec()), registered })
     }
 
     /// The parts of a section that belong to device code, as offsets in it. A section of which all does is one part.
@@ -122,7 +122,7 @@ impl<'d> Half<'d> {
 /// # Errors
 /// A file that is damaged, or is no ELF object, program or shared library, and no COFF object.
 pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<Vec<Difference>> {
-    let (one, other) = (Half::read(one)?, Half::read(other)?);
+    let (one, other) = (ParsedHost::read(one)?, ParsedHost::read(other)?);
     let mut found = Differences::default();
     headers(&one, &other, &mut found);
     generations(&one, &other, &mut found);
@@ -133,7 +133,7 @@ pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<
     let pairs = place_names::pairs(&one.names(), &other.names());
     if !pairs.is_empty() {
         for pair in pairs.iter().take(MOST_NAMES) {
-            let what = format!("is in {}, and in {} it is `{}`", printable(one.name), printable(other.name), pair.other);
+            let what = format!("is in {}, but {} has `{}` instead", printable(one.name), printable(other.name), pair.other);
             found.of_symbol(String::new(), pair.one.as_bytes(), what, Some(pair.remedy));
         }
         if let Some(more) = pairs.len().checked_sub(MOST_NAMES).filter(|more| *more > 0) {
@@ -150,7 +150,7 @@ pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<
 }
 
 /// What the headers of the files say of the host: its processor, and what kind of file it is.
-fn headers(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
+fn headers(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
     let (first, second) = (&one.file.header, &other.file.header);
     let mut expect = |is_same: bool, what: &str| {
         if !is_same {
@@ -158,17 +158,17 @@ fn headers(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
             found.add(Difference::of_file(what));
         }
     };
-    expect(first.machine == second.machine, "the processors");
-    expect(one.file.class == other.file.class, "the sizes of pointers or the byte orders");
+    expect(first.machine == second.machine, "the machine types");
+    expect(one.file.class == other.file.class, "the pointer sizes or byte orders");
     expect(first.kind == second.kind, "the types (object, program at fixed addresses, position-independent)");
-    expect(first.flags == second.flags, "the processor's flags");
-    expect(first.ident.os_abi == second.ident.os_abi, "the systems");
-    expect(one.file.stack_flags == other.file.stack_flags, "the rights of the stack");
+    expect(first.flags == second.flags, "the machine flags");
+    expect(first.ident.os_abi == second.ident.os_abi, "the operating systems");
+    expect(one.file.stack_flags == other.file.stack_flags, "the stack permissions");
 }
 
 /// Whether the tables of entries are of one release: a runtime reads no table of two.
-fn generations(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
-    let sizes = |half: &Half<'_>| -> BTreeSet<(String, Option<u64>)> {
+fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
+    let sizes = |half: &ParsedHost<'_>| -> BTreeSet<(String, Option<u64>)> {
         let tables = half.registered.tables.iter();
         // After a relocatable link a table's name has a tag at its end.
         let plain = |name: &str| name.rsplit_once("entries").map_or(name.to_owned(), |(start, _)| format!("{start}entries"));
@@ -179,7 +179,7 @@ fn generations(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
     if first == second || first.is_empty() || second.is_empty() {
         return;
     }
-    let shown = |half: &Half<'_>, sizes: &BTreeSet<(String, Option<u64>)>| {
+    let shown = |half: &ParsedHost<'_>, sizes: &BTreeSet<(String, Option<u64>)>| {
         let each = sizes.iter().map(|(section, size)| match size {
             Some(size) => format!("`{section}` with entries of {size} bytes, {}", release(section, *size)),
             None => format!("`{section}` of an unknown release"),
@@ -190,7 +190,7 @@ fn generations(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
     let is_older = first.iter().chain(&second).any(|(section, _)| section != Generation::Llvm21.openmp_entry_section());
     let what = if is_older { "older entry table" } else { "entry table" };
     let what = format!("{what}: {}; {}", shown(one, &first), shown(other, &second));
-    let remedy = Some("compile every build with the same release of LLVM");
+    let remedy = Some("compile every build with the same LLVM version");
     found.add(Difference { remedy, ..Difference::of_file(what) });
 }
 
@@ -198,9 +198,9 @@ fn generations(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
 fn release(section: &str, entry_size: u64) -> &'static str {
     let narrow = matches!(entry_size, 32 | 20);
     match section == Generation::Llvm21.openmp_entry_section() {
-        true => "as LLVM 21 and later have them",
-        false if narrow => "as LLVM 14 to 19 have them",
-        false => "as LLVM 20 has them",
+        true => "as in LLVM 21 and later",
+        false if narrow => "as in LLVM 14 to 19",
+        false => "as in LLVM 20",
     }
 }
 

@@ -11,14 +11,14 @@ use object::elf;
 
 use super::difference::{Difference, Differences, Names};
 use super::host_file::{HostFile, Key, Section, Symbol};
-use super::{Half, device, is_left_out, place_names, strings};
+use super::{ParsedHost, device, is_left_out, place_names, strings};
 use crate::model::{printable, printable_name};
 
 /// Adds the differences of two objects.
 ///
 /// # Errors
 /// Damaged relocations.
-pub(super) fn compare(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) -> Result<()> {
+pub(super) fn compare(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) -> Result<()> {
     let (first, second) = (View::of(one), View::of(other));
     for (name, missing, there) in [(other.name, &first, &second), (one.name, &second, &first)] {
         for (key, index) in missing.sections.iter().filter(|(key, _)| !there.sections.contains_key(key)) {
@@ -38,7 +38,7 @@ pub(super) fn compare(one: &Half<'_>, other: &Half<'_>, found: &mut Differences)
 
 /// An object with what comparing it takes.
 struct View<'h, 'd> {
-    half: &'h Half<'d>,
+    half: &'h ParsedHost<'d>,
     /// What is compared, by name.
     sections: BTreeMap<Key<'d>, usize>,
     names: Names<'d>,
@@ -59,7 +59,7 @@ enum Against<'d> {
 }
 
 impl<'h, 'd> View<'h, 'd> {
-    fn of(half: &'h Half<'d>) -> Self {
+    fn of(half: &'h ParsedHost<'d>) -> Self {
         let file = &half.file;
         let compared =
             |section: &Section<'_>| !section.header.is_relocations() && !section.is_symbols() && !is_left_out(section, true);
@@ -129,7 +129,7 @@ impl Pair<'_, '_, '_> {
             return Ok(());
         }
         if head(one) != head(other) {
-            found.in_section(one.shown(), "its type, flags, alignment or size of an entry differ".to_owned());
+            found.in_section(one.shown(), "the type, flags, alignment or entry sizes differ".to_owned());
             return Ok(());
         }
         if first.kind == elf::SHT_GROUP {
@@ -138,11 +138,11 @@ impl Pair<'_, '_, '_> {
         }
         let linked = |view: &View<'_, '_>, link: u32| view.key(link as usize).map(|key| printable_name(key.name));
         if first.flags.contains(elf::SHF_LINK_ORDER) && linked(self.one.0, first.link) != linked(self.other.0, second.link) {
-            found.in_section(one.shown(), "it belongs to different sections".to_owned());
+            found.in_section(one.shown(), "the section belongs to different sections".to_owned());
         }
         if first.size != second.size {
             let what = format!(
-                "it has {} bytes in {} and {} in {}",
+                "size is {} bytes in {}, but {} in {}",
                 first.size,
                 printable(self.one.0.half.name),
                 second.size,
@@ -160,7 +160,7 @@ impl Pair<'_, '_, '_> {
     fn bytes(&self, one: &Section<'_>, other: &Section<'_>, found: &mut Differences) {
         let parts = self.one.0.half.device_parts(one);
         if parts != self.other.0.half.device_parts(other) {
-            found.in_section(one.shown(), "device code is at different places of it".to_owned());
+            found.in_section(one.shown(), "device code is at different offsets".to_owned());
             return;
         }
         for part in outside(&parts, one.body.len() as u64) {
@@ -184,7 +184,7 @@ impl Pair<'_, '_, '_> {
         let differ = first.iter().zip(&second).find(|(one, other)| one != other);
         let at = |place: u64| self.one.0.names.at(self.one.1, place).or(Some((String::new(), place)));
         if let Some(((place, _, one, _), (_, _, other, _))) = differ {
-            let what = format!("it refers to {} and to {}", self.one.0.shown(one), self.other.0.shown(other));
+            let what = format!("refers to {} in one build, to {} in the other", self.one.0.shown(one), self.other.0.shown(other));
             let what = if one == other { "the relocations differ in place, type or addend".to_owned() } else { what };
             let remedy = match (one, other) {
                 (Against::Name(one), Against::Name(other)) => place_names::remedy(one, other),
@@ -192,7 +192,7 @@ impl Pair<'_, '_, '_> {
             };
             found.add(Difference { section: section.shown(), symbol: at(*place), what, remedy });
         } else if first.len() != second.len() {
-            found.in_section(section.shown(), format!("it has {} and {} relocations", first.len(), second.len()));
+            found.in_section(section.shown(), format!("{} relocations in one build, {} in the other", first.len(), second.len()));
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Pair<'_, '_, '_> {
         });
         if one != other {
             let name = one.and_then(|(_, _, name)| name).map(|name| (printable_name(name), 0));
-            let what = "the groups of sections differ".to_owned();
+            let what = "the section groups differ".to_owned();
             found.add(Difference { section: ".group".to_owned(), symbol: name, what, remedy: None });
         }
     }
@@ -247,7 +247,7 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
 }
 
 /// A symbol with what is the same in both files: its name, section, value, size, type and binding, visibility, and what it stands for.
-type Told<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
+type SymbolKey<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
 
 fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
     let (first, second) = (told(one), told(other));
@@ -260,13 +260,13 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
             (None, Some(_)) => Ordering::Greater,
             (Some(one), Some(other)) if one == other => Ordering::Equal,
             (Some(one), Some(other)) if one.0 == other.0 => {
-                let what = "the symbols differ in section, value, size, type, binding or visibility".to_owned();
+                let what = "the symbol differs in section, value, size, type, binding or visibility".to_owned();
                 found.of_symbol(section(one.1), one.0, what, None);
                 Ordering::Equal
             }
             (Some(one), Some(other)) => one.cmp(other),
         };
-        let missing = |symbol: Option<&Told<'_>>, name: &str, found: &mut Differences| {
+        let missing = |symbol: Option<&SymbolKey<'_>>, name: &str, found: &mut Differences| {
             if let Some(symbol) = symbol {
                 found.of_symbol(section(symbol.1), symbol.0, format!("is not in {}", printable(name)), None);
             }
@@ -280,7 +280,7 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
 }
 
 /// The symbols of an object in an order that is the same in both files, without those of device code, of sections and of files.
-fn told<'d>(view: &View<'_, 'd>) -> Vec<Told<'d>> {
+fn told<'d>(view: &View<'_, 'd>) -> Vec<SymbolKey<'d>> {
     let is_left_out = |symbol: &Symbol<'_>| {
         let in_section = symbol.section.is_some_and(|index| {
             view.is_device(index, symbol.value) || view.section(index).is_none_or(|section| is_left_out(section, true))
@@ -292,7 +292,7 @@ fn told<'d>(view: &View<'_, 'd>) -> Vec<Told<'d>> {
         let key = symbol.section.and_then(|index| view.key(index));
         (symbol.name, key, symbol.special, symbol.value, symbol.size, symbol.info.0, symbol.other, symbol.stands_for)
     };
-    let mut all: Vec<Told<'d>> = symbols.map(each).collect();
+    let mut all: Vec<SymbolKey<'d>> = symbols.map(each).collect();
     all.sort();
     all
 }

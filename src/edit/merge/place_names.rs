@@ -12,12 +12,12 @@ pub(super) type Remedy = &'static str;
 
 /// For names of OpenMP's kernels, which LLVM makes from the numbers that the file system gives a file.
 pub(super) const ONE_TREE: Remedy = "OpenMP names kernels by the device and inode number of their source file: compile every \
-    build from one source tree, from the same files and not from copies of them";
+    build from the same source files, not from copies of them";
 /// For what clang makes of the compilation unit's id.
-pub(super) const FIXED_CUID: Remedy = "these names hold the compilation unit's id, which clang makes of the source's path and the \
-    command line, and so of the architectures: compile every build with the same `-cuid=TEXT`, another TEXT for each source file";
+pub(super) const FIXED_CUID: Remedy = "these names contain the translation unit's id, which clang makes from the source's path and \
+    the command line with its architectures: compile every build with the same `-cuid=TEXT`, another TEXT for each source file";
 /// For what nvcc makes of the path of a file.
-pub(super) const SAME_PATHS: Remedy = "nvcc makes these names of the source's path and the command line: compile every build \
+pub(super) const SAME_PATHS: Remedy = "nvcc derives these names from the source's path and the command line: compile every build \
     from the same path with the same options";
 
 /// A form of names: what stands before the part that differs, and how that part is told.

@@ -1,4 +1,4 @@
-//! Archives of objects (`ar`): one reader for every kind that linkers take, one writer of GNU archives.
+//! Archives of objects (`ar`): one reader for all variants that linkers accept, and a writer of GNU archives.
 //!
 //! ```
 //! use offld::formats::archive::{MemberContents, members, write_plain};

@@ -1,5 +1,5 @@
-//! The members of an archive, in their order: GNU (also with the 64-bit symbol index `/SYM64/`), BSD, COFF and AIX, regular or
-//! thin. Symbol indexes and the table of long names are no members. An archive inside an archive is a member like any other.
+//! Reads the members of an archive, in order: GNU (also with the 64-bit symbol index `/SYM64/`), BSD, COFF and AIX, regular or
+//! thin. Symbol indexes and tables of long names are not members. An archive inside an archive is a regular member.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,77 +16,77 @@ use crate::model::printable;
 #[cfg(test)]
 mod tests;
 
-/// How deep archives may be nested in archives. No build comes near it; thin archives that name each other would have no end.
+/// The limit on archives in archives. No build comes near it, but thin archives may refer to each other endlessly.
 pub const MAX_NESTING: usize = 16;
 
-/// How many bytes of a member's name a message shows: any number of members may share one name of any length.
+/// The limit on a member's name in messages. Any number of members may share a name of any length.
 const LONGEST_SHOWN_NAME: usize = 512;
 
-/// One member of an archive.
+/// A member of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveMember<'data> {
-    /// The name, in full; of a thin archive's member, the path of its file.
+    /// The full name. For a member of a thin archive, the path of its file.
     pub name: &'data [u8],
-    /// Where its bytes are.
+    /// The location of the contents.
     pub contents: MemberContents,
 }
 
-/// Where the bytes of a member are.
+/// The location of a member's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberContents {
-    /// In the archive, all of them.
+    /// In the archive, completely.
     Within {
-        /// Where they start, in bytes from the start of the archive.
+        /// The offset of the contents in the archive.
         offset: u64,
-        /// How many they are.
+        /// The size of the contents in bytes.
         size: u64,
     },
-    /// In a file of their own, because the archive is thin: see [`ArchiveMember::file`].
+    /// In a separate file, because the archive is thin. See [`ArchiveMember::file`].
     File,
-    /// In another archive that was added to this thin one by GNU ar: [`ArchiveMember::file`] is that archive, and [`member_at`]
-    /// finds the member in it.
+    /// In another archive that GNU ar added to this thin one. [`ArchiveMember::file`] is that archive, and [`member_at`] finds the
+    /// member in it.
     InArchive {
-        /// Where its header is in the other archive.
+        /// The offset of the member's header in the other archive.
         header: u64,
     },
 }
 
 impl ArchiveMember<'_> {
-    /// The file of a thin archive's member: its name is a path as seen from the folder of `archive`, the file that the archive is
-    /// (or is in). For any other member, the path that a thin archive would have it at.
+    /// The file of a thin archive's member. Its name is a path relative to the directory of `archive`, the file that contains this
+    /// archive. For other members, the path that they would have in a thin archive.
     pub fn file(&self, archive: &Path) -> PathBuf {
         archive.with_file_name(OsStr::from_bytes(self.name))
     }
 
-    /// The name for messages: what is not UTF-8 is replaced, and a very long name is cut.
+    /// The name for messages: invalid UTF-8 is replaced, and a very long name is truncated.
     pub fn shown_name(&self) -> String {
         shown_name(self.name)
     }
 }
 
-/// The name of a member for messages: what is not UTF-8 is replaced, control characters are escaped, and a very long name is cut.
+/// The name of a member for messages: invalid UTF-8 is replaced, control characters are escaped, and a very long name is truncated.
 pub(crate) fn shown_name(name: &[u8]) -> String {
     let start = name.get(..LONGEST_SHOWN_NAME).unwrap_or(name);
     let rest = if start.len() < name.len() { "…" } else { "" };
     format!("{}{rest}", printable(&String::from_utf8_lossy(start)))
 }
 
-/// What is wrong with an archive, and where.
+/// A fault of an archive, and its offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveFault {
-    /// The name of the member that cannot be read, as far as it is known; as it is stored where it cannot be looked up.
+    /// The name of the damaged member, as far as known. The stored form if the table of names cannot be used.
     pub member: Option<String>,
-    /// What is wrong, a fragment of a sentence.
+    /// The fault, as a fragment of a sentence.
     pub what: String,
-    /// Where, in bytes from the start of the archive: the member's contents when these are not all there, else its header.
+    /// The offset in the archive: that of the member's contents if these are truncated, else that of its header.
     pub offset: u64,
 }
 
 impl ArchiveFault {
-    /// The whole message for an archive that is called `archive`: `lib.a(k.o): past the end of the archive, at offset 0x90 of it`.
+    /// The whole message for an archive with the name `archive`: `lib.a(k.o): past the end of the archive, at offset 0x90`.
     pub fn in_archive(&self, archive: &dyn fmt::Display) -> Error {
         let member = self.member.as_ref().map_or_else(String::new, |member| format!("({member})"));
         Error::Malformed { place: format!("{archive}{member}"), what: self.to_string(), offset: None }
@@ -95,13 +95,14 @@ impl ArchiveFault {
 
 impl fmt::Display for ArchiveFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, at offset {:#x} of it", self.what, self.offset)
+        write!(f, "{}, at offset {:#x}", self.what, self.offset)
     }
 }
 
 impl std::error::Error for ArchiveFault {}
 
-/// The members of the archive `data`. An error when it is none, or when its symbol index or table of names is damaged.
+/// Returns the members of the archive `data`. Fails if `data` is not an archive, or if its symbol index or table of names is
+/// damaged.
 pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
     let start = magic::ARCHIVE.len().min(data.len()) as u64;
     let archive = ArchiveFile::parse(data).map_err(|error| fault(data, start, &error))?;
@@ -109,7 +110,7 @@ pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
     Ok(ArchiveMembers { data, members, is_aix: archive.kind() == ArchiveKind::AixBig, end: start, thin_from: None })
 }
 
-/// The member of the archive `data` whose header is at `header`; none if there is no such member.
+/// Returns the member of the archive `data` whose header is at offset `header`, or `None` if there is no such member.
 pub fn member_at(data: &[u8], header: u64) -> Result<Option<ArchiveMember<'_>>, ArchiveFault> {
     let contents_at = header.saturating_add(size_of::<Header>() as u64);
     for member in members(data)? {
@@ -121,15 +122,15 @@ pub fn member_at(data: &[u8], header: u64) -> Result<Option<ArchiveMember<'_>>, 
     Ok(None)
 }
 
-/// Goes through the members of an archive; see [`members`]. After an error there may be more members.
+/// Iterates over the members of an archive; see [`members`]. More members may follow an error.
 #[derive(Debug)]
 pub struct ArchiveMembers<'data> {
     data: &'data [u8],
     members: ArchiveMemberIterator<'data>,
     is_aix: bool,
-    /// Where the last member ends that was read.
+    /// The end of the last member that was read.
     end: u64,
-    /// In a thin archive with members of other archives: where the rest is that `members` cannot read.
+    /// In a thin archive with members of other archives, the offset of the rest, which `members` cannot read.
     thin_from: Option<u64>,
 }
 
@@ -142,7 +143,7 @@ impl<'data> Iterator for ArchiveMembers<'data> {
         }
         let member = match self.members.next()? {
             Ok(member) => member,
-            // AIX links its members by offsets; after the last one that could be read is as near as we can tell.
+            // AIX archives chain their members by offsets, so the end of the last readable member is the best known position.
             Err(error) if self.is_aix => {
                 return Some(Err(ArchiveFault { member: None, what: error.to_string(), offset: self.end }));
             }
@@ -157,7 +158,8 @@ impl<'data> Iterator for ArchiveMembers<'data> {
         };
         let name = member.name();
         if member.is_thin() {
-            // Its header is all there is of it. Both are parts of the same bytes, so the addresses tell where it ends.
+            // The member consists of its header only. Both slices are parts of the same data, so the addresses give the header's
+            // offset.
             let header = member.header().map_or(0, |header| (&raw const *header).addr() - self.data.as_ptr().addr());
             self.end = (header + size_of::<Header>()) as u64;
             return Some(Ok(ArchiveMember { name, contents: MemberContents::File }));
@@ -177,7 +179,7 @@ impl<'data> Iterator for ArchiveMembers<'data> {
 }
 
 impl<'data> ArchiveMembers<'data> {
-    /// The next member of a thin archive, whose header is the first one from `from` on that is a member's.
+    /// The next member of a thin archive, whose header is the first one of a member at or after `from`.
     fn next_thin(&mut self, from: u64) -> Option<Result<ArchiveMember<'data>, ArchiveFault>> {
         let (at, header) = first_member_header(self.data, from);
         self.thin_from = Some(self.data.len() as u64);
@@ -186,7 +188,7 @@ impl<'data> ArchiveMembers<'data> {
         }
         let fault = |what: &str| Some(Err(ArchiveFault { member: None, what: what.to_owned(), offset: at }));
         let Some(header) = header.filter(|header| header.terminator == *b"`\n") else {
-            return fault("no header of a member");
+            return fault("no member header");
         };
         let stored = header.name.trim_ascii_end();
         let (place, contents) = match nested(stored) {
@@ -197,14 +199,14 @@ impl<'data> ArchiveMembers<'data> {
             None => Some(stored.strip_suffix(b"/").unwrap_or(stored)),
             Some(place) => long_name(self.data, place),
         };
-        let Some(name) = name else { return fault("a name that is not in the table of names") };
+        let Some(name) = name else { return fault("a name outside the table of names") };
         self.end = at + size_of::<Header>() as u64;
         self.thin_from = Some(self.end);
         Some(Ok(ArchiveMember { name, contents }))
     }
 }
 
-/// The name at `place` of the table of names.
+/// The name at offset `place` of the table of names.
 fn long_name(data: &[u8], place: u64) -> Option<&[u8]> {
     let mut at = magic::THIN_ARCHIVE.len() as u64;
     loop {
@@ -219,15 +221,15 @@ fn long_name(data: &[u8], place: u64) -> Option<&[u8]> {
     }
 }
 
-/// The `error` of a reader that went through the headers from offset `start` on, with the place of the header that it is about.
+/// Converts `error` of a reader that visited the headers from offset `start` on. Adds the offset of the affected header.
 fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
     let (offset, header) = first_member_header(data, start);
     let member = header.map(|header| shown_name(header.name.trim_ascii_end()));
     ArchiveFault { member, what: error.to_string(), offset }
 }
 
-/// What GNU ar stores for a member of an archive that was added to a thin archive, `/0:198`: where the archive's name is in the
-/// table of names, and where the member's header is in the archive.
+/// Parses the name that GNU ar stores for a member of an archive in a thin archive, such as `/0:198`. The first number is the
+/// offset of the archive's name in the table of names. The second one is the offset of the member's header in the archive.
 fn nested(name: &[u8]) -> Option<(u64, u64)> {
     let rest = name.strip_prefix(b"/")?;
     let colon = rest.iter().position(|byte| *byte == b':')?;
@@ -239,7 +241,7 @@ fn number(text: &[u8]) -> Option<u64> {
     text.parse().ok()
 }
 
-/// The first header from `start` on that is not that of a whole symbol index or table of names, and its offset.
+/// The first header at or after `start` that does not belong to a complete symbol index or table of names, and its offset.
 fn first_member_header(data: &[u8], start: u64) -> (u64, Option<&Header>) {
     let mut at = start;
     loop {
@@ -257,7 +259,7 @@ fn header(data: &[u8], at: u64) -> Option<&Header> {
     Some(object::pod::from_bytes::<Header>(rest).ok()?.0)
 }
 
-/// The size that the header of a symbol index or table of names gives; none for other headers and where it is no number.
+/// The size in the header of a symbol index or table of names. `None` for other headers and for invalid numbers.
 fn special_size(header: &Header) -> Option<u64> {
     const SPECIAL: [&[u8]; 4] = [b"/", b"//", b"/SYM64/", b"/<ECSYMBOLS>/"];
     let name = header.name.trim_ascii_end();

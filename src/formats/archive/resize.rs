@@ -1,5 +1,6 @@
-//! Members of an archive get other contents, and all else stays to the byte: names, times, owners, order, and the symbols of the index,
-//! of which only the places of the members change. GNU and BSD archives; not thin ones, whose members are files of their own.
+//! Replaces the contents of archive members and keeps everything else byte for byte: names, times, owners, order and the symbols in
+//! the index. Only the members' offsets in the index change. Supports GNU and BSD archives, but not thin ones, whose members are
+//! separate files.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,16 +13,16 @@ use crate::formats::compose::Part;
 use crate::formats::{magic, slice};
 
 const HEADER: u64 = size_of::<Header>() as u64;
-/// The largest size that a header can say: 10 digits.
-const LARGEST: u64 = 9_999_999_999;
+/// The largest size that fits into a header: 10 digits.
+const MAX_SIZE: u64 = 9_999_999_999;
 
-/// A header of the archive and what belongs to it.
+/// A header of the archive with its data.
 struct Entry<'a> {
     header: &'a Header,
     at: u64,
-    /// Its contents, without a BSD name in front of them.
+    /// The contents, without a BSD name before them.
     contents: Range<u64>,
-    /// The size that the header says.
+    /// The size in the header.
     stored: u64,
 }
 
@@ -36,15 +37,16 @@ impl Entry<'_> {
     }
 }
 
-/// The parts, in order, of the archive `data` in which the members whose contents begin at the given offsets have contents of the given
-/// sizes.
+/// Returns the parts, in order, of the archive `data` with new contents for some members. `sizes` has the offset of each member's
+/// old contents and its new size.
 ///
 /// # Errors
-/// The archive is damaged or not of these kinds; a member is too large for a header; there is no member at an offset.
+/// The archive is damaged or has an unsupported format. A new size does not fit into a header, or no member has contents at an
+/// offset.
 pub(crate) fn plan(data: &[u8], sizes: &[(u64, u64)]) -> Result<Vec<Part>, ArchiveFault> {
     let fault = |fault: Malformed| ArchiveFault { member: None, what: fault.what.to_owned(), offset: fault.at };
     if !data.starts_with(&magic::ARCHIVE) {
-        return Err(fault(Malformed::new("members of an archive of this kind cannot be changed", 0)));
+        return Err(fault(Malformed::new("cannot change members of this kind of archive", 0)));
     }
     let entries = entries(data).map_err(fault)?;
     let new: HashMap<u64, (usize, u64)> =
@@ -65,7 +67,7 @@ pub(crate) fn plan(data: &[u8], sizes: &[(u64, u64)]) -> Result<Vec<Part>, Archi
         let next = entries.get(index + 1).map_or(data.len() as u64, |next: &Entry<'_>| next.at);
         match new.get(&entry.contents.start) {
             Some((place, size)) => member(data, entry, *place, *size, &mut parts).map_err(fault)?,
-            None => match index_of(data, entry, &moved).map_err(fault)? {
+            None => match updated_index(data, entry, &moved).map_err(fault)? {
                 Some(bytes) => {
                     parts.push(Part::Old(entry.at..entry.contents.start));
                     parts.push(Part::Bytes(bytes));
@@ -78,11 +80,11 @@ pub(crate) fn plan(data: &[u8], sizes: &[(u64, u64)]) -> Result<Vec<Part>, Archi
     Ok(parts)
 }
 
-/// A member with other contents.
+/// A member with new contents.
 fn member(data: &[u8], entry: &Entry<'_>, place: usize, size: u64, parts: &mut Vec<Part>) -> Result<(), Malformed> {
     let name = entry.contents.start - entry.at - HEADER;
     let stored = size.saturating_add(name);
-    if stored > LARGEST {
+    if stored > MAX_SIZE {
         return Err(Malformed::new("too large for a member of an archive", entry.at));
     }
     let mut header = slice(data, entry.at, HEADER, "header past the end", entry.at)?.to_vec();
@@ -97,14 +99,14 @@ fn member(data: &[u8], entry: &Entry<'_>, place: usize, size: u64, parts: &mut V
     Ok(())
 }
 
-/// The contents of a symbol index in which members are where `moved` says; none for what is no index.
-fn index_of(data: &[u8], entry: &Entry<'_>, moved: &HashMap<u64, u64>) -> Result<Option<Vec<u8>>, Malformed> {
+/// The contents of a symbol index for members at their `moved` offsets. `None` for entries that are not an index.
+fn updated_index(data: &[u8], entry: &Entry<'_>, moved: &HashMap<u64, u64>) -> Result<Option<Vec<u8>>, Malformed> {
     let mut bytes =
         slice(data, entry.contents.start, entry.contents.end - entry.contents.start, "past the end", entry.at)?.to_vec();
     let cut = Malformed::new("the symbol index is cut short", entry.at);
     let to =
-        |old: u64| moved.get(&old).copied().ok_or(Malformed::new("the symbol index names a place without a member", entry.at));
-    let too_far = Malformed::new("the symbol index cannot say places beyond 4 GiB", entry.at);
+        |old: u64| moved.get(&old).copied().ok_or(Malformed::new("the symbol index names an offset without a member", entry.at));
+    let too_far = Malformed::new("the symbol index cannot hold offsets beyond 4 GiB", entry.at);
     match entry.name() {
         b"/" if entry.at == magic::ARCHIVE.len() as u64 => {
             let count = u32::from_be_bytes(*bytes.first_chunk().ok_or(cut)?) as usize;
@@ -122,7 +124,7 @@ fn index_of(data: &[u8], entry: &Entry<'_>, moved: &HashMap<u64, u64>) -> Result
             }
         }
         b"/" | b"/<ECSYMBOLS>/" => {
-            return Err(Malformed::new("members of a library for Windows cannot be changed", entry.at));
+            return Err(Malformed::new("cannot change members of a Windows library", entry.at));
         }
         _ if entry.is_bsd_index(data) => {
             let length = u32::from_le_bytes(*bytes.first_chunk().ok_or(cut)?) as usize;
@@ -145,7 +147,7 @@ fn entries(data: &[u8]) -> Result<Vec<Entry<'_>>, Malformed> {
         let bytes = slice(data, at, HEADER, "header past the end", at)?;
         let (header, _) = object::pod::from_bytes::<Header>(bytes).map_err(|()| Malformed::new("header past the end", at))?;
         let text = |field: &[u8]| std::str::from_utf8(field.trim_ascii()).ok()?.parse::<u64>().ok();
-        let bad = Malformed::new("a header with a size that is none", at);
+        let bad = Malformed::new("a header with an invalid size", at);
         let stored = text(&header.size).filter(|_| header.terminator == *b"`\n").ok_or(bad)?;
         let name = header.name.strip_prefix(b"#1/").and_then(text).unwrap_or_default();
         let start = at + HEADER;

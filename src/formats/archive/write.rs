@@ -1,5 +1,5 @@
-//! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/`
-//! from 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
+//! Writes GNU archives that equal those of `llvm-ar rcsD` byte for byte, with times and owners 0 and mode 644. The symbol index `/`
+//! is first (`/SYM64/` from 4 GiB on), then the long names `//`, then the members. An archive without any symbol has no index.
 //!
 //! The index has the symbols of native objects and of bitcode (`formats::bitcode`).
 
@@ -13,11 +13,11 @@ use crate::formats::{bitcode, magic};
 #[cfg(test)]
 mod tests;
 
-/// A member of an archive that is to be written.
+/// A member of an archive to write.
 pub struct NewMember<'a> {
-    /// The name it is stored under. Two members may have the same one.
+    /// The stored name. Several members may have the same name.
     pub name: String,
-    /// Its contents: owned, lent, or a file's map.
+    /// The contents: owned, borrowed, or a mapped file.
     pub bytes: Box<dyn AsRef<[u8]> + 'a>,
 }
 
@@ -27,8 +27,8 @@ impl std::fmt::Debug for NewMember<'_> {
     }
 }
 
-/// Writes an archive of `members`, in their order, to `out`. Fails when a member is larger than a header can say (10 digits),
-/// or when `out` fails.
+/// Writes an archive of `members`, in their order, to `out`. Fails if the size of a member does not fit into a header (10 digits),
+/// or if `out` fails.
 pub fn write(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
     let indexed = members.iter().any(|member| has_symbols((*member.bytes).as_ref()));
     let members: Vec<NewArchiveMember<'_>> = members
@@ -47,8 +47,8 @@ pub fn write(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::
     write_archive_to_stream(&mut out, &members, ArchiveKind::Gnu, false, None)
 }
 
-/// Writes a GNU archive of `members`, by name, without an index: for a linker that takes all of them. The names must be without `/`
-/// and line feeds. Fails when a member is larger than a header can say (10 digits), or when `out` fails.
+/// Writes a GNU archive of `members` without an index, for a linker that takes all members. Names must not contain `/` or line
+/// feeds. Fails if the size of a member does not fit into a header (10 digits), or if `out` fails.
 pub fn write_plain<'a>(members: impl Iterator<Item = (String, &'a [u8])> + Clone, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&magic::ARCHIVE)?;
     let names: String = members.clone().map(|(name, _)| format!("{name}/\n")).collect();
@@ -79,8 +79,8 @@ fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
 
 const READER: &ObjectReader = &ObjectReader { get_symbols: symbols, ..DEFAULT_OBJECT_READER };
 
-/// Hands the names that `bytes` defines for other objects to `take`. Returns whether it is something that has symbols. What is no
-/// object, or a damaged one, is a member like any other, only without symbols.
+/// Passes the names that `bytes` exports to `take`. Returns whether `bytes` has a symbol table. Other data and damaged objects are
+/// members without symbols.
 fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
     if magic::is_bitcode(bytes) {
         let Ok(module) = bitcode::symbols(bytes) else { return Ok(false) };
@@ -97,15 +97,15 @@ fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::R
     Ok(true)
 }
 
-/// Whether `bytes` is a native object or bitcode that can be read.
+/// Whether `bytes` is readable bitcode or a readable native object.
 fn has_symbols(bytes: &[u8]) -> bool {
     if magic::is_bitcode(bytes) { bitcode::symbols(bytes).is_ok() } else { object::File::parse(bytes).is_ok() }
 }
 
-/// An index without a symbol: a header, the number 0, and the three zeros and the padding that LLVM puts after it.
+/// The size of an index without symbols: a header, the number 0, and the three zeros and the padding that LLVM appends.
 const EMPTY_INDEX: u64 = 60 + 8;
-/// Passes on all but `skip` bytes after the magic. The crate writes an index even for an archive of texts, where `llvm-ar` writes
-/// none; no offset points past an empty index, so it can be left out.
+/// A writer that drops `skip` bytes after the magic. The crate writes an index even for an archive of texts, for which `llvm-ar`
+/// writes none. No offset points past an empty index, so it can be dropped.
 struct Unindexed<'a, W> {
     out: &'a mut W,
     skip: u64,

@@ -1,4 +1,4 @@
-//! The constants of a module that are plain bytes.
+//! Byte array constants of a module.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +13,11 @@ const STRING: u64 = 8;
 const C_STRING: u64 = 9;
 const DATA: u64 = 22;
 
-/// The bytes of those values among `ids` that are arrays of bytes. LLVM writes such an array as a string or as a string with a zero
-/// after it; its reader also accepts data. Arrays of zeros, and arrays with undefined elements, are written differently; they
-/// cannot be images.
+/// Returns the contents of those values among `ids` that are byte arrays. LLVM writes such an array as a string, or as a string
+/// with a terminating zero. Its reader also accepts data records. Arrays of zeros and arrays with undefined elements have other
+/// encodings, but cannot be images.
 pub(super) fn texts<'a>(module: &Module<'a>, ids: &BTreeSet<u64>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
-    // The ids of constants follow those of the global values.
+    // The IDs of constants follow those of the global values.
     let mut texts = Texts { module, ids, next: module.values.len() as u64, found: BTreeMap::new() };
     let mut cursor = module.cursor.clone();
     for scope in &module.constants {
@@ -35,7 +35,7 @@ struct Texts<'m, 'a> {
 
 impl<'a> Texts<'_, 'a> {
     fn block(&mut self, cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<(), Malformed> {
-        let (mut of, mut values) = (0, Vec::new());
+        let (mut value_type, mut values) = (0, Vec::new());
         cursor.again(&scope);
         loop {
             let id = match cursor.next(&mut scope)? {
@@ -50,7 +50,7 @@ impl<'a> Texts<'_, 'a> {
             let open = cursor.open(&scope, id)?;
             if open.code == SET_TYPE {
                 cursor.values(open, 2, &mut values)?;
-                of = values.get(1).copied().unwrap_or(0);
+                value_type = values.get(1).copied().unwrap_or(0);
                 continue;
             }
             let wanted = self.ids.contains(&self.next);
@@ -61,7 +61,7 @@ impl<'a> Texts<'_, 'a> {
                     bytes.push(0);
                     self.found.insert(self.next, Cow::Owned(bytes));
                 }
-                DATA if wanted && Types::read(self.module)?.is_bytes(of) => {
+                DATA if wanted && Types::read(self.module)?.is_bytes(value_type) => {
                     drop(self.found.insert(self.next, cursor.bytes(open)?));
                 }
                 _ => cursor.pass(open)?,

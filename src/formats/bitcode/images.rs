@@ -1,5 +1,5 @@
-//! The device code that a host module embeds: the globals that its metadata lists for `.llvm.offloading`, and those in the sections
-//! of LLVM 14, whose names have the target.
+//! Device images embedded in a host module, from two sources: globals that the metadata lists for `.llvm.offloading`, and globals
+//! in the sections of LLVM 14. The names of those sections contain the target.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,27 +11,27 @@ use super::{constants, metadata};
 use crate::error::Malformed;
 use crate::formats::offload_sections::{LONGEST_NAME, NAME, RELOCATABLE};
 
-/// Limit of the size of all images, as a multiple of the file's size. Globals with equal bytes share one constant, so that a small
-/// file could need any amount of memory.
-const MOST_SHARED: u64 = 16;
+/// The limit on the size of all images, as a multiple of the file's size. Equal globals share one constant, so that a small file
+/// could need any amount of memory.
+const MAX_SHARED: u64 = 16;
 
-/// Device code embedded in a bitcode host object.
+/// A device image embedded in a bitcode host object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Embedded<'a> {
-    /// The section it would be in: `.llvm.offloading` (OffloadBinaries), or LLVM 14's `.llvm.offloading.<triple>.<arch>[.<name>]`
-    /// (the raw image).
+    /// The section in the object file: `.llvm.offloading` for OffloadBinaries, or LLVM 14's
+    /// `.llvm.offloading.<triple>.<arch>[.<name>]` for a bare image.
     pub section: Arc<str>,
-    /// Its bytes, borrowed from the file if they are stored as such.
+    /// The contents, borrowed from the file if they are stored contiguously.
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// The device code embedded in `bitcode`: first the globals in the list, then those in sections of LLVM 14, in their order in the
-/// module. Globals whose value is not an array of bytes are left out. Fails if `bitcode` is damaged or not bitcode.
+/// Returns the device images embedded in `bitcode`: the globals in the list, then those in sections of LLVM 14, in the order of the
+/// module. Globals whose value is not a byte array are skipped. Fails if `bitcode` is damaged or not bitcode.
 pub fn embedded_images(bitcode: &[u8]) -> Result<Vec<Embedded<'_>>, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let mut found = Vec::new();
-    let mut room = bitcode.len() as u64 * MOST_SHARED;
+    let mut room = bitcode.len() as u64 * MAX_SHARED;
     let mut read = || modules(stream)?.into_iter().try_for_each(|module| add(Module::read(module)?, &mut room, &mut found));
     read().map_err(|fault| fault.shifted(base))?;
     Ok(found)

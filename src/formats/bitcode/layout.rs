@@ -1,23 +1,22 @@
-//! The parts of a module's data layout that give the sizes of integers and pointers and the prefix of symbol names (source: LLVM's
-//! language reference, "Data Layout").
+//! The parts of a module's data layout that determine the sizes of integers and pointers and the prefix of symbol names (source:
+//! LLVM's language reference, "Data Layout").
 
-/// A data layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Address space, size and alignment in bytes.
     pointers: Vec<(u64, u64, u64)>,
-    /// Width in bits and alignment in bytes, by width.
+    /// Width in bits and alignment in bytes, sorted by width.
     integers: Vec<(u64, u64)>,
     /// The prefix of symbol names.
     pub prefix: &'static str,
 }
 
 impl Layout {
-    /// Reads the layout `text`. Parts that are missing or malformed have LLVM's defaults.
+    /// Parses the layout `text`. Missing and malformed parts get LLVM's defaults.
     pub(super) fn read(text: &[u8]) -> Layout {
         let mut layout = Layout {
             pointers: vec![(0, 8, 8)],
-            // Most targets have this; the default alignment of `i64` is 4 bytes.
+            // LLVM's defaults, which most targets have. The default alignment of `i64` is 4 bytes.
             integers: vec![(1, 1), (8, 1), (16, 2), (32, 4), (64, 4)],
             prefix: "",
         };
@@ -52,8 +51,8 @@ impl Layout {
         Some(())
     }
 
-    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else the
-    /// largest.
+    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else that of
+    /// the largest.
     pub(super) fn integer(&self, width: u64) -> (u64, u64) {
         let next = self.integers.iter().find(|(other, _)| *other >= width).or(self.integers.last());
         let align = next.map_or(1, |(_, align)| *align);
@@ -62,8 +61,8 @@ impl Layout {
 
     /// Size and alignment of a pointer of the address space.
     pub(super) fn pointer(&self, space: u64) -> (u64, u64) {
-        let of = |space| self.pointers.iter().find(|(other, ..)| *other == space);
-        of(space).or(of(0)).map_or((8, 8), |(_, size, align)| (*size, *align))
+        let pointer_of = |space| self.pointers.iter().find(|(other, ..)| *other == space);
+        pointer_of(space).or(pointer_of(0)).map_or((8, 8), |(_, size, align)| (*size, *align))
     }
 }
 

@@ -1,14 +1,14 @@
-//! Which kind of link-time optimization a bitcode file was compiled for. A linker decides this for each module by its summary: a
-//! module with the summary of ThinLTO is optimized and compiled by itself, all others together as one.
+//! The type of link-time optimization of a bitcode file. Linkers decide this for each module: one with a ThinLTO summary is
+//! optimized and compiled separately, all others are merged into one.
 
 use super::stream::{Found, modules, unwrapped};
 use crate::error::Malformed;
 use crate::formats::bitstream::cursor::StreamEntry;
 
-/// The block of a module that holds its summary for ThinLTO. The summary that `-flto` writes is in another one.
+/// The block with a module's ThinLTO summary. The summary of `-flto` is in another block.
 const GLOBALVAL_SUMMARY_BLOCK: u32 = 20;
 
-/// Whether linkers treat a module of `bitcode` as one of ThinLTO. Fails if it is damaged or not bitcode.
+/// Whether linkers treat a module of `bitcode` as a ThinLTO module. Fails if `bitcode` is damaged or not bitcode.
 pub fn is_thin(bitcode: &[u8]) -> Result<bool, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let read = || {

@@ -22,10 +22,10 @@ const GLOBAL_ATTACHMENT: u64 = 36;
 const INDEX_OFFSET: u64 = 38;
 const INDEX: u64 = 39;
 
-/// The list's name. Each of its rows is a global and the name of its section.
+/// The name of the list. Each row has a global and the name of its section.
 const LIST: &[u8] = b"llvm.embedded.objects";
 
-/// The ids of the values that the module lists with the section `.llvm.offloading`, in the list's order.
+/// The IDs of the values that the module lists for the section `.llvm.offloading`, in the order of the list.
 pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
     let mut table = Table::default();
     let mut cursor = module.cursor.clone();
@@ -36,16 +36,16 @@ pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
     Ok(table.list.iter().filter_map(value).collect())
 }
 
-/// The metadata read so far, by its ids.
+/// The metadata read so far. Keys are metadata IDs.
 #[derive(Default)]
 struct Table {
-    /// The next id.
+    /// The next ID.
     next: u64,
-    /// The strings that are the section's name.
+    /// The strings that equal the section's name.
     sections: BTreeSet<u64>,
-    /// Values, by their ids among values.
+    /// The value ID of each value.
     values: BTreeMap<u64, u64>,
-    /// Nodes of two operands, the second of which is the section's name: the id of the first.
+    /// The first operand of each node with two operands, if the second one is the section's name.
     rows: BTreeMap<u64, u64>,
     /// Whether the next named node is the list.
     is_list: bool,
@@ -64,7 +64,7 @@ impl Table {
                 StreamEntry::Abbreviation(_) => {}
                 StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
-                    // Strings come first. Without the section's name there is no row, so the rest, which may be long, is skipped.
+                    // Strings come first. Without the section's name there are no rows, so the rest, which may be long, is skipped.
                     if open.code == STRINGS && !self.strings(cursor, open)? && self.sections.is_empty() {
                         return Ok(());
                     }
@@ -94,7 +94,7 @@ impl Table {
                 match values[..] {
                     // Type and value.
                     [VALUE, _, id] => drop(self.values.insert(self.next, id)),
-                    // Operands are ids plus 1; 0 is none.
+                    // Operands are IDs plus 1. 0 means none.
                     [NODE | DISTINCT_NODE, global, section]
                         if global > 0 && section > 0 && self.sections.contains(&(section - 1)) =>
                     {
@@ -105,19 +105,19 @@ impl Table {
             }
             _ => cursor.pass(open)?,
         }
-        // Every other record is a node, including those that later releases of LLVM add.
+        // Every other record is a node, including those that later LLVM releases add.
         if !matches!(open.code, LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX) {
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Reads the record of all strings: their number, the offset of the characters in the blob, and the blob, which starts with the
-    /// lengths. Returns whether the section's name can be among them.
+    /// Reads the record with all strings: their number, the offset of the characters in the blob, and the blob, which starts with
+    /// the lengths. Returns whether the section's name may be among them.
     fn strings(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>) -> Result<bool, Malformed> {
         let mut values = Vec::new();
         let blob = cursor.values(open, 3, &mut values)?.unwrap_or_default();
-        let fault = cursor.fault("strings of metadata that are cut short");
+        let fault = cursor.fault("metadata strings are cut short");
         let [_, count, offset] = values[..] else { return Err(fault) };
         let split = usize::try_from(offset).ok().and_then(|offset| blob.split_at_checked(offset));
         let (lengths, chars) = split.ok_or(fault)?;

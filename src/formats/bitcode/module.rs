@@ -1,5 +1,5 @@
-//! Reads the records of a module: its target, its sections, and its global values with their names. The positions of the blocks in
-//! it are kept for the other readers.
+//! Reads the records of a module: its target, its sections, and its global values with their names. Stores the positions of its
+//! blocks for the other readers.
 
 use std::borrow::Cow;
 
@@ -23,38 +23,38 @@ const FUNCTION: u64 = 8;
 const OLD_ALIAS: u64 = 9;
 const ALIAS: u64 = 14;
 const IFUNC: u64 = 18;
-/// Of the table of names that older modules have.
+/// Records of the symbol table of older modules.
 const NAMED_VALUE: u64 = 1;
 const NAMED_FUNCTION: u64 = 3;
 
-/// From this version on (LLVM 5) names are in a string table, by offset and length.
+/// From this version on (LLVM 5), names are in a string table, given by offset and length.
 const WITH_STRTAB: u64 = 2;
-/// The number of operands that are read of a record; later ones are not needed.
-const MOST_OPERANDS: usize = 24;
+/// The number of operands that are read per record. Later ones are not needed.
+const MAX_OPERANDS: usize = 24;
 
 /// The top level of a module.
 pub(super) struct Module<'a> {
-    /// The target's triple.
+    /// The target triple.
     pub triple: Cow<'a, [u8]>,
-    /// Its data layout.
+    /// The data layout.
     pub data_layout: Cow<'a, [u8]>,
-    /// The assembly that belongs to no function.
+    /// The module-level assembly.
     pub asm: Vec<u8>,
-    /// The names of sections. Values name them by number, from 1 on.
+    /// The names of sections. Values refer to them by number, starting at 1.
     sections: Vec<Cow<'a, [u8]>>,
-    /// The global values, by their ids: variables, functions, aliases.
+    /// The global values by ID: variables, functions, aliases.
     pub values: Vec<Global<'a>>,
-    /// The block of the types.
+    /// The type block.
     pub types: Option<Scope>,
-    /// The blocks of constants, whose ids follow those of the global values.
+    /// The blocks of constants, whose IDs follow those of the global values.
     pub constants: Vec<Scope>,
     /// The blocks of metadata.
     pub metadata: Vec<Scope>,
-    /// For reading the blocks (`Cursor::again`).
+    /// The cursor for reading the blocks (`Cursor::again`).
     pub cursor: Cursor<'a>,
 }
 
-/// What a global value is.
+/// The kind of a global value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A variable.
@@ -63,29 +63,29 @@ pub(super) enum Kind {
     Function,
     /// An alias.
     Alias,
-    /// A function that another one chooses when the program starts.
+    /// A function that another one selects when the program starts.
     Ifunc,
 }
 
 /// A global value.
 pub(super) struct Global<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Its name, as in the text of the module.
+    /// The name, as in the text form of the module.
     pub name: Cow<'a, [u8]>,
-    /// As encoded.
+    /// The encoded linkage.
     pub linkage: u64,
-    /// As encoded.
+    /// The encoded visibility.
     pub visibility: u64,
-    /// The number of its section; 0 is none.
+    /// The number of the section, or 0 for none.
     section: u64,
-    /// Whether it is defined here.
+    /// Whether this module defines the value.
     pub defined: bool,
-    /// For a variable: the id of its initial value.
+    /// The ID of a variable's initial value.
     pub initializer: Option<u64>,
-    /// The number of its type.
+    /// The number of the type.
     pub of: u64,
-    /// Whether that is the type of a pointer to it (before LLVM 3.7).
+    /// Whether the type is that of a pointer to the value (before LLVM 3.7).
     pub by_pointer: bool,
 }
 
@@ -124,12 +124,12 @@ impl<'a> Module<'a> {
                     if module.text(&mut cursor, open)? {
                         continue;
                     }
-                    cursor.values(open, MOST_OPERANDS, &mut values)?;
+                    cursor.values(open, MAX_OPERANDS, &mut values)?;
                     match &values[..] {
-                        [VERSION, said, ..] if *said > WITH_STRTAB => {
-                            return Err(cursor.fault("a module of a version that came after LLVM 22"));
+                        [VERSION, number, ..] if *number > WITH_STRTAB => {
+                            return Err(cursor.fault("a module of a version later than LLVM 22"));
                         }
-                        [VERSION, said, ..] => version = *said,
+                        [VERSION, number, ..] => version = *number,
                         [code @ (GLOBAL_VARIABLE | FUNCTION | OLD_ALIAS | ALIAS | IFUNC), operands @ ..] => {
                             module.values.push(named(
                                 &cursor,
@@ -152,7 +152,7 @@ impl<'a> Module<'a> {
         Ok(module)
     }
 
-    /// Stores the record `open` if it is a text. Returns whether it was.
+    /// Stores the text in the record `open`. Returns false if the record has none.
     fn text(&mut self, cursor: &mut Cursor<'a>, open: Open<'_>) -> Result<bool, Malformed> {
         match open.code {
             TRIPLE => self.triple = cursor.bytes(open)?,
@@ -167,7 +167,7 @@ impl<'a> Module<'a> {
         Ok(true)
     }
 
-    /// The names in the block `scope`, for a module without a string table.
+    /// Reads the names in the block `scope`, for a module without a string table.
     fn take_names(&mut self, scope: &Scope) -> Result<(), Malformed> {
         let (mut cursor, mut scope, mut values) = (self.cursor.clone(), scope.clone(), Vec::new());
         cursor.again(&scope);
@@ -195,14 +195,14 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The name of the section that `global` is in, empty where it is in none.
+    /// The name of the section of `global`. Empty for none.
     pub(super) fn section(&self, global: &Global<'_>) -> &[u8] {
         let index = global.section.checked_sub(1).and_then(|index| usize::try_from(index).ok());
         index.and_then(|index| self.sections.get(index)).map_or(&[], |name| name)
     }
 }
 
-/// The global value of a record with this code and these operands.
+/// Reads the global value in a record with this code and these operands.
 fn named<'a>(
     cursor: &Cursor<'_>,
     code: u64,
@@ -221,25 +221,25 @@ fn named<'a>(
         }
         rest = after;
     }
-    global(code, rest, name).ok_or_else(|| cursor.fault("a global value that lacks operands"))
+    global(code, rest, name).ok_or_else(|| cursor.fault("a global value with too few operands"))
 }
 
-/// The same, with the operands that follow the name.
+/// The same for the operands after the name.
 fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global<'a>> {
     let operand = |index: usize| operands.get(index).copied();
-    let or_none = |index: usize| operand(index).unwrap_or(0);
+    let or_zero = |index: usize| operand(index).unwrap_or(0);
     Some(match code {
         GLOBAL_VARIABLE => Global {
             kind: Kind::Variable,
             name,
             of: operand(0)?,
-            // The lowest bit says that it is constant.
+            // The lowest bit marks a constant.
             by_pointer: operand(1)? & 2 == 0,
             initializer: operand(2)?.checked_sub(1),
             defined: operand(2)? != 0,
             linkage: operand(3)?,
-            section: or_none(5),
-            visibility: or_none(6),
+            section: or_zero(5),
+            visibility: or_zero(6),
         },
         FUNCTION => Global {
             kind: Kind::Function,
@@ -249,8 +249,8 @@ fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global
             initializer: None,
             defined: operand(2)? == 0,
             linkage: operand(3)?,
-            section: or_none(6),
-            visibility: or_none(7),
+            section: or_zero(6),
+            visibility: or_zero(7),
         },
         // The address space, then the value. The old form of an alias has no address space.
         _ => {
@@ -264,7 +264,7 @@ fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global
                 defined: true,
                 linkage: operand(skipped + 2)?,
                 section: 0,
-                visibility: or_none(skipped + 3),
+                visibility: or_zero(skipped + 3),
             }
         }
     })

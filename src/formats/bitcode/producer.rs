@@ -6,16 +6,16 @@ use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
 const IDENTIFICATION_BLOCK: u32 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
 
-/// The major version of the LLVM that wrote `bitcode`; none if the file does not have it (before LLVM 3.8) or is not bitcode.
+/// The major version of the LLVM that wrote `bitcode`. `None` if the file does not contain it (before LLVM 3.8) or is not bitcode.
 pub fn producer_major(bitcode: &[u8]) -> Option<u32> {
     crate::model::llvm_major(&producer(bitcode)?)
 }
 
-/// The producer's name, as stored: `LLVM19.1.7`, or a vendor's `APPLE_1_1500.3.9.4_0`.
+/// The producer's name, as stored: `LLVM19.1.7`, or a vendor's, such as `APPLE_1_1500.3.9.4_0`.
 pub fn producer(bitcode: &[u8]) -> Option<String> {
     let (stream, _) = unwrapped(bitcode).ok()?;
     let mut cursor = Cursor::new(stream).ok()?;
-    // The identification block normally comes first; blocks before it are skipped.
+    // The identification block usually comes first. Blocks before it are skipped.
     loop {
         let scope = cursor.top().ok()?;
         if scope.id == IDENTIFICATION_BLOCK {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::formats::magic::BITCODE_WRAPPER;
 
-    /// The first 48 bytes of what clang 19.1.7 wrote: magic, the identification block, the start of the module.
+    /// The first 48 bytes of a file from clang 19.1.7: magic, identification block, start of the module.
     #[rustfmt::skip]
     const CLANG_19: &[u8] = &[
         0x42, 0x43, 0xc0, 0xde, 0x35, 0x14, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x62, 0x0c, 0x30, 0x24,

@@ -1,4 +1,4 @@
-//! The top level of a bitcode file: the wrapper header, the modules, and the string tables with their names.
+//! The top level of a bitcode file: the wrapper header, the modules, and their string tables.
 
 use crate::error::Malformed;
 use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
@@ -8,20 +8,20 @@ use crate::formats::slice;
 const MODULE_BLOCK: u32 = 8;
 const STRTAB_BLOCK: u32 = 23;
 const STRTAB_BLOB: u64 = 1;
-/// The most bytes that may follow the last block as padding. No module is that small.
+/// The limit on padding after the last block, in bytes. Every module is larger.
 const PADDING: u64 = 8;
 
-/// A module of a file that has been found but not read.
+/// A module that has been located but not read.
 pub(super) struct Found<'a> {
-    /// The file's stream, at the module's first entry.
+    /// The file's stream, positioned at the module's first entry.
     pub cursor: Cursor<'a>,
     /// The module's block.
     pub scope: Scope,
-    /// The names of its symbols; modules before LLVM 5 have none.
+    /// The string table with the names of symbols. Modules before LLVM 5 have none.
     pub strtab: Option<&'a [u8]>,
 }
 
-/// The stream in `data` and its offset, which is after the wrapper header if there is one.
+/// Returns the stream in `data`, which follows the wrapper header if there is one, and its offset.
 pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
     if !data.starts_with(&BITCODE_WRAPPER) {
         return Ok((data, 0));
@@ -32,10 +32,10 @@ pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
         Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
     let (offset, size) = (field(8)?, field(12)?);
-    Ok((slice(data, offset, size, "the bitcode in the wrapper goes on past the end", 8)?, offset))
+    Ok((slice(data, offset, size, "the bitcode in the wrapper is past the end", 8)?, offset))
 }
 
-/// The modules in `stream`: one, or several with `-fsplit-lto-unit` and in concatenated files. It is an error if there is none.
+/// Locates the modules in `stream`: one, or several with `-fsplit-lto-unit` and in concatenated files. Fails if there is none.
 pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
     let mut cursor = Cursor::new(stream)?;
     let start = cursor.clone();
@@ -51,7 +51,7 @@ pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
             }
             STRTAB_BLOCK => {
                 let table = string_table(&mut cursor, scope)?;
-                // A string table is for all modules since the previous table.
+                // A string table belongs to all modules after the previous table.
                 found.iter_mut().rev().take_while(|module| module.strtab.is_none()).for_each(|module| module.strtab = table);
             }
             _ => cursor.skip(scope)?,

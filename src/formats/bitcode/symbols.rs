@@ -1,4 +1,4 @@
-//! The symbols that the object made from a module would have.
+//! The symbols of the object file of a module.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,18 +11,18 @@ use super::types::Types;
 use crate::error::Malformed;
 use crate::model::Generation;
 
-/// How the names of bounds symbols end.
+/// The suffixes of bounds symbols.
 const ENTRIES: [&str; 4] =
     ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
-/// The size of the largest entry of LLVM 15; those of LLVM 20 are larger.
+/// The size of the largest entry of LLVM 15. Entries of LLVM 20 are larger.
 const LARGEST_OF_LLVM_15: u64 = 32;
-/// Limit of the size of all names, as a multiple of the file's size. Names can share bytes, so that a small file could need any
-/// amount of memory. The names of one module are never larger than the file, but a file can have several modules.
-const MOST_SHARED: u64 = 4;
+/// The limit on the size of all names, as a multiple of the file's size. Names can share bytes, so that a small file could need any
+/// amount of memory. The names of one module are never larger than the file, but a file can contain several modules.
+const MAX_SHARED: u64 = 4;
 const HIDDEN: u64 = 1;
 
-/// The symbols that an object made from a bitcode module would have, as far as the module tells: function bodies are not read,
-/// so what the compiler adds (`memcpy`) is missing, and what is declared counts as used.
+/// The symbols of the object file of a bitcode module, according to its declarations. Function bodies are not read. Symbols that
+/// the compiler adds (`memcpy`) are therefore missing, and every declared symbol counts as used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModuleSymbols<'a> {
@@ -30,40 +30,42 @@ pub struct ModuleSymbols<'a> {
     pub triple: String,
     /// Symbols that are defined and visible to other objects.
     pub defined: Vec<Symbol<'a>>,
-    /// Symbols that are used but not defined here.
+    /// Symbols that are used but not defined.
     pub undefined: Vec<Symbol<'a>>,
-    /// The generation of its offload entries, the newest if it has several.
+    /// The generation of the offload entries. The newest if there are several.
     pub entries: Option<Generation>,
-    /// The oldest generation of its entries, if it has entries of several: modules of several compilers were linked.
+    /// The oldest generation of the offload entries, if modules of several compilers with different generations were linked.
     pub older_entries: Option<Generation>,
-    /// Whether it refers to the bounds of an entry table, as only registration code made by a wrapper does.
+    /// Whether the module refers to the bounds of an entry table, which only happens in a wrapper's registration code.
     pub refers_to_bounds: bool,
 }
 
-/// One symbol, under its name in the object file.
+/// A symbol, under its name in the object file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Symbol<'a> {
-    /// The name, mangled as the host's objects have it.
+    /// The name, mangled as in the host's objects.
     pub name: Cow<'a, [u8]>,
-    /// Weak. If it is defined, another definition can replace it; else it can stay undefined.
+    /// Whether the symbol is weak. If defined, another definition can replace it; otherwise it can stay undefined.
     pub weak: bool,
-    /// A common symbol, which is weak as well.
+    /// Whether the symbol is common. Common symbols are also weak.
     pub common: bool,
-    /// Hidden: not visible outside of the program or library that it is linked into.
+    /// Whether the symbol is hidden: invisible outside of the program or library that it is linked into.
     pub hidden: bool,
+    /// Whether the symbol is a function.
+    pub function: bool,
 }
 
-/// The symbols of the object that would be made from `bitcode`, of all its modules. Fails if it is damaged or not bitcode.
+/// Returns the symbols of the object file of `bitcode`, from all its modules. Fails if `bitcode` is damaged or not bitcode.
 pub fn symbols(bitcode: &[u8]) -> Result<ModuleSymbols<'_>, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let (mut found, mut names) = (ModuleSymbols::default(), 0);
     let mut read = || modules(stream)?.into_iter().try_for_each(|module| found.add(Module::read(module)?, &mut names));
     read().map_err(|fault| fault.shifted(base))?;
-    if names > MOST_SHARED * bitcode.len() as u64 {
+    if names > MAX_SHARED * bitcode.len() as u64 {
         return Err(Malformed::new("symbols share their names", base));
     }
-    // Entries of LLVM 14 have the layout of 15, but need another registration.
+    // Entries of LLVM 14 have the layout of LLVM 15, but need a different registration.
     if found.entries == Some(Generation::Llvm15) && producer_major(bitcode).is_some_and(|major| major < 15) {
         found.entries = Some(Generation::Llvm14);
     }
@@ -78,7 +80,7 @@ impl<'a> ModuleSymbols<'a> {
         if self.triple.is_empty() {
             self.triple = String::from_utf8_lossy(&module.triple).into_owned();
         }
-        // The order is that of LLVM's symbol tables.
+        // The order of LLVM's symbol tables.
         let mut values = module.values;
         values.sort_by_key(|value| match value.kind {
             Kind::Function => 0,
@@ -92,7 +94,7 @@ impl<'a> ModuleSymbols<'a> {
         }
         let mut seen = BTreeSet::new();
         for name in identifiers(&module.asm).filter(|name| seen.insert(*name)) {
-            let symbol = Symbol { name: Cow::Owned(name.to_vec()), weak: true, common: false, hidden: false };
+            let symbol = Symbol { name: Cow::Owned(name.to_vec()), weak: true, common: false, hidden: false, function: false };
             self.undefined.push(Symbol { weak: false, ..symbol.clone() });
             self.defined.push(symbol);
         }
@@ -101,31 +103,32 @@ impl<'a> ModuleSymbols<'a> {
 
     /// Adds `value` to the defined or the undefined symbols.
     fn note(&mut self, value: Global<'a>, prefix: &str) {
-        // Intrinsics, and lists that only LLVM reads, are no symbols.
+        // Intrinsics and lists for LLVM are not symbols.
         if value.name.starts_with(b"llvm.") || value.name.is_empty() {
             return;
         }
         let bounds = value.name.strip_prefix(b"__start_");
-        self.refers_to_bounds |= bounds.is_some_and(|of| ENTRIES.iter().any(|entries| entries.as_bytes() == of));
+        self.refers_to_bounds |= bounds.is_some_and(|suffix| ENTRIES.iter().any(|entries| entries.as_bytes() == suffix));
         let Some(Linkage { weak, common, elsewhere }) = linkage(value.linkage) else { return };
-        let symbol = Symbol { name: mangled(value.name, prefix), weak, common, hidden: value.visibility == HIDDEN };
+        let function = matches!(value.kind, Kind::Function);
+        let symbol = Symbol { name: mangled(value.name, prefix), weak, common, hidden: value.visibility == HIDDEN, function };
         if value.defined && !elsewhere { self.defined.push(symbol) } else { self.undefined.push(symbol) }
     }
 
-    /// Finds the generation by the size of the offload entries among the variables.
+    /// Determines the generation by the size of the offload entries among the variables.
     fn note_entries(&mut self, module: &Module<'_>, layout: &Layout) -> Result<(), Malformed> {
         let (mut types, mut oldest) = (None, None);
         for global in module.values.iter().filter(|value| value.kind == Kind::Variable) {
-            // On COFF the part after the `$` is only for sorting by the linker.
+            // On COFF, linkers sort by the part after the `$`.
             let table = module.section(global).split(|byte| *byte == b'$').next().unwrap_or_default();
-            let Some(of) = ENTRIES.iter().position(|entries| entries.as_bytes() == table) else { continue };
+            let Some(table_index) = ENTRIES.iter().position(|entries| entries.as_bytes() == table) else { continue };
             let types = match &mut types {
                 Some(types) => types,
                 none => none.insert(Types::read(module)?),
             };
-            // Variables that are no structs are empty tables: a wrapper's dummy or bounds.
+            // Variables of other types are empty tables: a wrapper's dummy or bounds.
             let Some(size) = types.struct_size(global, layout) else { continue };
-            let generation = match of {
+            let generation = match table_index {
                 0 => Generation::Llvm21,
                 _ if size > LARGEST_OF_LLVM_15 => Generation::Llvm20,
                 _ => Generation::Llvm15,
@@ -138,22 +141,22 @@ impl<'a> ModuleSymbols<'a> {
     }
 }
 
-/// The meaning of a linkage for the symbol.
+/// The effect of a linkage on the symbol.
 struct Linkage {
     weak: bool,
     common: bool,
-    /// LLVM's `available_externally`: it has a body here but is defined elsewhere.
+    /// LLVM's `available_externally`: the value has a body here but is defined elsewhere.
     elsewhere: bool,
 }
 
-/// The meaning of an encoded linkage; none for values that only their module sees. Unknown values are external, as in LLVM's
+/// The effect of an encoded linkage, or `None` for values that are local to their module. Unknown values are external, as in LLVM's
 /// reader.
 fn linkage(encoded: u64) -> Option<Linkage> {
     let plain = Linkage { weak: false, common: false, elsewhere: false };
     match encoded {
-        // Internal; private in three encodings.
+        // Internal, and private in three encodings.
         3 | 9 | 13 | 14 => None,
-        // Weak, linkonce (each with and without ODR, in two encodings) and extern_weak.
+        // Weak and linkonce (each with and without ODR, in two encodings), and extern_weak.
         1 | 4 | 7 | 10 | 11 | 16..=19 => Some(Linkage { weak: true, ..plain }),
         8 => Some(Linkage { weak: true, common: true, ..plain }),
         12 => Some(Linkage { elsewhere: true, ..plain }),
@@ -161,7 +164,7 @@ fn linkage(encoded: u64) -> Option<Linkage> {
     }
 }
 
-/// A name as objects have it, with the target's prefix. A name that begins with the byte 1 gets none.
+/// The name in object files, with the target's prefix. A name that begins with the byte 1 gets no prefix.
 fn mangled<'a>(name: Cow<'a, [u8]>, prefix: &str) -> Cow<'a, [u8]> {
     match (name, prefix) {
         (Cow::Borrowed([1, rest @ ..]), _) => Cow::Borrowed(rest),
@@ -171,7 +174,7 @@ fn mangled<'a>(name: Cow<'a, [u8]>, prefix: &str) -> Cow<'a, [u8]> {
     }
 }
 
-/// All words in assembly that can be symbols. The assembly is not parsed, so each counts as defined and as used.
+/// All identifiers in assembly. The assembly is not parsed, so each one counts as defined and as used.
 fn identifiers(asm: &[u8]) -> impl Iterator<Item = &[u8]> {
     let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');
     asm.split(move |byte| !inside(byte)).filter(|word| word.first().is_some_and(|first| !first.is_ascii_digit()))

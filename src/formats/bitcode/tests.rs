@@ -1,5 +1,5 @@
-//! Bitcode of clang 14 and 22, and modules assembled for the purpose (`tests/*.ll`), read without LLVM; and damaged ones. What
-//! LLVM's own tools say of many more is compared in the suite.
+//! Bitcode from clang 14 and 22, modules assembled for these tests (`tests/*.ll`), and damaged ones, read without LLVM. The suite
+//! compares many more with LLVM's tools.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::model::Generation;
 
 const IMAGES: &[u8] = include_bytes!("tests/images.bc");
 const SYMBOLS: &[u8] = include_bytes!("tests/symbols.bc");
-/// Its second module holds the table of virtual functions.
+/// The second module has the table of virtual functions.
 const SPLIT: &[u8] = include_bytes!("tests/split.bc");
 const CLANG_14: &[u8] = include_bytes!("tests/clang14-host.bc");
 const CLANG_22: &[u8] = include_bytes!("tests/clang22-omp-host.bc");
@@ -57,7 +57,7 @@ fn names_are_as_windows_has_them() {
 }
 
 #[test]
-fn the_generation_is_read_off_the_entries() {
+fn the_generation_follows_from_the_entries() {
     let entries = |bitcode| symbols(bitcode).unwrap().entries;
     assert_eq!(entries(CLANG_22), Some(Generation::Llvm21));
     assert_eq!(entries(include_bytes!("tests/entries-15.bc")), Some(Generation::Llvm15));
@@ -68,8 +68,8 @@ fn the_generation_is_read_off_the_entries() {
 }
 
 #[test]
-fn what_clang_14_wrote_is_read() {
-    // Typed pointers; assembled by llvm-as 14 from clang14-omp-host.ll, with an image in a section of its name.
+fn modules_of_clang_14_are_read() {
+    // Typed pointers. Assembled by llvm-as 14 from clang14-omp-host.ll, with an image in a named section.
     let found = symbols(CLANG_14).unwrap();
     assert_eq!((found.entries, producer_major(CLANG_14)), (Some(Generation::Llvm14), Some(14)));
     assert!(names(&found.undefined).contains(&("__tgt_target_mapper", false)));
@@ -82,7 +82,7 @@ fn what_clang_14_wrote_is_read() {
 fn all_modules_of_a_file_are_read() {
     let found = symbols(SPLIT).unwrap();
     let defined = names(&found.defined);
-    // The first module names it, the second one defines it.
+    // The first module declares the table, the second one defines it.
     assert!(defined.contains(&("_ZTV1A", false)) && defined.contains(&("_ZN1A1fEv", false)), "{defined:?}");
     assert_eq!(embedded_images(SPLIT), Ok(Vec::new()));
 }
@@ -156,10 +156,10 @@ fn what_later_releases_add_is_skipped() {
         assert_eq!(embedded_images(&later), embedded_images(bitcode));
     }
     let next = written(&Stream { items: vec![block(8, vec![long(&[1, 3])])] });
-    assert_eq!(symbols(&next).unwrap_err().what, "a module of a version that came after LLVM 22");
+    assert_eq!(symbols(&next).unwrap_err().what, "a module of a version later than LLVM 22");
 }
 
-/// LLVM 3.6: names are in a table of their own, types are those of pointers, aliases have no type of a value.
+/// LLVM 3.6: names are in a separate table, types are those of pointers, and aliases have no value type.
 #[test]
 fn old_modules_have_their_names_in_a_table() {
     let types = block(17, vec![long(&[1, 4]), long(&[7, 32]), long(&[8, 0, 0]), long(&[18, 0, 0, 0]), long(&[8, 2, 0])]);
@@ -179,7 +179,7 @@ fn old_modules_have_their_names_in_a_table() {
     assert_eq!((found.triple.as_str(), found.entries), ("nvptx64", Some(Generation::Llvm15)));
 }
 
-/// What is defined and what is undefined, weak ones last in each.
+/// The defined and the undefined symbols, weak ones last in each.
 fn names_of(symbols: &ModuleSymbols<'_>) -> (String, String) {
     let joined = |symbols: &[Symbol<'_>]| {
         let mut all = names(symbols);
@@ -190,7 +190,7 @@ fn names_of(symbols: &ModuleSymbols<'_>) -> (String, String) {
 }
 
 #[test]
-fn what_is_cut_short_is_an_error_with_its_place() {
+fn truncated_modules_are_errors_with_offsets() {
     for whole in [SYMBOLS, IMAGES] {
         for len in 0..whole.len() {
             let cut = &whole[..len];
@@ -205,7 +205,7 @@ fn what_is_cut_short_is_an_error_with_its_place() {
 }
 
 #[test]
-fn every_damaged_byte_is_survived() {
+fn damaged_bytes_do_not_panic() {
     let mut faults = 0;
     for whole in [SYMBOLS, IMAGES, &wrapped(SYMBOLS)] {
         for at in 0..whole.len() {
@@ -224,7 +224,7 @@ fn every_damaged_byte_is_survived() {
 }
 
 #[test]
-fn small_files_cannot_ask_for_much() {
+fn small_files_cannot_request_much_memory() {
     let abbreviation = |operands: &[bitstream::Operand]| Arc::new(bitstream::Abbreviation { operands: operands.to_vec() });
     // Hundreds of literals in each record of a few bits.
     let many = abbreviation(&[bitstream::Operand::Literal(99); 400]);
@@ -232,8 +232,8 @@ fn small_files_cannot_ask_for_much() {
     let mut items = vec![Item::Abbreviation(many)];
     items.extend(vec![record; 4000]);
     let bytes = written(&Stream { items: vec![block(8, items)] });
-    assert_eq!(symbols(&bytes).unwrap_err().what, "more values without bits than the data has bits");
-    // One long name, and many symbols that share it.
+    assert_eq!(symbols(&bytes).unwrap_err().what, "too many values of zero bits");
+    // One long name shared by many symbols.
     let globals = (0..1000).map(|_| long(&[7, 0, 4000, 0, 2, 0, 0, 0, 0]));
     let items = std::iter::once(long(&[1, 2])).chain(globals).collect();
     let blob = abbreviation(&[bitstream::Operand::Literal(1), bitstream::Operand::Blob]);
@@ -246,7 +246,7 @@ fn small_files_cannot_ask_for_much() {
 #[test]
 fn arrays_without_bits_are_refused() {
     use bitstream::Operand::{Array, Fixed, Literal};
-    // LLVM defines such arrays in modules without types, and must then not use them.
+    // LLVM defines such arrays in modules without types, but must not use them then.
     let defined = Arc::new(bitstream::Abbreviation { operands: vec![Literal(99), Array, Fixed(0)] });
     let using =
         |values: &[u64]| Record { abbreviation: Some((4, Arc::clone(&defined))), values: values.to_vec(), tail: Tail::None };
@@ -254,5 +254,5 @@ fn arrays_without_bits_are_refused() {
         written(&Stream { items: vec![block(8, vec![Item::Abbreviation(Arc::clone(&defined)), Item::Record(record)])] })
     };
     assert_eq!(symbols(&module(using(&[99]))), Ok(ModuleSymbols::default()));
-    assert_eq!(symbols(&module(using(&[99, 0, 0]))).unwrap_err().what, "an array of elements without bits");
+    assert_eq!(symbols(&module(using(&[99, 0, 0]))).unwrap_err().what, "an array with elements of zero bits");
 }

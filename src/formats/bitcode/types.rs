@@ -1,4 +1,4 @@
-//! The types of a module that are needed for the size of an offload entry: integers, pointers, and arrays and structs of those.
+//! The types that determine the size of an offload entry: integers, pointers, and arrays and structs of them.
 
 use super::layout::Layout;
 use super::module::{Global, Module};
@@ -14,26 +14,26 @@ const STRUCT_NAME: u64 = 19;
 const NAMED_STRUCT: u64 = 20;
 const OPAQUE_POINTER: u64 = 25;
 
-/// Limit of the nesting of types. In damaged bitcode a type can contain itself.
-const DEEPEST: u32 = 32;
-/// Limit of the fields of a struct, with those of inner structs. Offload entries have at most nine.
-const MOST_FIELDS: usize = 1024;
+/// The limit on the nesting of types. In damaged bitcode, a type can contain itself.
+const MAX_DEPTH: u32 = 32;
+/// The limit on the fields of a struct, including those of inner structs. Offload entries have at most nine.
+const MAX_FIELDS: usize = 1024;
 
 /// Types by number.
 pub(super) struct Types(Vec<Type>);
 
 enum Type {
     Integer(u64),
-    /// The type it points to, if it is known, and the address space.
+    /// The pointee type, if known, and the address space.
     Pointer(Option<u64>, u64),
     Array(u64, u64),
-    /// Whether it is packed, and the types of its fields.
+    /// Whether the struct is packed, and the types of its fields.
     Struct(bool, Vec<u64>),
     Other,
 }
 
 impl Types {
-    /// The types of `module`.
+    /// Reads the types of `module`.
     pub(super) fn read(module: &Module<'_>) -> Result<Types, Malformed> {
         let Some(mut scope) = module.types.clone() else { return Ok(Types(Vec::new())) };
         let (mut cursor, mut values, mut types) = (module.cursor.clone(), Vec::new(), Vec::new());
@@ -45,13 +45,13 @@ impl Types {
                 StreamEntry::Abbreviation(_) => {}
                 StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
-                    cursor.values(open, MOST_FIELDS, &mut values)?;
+                    cursor.values(open, MAX_FIELDS, &mut values)?;
                     types.push(match values[..] {
                         [COUNT | STRUCT_NAME, ..] => continue,
                         [INTEGER, width, ..] => Type::Integer(width),
                         [POINTER, to, ref space @ ..] => Type::Pointer(Some(to), space.first().copied().unwrap_or(0)),
                         [OPAQUE_POINTER, space, ..] => Type::Pointer(None, space),
-                        [ARRAY, count, of, ..] => Type::Array(count, of),
+                        [ARRAY, count, element, ..] => Type::Array(count, element),
                         [STRUCT | NAMED_STRUCT, packed, ref fields @ ..] => Type::Struct(packed != 0, fields.to_vec()),
                         _ => Type::Other,
                     });
@@ -64,9 +64,9 @@ impl Types {
         usize::try_from(number).ok().and_then(|number| self.0.get(number))
     }
 
-    /// Whether type `number` is an array of bytes.
+    /// Whether type `number` is a byte array.
     pub(super) fn is_bytes(&self, number: u64) -> bool {
-        matches!(self.get(number), Some(Type::Array(_, of)) if matches!(self.get(*of), Some(Type::Integer(8))))
+        matches!(self.get(number), Some(Type::Array(_, element)) if matches!(self.get(*element), Some(Type::Integer(8))))
     }
 
     /// The size of the variable `global` if it is a struct of integers and pointers.
@@ -77,8 +77,8 @@ impl Types {
             _ => global.of,
         };
         matches!(self.get(number)?, Type::Struct(..)).then_some(())?;
-        let mut left = MOST_FIELDS;
-        self.size(number, layout, &mut left, DEEPEST).map(|(size, _)| size)
+        let mut left = MAX_FIELDS;
+        self.size(number, layout, &mut left, MAX_DEPTH).map(|(size, _)| size)
     }
 
     /// Size and alignment of type `number`, in bytes.
@@ -88,8 +88,8 @@ impl Types {
         match self.get(number)? {
             Type::Integer(width) => Some(layout.integer(*width)),
             Type::Pointer(_, space) => Some(layout.pointer(*space)),
-            Type::Array(count, of) => {
-                let (size, align) = self.size(*of, layout, left, depth)?;
+            Type::Array(count, element) => {
+                let (size, align) = self.size(*element, layout, left, depth)?;
                 Some((size.checked_mul(*count)?, align))
             }
             Type::Struct(packed, fields) => {

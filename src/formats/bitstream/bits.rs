@@ -1,8 +1,8 @@
-//! The bits of a bitstream, lowest first: numbers of a fixed width, numbers in chunks (VBR), words and bytes.
+//! The bits of a bitstream, lowest first: numbers of fixed width, numbers in chunks (VBR), words and bytes.
 
 use crate::error::Malformed;
 
-/// A position in a bitstream. Reading past the end is an error, so wrong lengths in the data are found.
+/// A position in a bitstream. Reading past the end is an error, which detects wrong lengths in the data.
 #[derive(Debug, Clone)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],
@@ -15,7 +15,7 @@ impl<'a> Bits<'a> {
         Bits { data, at }
     }
 
-    /// All data, including that before the position.
+    /// All data, including the part before the position.
     pub(crate) fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -35,11 +35,11 @@ impl<'a> Bits<'a> {
         Malformed::new(what, self.at / 8)
     }
 
-    /// A number of `width` bits, at most 64.
+    /// Reads a number of `width` bits, at most 64.
     pub(crate) fn fixed(&mut self, width: u32) -> Result<u64, Malformed> {
         let skip = (self.at % 8) as u32;
         let start = usize::try_from(self.at / 8).unwrap_or(usize::MAX);
-        // The common case: the bits are in eight bytes that the data has.
+        // Fast path: the bits are within eight bytes of the data.
         if width + skip <= 64
             && let Some(word) = start.checked_add(8).and_then(|end| self.data.get(start..end))
         {
@@ -66,7 +66,7 @@ impl<'a> Bits<'a> {
         Ok(value)
     }
 
-    /// A number in chunks of `width` bits (2 to 64). The highest bit of a chunk says whether another chunk follows.
+    /// Reads a number in chunks of `width` bits (2 to 64). The highest bit of a chunk marks that another chunk follows.
     pub(crate) fn vbr(&mut self, width: u32) -> Result<u64, Malformed> {
         let more = 1u64 << (width - 1);
         let (mut value, mut shift) = (0u64, 0);
@@ -84,11 +84,11 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Moves to the next word of 32 bits. The skipped bits must be zeros, as LLVM writes them.
+    /// Advances to the next 32-bit word. The skipped bits must be zeros, as LLVM writes them.
     pub(crate) fn align(&mut self) -> Result<(), Malformed> {
         let skipped = (32 - self.at % 32) % 32;
         if self.fixed(skipped as u32)? != 0 {
-            return Err(self.fault("something in the space before a word"));
+            return Err(self.fault("padding that is not zero"));
         }
         Ok(())
     }
@@ -96,11 +96,11 @@ impl<'a> Bits<'a> {
     /// Skips `count` times `width` bits.
     pub(crate) fn pass(&mut self, count: u64, width: u32) -> Result<(), Malformed> {
         let end = count.checked_mul(width.into()).and_then(|bits| self.at.checked_add(bits)).filter(|end| *end <= self.len());
-        self.at = end.ok_or_else(|| self.fault("something goes on past the end"))?;
+        self.at = end.ok_or_else(|| self.fault("a value past the end"))?;
         Ok(())
     }
 
-    /// The next `count` bytes. The position must be at the start of a byte.
+    /// Returns the next `count` bytes. The position must be at the start of a byte.
     pub(crate) fn bytes(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
         let bytes = crate::formats::slice(self.data, self.at / 8, count, "bytes past the end", self.at / 8)?;
         self.at += count * 8;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_alike_by_word_and_by_byte() {
+    fn reads_by_word_and_by_byte_agree() {
         let data: Vec<u8> = (0..40u32).map(|index| (index * 73 + 11) as u8).collect();
         for at in 0..100 {
             for width in 0..=64 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_the_end_is_an_error() {
+    fn reading_past_the_end_is_an_error() {
         let mut bits = Bits::new(&[0xff; 9], 32);
         assert_eq!(bits.fixed(64).unwrap_err().at, 9);
         assert_eq!(Bits::new(&[0xff; 12], 0).vbr(6).unwrap_err().what, "a number of more than 64 bits");

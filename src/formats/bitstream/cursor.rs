@@ -1,8 +1,8 @@
-//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records, of which
-//! only the wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
+//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records. Only the
+//! requested values of a record are stored. Used by the tree reader (`read`) and the readers of bitcode.
 //!
-//! Time and memory are bounded by the size of the data: elements of arrays must take at least a bit, and values that take no bits
-//! (literals) may not be more in all than the data has bits.
+//! Time and memory are bounded by the size of the data. Array elements must take at least one bit, and values without bits
+//! (literals) must not outnumber the bits of the data.
 
 use super::bits::Bits;
 use super::*;
@@ -10,35 +10,35 @@ use crate::error::Malformed;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Limit of the abbreviations that BLOCKINFO gives a block. LLVM's blocks have about ten.
-const MOST_GIVEN: usize = 1024;
+/// The limit on abbreviations that BLOCKINFO defines for a block. LLVM's blocks have about ten.
+const MAX_GIVEN: usize = 1024;
 
 /// A position between two entries of a bitstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a> {
     bits: Bits<'a>,
-    /// The abbreviations from BLOCKINFO, by the id of the block they are for.
+    /// The abbreviations from BLOCKINFO, by block ID.
     given: BTreeMap<u32, Arc<Vec<Arc<Abbreviation>>>>,
-    /// How many more values without bits are allowed.
-    free: u64,
+    /// The number of values without bits that are still allowed.
+    literals_left: u64,
 }
 
-/// A block that the cursor is in, or about to enter or skip.
+/// A block that the cursor is in, or is about to enter or skip.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The id of its kind.
+    /// The ID of the block's type.
     pub id: u32,
-    /// The width of abbreviation ids in it.
+    /// The width of abbreviation IDs in the block.
     pub width: u32,
-    /// The number of the bit at which it is entered.
+    /// The number of the bit at which the block is entered.
     pub was_at: u64,
-    /// The number of the bit of its first entry.
+    /// The number of the bit of the first entry.
     start: u64,
-    /// The number of the bit after it, from the length in its header.
+    /// The number of the bit after the block, according to the length in its header.
     end: u64,
     inherited: Arc<Vec<Arc<Abbreviation>>>,
     own: Vec<Arc<Abbreviation>>,
-    /// In BLOCKINFO: the block that the next abbreviations are for.
+    /// In BLOCKINFO: the block that the next abbreviations belong to.
     target: Option<u32>,
 }
 
@@ -51,21 +51,20 @@ pub(crate) enum StreamEntry {
     Block(Scope),
     /// The definition of an abbreviation, which the cursor has stored.
     Abbreviation(Arc<Abbreviation>),
-    /// A record, encoded with the abbreviation of this id or without one; `open` reads its code.
+    /// A record, encoded with the abbreviation of this ID or without one. `open` reads its code.
     Record(u32),
 }
 
-/// A record whose code has been read. Its values must be read or skipped next.
+/// A record whose code has been read. The caller must read or skip its values next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open<'s> {
-    /// Its code.
     pub code: u64,
-    /// The abbreviation it is encoded with, if any.
+    /// The abbreviation with which the record is encoded, if any.
     pub abbreviation: Option<&'s Arc<Abbreviation>>,
 }
 
 impl Scope {
-    /// The number of the block's abbreviations that are from BLOCKINFO.
+    /// The number of the block's abbreviations from BLOCKINFO.
     pub(crate) fn inherited(&self) -> u32 {
         self.inherited.len() as u32
     }
@@ -85,7 +84,7 @@ impl<'a> Cursor<'a> {
         if !data.starts_with(&MAGIC) {
             return Err(Malformed::new("not a bitstream", 0));
         }
-        Ok(Cursor { bits: Bits::new(data, 32), given: BTreeMap::new(), free: data.len() as u64 * 8 })
+        Ok(Cursor { bits: Bits::new(data, 32), given: BTreeMap::new(), literals_left: data.len() as u64 * 8 })
     }
 
     /// The error `what` at this position.
@@ -93,35 +92,35 @@ impl<'a> Cursor<'a> {
         self.bits.fault(what)
     }
 
-    /// How many bytes are left of the stream.
+    /// The number of bytes that are left in the stream.
     pub(crate) fn left(&self) -> u64 {
         self.bits.len().saturating_sub(self.bits.at()) / 8
     }
 
-    /// The next block at the top level.
+    /// Reads the header of the next top-level block.
     pub(crate) fn top(&mut self) -> Result<Scope, Malformed> {
         match u32::try_from(self.bits.fixed(TOP_WIDTH)?) {
             Ok(ENTER_SUBBLOCK) => self.head(TOP_WIDTH),
-            _ => Err(self.fault("something else than a block outside of all blocks")),
+            _ => Err(self.fault("a top-level entry that is not a block")),
         }
     }
 
-    /// Reads the header of a block, after ENTER_SUBBLOCK in a block with ids of `outer` bits.
+    /// Reads the header of a block, after ENTER_SUBBLOCK in a block with IDs of `outer` bits.
     fn head(&mut self, outer: u32) -> Result<Scope, Malformed> {
         let was_at = self.bits.at() - u64::from(outer);
         let (id, width) = (self.bits.vbr(8)?, self.bits.vbr(4)?);
         let (Ok(id), Some(width)) = (u32::try_from(id), u32::try_from(width).ok().filter(|width| (2..=32).contains(width)))
         else {
-            return Err(self.fault("a block that cannot be entered"));
+            return Err(self.fault("a block with an invalid header"));
         };
         self.bits.align()?;
         let words = self.bits.fixed(32)?;
         let start = self.bits.at();
         let end = start + words * 32;
         if end > self.bits.len() {
-            return Err(self.fault("a block that goes on past the end"));
+            return Err(self.fault("a block past the end"));
         }
-        // Each module has its own BLOCKINFO, which replaces that of the module before.
+        // Each module has its own BLOCKINFO, which replaces the previous module's.
         if id == BLOCKINFO {
             self.given.clear();
         }
@@ -129,13 +128,13 @@ impl<'a> Cursor<'a> {
         Ok(Scope { id, width, was_at, start, end, inherited, own: Vec::new(), target: None })
     }
 
-    /// The next entry of `scope`. After `End` the cursor is behind the block.
+    /// Reads the next entry of `scope`. After `End`, the cursor is behind the block.
     pub(crate) fn next(&mut self, scope: &mut Scope) -> Result<StreamEntry, Malformed> {
         match self.bits.fixed(scope.width)? as u32 {
             END_BLOCK => {
                 self.bits.align()?;
                 if self.bits.at() != scope.end {
-                    return Err(self.fault("a block that is not as long as it says"));
+                    return Err(self.fault("a block with a wrong length"));
                 }
                 Ok(StreamEntry::End)
             }
@@ -149,7 +148,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read instead, as later blocks need it.
+    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read instead, because later blocks need it.
     pub(crate) fn skip(&mut self, mut scope: Scope) -> Result<(), Malformed> {
         if scope.id != BLOCKINFO {
             return self.bits.pass(scope.end.saturating_sub(self.bits.at()), 1);
@@ -174,10 +173,10 @@ impl<'a> Cursor<'a> {
         self.bits = Bits::new(self.bits.data(), scope.start);
     }
 
-    /// Handles a record of BLOCKINFO, which may select the block that the next abbreviations are for.
+    /// Handles a record of BLOCKINFO, which may select the block for the next abbreviations.
     pub(crate) fn block_info(&self, scope: &mut Scope, values: &[u64]) -> Result<(), Malformed> {
-        if let (BLOCKINFO, [SETBID, of, ..]) = (scope.id, values) {
-            scope.target = Some(u32::try_from(*of).map_err(|_| self.fault("a block id too large"))?);
+        if let (BLOCKINFO, [SETBID, block, ..]) = (scope.id, values) {
+            scope.target = Some(u32::try_from(*block).map_err(|_| self.fault("a block id too large"))?);
         }
         Ok(())
     }
@@ -187,9 +186,9 @@ impl<'a> Cursor<'a> {
             scope.own.push(Arc::clone(made));
             return Ok(());
         }
-        let target = scope.target.ok_or_else(|| self.fault("an abbreviation for no block"))?;
+        let target = scope.target.ok_or_else(|| self.fault("an abbreviation without a block"))?;
         let given = self.given.entry(target).or_default();
-        if given.len() >= MOST_GIVEN {
+        if given.len() >= MAX_GIVEN {
             return Err(self.fault("too many abbreviations for one block"));
         }
         Arc::make_mut(given).push(Arc::clone(made));
@@ -210,19 +209,19 @@ impl<'a> Cursor<'a> {
                 ARRAY => Operand::Array,
                 CHAR6 => Operand::Char6,
                 BLOB => Operand::Blob,
-                _ => return Err(self.fault("an encoding nobody knows")),
+                _ => return Err(self.fault("an unknown encoding of an abbreviation")),
             });
         }
         let scalars = |operands: &[Operand]| operands.iter().all(|operand| operand.is_scalar());
-        // The first value is the code, so it cannot be an array or a blob. Only the last value can be one.
-        let sound = match &operands[..] {
-            [code, before @ .., Operand::Array, of] => code.is_scalar() && scalars(before) && of.is_scalar(),
+        // The first value is the code, which cannot be an array or a blob. Only the last value can be one.
+        let valid = match &operands[..] {
+            [code, before @ .., Operand::Array, element] => code.is_scalar() && scalars(before) && element.is_scalar(),
             [code, before @ .., last] => code.is_scalar() && scalars(before) && *last != Operand::Array,
             [code] => code.is_scalar(),
             [] => false,
         };
-        if !sound {
-            return Err(self.fault("an abbreviation that no record can have"));
+        if !valid {
+            return Err(self.fault("an invalid abbreviation"));
         }
         Ok(Abbreviation { operands })
     }
@@ -230,23 +229,24 @@ impl<'a> Cursor<'a> {
     fn width(&mut self, least: u64) -> Result<u32, Malformed> {
         let width = self.bits.vbr(5)?;
         if !(least..=64).contains(&width) {
-            return Err(self.fault("a width that no number can have"));
+            return Err(self.fault("an invalid width of a number"));
         }
         Ok(width as u32)
     }
 
-    /// Reads the code of a record of `scope` that is encoded with the abbreviation `id`. The record must be read to its end next.
+    /// Reads the code of a record of `scope` that is encoded with the abbreviation `id`. The caller must read the rest of the
+    /// record next.
     pub(crate) fn open<'s>(&mut self, scope: &'s Scope, id: u32) -> Result<Open<'s>, Malformed> {
         if id == UNABBREV_RECORD {
             return Ok(Open { code: self.bits.vbr(6)?, abbreviation: None });
         }
-        let of = scope.abbreviation(id).ok_or_else(|| self.fault("an abbreviation that was not defined"))?;
-        let code = of.operands.first().copied().unwrap_or(Operand::Array);
-        Ok(Open { code: self.scalar(code)?, abbreviation: Some(of) })
+        let abbreviation = scope.abbreviation(id).ok_or_else(|| self.fault("an undefined abbreviation"))?;
+        let code = abbreviation.operands.first().copied().unwrap_or(Operand::Array);
+        Ok(Open { code: self.scalar(code)?, abbreviation: Some(abbreviation) })
     }
 
-    /// Reads `open` to its end. `values` gets its code and the values after it, at most `most` of them. Returns the bytes of its
-    /// blob.
+    /// Reads `open` to its end. Stores its code and the values after it in `values`, at most `most` in total. Returns the bytes of
+    /// its blob.
     pub(crate) fn values(&mut self, open: Open<'_>, most: usize, values: &mut Vec<u64>) -> Result<Option<&'a [u8]>, Malformed> {
         values.clear();
         values.push(open.code);
@@ -275,21 +275,21 @@ impl<'a> Cursor<'a> {
         Ok(None)
     }
 
-    fn array(&mut self, of: Option<Operand>, most: usize, values: &mut Vec<u64>) -> Result<(), Malformed> {
+    fn array(&mut self, element: Option<Operand>, most: usize, values: &mut Vec<u64>) -> Result<(), Malformed> {
         let count = self.bits.vbr(6)?;
-        let width = match of {
+        let width = match element {
             Some(Operand::Fixed(width)) if width > 0 => Some(width),
             Some(Operand::Char6) => Some(6),
             Some(Operand::Vbr(_)) => None,
-            // LLVM defines arrays of elements without bits in modules without types, but such arrays are then empty.
+            // LLVM defines arrays of elements without bits in modules without types, but such arrays are empty.
             _ if count == 0 => return Ok(()),
-            _ => return Err(self.fault("an array of elements without bits")),
+            _ => return Err(self.fault("an array with elements of zero bits")),
         };
-        let kept = count.min(most.saturating_sub(values.len()) as u64);
-        let read = if width.is_some() { kept } else { count };
+        let stored = count.min(most.saturating_sub(values.len()) as u64);
+        let read = if width.is_some() { stored } else { count };
         for index in 0..read {
-            let value = self.scalar(of.unwrap_or(Operand::Literal(0)))?;
-            if index < kept {
+            let value = self.scalar(element.unwrap_or(Operand::Literal(0)))?;
+            if index < stored {
                 values.push(value);
             }
         }
@@ -317,7 +317,7 @@ impl<'a> Cursor<'a> {
                         }
                         self.bits.shifted_bytes(count, &mut bytes)?;
                     }
-                    of => self.array_bytes(of.copied(), &mut bytes)?,
+                    element => self.array_bytes(element.copied(), &mut bytes)?,
                 },
                 Operand::Blob => {
                     let blob = self.blob()?;
@@ -335,11 +335,11 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Owned(bytes))
     }
 
-    fn array_bytes(&mut self, of: Option<Operand>, bytes: &mut Vec<u8>) -> Result<(), Malformed> {
+    fn array_bytes(&mut self, element: Option<Operand>, bytes: &mut Vec<u8>) -> Result<(), Malformed> {
         let count = self.bits.vbr(6)?;
-        let of = of.filter(|of| !matches!(of, Operand::Literal(_) | Operand::Fixed(0)));
+        let element = element.filter(|element| !matches!(element, Operand::Literal(_) | Operand::Fixed(0)));
         for _ in 0..count {
-            let value = self.scalar(of.ok_or_else(|| self.fault("an array of elements without bits"))?)?;
+            let value = self.scalar(element.ok_or_else(|| self.fault("an array with elements of zero bits"))?)?;
             bytes.push(self.byte(value)?);
         }
         Ok(())
@@ -360,11 +360,11 @@ impl<'a> Cursor<'a> {
             Operand::Vbr(width) => self.bits.vbr(width),
             Operand::Char6 => Ok(CHAR6_CHARS.get(self.bits.fixed(6)? as usize).copied().unwrap_or_default().into()),
             Operand::Literal(_) | Operand::Fixed(_) => {
-                let left = self.free.checked_sub(1);
-                self.free = left.ok_or_else(|| self.fault("more values without bits than the data has bits"))?;
+                let left = self.literals_left.checked_sub(1);
+                self.literals_left = left.ok_or_else(|| self.fault("too many values of zero bits"))?;
                 Ok(if let Operand::Literal(value) = operand { value } else { 0 })
             }
-            Operand::Array | Operand::Blob => Err(self.fault("an abbreviation that no record can have")),
+            Operand::Array | Operand::Blob => Err(self.fault("an invalid abbreviation")),
         }
     }
 
@@ -378,7 +378,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Operand {
-    /// Whether it is a single value, not an array or a blob.
+    /// Whether the operand is a single value, not an array or a blob.
     fn is_scalar(self) -> bool {
         !matches!(self, Operand::Array | Operand::Blob)
     }

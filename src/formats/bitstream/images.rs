@@ -1,9 +1,11 @@
-//! Inserts images into the bitcode of a module that LLVM made without them, because LLVM needs eleven times the memory of an image.
-//! In the module each image is an array of zeros whose length is a mark: no other type is that long. Here the types get the true
-//! lengths, the zeros become strings whose bytes are holes, and offsets in the file are corrected.
+//! Inserts images into the bitcode of a module that LLVM wrote without them, because LLVM needs eleven times the memory of an
+//! image.
 //!
-//! The strings are arrays of 8-bit fields, as LLVM writes them, but made to start at whole bytes. (Blobs would do that by
-//! themselves, but LLVM 22 takes none of 512 MiB and more.)
+//! In the module, each image is an array of zeros with a reserved length as its mark, which no other type has. This code gives the
+//! types their real lengths, replaces the zeros by strings with holes as contents, and corrects offsets in the file.
+//!
+//! The strings are arrays of 8-bit fields, as LLVM writes them, but aligned to whole bytes. (Blobs are always aligned, but LLVM 22
+//! rejects blobs of 512 MiB and more.)
 
 use super::*;
 use crate::error::Malformed;
@@ -22,11 +24,11 @@ const CST_SETTYPE: u64 = 1;
 const CST_NULL: u64 = 2;
 const CST_STRING: u64 = 8;
 
-/// The mark of the first image; the others have the numbers after it. No real array is that long.
+/// The mark of the first image. The other marks follow. No real array is that long.
 pub const FIRST_MARK: u64 = 1 << 48;
 
-/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`. In the result, the image's
-/// bytes are a hole with the index k.
+/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`, and its contents become a
+/// hole with the index k.
 pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malformed> {
     let mut stream = read(bitcode)?;
     for item in &mut stream.items {
@@ -36,7 +38,7 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malform
             insert_into(module, sizes)?;
         }
     }
-    // A corrected offset may be longer than before, which moves what follows it.
+    // A corrected offset may take more bits, which moves the data after it.
     let mut written = write(&stream)?;
     for _ in 0..4 {
         let mut corrected = stream.clone();
@@ -47,7 +49,7 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malform
         }
         written = again;
     }
-    Err(Malformed::new("the offsets of the module do not settle", 0))
+    Err(Malformed::new("the offsets of the module do not converge", 0))
 }
 
 fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
@@ -56,19 +58,19 @@ fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
     for item in &mut module.items {
         let Item::Block(block) = item else { continue };
         match block.id {
-            TYPES => types = measure(block, sizes)?,
-            CONSTANTS => fill(block, sizes, &types, &mut found)?,
+            TYPES => types = set_lengths(block, sizes)?,
+            CONSTANTS => replace_zeros(block, sizes, &types, &mut found)?,
             _ => {}
         }
     }
     if found.iter().zip(sizes).any(|(found, size)| !found && *size > 0) {
-        return Err(fault("an image that the module has no place for"));
+        return Err(fault("the module lacks the array of an image"));
     }
     Ok(())
 }
 
-/// Gives the marked types their lengths. Returns for each type, in their order, the image that its values are, if any.
-fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malformed> {
+/// Gives the marked types their lengths. Returns the image index of each type, in their order, or `None` for other types.
+fn set_lengths(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malformed> {
     let mut types = Vec::new();
     for item in &mut block.items {
         let Item::Record(record) = item else { continue };
@@ -77,8 +79,8 @@ fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malfo
             [TYPE_COUNT | TYPE_STRUCT_NAME, ..] => continue,
             [TYPE_ARRAY, length, ..] if *length >= FIRST_MARK => {
                 let index = usize::try_from(*length - FIRST_MARK).ok();
-                let asked = index.and_then(|index| Some((index, *sizes.get(index)?)));
-                let (index, size) = asked.ok_or(Malformed::new("an array of a length nobody asked for", block.was_at / 8))?;
+                let marked = index.and_then(|index| Some((index, *sizes.get(index)?)));
+                let (index, size) = marked.ok_or(Malformed::new("an array of an unexpected length", block.was_at / 8))?;
                 *length = size;
                 image = Some(index);
             }
@@ -89,8 +91,8 @@ fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malfo
     Ok(types)
 }
 
-/// Turns the zeros that stand for images into strings with holes.
-fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
+/// Replaces the zeros of images by strings with holes.
+fn replace_zeros(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
     let at = block.was_at / 8;
     let own = block.items.iter().take_while(|item| matches!(item, Item::Abbreviation(_))).count();
     if block.items.iter().skip(own).any(|item| matches!(item, Item::Abbreviation(_))) {
@@ -102,18 +104,21 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
     for item in &mut block.items {
         let Item::Record(record) = item else { continue };
         match (&record.values[..], current) {
-            ([CST_SETTYPE, of], _) => current = usize::try_from(*of).ok().and_then(|of| types.get(of).copied().flatten()),
+            ([CST_SETTYPE, number], _) => {
+                current = usize::try_from(*number).ok().and_then(|number| types.get(number).copied().flatten())
+            }
             ([CST_NULL], Some(index)) => {
                 found.iter_mut().skip(index).take(1).for_each(|found| *found = true);
                 let size = sizes.get(index).copied().unwrap_or_default();
-                let size = u32::try_from(size).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
-                // LLVM accepts no empty string, so an empty image stays an array of no zeros.
+                let size =
+                    u32::try_from(size).map_err(|_| Malformed::new("an image of 4 GiB or more does not fit into bitcode", at))?;
+                // LLVM rejects empty strings, so an empty image stays an array of no zeros.
                 if size > 0 {
                     let abbreviation = Some((id, Arc::clone(&strings[0])));
                     *record = Record { abbreviation, values: vec![CST_STRING], tail: Tail::Hole { index, size } };
                 }
             }
-            (_, Some(_)) => return Err(Malformed::new("an image that is no array of zeros", at)),
+            (_, Some(_)) => return Err(Malformed::new("an image that is not an array of zeros", at)),
             _ => {}
         }
     }
@@ -123,12 +128,12 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
     Ok(())
 }
 
-/// Corrects the offsets in the module: that of its table of symbols, and those of functions in that table, which are the words at
-/// which their blocks are entered.
+/// Corrects the offsets in the module: that of its symbol table, and those of functions in that table. An offset is the number of
+/// the word at which a block is entered.
 fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
     let correct = |offset: &mut u64, at: u64| {
         let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);
-        *offset = block.ok_or(Malformed::new("an offset at which no block is", at / 8))?.is_at / 32;
+        *offset = block.ok_or(Malformed::new("an offset without a block", at / 8))?.is_at / 32;
         Ok(())
     };
     for item in &mut stream.items {

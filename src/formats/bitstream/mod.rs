@@ -1,9 +1,10 @@
-//! LLVM's bitstream, the container that bitcode is in: blocks, records and abbreviations (source: LLVM's `BitCodeFormat` document).
-//! `cursor` goes through a stream entry by entry, for who wants little of it (`formats::bitcode`); `read` makes a tree of it, which
-//! `write` writes again. What is written as it was read is the same to the bit. Nothing here knows LLVM IR but for `images`, which
-//! puts device images into a module that was made without them.
+//! LLVM's bitstream, the container format of bitcode: blocks, records and abbreviations (source: LLVM's `BitCodeFormat` document).
 //!
-//! An array of bytes may be a hole: it has a length and no bytes, and whoever writes the stream to a file fills it in.
+//! `cursor` reads a stream entry by entry, for callers that need a small part of it (`formats::bitcode`). `read` returns a tree,
+//! which `write` writes again: an unchanged stream is the same to the bit. Only `images`, which inserts device images into a
+//! module, knows LLVM IR.
+//!
+//! A byte array may be a hole: it has a length but no bytes, and the caller inserts them when it writes the file.
 //!
 //! ```
 //! use offld::formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, read, write};
@@ -16,7 +17,7 @@
 //! let Some(Item::Block(block)) = again.items.first() else { return Err("no block".into()) };
 //! let Some(Item::Record(record)) = block.items.first() else { return Err("no record".into()) };
 //! assert_eq!((block.id, &record.values[..]), (8, &[7, 1, 2, 3][..]));
-//! // What is cut short is an error with an offset.
+//! // A truncated stream is an error with an offset.
 //! assert!(read(&bytes[..bytes.len() - 4]).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -38,104 +39,104 @@ use std::sync::Arc;
 /// The first four bytes of bitcode.
 pub use super::magic::BITCODE as MAGIC;
 
-/// The width of abbreviation ids outside of all blocks.
+/// The width of abbreviation IDs outside of all blocks.
 const TOP_WIDTH: u32 = 2;
-/// Of abbreviation ids: these four are built in, and the stream's own follow.
+/// The four built-in abbreviation IDs, and the first ID of the stream's own abbreviations.
 const END_BLOCK: u32 = 0;
 const ENTER_SUBBLOCK: u32 = 1;
 const DEFINE_ABBREV: u32 = 2;
 const UNABBREV_RECORD: u32 = 3;
 const FIRST_OWN: u32 = 4;
-/// The block that defines abbreviations for others, and its record that says for which.
+/// The block that defines abbreviations for other blocks, and its record that selects the block.
 const BLOCKINFO: u32 = 0;
 const SETBID: u64 = 1;
-/// Of an abbreviation's operands, as encoded.
+/// The encodings of an abbreviation's operands.
 const FIXED: u64 = 1;
 const VBR: u64 = 2;
 const ARRAY: u64 = 3;
 const CHAR6: u64 = 4;
 const BLOB: u64 = 5;
-/// The characters that `char6` has, by value.
+/// The characters of `char6`, by value.
 const CHAR6_CHARS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._";
 
 /// A stream: the items outside of all blocks, after the magic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// What it holds, in order.
+    /// The items, in order.
     pub items: Vec<Item>,
 }
 
-/// What a block holds.
+/// An item of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A block within it.
+    /// A nested block.
     Block(Block),
     /// A record.
     Record(Record),
-    /// The definition of an abbreviation for the records that follow (in BLOCKINFO: for other blocks).
+    /// The definition of an abbreviation for later records (in BLOCKINFO: for other blocks).
     Abbreviation(Arc<Abbreviation>),
 }
 
 /// A block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// What kind of block it is.
+    /// The type of the block.
     pub id: u32,
-    /// The width of abbreviation ids in it.
+    /// The width of abbreviation IDs in the block.
     pub width: u32,
-    /// What it holds, in order.
+    /// The items, in order.
     pub items: Vec<Item>,
-    /// How many abbreviations BLOCKINFO has given it: its own ids come after those.
+    /// The number of abbreviations from BLOCKINFO. The block's own IDs follow.
     pub inherited: u32,
-    /// Where it was in the stream that it was read from, as the number of the bit at which it is entered.
+    /// The number of the bit at which the block was entered in the input stream.
     pub was_at: u64,
 }
 
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// How it is encoded; none is the long form.
+    /// The abbreviation with which the record is encoded, with its ID. `None` for an unabbreviated record.
     pub abbreviation: Option<(u32, Arc<Abbreviation>)>,
-    /// Its code, then its operands.
+    /// The code, then the operands.
     pub values: Vec<u64>,
-    /// The bytes at its end.
+    /// The bytes at the end.
     pub tail: Tail,
 }
 
 /// The bytes at the end of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tail {
-    /// It has none, or has them among its values.
+    /// None, or bytes that are part of the values.
     None,
-    /// The bytes that a blob is.
+    /// The contents of a blob.
     Blob(Vec<u8>),
-    /// An array of as many bytes as `size`, which are not at hand: whoever writes the stream to a file has them, under this index.
-    /// The record has no other value than its code, and its abbreviation is the first of `Abbreviation::around_hole`.
+    /// An array of `size` bytes that the caller inserts when it writes the file. The code is the record's only value, and the
+    /// abbreviation is the first of `Abbreviation::around_hole`.
     Hole {
-        /// Which hole it is.
+        /// The index of the hole.
         index: usize,
-        /// How many bytes.
+        /// The size in bytes.
         size: u32,
     },
 }
 
-/// How a record is encoded, value by value.
+/// The encoding of a record, value by value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abbreviation {
-    /// One for each value; `Array` stands for all that are left and is followed by what each of them is.
+    /// One operand per value. `Array` stands for all remaining values, and the operand after it is their encoding.
     pub operands: Vec<Operand>,
 }
 
-/// How a value is encoded.
+/// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
-    /// Not at all: it is always this.
+    /// A constant value without bits.
     Literal(u64),
-    /// In so many bits; with none it is 0.
+    /// A number of this many bits. The value 0 if there are none.
     Fixed(u32),
-    /// In chunks of so many bits.
+    /// A number in chunks of this many bits.
     Vbr(u32),
-    /// A number of values, each encoded as the operand after this one.
+    /// A number of values, each encoded with the next operand.
     Array,
     /// One of 64 characters.
     Char6,
@@ -143,12 +144,12 @@ pub enum Operand {
     Blob,
 }
 
-/// How many bits the code of a record with a hole takes at least.
+/// The least number of bits of the code of a record with a hole.
 const HOLE_CODE: u32 = 8;
 
 impl Abbreviation {
-    /// Eight ways to encode a record that is an array of bytes: they differ in the bits its code takes, so that with one of them
-    /// the bytes start at a byte.
+    /// Eight encodings of a byte array record. They differ in the number of bits of the code, so that with one of them the array
+    /// starts at a whole byte.
     pub fn around_hole() -> [Abbreviation; 8] {
         [0, 1, 2, 3, 4, 5, 6, 7]
             .map(|more| Abbreviation { operands: vec![Operand::Fixed(HOLE_CODE + more), Operand::Array, Operand::Fixed(8)] })
@@ -156,7 +157,7 @@ impl Abbreviation {
 }
 
 impl Record {
-    /// Its code.
+    /// The record's code.
     pub fn code(&self) -> Option<u64> {
         self.values.first().copied()
     }

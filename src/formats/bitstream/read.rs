@@ -4,10 +4,10 @@ use super::cursor::{Cursor, Scope, StreamEntry};
 use super::*;
 use crate::error::Malformed;
 
-/// Limit of the nesting of blocks. LLVM nests them three deep.
-const DEEPEST: u32 = 16;
+/// The limit on the nesting of blocks. LLVM nests them three deep.
+const MAX_DEPTH: u32 = 16;
 
-/// Reads `data`, which must be a stream from its magic to its end.
+/// Reads `data`, a complete stream including its magic.
 pub fn read(data: &[u8]) -> Result<Stream, Malformed> {
     let mut cursor = Cursor::new(data)?;
     let mut items = Vec::new();
@@ -19,7 +19,7 @@ pub fn read(data: &[u8]) -> Result<Stream, Malformed> {
 }
 
 fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block, Malformed> {
-    if depth >= DEEPEST {
+    if depth >= MAX_DEPTH {
         return Err(cursor.fault("blocks nested too deeply"));
     }
     let mut items = Vec::new();
@@ -37,7 +37,7 @@ fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block,
 fn record(cursor: &mut Cursor<'_>, scope: &mut Scope, id: u32) -> Result<Record, Malformed> {
     let mut values = Vec::new();
     let open = cursor.open(scope, id)?;
-    let abbreviation = open.abbreviation.map(|of| (id, Arc::clone(of)));
+    let abbreviation = open.abbreviation.map(|abbreviation| (id, Arc::clone(abbreviation)));
     let blob = cursor.values(open, usize::MAX, &mut values)?;
     cursor.block_info(scope, &values)?;
     Ok(Record { abbreviation, values, tail: blob.map_or(Tail::None, |bytes| Tail::Blob(bytes.to_vec())) })

@@ -1,10 +1,10 @@
-//! Streams written and read again, and broken ones. What LLVM's own streams come out as is tested where there is LLVM (`wrapper`).
+//! Round trips and damaged streams. The tests of `wrapper` use streams from LLVM.
 
 use super::images::{FIRST_MARK, insert};
 use super::*;
 use proptest::prelude::*;
 
-/// All pieces in a row, with zeros in holes.
+/// The concatenated pieces, with zeros in holes.
 fn bytes(stream: &Stream) -> Vec<u8> {
     let mut all = Vec::new();
     for piece in write(stream).unwrap().pieces {
@@ -43,7 +43,7 @@ fn scalar() -> impl Strategy<Value = Operand> {
     ]
 }
 
-/// An abbreviation and a record that it can hold.
+/// An abbreviation and a matching record.
 fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Tail)> {
     let end = prop_oneof![
         Just(None),
@@ -71,7 +71,7 @@ fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Tail)> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(records in prop::collection::vec(record(), 1..6), plain in prop::collection::vec(any::<u64>(), 1..9)) {
+    fn round_trip(records in prop::collection::vec(record(), 1..6), plain in prop::collection::vec(any::<u64>(), 1..9)) {
         // Half of the abbreviations are the block's own, half come from BLOCKINFO.
         let (mut info, mut items) = (vec![long(&[SETBID, 8])], Vec::new());
         let made: Vec<_> = records.iter().map(|(abbreviation, ..)| Arc::new(abbreviation.clone())).collect();
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// A module with images of these lengths, as LLVM lays it out: types, constants, a function, the table that says where it is.
+/// A module with images of these lengths and LLVM's layout: types, constants, a function, and the table with its offset.
 fn module(lengths: &[u64]) -> Vec<u8> {
     let mut types = vec![long(&[1, 9]), long(&[7, 8])];
     let mut constants = Vec::new();
@@ -164,7 +164,7 @@ fn images_get_their_types_their_places_and_offsets() {
 #[test]
 fn a_module_without_the_places_is_an_error() {
     let fault = |lengths: &[u64], sizes: &[u64]| insert(&module(lengths), sizes).unwrap_err().what;
-    assert_eq!(fault(&[7], &[3]), "an image that the module has no place for");
-    assert_eq!(fault(&[FIRST_MARK + 1], &[3]), "an array of a length nobody asked for");
-    assert_eq!(fault(&[FIRST_MARK], &[1 << 32]), "bitcode has no room for 4 GiB in one image");
+    assert_eq!(fault(&[7], &[3]), "the module lacks the array of an image");
+    assert_eq!(fault(&[FIRST_MARK + 1], &[3]), "an array of an unexpected length");
+    assert_eq!(fault(&[FIRST_MARK], &[1 << 32]), "an image of 4 GiB or more does not fit into bitcode");
 }

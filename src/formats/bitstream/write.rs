@@ -1,29 +1,29 @@
-//! Writes a bitstream. The output is bytes with holes between them; lengths and positions include the holes.
+//! Writes a bitstream as bytes with holes between them. Lengths and positions include the holes.
 
 use super::*;
 use crate::error::Malformed;
 
-/// A part of what was written.
+/// A part of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamPiece {
     /// These bytes.
     Bytes(Vec<u8>),
     /// The bytes of the hole with this index.
     Hole {
-        /// Which hole it is.
+        /// The index of the hole.
         index: usize,
-        /// Its size in bytes.
+        /// The size in bytes.
         size: u64,
     },
 }
 
-/// A stream as it is to be written to a file.
+/// A stream in the form to write to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
     /// The parts, in order.
     pub pieces: Vec<StreamPiece>,
-    /// Where the blocks are, in the order of the stream.
+    /// The positions of the blocks, in the order of the stream.
     pub placed: Vec<Placed>,
 }
 
@@ -33,13 +33,13 @@ pub struct Written {
 pub struct Placed {
     /// `Block::was_at`.
     pub was_at: u64,
-    /// The number of the bit at which it is entered in the output.
+    /// The number of the bit at which the block is entered in the output.
     pub is_at: u64,
 }
 
-/// Writes `stream`. Fails if a value does not fit the abbreviation of its record; the error's offset is that in the output.
+/// Writes `stream`. Fails if a value does not fit the abbreviation of its record. The error has the offset in the output.
 pub fn write(stream: &Stream) -> Result<Written, Malformed> {
-    let mut out = Out::default();
+    let mut out = BitWriter::default();
     out.bytes.extend(MAGIC);
     out.items(&stream.items, TOP_WIDTH)?;
     out.align();
@@ -55,19 +55,19 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
 }
 
 #[derive(Default)]
-struct Out {
+struct BitWriter {
     bytes: Vec<u8>,
     /// The bits after the last whole byte, and their number.
     open: u8,
     open_bits: u32,
-    /// For each hole: its position in `bytes`, its index and its size.
+    /// The position in `bytes`, the index and the size of each hole.
     holes: Vec<(usize, usize, u64)>,
-    /// The size of all holes so far.
+    /// The total size of the holes so far.
     hole_bytes: u64,
     placed: Vec<Placed>,
 }
 
-impl Out {
+impl BitWriter {
     fn at(&self) -> u64 {
         (self.bytes.len() as u64 + self.hole_bytes) * 8 + u64::from(self.open_bits)
     }
@@ -175,14 +175,14 @@ impl Out {
             Operand::Vbr(width) => self.vbr(value, width),
             Operand::Char6 => match CHAR6_CHARS.iter().position(|char| u64::from(*char) == value) {
                 Some(index) => self.fixed(index as u64, 6),
-                None => Err(self.fault("a value that its abbreviation cannot hold")),
+                None => Err(self.fault("a value too large for its abbreviation")),
             },
-            _ => Err(self.fault("a value that its abbreviation cannot hold")),
+            _ => Err(self.fault("a value too large for its abbreviation")),
         }
     }
 
     fn blob(&mut self, tail: &Tail) -> Result<(), Malformed> {
-        let Tail::Blob(bytes) = tail else { return Err(self.fault("a record without its bytes")) };
+        let Tail::Blob(bytes) = tail else { return Err(self.fault("a record without bytes")) };
         self.vbr(bytes.len() as u64, 6)?;
         self.align();
         self.bytes.extend(bytes);
@@ -190,8 +190,8 @@ impl Out {
         Ok(())
     }
 
-    /// Writes a record with a hole. There are eight abbreviations for it, the first of which is `id`; the one is used with which
-    /// the hole starts at a whole byte.
+    /// Writes a record with a hole. `id` is the first of eight abbreviations for it. The code uses the one with which the hole
+    /// starts at a whole byte.
     fn hole(&mut self, id: u32, code: u64, index: usize, size: u32, width: u32) -> Result<(), Malformed> {
         let chunks = (u32::BITS - size.leading_zeros()).div_ceil(5).max(1);
         let more = (8 - (self.open_bits + width + HOLE_CODE + 6 * chunks) % 8) % 8;
@@ -199,7 +199,7 @@ impl Out {
         self.fixed(code, HOLE_CODE + more)?;
         self.vbr(size.into(), 6)?;
         if self.open_bits != 0 {
-            return Err(self.fault("a hole that does not start at a byte"));
+            return Err(self.fault("a placeholder that does not start at a whole byte"));
         }
         self.holes.push((self.bytes.len(), index, size.into()));
         self.hole_bytes += u64::from(size);
@@ -208,7 +208,7 @@ impl Out {
 
     fn fixed(&mut self, value: u64, width: u32) -> Result<(), Malformed> {
         if width < 64 && value >> width != 0 {
-            return Err(self.fault("a value that its abbreviation cannot hold"));
+            return Err(self.fault("a value too large for its abbreviation"));
         }
         for bit in 0..width {
             self.open |= ((value >> bit & 1) as u8) << self.open_bits;

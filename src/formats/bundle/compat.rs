@@ -1,39 +1,40 @@
-//! Which code objects of a bundle can be used for which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a
-//! feature open runs with and without it. For a target that leaves a feature open, no code object that fixes it can be used.
+//! Compatibility of code objects with targets (docs/spec/containers.md 2.6, 3.6). A code object that does not specify a feature
+//! runs with and without it. A target that does not specify a feature cannot use a code object that does.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use super::enumerated::compatible_triples;
 use super::id::Id;
 use crate::formats::gpu::TargetId;
 
-/// Whether a code object can be used for a target, and why.
+/// Whether a target can use a code object, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is for this very target.
+    /// Both are the same.
     Exact,
-    /// It is for another kind or triple.
+    /// The kinds or triples differ.
     KindOrTriple,
-    /// It is for another processor, or one of the two target ids is invalid.
+    /// The processors differ, or one of the target IDs is invalid.
     Processor,
-    /// It fixes more features than the target.
+    /// The code object specifies more features than the target.
     MoreFeatures,
-    /// It fixes a feature that the target leaves open.
+    /// The code object specifies a feature that the target does not specify.
     FixedForAny,
-    /// It fixes a feature the other way round.
+    /// The values of a feature differ.
     OtherValue,
-    /// The target fixes all its features in the same way.
+    /// All features of the code object have the same value in the target.
     Compatible,
 }
 
 impl Verdict {
-    /// Whether the code object can be used for the target.
+    /// Whether the target can use the code object.
     pub fn serves(self) -> bool {
         matches!(self, Verdict::Exact | Verdict::Compatible)
     }
 
-    /// The line that `-debug-only=CodeObjectCompatibility` prints of it.
+    /// The line that `-debug-only=CodeObjectCompatibility` prints for this verdict.
     pub fn line(self, object: &Id, target: &Id) -> String {
         format!("{self} \t[CodeObject: {object}]\t:\t[Target: {target}]")
     }
@@ -54,7 +55,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Whether the code object `object` can be used for `target`. With `hip_openmp`, the kinds HIP and OpenMP count as the same
+/// Decides whether `target` can use the code object `object`. With `hip_openmp`, the kinds HIP and OpenMP are equal
 /// (`-hip-openmp-compatible`).
 pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let triples = compatible_triples(&object.triple, &target.triple);
@@ -69,7 +70,7 @@ pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let parsed = [(object, &object_id), (target, &target_id)].map(|(id, text)| TargetId::of_triple(&id.triple, text));
     match parsed {
         [Some(object), Some(target)] if object.processor == target.processor => features(&object, &target),
-        // An unknown processor is compatible with itself only.
+        // An unknown processor is only compatible with itself.
         _ if same_id && !object_id.is_empty() => Verdict::Compatible,
         _ => Verdict::Processor,
     }
@@ -96,20 +97,53 @@ fn compatible_kinds(object: &str, target: &str, hip_openmp: bool) -> bool {
     object == target || hip(object) && hip(target) || hip_openmp && (mixed(object, target) || mixed(target, object))
 }
 
-/// The index of the best of `objects` for `target`: the exact match, else the one that fixes the most features, else the one of the
-/// target's own kind, else the first.
-pub fn best<'i>(objects: impl IntoIterator<Item = &'i Id>, target: &Id, hip_openmp: bool) -> Option<usize> {
-    let mut found = None;
-    for (index, object) in objects.into_iter().enumerate() {
-        let verdict = compatibility(object, target, hip_openmp);
-        if !verdict.serves() {
-            continue;
+/// The code objects of a bundle or an archive, indexed by processor. There may be many thousands, and a target is only compared
+/// with those of its processor.
+#[derive(Debug)]
+pub struct Objects<'i> {
+    ids: Vec<&'i Id>,
+    processors: HashMap<String, Vec<usize>>,
+}
+
+impl<'i> Objects<'i> {
+    /// Indexes the code objects with these IDs, in order.
+    pub fn new(ids: impl IntoIterator<Item = &'i Id>) -> Self {
+        let ids: Vec<&Id> = ids.into_iter().collect();
+        let mut processors: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, id) in ids.iter().enumerate() {
+            processors_of(id).into_iter().for_each(|name| processors.entry(name).or_default().push(index));
         }
-        let fixed = object.target_id.matches(':').count();
-        let rank = (verdict == Verdict::Exact, fixed, object.kind == target.kind, object.triple == target.triple);
-        if found.is_none_or(|(best, _)| rank > best) {
-            found = Some((rank, index));
-        }
+        Objects { ids, processors }
     }
-    found.map(|(_, index)| index)
+
+    /// The indices of the code objects that `target` can use, in order, each with its verdict.
+    pub fn serving(&self, target: &Id, hip_openmp: bool) -> Vec<(usize, Verdict)> {
+        let of_processor = processors_of(target).into_iter().filter_map(|name| self.processors.get(&name));
+        let candidates: BTreeSet<usize> = of_processor.flatten().copied().collect();
+        let verdict = |index: usize| Some((index, compatibility(self.ids.get(index)?, target, hip_openmp)));
+        let verdicts = candidates.into_iter().filter_map(verdict);
+        verdicts.filter(|(_, verdict)| verdict.serves()).collect()
+    }
+
+    /// The index of the best code object for `target`: an exact match, else the one with the most features. If several are equal,
+    /// the same kind decides, then the same triple, then the order.
+    pub fn best(&self, target: &Id, hip_openmp: bool) -> Option<usize> {
+        let mut found = None;
+        for (index, verdict) in self.serving(target, hip_openmp) {
+            let Some(object) = self.ids.get(index) else { continue };
+            let fixed = object.target_id.matches(':').count();
+            let rank = (verdict == Verdict::Exact, fixed, object.kind == target.kind, object.triple == target.triple);
+            if found.is_none_or(|(best, _)| rank > best) {
+                found = Some((rank, index));
+            }
+        }
+        found.map(|(_, index)| index)
+    }
+}
+
+/// The processor, if it is known, and the whole target ID. Compatible IDs have at least one of them in common.
+fn processors_of(id: &Id) -> BTreeSet<String> {
+    let (_, target_id) = id.device();
+    let processor = TargetId::of_triple(&id.triple, &target_id).map(|parsed| parsed.processor.to_owned());
+    processor.into_iter().chain([target_id]).collect()
 }

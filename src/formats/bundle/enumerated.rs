@@ -1,11 +1,11 @@
-//! Triples as LLVM compares them: each component is one of the names that it knows, or unknown, whatever it says then; versions
-//! count for nothing (docs/spec/containers.md 2.5).
+//! Triples as LLVM compares them: each component is one of the known names, or unknown. All unknown names are equal, and versions
+//! are ignored (docs/spec/containers.md 2.5).
 
 use crate::formats::gpu::AmdArch;
 
 use super::triple::{SYSTEMS, VENDORS, format_of, standard};
 
-/// Environments by the start of their name: the first that fits, so longer ones come before those they start with.
+/// Prefixes of environments. The first match counts, so longer ones precede their own prefixes.
 #[rustfmt::skip]
 const ENVIRONMENTS: &[&str] = &[
     "eabihf", "eabi", "gnuabin32", "gnuabi64", "gnueabihft64", "gnueabihf", "gnueabit64", "gnueabi", "gnuf32", "gnuf64", "gnusf",
@@ -15,9 +15,9 @@ const ENVIRONMENTS: &[&str] = &[
     "mesh", "amplification", "rootsignature", "opencl", "ohos", "pauthtest", "llvm", "mlibc", "mtia",
 ];
 
-/// Names of one architecture, the one that stands for it first.
+/// Names of the same architecture. The first one represents the others.
 #[rustfmt::skip]
-const SAME: &[&[&str]] = &[
+const SYNONYMS: &[&[&str]] = &[
     &["x86_64", "amd64", "x86_64h"],
     &["ppc", "powerpc", "powerpcspe", "ppc32"],
     &["ppcle", "powerpcle", "ppc32le"],
@@ -36,7 +36,7 @@ const SAME: &[&[&str]] = &[
     &["arm", "xscale"],
 ];
 
-/// A triple, component by component.
+/// A triple, split into components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Enumerated<'a> {
     arch: &'a str,
@@ -47,11 +47,11 @@ pub(super) struct Enumerated<'a> {
     format: &'static str,
 }
 
-/// All unknown components count as equal.
+/// All unknown components are equal.
 const UNKNOWN: &str = "unknown";
 
 impl<'a> Enumerated<'a> {
-    /// Reads a triple of four components.
+    /// Parses a triple of four components.
     fn read(triple: &'a str) -> Self {
         let mut parts = triple.splitn(4, '-');
         let mut part = || parts.next().unwrap_or_default();
@@ -59,13 +59,13 @@ impl<'a> Enumerated<'a> {
         let (arch, subarch) = architecture(arch);
         let vendor = VENDORS.into_iter().find(|name| *name == vendor).unwrap_or(UNKNOWN);
         let system = operating_system(system);
-        let starts = |name: &&&str| environment.starts_with(**name);
+        let is_prefix = |name: &&&str| environment.starts_with(**name);
         let format = format_of(environment).unwrap_or_else(|| usual_format(arch, system));
-        let environment = ENVIRONMENTS.iter().find(starts).copied().unwrap_or(UNKNOWN);
+        let environment = ENVIRONMENTS.iter().find(is_prefix).copied().unwrap_or(UNKNOWN);
         Enumerated { arch, subarch, vendor, system, environment, format }
     }
 
-    /// Whether code for this triple is code for `other`, too.
+    /// Whether code for this triple also runs as code for `other`.
     fn fits(&self, other: &Enumerated<'_>) -> bool {
         let processor = match (AmdArch::parse(self.arch), AmdArch::parse(other.arch)) {
             (Some(own), Some(other)) => own.agrees(&other),
@@ -78,7 +78,7 @@ impl<'a> Enumerated<'a> {
         machine && vendor && rest
     }
 
-    /// ARM and Thumb are two modes of one processor.
+    /// ARM and Thumb are two modes of the same CPU.
     fn family(&self) -> &str {
         match self.arch {
             "thumb" => "arm",
@@ -88,15 +88,15 @@ impl<'a> Enumerated<'a> {
     }
 }
 
-/// Whether code for the triple `object` is code for `requested`, too. Both may be in any of the forms that ids have.
+/// Whether code for the triple `object` is also code for `requested`. Both may have any form that occurs in IDs.
 pub fn compatible_triples(object: &str, requested: &str) -> bool {
     let (object, requested) = (standard(object), standard(requested));
     object == requested || Enumerated::read(&object).fits(&Enumerated::read(&requested))
 }
 
-/// An architecture and its version, if that makes a difference.
+/// The architecture and its version, if the version matters.
 fn architecture(name: &str) -> (&str, &str) {
-    if let Some(same) = SAME.iter().find(|same| same.contains(&name)) {
+    if let Some(same) = SYNONYMS.iter().find(|same| same.contains(&name)) {
         let subarch = match name {
             "arm64e" | "arm64ec" | "aarch64_lfi" | "powerpcspe" => name,
             "xscale" => "v5te",
@@ -122,7 +122,7 @@ fn architecture(name: &str) -> (&str, &str) {
     (name, "")
 }
 
-/// A version without a profile means the profile for applications.
+/// A version without a profile means the application profile.
 fn arm_version(version: &str) -> &str {
     match version {
         "v4" => "",
@@ -134,11 +134,11 @@ fn arm_version(version: &str) -> &str {
 }
 
 fn operating_system(name: &str) -> &'static str {
-    let starts = |system: &&&str| name.starts_with(**system);
-    match SYSTEMS.iter().find(starts).copied() {
+    let is_prefix = |system: &&&str| name.starts_with(**system);
+    match SYSTEMS.iter().find(is_prefix).copied() {
         Some("win32") => "windows",
         Some("visionos") => "xros",
-        // Its later versions are separate systems.
+        // The later versions are separate systems.
         Some("wasi") => ["wasip1", "wasip2", "wasip3"].into_iter().find(|later| name.starts_with(later)).unwrap_or("wasi"),
         Some(system) => system,
         None => UNKNOWN,

@@ -1,36 +1,36 @@
-//! The header of a binary bundle, read from a stream. It lists the code objects, so they need not be read.
+//! Headers of binary bundles, read from a stream. The header lists the code objects, so that they need not be read.
 
 use std::io::{self, ErrorKind, Read};
 
 use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use crate::error::Malformed;
 
-/// A bundle's header.
+/// The header of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
-    /// Its code objects, in order.
+    /// The code objects, in order.
     pub slots: Vec<Slot>,
-    /// The size of the bundle: up to the end of the code object that ends last.
+    /// The size of the bundle, up to the end of the last code object in the file.
     pub size: u64,
 }
 
-/// The place of a code object.
+/// The location of a code object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Slot {
-    /// Its id, as stored.
+    /// The ID, as stored.
     pub id: String,
-    /// Its offset in the bundle; without meaning for an empty one.
+    /// The offset in the bundle. It has no meaning for an empty object.
     pub offset: u64,
-    /// Its size.
+    /// The size in bytes.
     pub size: u64,
-    /// The offset of its entry in the header.
+    /// The offset of the object's entry in the header.
     pub at: u64,
 }
 
-/// Reads the header of the bundle that `input` starts with. The bundle has at most `available` bytes; a header
-/// that needs more is an error. Errors in the format can be read with `Malformed::of`.
+/// Reads the header of the bundle at the start of `input`. A bundle that needs more than `available` bytes is an error.
+/// `Malformed::of` extracts format errors.
 pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, "not an offload bundle", 0)?;
@@ -40,7 +40,7 @@ pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let count = number(&mut input, "header past the end", MAGIC.len() as u64)?;
     let mut slots = Vec::new();
     let mut next = HEADER_SIZE;
-    // A count that is too large runs into the end of the data, as an entry takes 24 bytes.
+    // An entry takes 24 bytes, so a count that is too large reaches the end of the data.
     for _ in 0..count {
         let mut field = || number(&mut input, "bundle entry past the end", next);
         let (offset, size, id_len) = (field()?, field()?, field()?);
@@ -71,7 +71,7 @@ fn fill(input: &mut impl Read, bytes: &mut [u8], what: &'static str, at: u64) ->
     input.read_exact(bytes).map_err(to_malformed)
 }
 
-/// `len` bytes of text. Memory is allocated as they are read, because the length may be wrong.
+/// Reads `len` bytes of text. The length may be wrong, so memory is allocated as data arrives.
 fn text(input: &mut impl Read, len: u64, at: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     input.take(len).read_to_end(&mut bytes)?;

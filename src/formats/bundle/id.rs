@@ -1,30 +1,30 @@
-//! Bundle ids, `kind-triple-targetid`: what they mean, in the one spelling that ids are compared and written in; and which of them
-//! may not stand in one bundle.
+//! Bundle IDs, `kind-triple-targetid`: parses them to the normalized spelling in which offld compares and writes them, and checks
+//! which IDs can share a bundle.
 
 use super::triple::standard;
 use crate::formats::gpu::{AmdArch, canonical_target_id, is_processor};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// A bundle id.
+/// A bundle ID, split into its components.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Id {
-    /// `host`, `openmp`, `hip`, `hipv4`.
+    /// `host`, `openmp`, `hip` or `hipv4`.
     pub kind: String,
-    /// Four components; the fourth is empty for AMD's HSA: `amdgcn-amd-amdhsa-`.
+    /// Four components. The fourth is empty for AMD's HSA: `amdgcn-amd-amdhsa-`.
     pub triple: String,
-    /// The target id or processor; empty for any.
+    /// The target ID or processor. Empty for any.
     pub target_id: String,
 }
 
-/// Why ids cannot be in one bundle, in LLVM's words.
+/// Reasons why IDs cannot share a bundle. The messages are LLVM's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdFault {
-    /// Two are the same.
+    /// Two IDs are equal.
     Duplicate,
-    /// Two are for one processor, and one of them leaves a feature open that the other fixes.
+    /// Two IDs have the same processor, and only one of them specifies a feature.
     Conflict(String, String),
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for IdFault {
 
 impl std::error::Error for IdFault {}
 
-/// The id of a code object of `kind` for `triple` and `target_id`, as it is written to bundles.
+/// The ID of a code object of `kind` for `triple` and `target_id`, as bundles store it.
 pub fn bundle_id(kind: &str, triple: &str, target_id: &str) -> String {
     Id::new(kind, triple, target_id).to_string()
 }
 
 impl Id {
-    /// The id of a code object. `triple` may lack components.
+    /// The ID of a code object. `triple` may lack components.
     pub fn new(kind: &str, triple: &str, target_id: &str) -> Self {
         let triple = standard(triple);
         let amd = AmdArch::of_triple(&triple).is_some() || triple.starts_with("r600-");
@@ -55,8 +55,8 @@ impl Id {
         Id { kind: kind.to_owned(), triple, target_id }
     }
 
-    /// Reads an id in any of the forms that releases of LLVM write or take: with or without the environment, with or without the
-    /// target id, or with fewer components still. No target id is lost, known or not.
+    /// Parses an ID in any form that an LLVM release writes or accepts: with or without environment and target ID, or with even
+    /// fewer components. No target ID is lost, known or not.
     pub fn parse(text: &str) -> Self {
         let (kind, rest) = text.split_once('-').unwrap_or((text, ""));
         if let Some((triple, target_id)) = split_at_processor(rest) {
@@ -64,13 +64,13 @@ impl Id {
         }
         let mut parts = rest.splitn(5, '-');
         let triple: Vec<&str> = parts.by_ref().take(4).collect();
-        // LLVM writes a dash after the triple, and scripts that add one of their own still find the entry.
+        // LLVM writes a dash after the triple. Scripts that add another dash still find the entry.
         let target_id = parts.next().unwrap_or_default();
         Id::new(kind, &triple.join("-"), if target_id.trim_matches('-').is_empty() { "" } else { target_id })
     }
 
-    /// The triple and the target id under the name that all names of one device have in common: AMD's may say the processor in the
-    /// triple.
+    /// The triple and target ID in a normalized form that is the same for all spellings of a device. AMD triples may contain the
+    /// processor.
     pub(super) fn device(&self) -> (String, String) {
         let Some(named) = AmdArch::of_triple(&self.triple) else { return (self.triple.clone(), self.target_id.clone()) };
         let rest = self.triple.split_once('-').map_or("", |(_, rest)| rest);
@@ -79,15 +79,15 @@ impl Id {
         (format!("amdgcn-{rest}"), target_id)
     }
 
-    /// Of a target id: the processor, and the names of the features it fixes.
+    /// Splits a target ID into the processor and the names of the specified features.
     fn parts(target_id: &str) -> (&str, BTreeSet<&str>) {
         let mut parts = target_id.split(':');
         let processor = parts.next().unwrap_or_default();
         (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
     }
 
-    /// Whether both are of one kind and for one processor, so that a runtime chooses between them, and one fixes a feature that the
-    /// other leaves open. `hip` and `hipv4` are two kinds here, as for LLVM.
+    /// Whether both IDs have the same kind and processor, so that a runtime chooses between them, but different sets of features.
+    /// `hip` and `hipv4` are different kinds here, as in LLVM.
     pub(crate) fn is_in_conflict(&self, other: &Id) -> bool {
         let ((triple, id), (other_triple, other_id)) = (self.device(), other.device());
         let ((processor, features), (other_processor, other_features)) = (Id::parts(&id), Id::parts(&other_id));
@@ -102,15 +102,15 @@ impl fmt::Display for Id {
     }
 }
 
-/// Splits before a target id that starts with the name of a processor; both may hold dashes, so the longest name that leaves a
-/// triple of at most four components is taken.
+/// Splits before a target ID that starts with a known processor. Both parts may contain dashes, so the longest known name after at
+/// most four components of the triple wins.
 fn split_at_processor(rest: &str) -> Option<(&str, &str)> {
     let dashes = rest.match_indices('-').take(4);
     dashes.map(|(at, _)| (&rest[..at], &rest[at + 1..])).find(|(_, id)| is_processor(id.split(':').next().unwrap_or_default()))
 }
 
-/// Whether these ids may stand in one bundle: no two are the same, and for one processor a feature is in all of its target ids or
-/// in none (docs/spec/containers.md 3.5), because a runtime could not tell which of them to take.
+/// Checks that these IDs can share a bundle: no two are equal, and the IDs of a processor specify the same features. Otherwise, a
+/// runtime could not choose between them (docs/spec/containers.md 3.5).
 pub fn check(ids: &[Id]) -> Result<(), IdFault> {
     let mut sorted: Vec<&Id> = ids.iter().collect();
     sorted.sort();
@@ -118,11 +118,19 @@ pub fn check(ids: &[Id]) -> Result<(), IdFault> {
     if !sorted.iter().all(|id| seen.insert((&id.kind, id.device()))) {
         return Err(IdFault::Duplicate);
     }
-    for (index, first) in sorted.iter().enumerate() {
-        let second = sorted.iter().skip(index + 1).find(|second| first.is_in_conflict(second));
-        if let Some(second) = second {
-            return Err(IdFault::Conflict(first.to_string(), second.to_string()));
+    // IDs of a processor conflict if their features differ, so comparing each with the first one is enough.
+    let mut firsts: HashMap<(&str, String, String), (usize, &Id)> = HashMap::new();
+    let mut conflicts: BTreeMap<usize, (&Id, &Id)> = BTreeMap::new();
+    for (index, &id) in sorted.iter().enumerate() {
+        let (triple, target_id) = id.device();
+        let processor = Id::parts(&target_id).0.to_owned();
+        let (at, first) = *firsts.entry((&id.kind, triple, processor)).or_insert((index, id));
+        if first.is_in_conflict(id) {
+            conflicts.entry(at).or_insert((first, id));
         }
     }
-    Ok(())
+    match conflicts.into_values().next() {
+        Some((first, second)) => Err(IdFault::Conflict(first.to_string(), second.to_string())),
+        None => Ok(()),
+    }
 }

@@ -1,4 +1,4 @@
-//! Written is read, and is what LLVM's bundler writes; what is cut, flipped or lying is an error or the like, never a panic.
+//! Round trips, comparison with LLVM's bundler, and errors without panics for truncated, modified and inconsistent data.
 
 mod compat;
 
@@ -21,7 +21,7 @@ fn sample() -> anyhow::Result<Vec<u8>> {
 }
 
 #[test]
-fn what_is_written_is_read() -> Outcome {
+fn round_trip() -> Outcome {
     let data = sample()?;
     let [bundle] = &read_all(&data)?[..] else { return Err("one bundle".into()) };
     let seen: Vec<_> = bundle.entries.iter().map(|entry| (entry.id, entry.object)).collect();
@@ -36,7 +36,8 @@ fn ob_22_ob_23_the_binary_layout() -> Outcome {
     let data = bundled(&[("host-a", b"A\n"), ("hip-b", b""), ("hip-c", b"CC")], 1)?;
     let mut expected = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
     expected.extend(3u64.to_le_bytes());
-    // Header and ids, which no zero ends, take 120 bytes; code objects follow, told by offsets from the bundle's start.
+    // Header and IDs, which are not zero-terminated, take 120 bytes. The code objects follow. Offsets count from the start of the
+    // bundle.
     for (offset, size, id) in [(120u64, 2u64, "host-a"), (122, 0, "hip-b"), (122, 2, "hip-c")] {
         [offset, size, id.len() as u64].iter().for_each(|field| expected.extend(field.to_le_bytes()));
         expected.extend(id.as_bytes());
@@ -50,7 +51,7 @@ fn ob_22_ob_23_the_binary_layout() -> Outcome {
 }
 
 #[test]
-fn bundles_one_after_another_are_all_read() -> Outcome {
+fn consecutive_bundles_are_all_read() -> Outcome {
     let mut data = sample()?;
     data.resize(4096, 0);
     data.extend(bundled(&[(HOST, b""), (GPU, b"Another")], 1)?);
@@ -140,12 +141,12 @@ fn ob_32_ids_are_spelled_in_one_way() {
         ("hip-spirv64-amd-amdhsa--amdgcnspirv", "hip-spirv64-amd-amdhsa--amdgcnspirv"),
         ("openmp-amdgcn-amd-amdpal--gfx900", "openmp-amdgcn-amd-amdpal-unknown-gfx900"),
         ("openmp-nvptx64-nvidia-cuda--sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),
-        // Where LLVM 22 loses the target id, or takes it for the environment (docs/spec/faults.md B1).
+        // LLVM 22 loses the target ID, or parses it as the environment (docs/spec/faults.md B1).
         ("openmp-amdgcn-amd-amdhsa-gfx906:sramecc+:xnack+", "openmp-amdgcn-amd-amdhsa--gfx906:sramecc+:xnack+"),
         ("openmp-amdgcn-amdhsa-gfx906:xnack+:sramecc+", "openmp-amdgcn-unknown-amdhsa--gfx906:sramecc+:xnack+"),
         ("openmp-nvptx64-nvidia-cuda-sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),
         ("hip-amdgcn-amd-amdhsa--fiji", "hip-amdgcn-amd-amdhsa--gfx803"),
-        ("hip-amdgcn-amd-amdhsa--gfx1310:b+:a-", "hip-amdgcn-amd-amdhsa--gfx1310:b+:a-"),
+        ("hip-amdgcn-amd-amdhsa--gfx1410:b+:a-", "hip-amdgcn-amd-amdhsa--gfx1410:b+:a-"),
         ("hip-amdgcn-amd-amdhsa--native", "hip-amdgcn-amd-amdhsa--native"),
         ("openmp-amdgcn-amd-amdhsa--gfx906-extra", "openmp-amdgcn-amd-amdhsa--gfx906-extra"),
         ("openmp-amdgcn-amd-amdhsa--gfx906:xnack+-x", "openmp-amdgcn-amd-amdhsa--gfx906:xnack+-x"),
@@ -168,9 +169,9 @@ fn b15_conflicts_by_the_whole_rule() {
         // Accepted by LLVM 22.
         ("gfx906:sramecc+:xnack+", "gfx906:xnack-"),
     ] {
-        let said = format!("Cannot bundle inputs with conflicting targets: '{}' and '{}'", amd(first), amd(second));
-        assert_eq!(fault(&[&amd(first), HOST, &amd(second)]), Err(said.clone()));
-        assert_eq!(fault(&[&amd(second), &amd(first)]), Err(said));
+        let message = format!("Cannot bundle inputs with conflicting targets: '{}' and '{}'", amd(first), amd(second));
+        assert_eq!(fault(&[&amd(first), HOST, &amd(second)]), Err(message.clone()));
+        assert_eq!(fault(&[&amd(second), &amd(first)]), Err(message));
     }
     assert_eq!(fault(&[&amd("gfx906:xnack+"), &amd("gfx906:xnack-"), &amd("gfx908"), HOST]), Ok(()));
     assert_eq!(fault(&[&amd("gfx906"), "openmp-amdgcn-amd-amdhsa--gfx906:xnack+"]), Ok(()));
@@ -214,7 +215,7 @@ fn ob_22_ob_23_the_same_bytes_as_llvms_bundler() -> Outcome {
     Ok(())
 }
 
-/// Triples of four random components, standardised by LLVM's bundler and by us.
+/// Triples of four random components, normalized by LLVM's bundler and by offld.
 #[test]
 fn ob_32_the_same_triples_as_llvms_bundler() -> Outcome {
     let Some([bundler]) = tools(["clang-offload-bundler"]) else { return Ok(()) };
@@ -245,7 +246,7 @@ fn ob_32_the_same_triples_as_llvms_bundler() -> Outcome {
     let mut wrong = Vec::new();
     for (triple, entry) in triples.iter().zip(&bundle.entries[1..]) {
         let ours = bundle_id("openmp", triple, "");
-        // LLVM looks for AMD's HSA only where it should stand; where it finds it later, it calls the environment unknown.
+        // LLVM only recognizes AMD's HSA at its proper position. If it is later, LLVM calls the environment unknown.
         if ours != entry.id && !(ours.contains("-amdhsa-") && entry.id.contains("-amdhsa-")) {
             wrong.push(format!("{triple}: {ours}, but LLVM: {}", entry.id));
         }
@@ -256,7 +257,7 @@ fn ob_32_the_same_triples_as_llvms_bundler() -> Outcome {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(objects in prop::collection::vec(("[a-z0-9:+-]{0,20}", prop::collection::vec(any::<u8>(), 0..40)), 0..5), align in 1u64..300) {
+    fn round_trip_of_random_objects(objects in prop::collection::vec(("[a-z0-9:+-]{0,20}", prop::collection::vec(any::<u8>(), 0..40)), 0..5), align in 1u64..300) {
         let given: Vec<(&str, &[u8])> = objects.iter().map(|(id, bytes)| (id.as_str(), bytes.as_slice())).collect();
         let data = bundled(&given, align).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let bundles = read_all(&data).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
@@ -269,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn an_id_read_again_is_the_same(text in "[a-z]{1,6}(-[a-z0-9_]{0,7}){0,5}(:[a-z]{1,4}[+-]){0,2}") {
+    fn parsing_an_id_again_gives_the_same(text in "[a-z]{1,6}(-[a-z0-9_]{0,7}){0,5}(:[a-z]{1,4}[+-]){0,2}") {
         let id = Id::parse(&text);
         prop_assert_eq!(Id::parse(&id.to_string()), id);
     }

@@ -1,5 +1,5 @@
-//! The bundler's text bundle (docs/spec/containers.md 2.8): each code object between two comment lines that name its id. Read as
-//! a stream, a line at a time, so that neither the file nor a code object need be in memory.
+//! clang-offload-bundler's text bundle (docs/spec/containers.md 2.8): each code object between two comment lines with its ID. The
+//! reader streams line by line, so that neither the file nor a code object has to be in memory.
 //!
 //! ```text
 //! EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____START__ " ID EOL  bytes  EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____END__ " ID EOL
@@ -16,27 +16,27 @@ use std::io::{self, BufRead, Read};
 use super::MAGIC;
 use crate::error::Malformed;
 
-/// No id is longer; a line that is cannot be a marker, and is passed over without keeping it.
+/// The limit on line length: every ID is shorter. A longer line cannot be a marker, and its rest is skipped.
 const LONGEST_LINE: u64 = 64 << 10;
 
-/// A code object of a text bundle: where it stands in the file.
+/// A code object of a text bundle, by its range in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// Its id, as stored.
+    /// The ID, as stored.
     pub id: String,
-    /// Where its bytes start.
+    /// The offset of the contents.
     pub start: u64,
-    /// How many they are.
+    /// The size of the contents in bytes.
     pub size: u64,
 }
 
-/// The line before a code object, with the line end that precedes it.
+/// The marker line before a code object, with the line end that precedes it.
 pub fn start_marker(comment: &str, id: &str) -> String {
     format!("\n{}{id}\n", marker(comment, "START"))
 }
 
-/// The line after a code object, with the line end that precedes it.
+/// The marker line after a code object, with the line end that precedes it.
 pub fn end_marker(comment: &str, id: &str) -> String {
     format!("\n{}{id}\n", marker(comment, "END"))
 }
@@ -45,10 +45,10 @@ fn marker(comment: &str, which: &str) -> String {
     format!("{comment} {}__{which}__ ", String::from_utf8_lossy(MAGIC))
 }
 
-/// The code objects in `input`, in order. What stands outside of them is passed over: a file without markers has none.
+/// Returns the code objects in `input`, in order. Data outside of them is ignored, so a file without markers has none.
 ///
-/// Unlike LLVM's, this reader takes a marker at the very start of the file, lines that end CR LF, and a code object that is itself
-/// a text bundle. A start without an end is an error, where LLVM 22 writes out its own memory (docs/spec/faults.md B7).
+/// Unlike LLVM's reader, this one accepts a marker at the start of the file, CR LF line ends, and nested text bundles. A start
+/// marker without an end marker is an error, while LLVM 22 writes its own memory to the output (docs/spec/faults.md B7).
 pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     let mut scan = Scan {
         start: marker(comment, "START").into_bytes(),
@@ -75,7 +75,7 @@ pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     scan.finish()
 }
 
-/// How a line ends.
+/// The line end of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     None,
@@ -101,7 +101,7 @@ impl Ending {
     }
 }
 
-/// Passes over the rest of a line too long to be kept; where the next one starts, and how this one ends.
+/// Skips the rest of a line that is too long. Returns the offset of the next line and the line end of this one.
 fn skip_line(input: &mut impl BufRead, mut at: u64) -> io::Result<(u64, Ending)> {
     let mut last = 0;
     loop {
@@ -123,10 +123,10 @@ fn skip_line(input: &mut impl BufRead, mut at: u64) -> io::Result<(u64, Ending)>
     }
 }
 
-/// A code object whose end is not yet seen.
+/// A code object whose end marker has not been read yet.
 struct Open {
     id: String,
-    /// Where its marker stands.
+    /// The offset of the start marker.
     marker: u64,
     start: u64,
     ending: Ending,
@@ -135,13 +135,13 @@ struct Open {
 struct Scan {
     start: Vec<u8>,
     end: Vec<u8>,
-    /// The outermost first: a code object may be a bundle of its own.
+    /// Outermost first: a code object may itself be a bundle.
     open: Vec<Open>,
     found: Vec<Span>,
 }
 
 impl Scan {
-    /// A line that starts at `at`; `before` is how the previous one ended.
+    /// Processes a line at offset `at`. `before` is the line end of the previous line.
     fn line(&mut self, line: &[u8], at: u64, before: Ending) -> Result<(), Malformed> {
         let ending = Ending::of(line);
         let text = line.get(..line.len().saturating_sub(ending.size() as usize)).unwrap_or_default();
@@ -157,12 +157,13 @@ impl Scan {
         Ok(())
     }
 
-    /// An end marker at `at`. It ends the innermost code object of that id; where none has it, the innermost of all.
+    /// Processes an end marker at offset `at`. It closes the innermost code object with that ID, or the innermost one if none has
+    /// it.
     fn close(&mut self, id: &[u8], at: u64, before: Ending) {
         let depth = self.open.iter().rposition(|open| open.id.as_bytes() == id).unwrap_or(self.open.len().saturating_sub(1));
         let closed = self.open.drain(depth.min(self.open.len())..).next();
         if let (Some(closed), true) = (closed, self.open.is_empty()) {
-            // The line end before the marker is the marker's; its CR only in a file whose markers end so.
+            // The line end before the marker belongs to the marker. Its CR does so only in files whose markers end with CR LF.
             let ending = if closed.ending == Ending::CrLf { before.size() } else { before.size().min(1) };
             let size = at.saturating_sub(ending).saturating_sub(closed.start);
             self.found.push(Span { id: closed.id, start: closed.start, size });

@@ -1,13 +1,13 @@
-//! Triples in the form that bundle ids hold: each component in the place it is recognised for, missing ones `unknown`. This is
-//! what LLVM's normaliser does to four components; the names are those that the one of LLVM 22 knows.
+//! Normalizes triples to the form in bundle IDs: each component at its own position, missing ones `unknown`. This is LLVM's
+//! normalizer for four components, with the names that LLVM 22 knows.
 
 use crate::formats::gpu::AmdArch;
 
-/// Vendors, by their whole name.
+/// Vendors, by their full name.
 pub(super) const VENDORS: [&str; 16] =
     ["amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe", "pc", "scei", "sie", "suse"];
 
-/// Operating systems, by the start of their name: what follows is a version.
+/// Operating systems, by prefix: a version may follow.
 #[rustfmt::skip]
 pub(super) const SYSTEMS: &[&str] = &[
     "aix", "amdhsa", "amdpal", "bridgeos", "cheriotrtos", "cuda", "cygwin", "darwin", "dragonfly", "driverkit", "elfiamcu",
@@ -16,7 +16,7 @@ pub(super) const SYSTEMS: &[&str] = &[
     "uefi", "visionos", "vulkan", "wasi", "watchos", "win32", "windows", "xros", "zos",
 ];
 
-/// Environments, by the start of their name.
+/// Environments, by prefix.
 #[rustfmt::skip]
 const ENVIRONMENTS: &[&str] = &[
     "amplification", "android", "anyhit", "callable", "closesthit", "code16", "compute", "coreclr", "cygnus", "domain", "eabi",
@@ -24,10 +24,10 @@ const ENVIRONMENTS: &[&str] = &[
     "ohos", "opencl", "pauthtest", "pixel", "raygeneration", "rootsignature", "simulator", "vertex",
 ];
 
-/// Object formats, by the end of their name; `xcoff` before `coff`.
+/// Object formats, by suffix. `xcoff` precedes `coff`.
 const FORMATS: [&str; 7] = ["xcoff", "coff", "elf", "goff", "macho", "wasm", "spirv"];
 
-/// Architectures, by their whole name (docs/spec/containers.md B.1).
+/// Architectures, by their full name (docs/spec/containers.md B.1).
 #[rustfmt::skip]
 const ARCHITECTURES: &[&str] = &[
     "aarch64", "aarch64_be", "aarch64_32", "aarch64_lfi", "arm64", "arm64e", "arm64ec", "arm64_32", "arm", "armeb", "thumb", "thumbeb",
@@ -40,7 +40,7 @@ const ARCHITECTURES: &[&str] = &[
     "tce", "tcele", "ve", "wasm32", "wasm64", "xcore", "xtensa",
 ];
 
-/// What may follow `arm` or `thumb`.
+/// The valid versions after `arm` or `thumb`.
 #[rustfmt::skip]
 const ARM_VERSIONS: &[&str] = &[
     "v4", "v4t", "v5", "v5te", "v6", "v6k", "v6m", "v7", "v7a", "v7s", "v7k", "v7em", "v7m", "v7r", "v8", "v8a", "v8r", "v8m.base",
@@ -74,20 +74,20 @@ pub(super) fn format_of(name: &str) -> Option<&'static str> {
     FORMATS.into_iter().find(|format| name.ends_with(format))
 }
 
-/// Whether `name` is one for place `place` of a triple. Of environments, only what stands there already must be one; an object
-/// format, too, is moved to the place.
+/// Whether `name` is valid at position `place` of a triple. With `in_place`, the component is already there, and an object format
+/// does not count as an environment.
 fn belongs(name: &str, place: usize, in_place: bool) -> bool {
     match place {
         0 => is_known_arch(name),
         1 => VENDORS.contains(&name),
-        2 if in_place => is_system(name) && !["cygwin", "msys", "mingw"].iter().any(|name_of| name.starts_with(name_of)),
+        2 if in_place => is_system(name) && !["cygwin", "msys", "mingw"].iter().any(|prefix| name.starts_with(prefix)),
         2 => is_system(name),
         _ => is_environment(name) || (!in_place && format_of(name).is_some()),
     }
 }
 
-/// The triple of a bundle id: four components, or, for AMD's HSA, three and an empty one.
-pub(super) fn standard(triple: &str) -> String {
+/// The normalized triple of a bundle ID: four components, or three and an empty one for AMD's HSA.
+pub(crate) fn standard(triple: &str) -> String {
     let mut given = triple.split('-');
     let parts = [(); 4].map(|()| given.next().unwrap_or_default());
     let mut place = 0..;
@@ -98,12 +98,12 @@ pub(super) fn standard(triple: &str) -> String {
             let mut free = parts.iter().enumerate().filter(|(index, _)| !is_fixed(&fixed, *index));
             let found = free.find(|(_, part)| belongs(part, place, false)).map(|(index, _)| index);
             if let Some(index) = found {
-                bring(&mut parts, &fixed, index, place);
+                move_to(&mut parts, &fixed, index, place);
                 fixed.iter_mut().skip(place).take(1).for_each(|fixed| *fixed = true);
             }
         }
     }
-    // `arm-none-eabi`: no system, rather than no vendor.
+    // `arm-none-eabi` lacks a system, not a vendor.
     if fixed == [true, false, false, true] && parts.get(1..3).is_some_and(|middle| middle == ["none", ""]) {
         parts.swap(1, 2);
     }
@@ -114,9 +114,9 @@ fn is_fixed(fixed: &[bool; 4], index: usize) -> bool {
     fixed.get(index) == Some(&true)
 }
 
-/// Moves the component at `from` to its place. What stands in the way moves right, past components that have theirs, up to the
+/// Moves the component at `from` to its position `to`. Displaced components move right, past those at their final position, to the
 /// next empty one.
-fn bring<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize) {
+fn move_to<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize) {
     let next_free = |mut index: usize| {
         while is_fixed(fixed, index) {
             index += 1;
@@ -145,7 +145,7 @@ fn bring<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize
     }
 }
 
-/// Joins the components, each in its place, under the names in use today.
+/// Joins the components under their current names.
 fn finish(parts: &[&str]) -> String {
     let part = |place: usize| parts.get(place).copied().filter(|part| !part.is_empty()).unwrap_or("unknown");
     let [arch, vendor, mut system, given] = [part(0), part(1), part(2), part(3)];
@@ -156,7 +156,7 @@ fn finish(parts: &[&str]) -> String {
     if let Some(version) = given.strip_prefix("androideabi") {
         environment = format!("android{version}");
     }
-    // SUSE's has always had hardware floating point.
+    // SUSE's environment has always used hardware floating point.
     if vendor == "suse" && given.starts_with("gnueabi") && !given.starts_with("gnueabihf") && !given.starts_with("gnueabit64") {
         environment = "gnueabihf".to_owned();
     }

@@ -1,4 +1,4 @@
-//! Writes bundles as a stream: the header is known before the code objects are read, so none of them need be in memory.
+//! Writes bundles as a stream. The header is known before the code objects are read, so none of them has to be in memory.
 
 use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use crate::error::Error;
@@ -10,19 +10,19 @@ use std::io::{Read, Write, copy, repeat};
 pub struct Frame {
     /// The header.
     pub head: Vec<u8>,
-    /// Where each code object starts, in the order given.
+    /// The offset of each code object, in the order of the list.
     pub offsets: Vec<u64>,
-    /// Where the last one ends, which is where the bundle ends.
+    /// The end of the last code object, which is the size of the bundle.
     pub total_size: u64,
 }
 
-/// The frame of a bundle of code objects with these ids and sizes, each at a multiple of `align` (any number but zero). Ids are
-/// written as given. Gaps are to be filled with zeros; nothing stands after the last object.
+/// Returns the frame of a bundle of code objects with these IDs and sizes, each at a multiple of `align` (any number but zero). IDs
+/// are stored unchanged. The caller fills gaps with zeros; nothing follows the last object.
 pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame, Error> {
     if align == 0 {
         return Err(Error::usage("the alignment of a bundle's code objects cannot be 0"));
     }
-    let too_large = || Error::other("a bundle cannot be that large");
+    let too_large = || Error::other("too large for a bundle");
     let ids: u64 = objects.iter().map(|(id, _)| ENTRY_SIZE + id.len() as u64).sum();
     let mut end = HEADER_SIZE + ids;
     let mut head = MAGIC.to_vec();
@@ -38,31 +38,31 @@ pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame, Error> {
     Ok(Frame { head, offsets, total_size: end })
 }
 
-/// A code object to be written.
+/// A code object to write.
 #[derive(Debug)]
 pub struct Source<'a, R> {
-    /// Its id, written as it is.
+    /// The ID, which is stored unchanged.
     pub id: &'a str,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Gives its bytes.
+    /// The reader of the contents.
     pub bytes: R,
 }
 
-/// Writes a bundle of `sources`, each at a multiple of `align`. A source with more or fewer bytes than it says is an error.
+/// Writes a bundle of `sources`, each at a multiple of `align`. A source whose length differs from its `size` is an error.
 pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Write) -> Result<(), Error> {
     let objects: Vec<(&str, u64)> = sources.iter().map(|source| (source.id, source.size)).collect();
     let frame = frame(&objects, align)?;
     out.write_all(&frame.head)?;
     let mut at = frame.head.len() as u64;
     for (source, offset) in sources.into_iter().zip(frame.offsets) {
-        // Also before an empty object.
+        // Empty objects are padded too.
         copy(&mut repeat(0).take(offset - at), out)?;
         at = offset + source.size;
-        // Asks for one byte more than expected, to notice a source that is too long.
+        // Reads one byte more than expected, to detect a source that is too long.
         let copied = copy(&mut source.bytes.take(source.size.saturating_add(1)), out)?;
         if copied != source.size {
-            return Err(Error::other(format!("the code object for `{}` changed its size while it was bundled", source.id)));
+            return Err(Error::other(format!("the code object for `{}` changed its size during bundling", source.id)));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers treat like options of their command line.
+//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers treat like command-line options.
 
 /// The directives that affect which objects are linked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -8,18 +8,18 @@ pub struct Directives {
     pub default_libraries: Vec<String>,
     /// `/nodefaultlib:`.
     pub without_libraries: Vec<String>,
-    /// `/include:`, symbols that must be found.
+    /// `/include:`, symbols that must be defined.
     pub include: Vec<String>,
-    /// `/alternatename:from=to`: `to` is used for `from` if nothing defines `from`.
+    /// `/alternatename:from=to`: `to` replaces `from` if `from` is undefined.
     pub alternate_names: Vec<(String, String)>,
 }
 
-/// Reads the text of one section. Other directives are skipped, as only the linker needs them.
+/// Parses the text of one section. Other directives are skipped, because only the linker needs them.
 pub fn read(section: &[u8]) -> Directives {
     let text = section.strip_prefix(b"\xef\xbb\xbf").unwrap_or(section);
     let text = String::from_utf8_lossy(text);
     let mut all = Directives::default();
-    for word in words(&text) {
+    for word in split_options(&text) {
         let Some(body) = word.strip_prefix(['/', '-']) else { continue };
         let Some((name, value)) = body.split_once(':') else { continue };
         let value = value.to_owned();
@@ -36,19 +36,19 @@ pub fn read(section: &[u8]) -> Directives {
     all
 }
 
-/// Words separated by white space or zeros, but not within double quotes, which are dropped.
-fn words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+/// Splits text at white space and zeros outside of double quotes, and removes the quotes.
+fn split_options(text: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
     let mut quoted = false;
     for letter in text.chars() {
         match letter {
             '"' => quoted = !quoted,
-            ' ' | '\t' | '\r' | '\n' | '\0' if !quoted => words.push(String::new()),
-            _ => words.iter_mut().last().into_iter().for_each(|word| word.push(letter)),
+            ' ' | '\t' | '\r' | '\n' | '\0' if !quoted => options.push(String::new()),
+            _ => options.iter_mut().last().into_iter().for_each(|word| word.push(letter)),
         }
     }
-    words.retain(|word| !word.is_empty());
-    words
+    options.retain(|word| !word.is_empty());
+    options
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Sections of a COFF object get other contents, and the file becomes as much smaller or larger. What stands behind them moves in the
-//! file; what says where it is, is written anew: the headers of file and sections, and the symbols that describe the sections.
+//! Replaces the contents of sections of a COFF object, with a corresponding change of the file's size. Data after them moves. The
+//! file header, the section headers and the section symbols are updated.
 
 #[cfg(test)]
 mod tests;
@@ -14,30 +14,30 @@ use crate::formats::compose::{Part, push_old, push_zeros};
 use crate::formats::elf::resize::NewSize;
 use crate::formats::slice;
 
-/// What moves does so by a multiple of this, so that it keeps its alignment.
-const STEP: u64 = 16;
-/// The size of a section's header.
+/// Data moves by multiples of this, so that it keeps its alignment.
+const MOVE_ALIGN: u64 = 16;
+/// The size of a section header.
 const SECTION: u64 = 40;
-/// The size of a relocation and of a line number.
+/// The sizes of a relocation and of a line number.
 const RELOCATION: u64 = 10;
 const LINE: u64 = 6;
 
 /// The header of an object.
 struct Head {
-    /// Where the headers of the sections are, and how many.
+    /// The offset and number of the section headers.
     sections_at: u64,
     sections: u64,
-    /// Where the header says where the symbols are.
+    /// The offset of the header field with the symbol table's offset.
     symbols_field: u64,
     symbols_at: u64,
     symbols: u64,
-    /// The size of a symbol: objects with many sections have longer ones.
+    /// The size of a symbol. Objects with many sections have longer ones.
     symbol: u64,
 }
 
-/// The header of a section, as far as it tells of places in the file.
+/// The file ranges in a section header.
 struct Section {
-    /// Where it is.
+    /// The offset of the header.
     at: u64,
     raw: Range<u64>,
     relocations: Range<u64>,
@@ -45,28 +45,28 @@ struct Section {
     flags: u32,
 }
 
-/// The parts, in order, of the COFF object `data` in which sections have other sizes. `NewSize::section` is the number of a section,
-/// from 1. Relocations of other sections and all symbols stay; symbols behind the new end of a section get its start.
+/// Returns the parts, in order, of the COFF object `data` with new section sizes. `NewSize::section` is the number of a section,
+/// starting at 1. Relocations of other sections and all symbols stay. Symbols beyond the new end of a section move to its start.
 ///
 /// # Errors
-/// The object is damaged, or larger than its fields can say; a section is named twice, has no bytes in the file, has relocations of
-/// its own or is one of those of which a linker keeps one, or shares its bytes with something else.
+/// The object is damaged, or a value does not fit into its field. A section is listed twice, has no bytes in the file, has
+/// relocations, is a COMDAT section, or shares bytes with other data.
 pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
     let head = head(data)?;
     let sections = (0..head.sections).map(|index| section(data, &head, index)).collect::<Result<Vec<_>, _>>()?;
     let mut changes: BTreeMap<u64, (Range<u64>, usize, u64)> = BTreeMap::new();
     for (place, new) in sizes.iter().enumerate() {
         let section = new.section.checked_sub(1).and_then(|index| sections.get(index));
-        let section = section.ok_or(Malformed::new("there is no such section", head.sections_at))?;
+        let section = section.ok_or(Malformed::new("no such section", head.sections_at))?;
         let fault = |what| Err(Malformed::new(what, section.at));
         if section.raw.is_empty() {
-            return fault("a section without bytes in the file cannot get any");
+            return fault("cannot add contents to a section without bytes in the file");
         }
         if !section.relocations.is_empty() || !section.lines.is_empty() {
-            return fault("a section with relocations cannot get other contents");
+            return fault("cannot replace the contents of a section with relocations");
         }
         if section.flags & pe::IMAGE_SCN_LNK_COMDAT.0 != 0 {
-            return fault("a section of which the linker keeps one cannot get other contents");
+            return fault("cannot replace the contents of a COMDAT section");
         }
         if changes.insert(section.raw.start, (section.raw.clone(), place, new.size)).is_some() {
             return fault("new contents for the same section twice");
@@ -80,10 +80,10 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malforme
     Ok(parts(data, &changes, fields))
 }
 
-/// How many zeros stand behind new contents of `size` bytes in the place of `old` ones.
+/// The number of zeros after new contents of `size` bytes that replace the range `old`.
 fn padding(old: &Range<u64>, size: u64) -> u64 {
-    let old = (old.end - old.start) % STEP;
-    (old + STEP - size % STEP) % STEP
+    let old = (old.end - old.start) % MOVE_ALIGN;
+    (old + MOVE_ALIGN - size % MOVE_ALIGN) % MOVE_ALIGN
 }
 
 fn parts(data: &[u8], changes: &BTreeMap<u64, (Range<u64>, usize, u64)>, fields: BTreeMap<u64, Vec<u8>>) -> Vec<Part> {
@@ -105,7 +105,7 @@ fn parts(data: &[u8], changes: &BTreeMap<u64, (Range<u64>, usize, u64)>, fields:
     all
 }
 
-/// Fields that get other values.
+/// Fields with new values.
 struct Fields<'d> {
     data: &'d [u8],
     changes: &'d BTreeMap<u64, (Range<u64>, usize, u64)>,
@@ -113,7 +113,7 @@ struct Fields<'d> {
 }
 
 impl Fields<'_> {
-    /// Where what was at the offset `old` is now.
+    /// The new position of the data at the offset `old`.
     fn moved(&self, old: u64) -> u64 {
         let before = self.changes.values().filter(|(range, ..)| range.end <= old);
         before.fold(old, |at, (range, _, size)| {
@@ -122,9 +122,9 @@ impl Fields<'_> {
         })
     }
 
-    /// Sets the field of 32 bits at `at`, unless it has the value.
+    /// Sets the 32-bit field at `at`, if its value changes.
     fn set(&mut self, at: u64, value: u64) -> Result<(), Malformed> {
-        let value = u32::try_from(value).map_err(|_| Malformed::new("an object of this format cannot be that large", at))?;
+        let value = u32::try_from(value).map_err(|_| Malformed::new("too large for a COFF object", at))?;
         if number(self.data, at, 4)? != u64::from(value) {
             self.new.insert(at, value.to_le_bytes().to_vec());
         }
@@ -141,7 +141,7 @@ impl Fields<'_> {
                 self.set(section.at + 16, new.size)?;
             }
             for (range, field) in [(&section.raw, 20), (&section.relocations, 24), (&section.lines, 28)] {
-                // One without bytes may say where they would be, which must not be behind the end of the file.
+                // A section without bytes may have an offset, which must stay inside the file.
                 if range.start != 0 {
                     let is_gone = field == 20 && new.is_some_and(|new| new.size == 0);
                     self.set(section.at + field, if is_gone { 0 } else { self.moved(range.start) })?;
@@ -151,7 +151,7 @@ impl Fields<'_> {
         Ok(())
     }
 
-    /// The symbols of sections that have other contents.
+    /// Updates the symbols of sections with new contents.
     fn symbols(&mut self, head: &Head, sizes: &[NewSize]) -> Result<(), Malformed> {
         let mut index = 0;
         while index < head.symbols {
@@ -165,7 +165,7 @@ impl Fields<'_> {
             if let Some(new) = sizes.iter().find(|new| new.section as u64 == section) {
                 let describes = class == u64::from(pe::IMAGE_SYM_CLASS_STATIC.0) && value == 0 && more > 0;
                 if describes {
-                    // The length, and the checksum, which means something only where a linker keeps one of several.
+                    // The length, and the checksum, which only matters for COMDAT sections.
                     self.set(at + head.symbol, new.size)?;
                     self.set(at + head.symbol + 8, 0)?;
                 } else if value > new.size {
@@ -178,30 +178,30 @@ impl Fields<'_> {
     }
 }
 
-/// Checks that nothing else is in the bytes that are replaced.
+/// Checks that the replaced bytes contain nothing else.
 fn check_apart(
     data: &[u8],
     head: &Head,
     sections: &[Section],
     changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
 ) -> Result<(), Malformed> {
-    let mut taken = Vec::with_capacity(2 + 3 * sections.len());
-    taken.push(0..head.sections_at + head.sections * SECTION);
+    let mut used = Vec::with_capacity(2 + 3 * sections.len());
+    used.push(0..head.sections_at + head.sections * SECTION);
     if head.symbols_at != 0 {
         let end = head.symbols_at + head.symbols * head.symbol;
         let strings = number(data, end, 4).unwrap_or(0);
-        taken.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
+        used.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
     }
     let of_sections = sections.iter().flat_map(|section| [&section.raw, &section.relocations, &section.lines]);
-    taken.extend(of_sections.filter(|range| !range.is_empty()).cloned());
-    taken.sort_by_key(|range| range.start);
-    // Each range of a section that changes is among them, once.
+    used.extend(of_sections.filter(|range| !range.is_empty()).cloned());
+    used.sort_by_key(|range| range.start);
+    // These include the range of each changed section once.
     let mut end = 0;
     let mut last_changes = false;
-    for range in taken {
+    for range in used {
         let changes = changes.contains_key(&range.start);
         if range.start < end && (changes || last_changes) {
-            return Err(Malformed::new("a section that gets other contents shares its bytes", range.start));
+            return Err(Malformed::new("a section with new contents shares its bytes", range.start));
         }
         if range.end > end {
             (end, last_changes) = (range.end, changes);
@@ -246,7 +246,7 @@ fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     let (relocations, lines) = (number(data, at + 24, 4)?, number(data, at + 28, 4)?);
     let (mut count, line_count) = (number(data, at + 32, 2)?, number(data, at + 34, 2)?);
     if count == 0xffff && flags & pe::IMAGE_SCN_LNK_NRELOC_OVFL.0 != 0 {
-        // The first relocation has the number of all.
+        // The first relocation has the total number.
         count = number(data, relocations, 4)?;
     }
     let range = |start: u64, size: u64| {
@@ -258,7 +258,7 @@ fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     Ok(Section { at, raw, relocations: range(relocations, count * RELOCATION)?, lines: range(lines, line_count * LINE)?, flags })
 }
 
-/// The number of `size` bytes, 4 at most, at `at`.
+/// The number of `size` bytes, at most 4, at `at`.
 fn number(data: &[u8], at: u64, size: u64) -> Result<u64, Malformed> {
     let bytes = slice(data, at, size, "a field past the end", at)?;
     Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))

@@ -1,24 +1,24 @@
-//! The order of images in which those that are alike stand next to each other: a compressor stores what they share once, as far back as
-//! its window reaches.
+//! The order of images that puts similar ones next to each other. A compressor stores shared content once, but only within its
+//! window.
 
 use crate::formats::gpu::{AmdArch, TargetId};
 
-/// What tells whether an image is like another one.
+/// The properties that decide whether images are similar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Likeness<'a> {
-    /// Its triple.
+    /// The triple.
     pub triple: &'a str,
-    /// Its processor or target id; empty if there is none.
+    /// The processor or target ID. Empty if there is none.
     pub target: &'a str,
-    /// The names of its kernels, in any order.
+    /// The kernel names, in any order.
     pub kernels: &'a [&'a str],
 }
 
-/// The places of `images` in an order in which those of one triple and family of processors stand together, and among these those with
-/// the same kernels. Families, and images in one, come in the order in which they are given.
+/// Returns the indices of `images`, grouped by triple and processor family, and within a family by kernel names. Families, and the
+/// images of a family, stay in the order of their first occurrence.
 ///
-/// A runtime takes the first image that fits, so images of which one device might take either keep their order: they are of one family,
-/// and kernels count only where all images of the family are for processors of their own.
+/// A runtime takes the first image that fits, so images that the same device might accept keep their order. They are in one family,
+/// and kernels only matter if each image of the family is for a different processor.
 ///
 /// ```
 /// use offld::formats::compose::{Likeness, by_likeness};
@@ -38,8 +38,8 @@ pub fn by_likeness(images: &[Likeness<'_>]) -> Vec<usize> {
     families.into_iter().flat_map(|(_, places)| by_kernels(images, places)).collect()
 }
 
-/// What images have in common that are compiled for much the same instructions. All of NVIDIA's are one family: code for one of them may
-/// run on many.
+/// The group of images that are compiled for nearly the same instructions. All NVIDIA images are one family, because code for one
+/// architecture may run on others.
 fn family(image: &Likeness<'_>) -> String {
     let of_name = || AmdArch::of_processor(image.target);
     let of_triple = || AmdArch::of_triple(image.triple).filter(|arch| !arch.is_any());
@@ -49,17 +49,19 @@ fn family(image: &Likeness<'_>) -> String {
     }
 }
 
-/// The images at `places`, which are of one family, with those together that have the same kernels.
+/// Groups the images at `places`, which are of one family, by kernel names.
 fn by_kernels(images: &[Likeness<'_>], places: Vec<usize>) -> Vec<usize> {
-    let of = |place: &usize| images.get(*place);
-    let processors: Vec<&str> = places.iter().filter_map(of).map(processor).collect();
-    let apart =
-        processors.iter().enumerate().all(|(at, name)| is_one(name) && !processors.iter().take(at).any(|other| other == name));
-    if !apart {
+    let image_at = |place: &usize| images.get(*place);
+    let processors: Vec<&str> = places.iter().filter_map(image_at).map(processor).collect();
+    let all_distinct = processors
+        .iter()
+        .enumerate()
+        .all(|(at, name)| is_single_processor(name) && !processors.iter().take(at).any(|other| other == name));
+    if !all_distinct {
         return places;
     }
     let kernels = |place: &usize| {
-        let mut names = of(place).map_or_else(Vec::new, |image| image.kernels.to_vec());
+        let mut names = image_at(place).map_or_else(Vec::new, |image| image.kernels.to_vec());
         names.sort_unstable();
         names.dedup();
         names
@@ -79,8 +81,8 @@ fn processor<'a>(image: &Likeness<'a>) -> &'a str {
     TargetId::parse(image.target).map_or(image.target, |id| id.processor)
 }
 
-/// Whether a name is that of one AMD processor: no other device takes its images.
-fn is_one(processor: &str) -> bool {
+/// Whether a name is that of a single AMD processor, whose images no other device accepts.
+fn is_single_processor(processor: &str) -> bool {
     processor.starts_with("gfx") && !processor.ends_with("-generic")
 }
 
@@ -104,12 +106,12 @@ mod tests {
             [0, 3, 1, 2]
         );
         assert_eq!(order(&[]), [0; 0]);
-        // LLVM 24's triples.
+        // The triples of LLVM 24.
         assert_eq!(order(&[("amdgpu9.08-amd-amdhsa", "", one), (AMD, "gfx1100", one), (AMD, "gfx90a", one)]), [0, 2, 1]);
     }
 
     #[test]
-    fn what_one_device_may_take_keeps_its_order() {
+    fn images_for_one_device_keep_their_order() {
         let (one, other): (&[&str], &[&str]) = (&["a"], &["c"]);
         for targets in [["gfx90a:xnack+", "gfx908", "gfx90a"], ["gfx9-generic", "gfx906", "gfx908"]] {
             let [x, y, z] = targets;

@@ -1,65 +1,65 @@
-//! The hash of a compressed bundle's plain data. For large data a second thread computes it, because it takes longer than
-//! decompression.
+//! The hash of a compressed bundle's uncompressed data. For large data, a second thread computes it, because hashing takes longer
+//! than decompression.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use md5::{Digest, Md5};
 
-/// The least data for which a thread is started.
-const LARGE: u64 = 4 << 20;
-/// The size of the blocks that the thread gets, and how many may wait for it.
+/// The smallest data size for which a thread is started.
+const THREAD_MIN: u64 = 4 << 20;
+/// The size of the blocks passed to the thread, and the length of its queue.
 const BLOCK: usize = 512 << 10;
-const WAITING: usize = 4;
+const QUEUE: usize = 4;
 
-/// Computes the hash of data that is given in order.
-pub(super) struct Hasher(How);
+/// Computes the hash of data that is passed in order.
+pub(super) struct Hasher(Place);
 
-enum How {
+enum Place {
     /// In the caller's thread.
-    Here(Md5),
-    /// In a thread of its own.
-    Beside(Beside),
+    Caller(Md5),
+    /// In a separate thread.
+    Thread(Thread),
 }
 
-struct Beside {
+struct Thread {
     block: Vec<u8>,
     full: SyncSender<Vec<u8>>,
-    /// Blocks that the thread has read, for reuse.
+    /// Hashed blocks, for reuse.
     empty: Receiver<Vec<u8>>,
     thread: JoinHandle<Md5>,
 }
 
 impl Hasher {
-    /// A hasher for data of about this size.
+    /// A hasher for about `size` bytes.
     pub(super) fn new(size: u64) -> Self {
-        let alone = size < LARGE || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-        let beside = if alone { None } else { Beside::new() };
-        Hasher(beside.map_or_else(|| How::Here(Md5::new()), How::Beside))
+        let alone = size < THREAD_MIN || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let thread_hash = if alone { None } else { Thread::new() };
+        Hasher(thread_hash.map_or_else(|| Place::Caller(Md5::new()), Place::Thread))
     }
 
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            How::Here(hash) => hash.update(bytes),
-            How::Beside(beside) => beside.update(bytes),
+            Place::Caller(hash) => hash.update(bytes),
+            Place::Thread(thread_hash) => thread_hash.update(bytes),
         }
     }
 
-    /// The number that headers keep of an MD5: its first 8 bytes, little-endian.
+    /// Returns the hash as headers store it: the first 8 bytes of the MD5, as a little-endian number.
     pub(super) fn finish(self) -> std::io::Result<u64> {
         let hash = match self.0 {
-            How::Here(hash) => hash,
-            How::Beside(beside) => beside.finish()?,
+            Place::Caller(hash) => hash,
+            Place::Thread(thread_hash) => thread_hash.finish()?,
         };
         Ok(hash.finalize().iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 }
 
-impl Beside {
-    /// None if no thread can be started.
+impl Thread {
+    /// `None` if no thread can be started.
     fn new() -> Option<Self> {
-        let (full, filled) = sync_channel::<Vec<u8>>(WAITING);
-        let (emptied, empty) = sync_channel(WAITING + 2);
+        let (full, filled) = sync_channel::<Vec<u8>>(QUEUE);
+        let (emptied, empty) = sync_channel(QUEUE + 2);
         let work = move || {
             let mut hash = Md5::new();
             for mut block in filled {
@@ -71,7 +71,7 @@ impl Beside {
             hash
         };
         let thread = std::thread::Builder::new().name("hash".to_owned()).spawn(work).ok()?;
-        Some(Beside { block: Vec::with_capacity(BLOCK), full, empty, thread })
+        Some(Thread { block: Vec::with_capacity(BLOCK), full, empty, thread })
     }
 
     fn update(&mut self, mut bytes: &[u8]) {
@@ -81,7 +81,7 @@ impl Beside {
             bytes = later;
             if self.block.len() == BLOCK {
                 let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BLOCK));
-                // Sending fails only if the thread has failed, which `finish` reports.
+                // Sending only fails if the thread has failed, which `finish` reports.
                 let _ = self.full.send(std::mem::replace(&mut self.block, next));
             }
         }
@@ -90,6 +90,6 @@ impl Beside {
     fn finish(self) -> std::io::Result<Md5> {
         let _ = self.full.send(self.block);
         drop(self.full);
-        self.thread.join().map_err(|_| std::io::Error::other("the thread that hashes has failed"))
+        self.thread.join().map_err(|_| std::io::Error::other("the hashing thread failed"))
     }
 }

@@ -1,5 +1,5 @@
-//! Reads compressed bundles as a stream: first the header, then the decompressed data, whose size and hash are compared with the
-//! header at the end.
+//! Reads compressed bundles as a stream: the header, then the decompressed data. Size and hash are compared with the header at the
+//! end.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,14 +8,13 @@ use super::{MAGIC, Method};
 use crate::error::{Error, Malformed};
 use crate::formats::slice;
 
-/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is
-/// wrong.
+/// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
 const MAX_GROWTH: u64 = 32 << 10;
-/// The logarithm of the window, which is how far back data may refer: zstd's default limit and its largest.
+/// The range of the window's logarithm, from zstd's default limit to its maximum. The window limits how far back data may refer.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
 
 /// The logarithm of the largest window allowed for data of this size. The decoder allocates the window first, so small data must
-/// not ask for a large one.
+/// not request a large one.
 pub fn window_log(plain_size: u64) -> u32 {
     (u64::BITS - plain_size.leading_zeros()).clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end())
 }
@@ -24,15 +23,15 @@ pub fn window_log(plain_size: u64) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header {
-    /// Its version: 1, 2 or 3.
+    /// The version: 1, 2 or 3.
     pub version: u16,
     /// The compression method.
     pub method: Method,
-    /// The size of the compressed bundle with its header; version 1 does not store it.
+    /// The size of the compressed bundle, including the header. Version 1 does not store it.
     pub total: Option<u64>,
-    /// The size of the decompressed data.
+    /// The size after decompression.
     pub plain_size: u64,
-    /// The first 8 bytes of the MD5 of the plain data, as a little-endian number.
+    /// The first 8 bytes of the MD5 of the uncompressed data, as a little-endian number.
     pub hash: u64,
     /// The size of the header.
     pub size: u64,
@@ -70,10 +69,10 @@ impl Header {
         Ok(Header { version, method, total, plain_size, hash, size })
     }
 
-    /// The header as it is stored.
+    /// Returns the stored form of the header.
     ///
     /// # Errors
-    /// There is no such version, or a size does not fit into it.
+    /// The version is unknown, or a size does not fit into its field.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let method: u16 = if self.method == Method::Zstd { 1 } else { 0 };
         let mut bytes = MAGIC.to_vec();
@@ -100,15 +99,15 @@ impl Header {
     }
 }
 
-/// Reads the decompressed data of a compressed bundle. If size or hash differ from the header's, the last read fails instead of
-/// returning the end, and the data read before must not be used.
+/// A reader of the decompressed data of a compressed bundle. If size or hash differ from the header, the last read fails instead of
+/// returning the end. The data read before must not be used then.
 pub struct Unpack<R: BufRead> {
     stream: Stream<R>,
     header: Header,
     /// The offset of the compressed data, for errors.
     at: u64,
     left: u64,
-    /// None after the end has been checked.
+    /// `None` after the check at the end.
     hash: Option<Hasher>,
 }
 
@@ -119,14 +118,14 @@ impl<R: BufRead> std::fmt::Debug for Unpack<R> {
 }
 
 impl<R: BufRead> Unpack<R> {
-    /// A reader of the data after `header`, which comes from `packed`. `at` is the offset of the header, for errors.
+    /// Returns a reader of the data after `header`, which `packed` yields. `at` is the offset of the header, for errors.
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
         let at = at.saturating_add(header.size);
         let stream = Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
         Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Hasher::new(header.plain_size)) })
     }
 
-    /// The source of the compressed data. After everything has been read, its position is the end of that data.
+    /// The source of the compressed data. After the last read, it is positioned at the end of that data.
     pub fn get_ref(&self) -> &R {
         match &self.stream {
             Stream::Zlib(decoder) => decoder.get_ref(),
@@ -134,7 +133,7 @@ impl<R: BufRead> Unpack<R> {
         }
     }
 
-    /// How much plain data has been read.
+    /// The number of uncompressed bytes read so far.
     pub fn position(&self) -> u64 {
         self.header.plain_size - self.left
     }
@@ -143,11 +142,11 @@ impl<R: BufRead> Unpack<R> {
         Malformed::new(what, self.at).into()
     }
 
-    /// Compares size and hash with the header, after all data has been read.
+    /// Compares size and hash with the header at the end of the data.
     fn check(&mut self) -> io::Result<()> {
         let Some(hash) = self.hash.take() else { return Ok(()) };
         if self.left > 0 {
-            return Err(self.fault("less data than the header says"));
+            return Err(self.fault("less data than the header states"));
         }
         if hash.finish()? != self.header.hash {
             return Err(self.fault("the data does not match its hash"));
@@ -166,7 +165,7 @@ impl<R: BufRead> Read for Unpack<R> {
         if len == 0 && !buffer.is_empty() {
             self.check()?;
         }
-        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than the header says"))?;
+        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than the header states"))?;
         if let Some(hash) = &mut self.hash {
             hash.update(buffer.get(..len).unwrap_or_default());
         }

@@ -1,4 +1,4 @@
-//! Written is read, ours by LLVM's bundler and its by us; what is cut, flipped or lying is an error.
+//! Round trips, exchange with LLVM's bundler in both directions, and errors for truncated, modified and inconsistent data.
 
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const V2: Options = Options { version: Version::V2, method: Method::Zstd, level: 3, workers: 1 };
 
-/// Text that compresses, after which comes some that does not.
+/// Compressible text, then data that is not compressible.
 fn plain() -> Vec<u8> {
     let mut data = b"__CLANG_OFFLOAD".repeat(20);
     let mut state = 1u32;
@@ -26,7 +26,7 @@ fn hash(data: &[u8]) -> u64 {
 }
 
 #[test]
-fn large_data_is_hashed_beside_its_maker() -> Outcome {
+fn large_data_is_hashed_in_a_thread() -> Outcome {
     let data: Vec<u8> = plain().into_iter().cycle().take((9 << 20) + 5).collect();
     for step in [1 << 10, 300_001, data.len()] {
         for size in [data.len(), 0] {
@@ -35,15 +35,15 @@ fn large_data_is_hashed_beside_its_maker() -> Outcome {
             assert_eq!(hasher.finish()?, hash(&data), "{step}");
         }
     }
-    // What is wrong is noticed at the end, as with small data.
+    // As for small data, faults are detected at the end.
     let mut packed = compress(&data, Options::default())?;
     packed[24] ^= 1;
     assert!(read_at(&packed, 0)?.unpack().is_err_and(|fault| fault.to_string().contains("does not match its hash")));
     Ok(())
 }
 
-/// Any version and method, made by hand.
-fn by_hand(version: u16, zstd: bool, plain: &[u8]) -> std::io::Result<Vec<u8>> {
+/// A bundle of any version and method, without offld's writer.
+fn assembled(version: u16, zstd: bool, plain: &[u8]) -> std::io::Result<Vec<u8>> {
     let packed = if zstd {
         zstd::bulk::compress(plain, 3)?
     } else {
@@ -64,13 +64,13 @@ fn by_hand(version: u16, zstd: bool, plain: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// One of each that can be read, those we write among them.
+/// One of each format that can be read, including those that offld writes.
 fn samples() -> anyhow::Result<Vec<Vec<u8>>> {
     let plain = plain();
     let mut samples = vec![compress(&plain, Options::default())?, compress(&plain, V2)?];
     for version in 1..4 {
         for zstd in [false, true] {
-            samples.push(by_hand(version, zstd, &plain)?);
+            samples.push(assembled(version, zstd, &plain)?);
         }
     }
     Ok(samples)
@@ -101,7 +101,7 @@ fn ob_57_ob_59_the_header_is_llvms() -> Outcome {
     assert_eq!(data[8..16], (data.len() as u64).to_le_bytes());
     assert_eq!(data[16..24], (plain().len() as u64).to_le_bytes());
     assert_eq!(data[24..32], hash(&plain()).to_le_bytes());
-    // A frame in one segment that says its size and has no checksum, as LLVM's.
+    // As in LLVM, a single-segment frame that stores its size and has no checksum.
     assert_eq!(data[32..36], [0x28, 0xb5, 0x2f, 0xfd]);
     assert_eq!(data[36] & 0x24, 0x20);
     Ok(())
@@ -125,7 +125,7 @@ fn b11_a_flipped_byte_is_noticed() -> Outcome {
             for flip in [1, 0x80, 0xff] {
                 let mut flipped = data.clone();
                 flipped[at] ^= flip;
-                // A flip may leave the data what it was (an unused bit of a stream), but it never gives other data.
+                // A flip may not change the data (an unused bit of a stream), but it never gives other data.
                 if let Ok(seen) = unpack(&flipped) {
                     assert_eq!(seen, plain(), "version {} byte {at}", data[4]);
                 }
@@ -147,8 +147,8 @@ fn b12_sizes_that_lie_are_told() -> Outcome {
         (8, size + 1, Malformed::new("size field past the end", 0)),
         (8, 31, Malformed::new("size field too small", 0)),
         (16, 1 << 40, Malformed::new("uncompressed size is more than the compressed data can hold", 32)),
-        (16, len - 1, Malformed::new("more data than the header says", 32)),
-        (16, len + 1, Malformed::new("less data than the header says", 32)),
+        (16, len - 1, Malformed::new("more data than the header states", 32)),
+        (16, len + 1, Malformed::new("less data than the header states", 32)),
     ] {
         let mut data = data.clone();
         data[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
@@ -176,8 +176,8 @@ fn b9_bundles_one_after_another_are_all_read() -> Outcome {
     bundle::write(sources, 1, &mut plain)?;
     let mut all = Vec::new();
     for version in 1..4 {
-        all.extend(by_hand(version, version == 1, &plain)?);
-        all.extend(by_hand(version, version != 1, &plain)?);
+        all.extend(assembled(version, version == 1, &plain)?);
+        all.extend(assembled(version, version != 1, &plain)?);
         all.resize(all.len().next_multiple_of(4096), 0);
     }
     all.extend(&plain);
@@ -190,7 +190,7 @@ fn b9_bundles_one_after_another_are_all_read() -> Outcome {
 }
 
 #[test]
-fn the_number_of_workers_does_not_show() -> Outcome {
+fn the_number_of_workers_does_not_change_the_output() -> Outcome {
     let large = plain().repeat(20_000);
     for level in [3, 13] {
         let made = |workers| compress(&large, Options { workers, level, ..Options::default() });
@@ -202,7 +202,7 @@ fn the_number_of_workers_does_not_show() -> Outcome {
 }
 
 #[test]
-fn what_is_announced_must_come() -> Outcome {
+fn a_source_must_have_its_announced_size() -> Outcome {
     let new = || Compressor::new(std::io::Cursor::new(Vec::new()), 3, V2);
     assert!(new()?.finish().is_err());
     assert!(new()?.write_all(b"four").is_err());
@@ -211,7 +211,6 @@ fn what_is_announced_must_come() -> Outcome {
     Ok(())
 }
 
-/// It stands in the output where the output stood.
 #[test]
 fn a_header_is_written_where_it_belongs() -> Outcome {
     let mut out = std::io::Cursor::new(b"before".to_vec());
@@ -258,7 +257,7 @@ fn llvms_bundler_reads_ours_and_we_its() -> Outcome {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_is_written_is_read(data in prop::collection::vec(any::<u8>(), 0..3000), level in -7i32..25, version in 1u16..4, zlib in any::<bool>()) {
+    fn round_trip(data in prop::collection::vec(any::<u8>(), 0..3000), level in -7i32..25, version in 1u16..4, zlib in any::<bool>()) {
         let Some(known) = Version::of(version) else { panic!("version {version}") };
         let method = if zlib { Method::Zlib } else { Method::Zstd };
         let packed = compress(&data, Options { version: known, method, level, ..Options::default() }).map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -272,10 +271,10 @@ proptest! {
 #[test]
 fn b12_small_data_may_not_set_aside_a_large_window() -> anyhow::Result<()> {
     let plain = b"small";
-    // A frame that says neither its size nor that it is one segment, but how far back it may refer: 2 to the power of 10 and this.
+    // A frame without its size that is not a single segment. Its window is 2 to the power of 10 plus `log`.
     let with_window = |log: u8| -> anyhow::Result<Vec<u8>> {
         let frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0, log << 3, (plain.len() << 3) as u8 | 1, 0, 0][..], plain].concat();
-        let mut data = by_hand(3, true, plain)?[..32].to_vec();
+        let mut data = assembled(3, true, plain)?[..32].to_vec();
         data[8..16].copy_from_slice(&(32 + frame.len() as u64).to_le_bytes());
         data.extend(frame);
         Ok(data)

@@ -1,4 +1,4 @@
-//! Writes compressed bundles as a stream. The header has the compressed size, so it is filled in at the end.
+//! Writes compressed bundles as a stream. The header contains the compressed size, so it is filled in at the end.
 
 use super::hash::Hasher;
 use super::{Header, Method};
@@ -10,9 +10,9 @@ use zstd::zstd_safe::CParameter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Version {
-    /// Version 1, of LLVM 18: does not say how large the compressed data is. Readers of later versions take it, too.
+    /// Version 1, of LLVM 18. It does not store the compressed size. Readers of later versions accept it.
     V1,
-    /// Version 2, of LLVM 19 to 21: sizes have 32 bits.
+    /// Version 2, of LLVM 19 to 21, with 32-bit sizes.
     V2,
     /// Version 3, of LLVM 22.
     V3,
@@ -35,24 +35,24 @@ impl Version {
         }
     }
 
-    /// The version with this number, as headers have it.
+    /// The version with this number in headers.
     pub fn of(number: u16) -> Option<Self> {
         [Version::V1, Version::V2, Version::V3].into_iter().find(|version| version.number() == number)
     }
 }
 
-/// How to compress.
+/// Settings for compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
     /// The version of the format.
     pub version: Version,
-    /// The method. Every reader of bundles takes zlib; those of HIP and LLVM as they are packaged take zstd as well.
+    /// The method. Every reader accepts zlib. HIP and packaged LLVM releases accept zstd too.
     pub method: Method,
-    /// The method's level. A level that it does not have is replaced by the nearest.
+    /// The level of the method. A level outside of the method's range is replaced by the nearest one.
     pub level: i32,
-    /// The number of threads for large data; 0: all is done on the caller's. zstd fails where it cannot start them. The output is
-    /// the same for any number but 0, for which zstd divides the data in another way. zlib uses none.
+    /// The number of threads for large data, or 0 to compress in the caller's thread. zstd fails if it cannot start threads. The
+    /// output is the same for any number but 0, for which zstd divides the data differently. zlib uses no threads.
     pub workers: u32,
 }
 
@@ -62,7 +62,7 @@ impl Default for Options {
     }
 }
 
-/// Compresses the data that is written to it. The output is valid only after `finish`.
+/// Compresses the data that is written to it. The output is only valid after `finish`.
 pub struct Compressor<W: Write> {
     encoder: Encoder<W>,
     options: Options,
@@ -84,32 +84,32 @@ impl<W: Write> std::fmt::Debug for Compressor<W> {
     }
 }
 
-/// The logarithm of the window for data of this size: all of it if memory allows, so that equal parts in the code objects of
-/// several targets are stored once. The window is in memory while compressing. Readers that decompress in one go, such as LLVM's
-/// and HIP's, have no limit for it.
+/// The logarithm of the window for data of this size. The window covers all data if memory allows, so that content shared by code
+/// objects of several targets is stored once. The compressor holds the window in memory. One-shot readers, such as those of LLVM
+/// and HIP, do not limit it.
 fn window_log(plain_size: u64, level: i32) -> u32 {
-    // The highest levels, which zstd calls ultra, are chosen by users who have the memory.
+    // Users who choose the highest levels, which zstd calls ultra, have the memory.
     let longest = if level >= ULTRA { 31 } else { 28 };
     let wanted = plain_size.checked_next_power_of_two().map_or(longest, u64::trailing_zeros);
     wanted.clamp(LLVM_WINDOW_LOG, longest)
 }
 
-/// The logarithm of the window that LLVM's bundler uses; zstd makes it smaller for small data.
+/// The logarithm of the window that LLVM's bundler uses. zstd reduces it for small data.
 const LLVM_WINDOW_LOG: u32 = 27;
-/// The first of zstd's levels that take much memory.
+/// The first zstd level that needs much memory.
 const ULTRA: i32 = 20;
 
-/// The size of a worker's job. zstd's default is 2 MiB at low levels, where starting a job costs time and size, and tens of MiB
-/// above level 12, which is too much to keep many workers busy and makes stopping slow.
+/// The size of a worker's job. zstd's default is 2 MiB at low levels, where each job costs time and size. Above level 12 it is tens
+/// of MiB, which is too large to keep many workers busy and makes cancellation slow.
 const JOB: u32 = 8 << 20;
 
-/// Up to this level zstd is fast, and the search for distant repetitions takes half of its time. Remembering two places for each
-/// hash instead of sixteen saves a sixth of that; what large data loses in size by this, it gains by larger jobs.
+/// The highest fast level of zstd, for which long-distance matching takes half of the time. Two candidates per hash instead of
+/// sixteen save a sixth of that. Larger jobs make up for the lost compression of large data.
 const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
-const TWO_PLACES: u32 = 1;
+const TWO_CANDIDATES: u32 = 1;
 
-/// zstd as it is set here for data of `plain_size` bytes, which is written to `out` as one frame. `workers` is that of [`Options`].
+/// Returns a zstd encoder for data of `plain_size` bytes, which writes one frame to `out`. `workers` is that of [`Options`].
 pub(in crate::formats) fn encoder<W: Write>(
     out: W,
     plain_size: u64,
@@ -126,13 +126,13 @@ pub(in crate::formats) fn encoder<W: Write>(
         encoder.set_parameter(CParameter::JobSize(JOB))?;
     }
     if level <= FAST && plain_size >= LARGE {
-        encoder.set_parameter(CParameter::LdmBucketSizeLog(TWO_PLACES))?;
+        encoder.set_parameter(CParameter::LdmBucketSizeLog(TWO_CANDIDATES))?;
     }
     Ok(encoder)
 }
 
 impl<W: Write + Seek> Compressor<W> {
-    /// A compressor for data of `plain_size` bytes; its output starts at the position of `out`.
+    /// A compressor for data of `plain_size` bytes. Its output starts at the current position of `out`.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self, Error> {
         if options.version != Version::V3 && plain_size > u64::from(u32::MAX) {
             return Err(Error::other(format!("Uncompressed size exceeds version {} limit", options.version.number())));
@@ -175,7 +175,7 @@ impl<W: Write + Seek> Compressor<W> {
 impl<W: Write> Write for Compressor<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left {
-            return Err(io::Error::other("more data to be compressed than was announced"));
+            return Err(io::Error::other("more data to be compressed than expected"));
         }
         let written = match &mut self.encoder {
             Encoder::Zlib(encoder) => encoder.write(bytes)?,
@@ -195,7 +195,7 @@ impl<W: Write> Write for Compressor<W> {
     }
 }
 
-/// `plain`, compressed in memory.
+/// Compresses `plain` in memory.
 pub fn compress(plain: &[u8], options: Options) -> Result<Vec<u8>, Error> {
     let mut compressor = Compressor::new(Cursor::new(Vec::new()), plain.len() as u64, options)?;
     compressor.write_all(plain)?;

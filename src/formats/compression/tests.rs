@@ -1,5 +1,4 @@
-//! What the programs' own libraries have written, cut and changed. Files of the programs are read in
-//! `tests/suite/inspect/packages.rs`.
+//! Output of the programs' libraries, truncated and modified. `tests/suite/inspect/packages.rs` reads output of the programs.
 
 use std::io::{Read, Write};
 
@@ -7,7 +6,7 @@ use super::*;
 
 const PLAIN: &[u8] = b"what is in it, what is in it";
 
-/// The same data by every program; xz's was written by `xz`, of what `printf` gave it.
+/// The same data in every format. The xz data was written by `xz`.
 fn samples() -> [(Compression, Vec<u8>); 4] {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(PLAIN).unwrap();
@@ -35,14 +34,14 @@ fn unpack(compression: Compression, packed: &[u8]) -> Result<Vec<u8>, Malformed>
     let mut unpacked = Unpacked::new(compression, packed).unwrap();
     let first = unpacked.by_ref().take(1 << 20).read_to_end(&mut plain);
     let fault = |error: &io::Error| Malformed::of(error).expect("only the data can be wrong");
-    // What has failed once goes on failing.
+    // Every read after an error fails.
     assert_eq!(first.as_ref().err().map(fault), first.is_err().then(|| fault(&unpacked.read(&mut [0]).unwrap_err())));
     assert!(unpacked.taken() <= packed.len() as u64);
     first.map(|_| plain).map_err(|error| fault(&error))
 }
 
 #[test]
-fn files_are_told_and_read_also_one_behind_the_other() {
+fn formats_are_detected_and_concatenated_files_are_read() {
     for (compression, packed) in samples() {
         assert_eq!(Compression::of(&packed), Some(compression));
         assert_eq!(unpack(compression, &packed).unwrap(), PLAIN);
@@ -53,9 +52,9 @@ fn files_are_told_and_read_also_one_behind_the_other() {
 }
 
 #[test]
-fn frames_that_decoders_of_zstd_skip() {
+fn skippable_zstd_frames() {
     let [_, _, (compression, packed), _] = samples();
-    // What pzstd writes before each of its frames, and an empty one of the last of the sixteen numbers.
+    // The frame that pzstd writes before each of its frames, and an empty frame with the last of the sixteen magic numbers.
     let (pzstd, empty) = (b"\x50\x2a\x4d\x18\x04\0\0\0\x33\0\0\0", b"\x5f\x2a\x4d\x18\0\0\0\0");
     let skipped = [&pzstd[..], empty, &packed, pzstd, &packed, empty].concat();
     assert_eq!(Compression::of(&skipped), Some(compression));
@@ -67,7 +66,7 @@ fn frames_that_decoders_of_zstd_skip() {
 }
 
 #[test]
-fn zeros_behind_what_gzip_has_written_are_padding() {
+fn zeros_after_gzip_data_are_padding() {
     let [(compression, packed), ..] = samples();
     let zeros = [0; 300];
     assert_eq!(unpack(compression, &[&packed[..], &zeros].concat()).unwrap(), PLAIN);
@@ -98,7 +97,7 @@ fn files_that_are_cut_or_changed() {
 
 #[test]
 fn a_window_that_needs_much_memory_is_refused() {
-    // The header of a frame of zstd with a window of 2 GiB, and a block of one byte.
+    // The header of a zstd frame with a window of 2 GiB, and a block of one byte.
     let zstd = b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00x";
-    assert_eq!(unpack(Compression::Zstd, zstd).unwrap_err().what, "unpacking it would take more than 128 MiB of memory");
+    assert_eq!(unpack(Compression::Zstd, zstd).unwrap_err().what, "decompression needs more than 128 MiB of memory");
 }

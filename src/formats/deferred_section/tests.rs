@@ -1,4 +1,4 @@
-//! What is refused; what comes out of LLVM's own objects is tested where there is LLVM (`wrapper`).
+//! Errors. The tests of `wrapper` use objects from LLVM.
 
 use super::*;
 use object::Endianness;
@@ -59,17 +59,17 @@ fn the_section_gets_its_name_and_its_contents() {
 fn f33_a_gigabyte_is_large_on_x86_64() {
     let room = make_room(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.images", 1 << 30), WANTED).unwrap();
     let file = File::parse(&*room.object);
-    // The contents are not there yet, but the header is.
+    // The contents are still missing, but the header is there.
     let section = file.as_ref().unwrap().section_by_name(".images").unwrap();
     assert!(matches!(section.flags(), object::SectionFlags::Elf { sh_flags, .. } if sh_flags.0 == 0x1000_0002));
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_objects_are_errors() {
     let fault = |object: Vec<u8>| make_room(object, WANTED).unwrap_err().what;
     assert_eq!(fault(b"text".to_vec()), "not an object");
-    assert_eq!(fault(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.other", 1)), "no section that waits for contents");
-    let too_much = "more than an object of this host can hold";
+    assert_eq!(fault(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.other", 1)), "no section with deferred contents");
+    let too_much = "contents too large for an object of this host";
     assert_eq!(fault(object(BinaryFormat::Elf, Architecture::I386, ".bss.images", u32::MAX.into())), too_much);
     assert_eq!(fault(object(BinaryFormat::Coff, Architecture::X86_64, ".bss", 1 << 31)), too_much);
 }

@@ -25,11 +25,11 @@ pub(crate) fn section(data: &[u8], name: &str, header: SectionHeader, contents: 
     let names_index = usize::from(head.shstrndx.0);
     let no_sections = head.shnum == 0;
     if no_sections != (head.shoff == 0) || head.shnum >= elf::SHN_LORESERVE - 2 || names_index >= usize::from(head.shnum).max(1) {
-        return Err(Malformed::new("a table of sections that cannot be added to", head.shoff));
+        return Err(Malformed::new("a section table that cannot be extended", head.shoff));
     }
     let mut headers = SectionHeader::table(class, data, head.shoff, head.shnum.into(), "section headers past the end")?;
     let mut names = match headers.get(names_index) {
-        Some(names) => slice(data, names.offset, names.size, "names of sections past the end", head.shoff)?.to_vec(),
+        Some(names) => slice(data, names.offset, names.size, "section names past the end", head.shoff)?.to_vec(),
         None => vec![0],
     };
     let mut tail = contents.to_vec();

@@ -1,5 +1,5 @@
-//! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections, renames sections and symbols. All
-//! else stays as it is, to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes of removed
+//! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections, renames sections and symbols, and marks
+//! sections for linkers to keep. All else stays as it is, to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes of removed
 //! sections are gone from the file. What is kept is lent, not copied: an object of gigabytes is written with little memory.
 //!
 //! New names go to the end of the string table; old ones stay in it, because other strings may share their tails.
@@ -61,6 +61,8 @@ pub struct Edit<'e> {
     pub rename_section: &'e dyn Fn(SectionView<'_>) -> Option<Vec<u8>>,
     /// The symbol's new name, if it gets one.
     pub rename_symbol: &'e dyn Fn(SymbolView<'_>) -> Option<Vec<u8>>,
+    /// Whether linkers must keep the section although nothing refers to it (`SHF_GNU_RETAIN`).
+    pub retain: &'e dyn Fn(SectionView<'_>) -> bool,
 }
 
 impl std::fmt::Debug for Edit<'_> {
@@ -71,7 +73,7 @@ impl std::fmt::Debug for Edit<'_> {
 
 impl Default for Edit<'_> {
     fn default() -> Self {
-        Edit { remove: &|_| false, rename_section: &|_| None, rename_symbol: &|_| None }
+        Edit { remove: &|_| false, rename_section: &|_| None, rename_symbol: &|_| None, retain: &|_| false }
     }
 }
 
@@ -80,7 +82,8 @@ impl Default for Edit<'_> {
 /// symbols, strings or a group, whatever its name is.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
     let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
-    if names.is_empty() && numbers.all_stay() {
+    let same_headers = object.sections.iter().zip(&edited).all(|(section, edited)| section.header == edited.header);
+    if names.is_empty() && numbers.all_stay() && same_headers {
         return Ok(Rewritten::unchanged(data));
     }
     object.check_overlap()?;
@@ -100,7 +103,7 @@ pub(in crate::formats) struct Changed<'a> {
 }
 
 /// Makes `edit` in the sections of `object`.
-pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
+pub(in crate::formats) fn change<'a>(mut object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
     let numbers = Numbers::without(&removed(&object, edit)?);
     if !numbers.all_stay() {
         object.check_overlap()?;
@@ -112,6 +115,7 @@ pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Res
         relocations::renumber(&object, &numbers, kept, &mut edited)?;
     }
     names::rename_sections(&object, &numbers, edit, &mut names, &mut edited)?;
+    retain_sections(&mut object, edit, &mut edited);
     groups(&object, &numbers, &mut edited);
     Ok(Changed { object, numbers, edited, names })
 }
@@ -130,7 +134,7 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed>
     if let Some((section, _)) =
         sections.iter().zip(&removed).find(|(section, goes)| **goes && tables.contains(&section.header.kind))
     {
-        let what = "a section of symbols, strings or a group cannot be removed";
+        let what = "cannot remove a section with symbols, strings or a group";
         return Err(Malformed::new(what, section.header.offset));
     }
     let goes = |removed: &[bool], section: u32| removed.get(section as usize) == Some(&true);
@@ -149,6 +153,17 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed>
         }
     }
     Ok(removed)
+}
+
+/// Marks the sections that linkers must keep. The flag is GNU's: GNU tools read it only in files whose header names that ABI.
+fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edited<'_>]) {
+    let retained = object.sections.iter().zip(edited).enumerate().skip(1);
+    for (_, (_, edited)) in retained.filter(|(index, (section, _))| (edit.retain)(section.view(*index))) {
+        edited.header.flags |= elf::SHF_GNU_RETAIN;
+        if object.head.ident.os_abi == elf::ELFOSABI_NONE {
+            object.head.ident.os_abi = elf::ELFOSABI_GNU;
+        }
+    }
 }
 
 /// The sections of the group that is in `section`; the first word of it is flags.

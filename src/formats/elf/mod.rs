@@ -20,6 +20,7 @@ mod append;
 pub mod edit;
 pub mod interface;
 pub mod link_note;
+pub mod property;
 pub(crate) mod raw;
 pub(crate) mod resize;
 pub mod strip;

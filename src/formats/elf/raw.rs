@@ -302,6 +302,13 @@ impl SectionHeader {
     pub(crate) fn is_empty_in_file(&self) -> bool {
         matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
     }
+
+    /// Whether the section has no bytes in a file for `machine`. NVIDIA has section types of its own for uninitialized memory that
+    /// is set aside at run time: global, local and shared memory (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
+    pub(crate) fn is_empty_for(&self, machine: elf::Machine) -> bool {
+        const SET_ASIDE: [u32; 3] = [0x7000_0007, 0x7000_0009, 0x7000_000a];
+        self.is_empty_in_file() || machine == elf::EM_CUDA && SET_ASIDE.contains(&self.kind.0)
+    }
 }
 
 /// The section that symbol `number` of a table is defined in, of which the symbol itself says `short`, and the table's section of

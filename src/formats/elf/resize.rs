@@ -26,7 +26,7 @@ use bytes::Bytes;
 pub(crate) use divide::divide;
 pub(crate) use front_page::with_front_page;
 
-const NO_POINTERS: &str = "pointers cannot be added to an object";
+const NO_POINTERS: &str = "cannot add pointers to an object";
 
 /// What is wrong where a program needs more segments than it has room for: with a page in front (`with_front_page`) it may have that.
 pub(crate) const NO_ROOM: &str = "no room for another program header";
@@ -113,9 +113,9 @@ impl Sizes {
         let table = object.head.shoff;
         let mut all = Sizes::default();
         for (place, new) in sizes.iter().enumerate() {
-            let section = object.sections.get(new.section).ok_or(Malformed::new("there is no such section", table))?;
+            let section = object.sections.get(new.section).ok_or(Malformed::new("no such section", table))?;
             if new.section == 0 || section.header.is_empty_in_file() {
-                return Err(Malformed::new("a section without bytes in the file cannot get any", section.header.offset));
+                return Err(Malformed::new("cannot add contents to a section without bytes in the file", section.header.offset));
             }
             if all.by_index.insert(new.section, (place, new.size)).is_some() {
                 return Err(Malformed::new("new contents for the same section twice", section.header.offset));
@@ -140,7 +140,7 @@ impl Sizes {
             if let Some(header) = of_section
                 && overlap(&range, &self::range(header.offset, header.size)?)
             {
-                return fault("bytes to change are in a section that gets new contents");
+                return fault("patched bytes are in a section with new contents");
             }
         }
         let head = &object.head;
@@ -148,7 +148,7 @@ impl Sizes {
         let segments = u64::from(head.phnum) * u64::from(head.phentsize);
         for (at, size) in [(0, head.ehsize.into()), (head.shoff, sections), (head.phoff, segments)] {
             if overlap(&range, &self::range(at, size)?) {
-                return fault("bytes to change are in the headers of the file");
+                return fault("patched bytes are in the headers of the file");
             }
         }
         Ok(())

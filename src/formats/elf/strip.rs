@@ -59,7 +59,8 @@ pub fn strip_debug(data: &[u8]) -> Result<Vec<Part>, Malformed> {
 /// Which sections are debug information.
 fn debug_sections(object: &Object<'_>) -> Vec<bool> {
     let nvidia = object.head.machine == elf::EM_CUDA;
-    let mut debug: Vec<bool> = object.sections.iter().map(|section| is_debug(section, nvidia)).collect();
+    let debug = |section: &Section<'_>| !section.header.is_empty_for(object.head.machine) && is_debug(section, nvidia);
+    let mut debug: Vec<bool> = object.sections.iter().map(debug).collect();
     for (index, section) in object.sections.iter().enumerate() {
         let of_debug = section.header.is_relocations()
             && !section.header.is_allocated()
@@ -72,7 +73,7 @@ fn debug_sections(object: &Object<'_>) -> Vec<bool> {
 }
 
 fn is_debug(section: &Section<'_>, nvidia: bool) -> bool {
-    if section.header.is_empty_in_file() || section.header.is_allocated() || section.header.size == 0 {
+    if section.header.is_allocated() || section.header.size == 0 {
         return false;
     }
     // NVIDIA has a second set of many sections, for its finalizer, with relocations of a type of its own.

@@ -1,5 +1,4 @@
-//! Fatbinaries composed anew of entries that an old one has, and others; and the code of entries, compressed as NVIDIA's readers take
-//! it.
+//! Edits of fatbinaries, and LZ4 compression of code as NVIDIA's readers accept it.
 
 #[cfg(test)]
 mod tests;
@@ -11,52 +10,52 @@ use crate::error::Malformed;
 use crate::formats::compose::{Item, Part, check_kept, is_same, push_old, push_zeros};
 use crate::formats::slice;
 
-/// Entries begin at multiples of it, from the start of the fatbinary.
+/// The alignment of entries, from the start of the fatbinary.
 const ALIGN: u64 = 8;
 
-/// How the code of an entry is stored: what its header says of it.
+/// The properties of stored code that an entry's header contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code {
-    /// How it is compressed, if it is.
+    /// The compression method, if the code is compressed.
     pub method: Option<Method>,
-    /// How many bytes are stored, without the padding behind them.
+    /// The number of stored bytes, without padding.
     pub stored: u64,
-    /// How many they are when they are not compressed; the same as `stored` where they are not. Of PTX the zero behind it counts.
+    /// The uncompressed size, equal to `stored` for uncompressed code. For PTX, it includes the terminating zero.
     pub plain_size: u64,
 }
 
 impl Code {
-    /// Code of `size` bytes that is not compressed.
+    /// Uncompressed code of `size` bytes.
     pub fn plain(size: u64) -> Self {
         Code { method: None, stored: size, plain_size: size }
     }
 
-    /// The size with the padding.
+    /// The size with padding.
     fn padded(&self) -> Result<u64, Malformed> {
         self.stored.checked_next_multiple_of(ALIGN).ok_or(TOO_LARGE)
     }
 }
 
-const TOO_LARGE: Malformed = Malformed { what: "a fatbinary cannot be that large", at: 0 };
+const TOO_LARGE: Malformed = Malformed { what: "too large for a fatbinary", at: 0 };
 
-/// An entry that a fatbinary is to get.
+/// An entry to add to a fatbinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntry<'a> {
-    /// The header that it has in another fatbinary, and the name and what else stands in it ([`Entry::header`](super::Entry::header)).
+    /// The entry's header from another fatbinary, with its additional data ([`Entry::header`](super::Entry::header)).
     pub header: &'a [u8],
-    /// How its code is stored here.
+    /// The stored code.
     pub code: Code,
 }
 
-/// The parts of the fatbinary at the start of `data` with other entries: those of `items`, in their order. `Part::New` has the place of
-/// an item, and is its code as stored, without padding.
+/// Returns the parts of the fatbinary at the start of `data` with the entries of `items`, in their order. `Part::New` has the index
+/// of an item and stands for its code as stored, without padding.
 ///
-/// An entry that stays is the same to the byte, header, name and padding. Of one with other code only that changes in the header which
-/// tells of the code: its sizes, and how it is compressed. What follows the fatbinary in `data` is no part of the new one. With no items
-/// it is one without entries, which is valid: no GPU finds anything in it.
+/// A kept entry is identical in header, name and padding. For changed code, only the sizes and the compression method change in the
+/// header. Data after the fatbinary is not part of the result. No items give a valid fatbinary without entries, in which no GPU
+/// finds code.
 ///
 /// # Errors
-/// The fatbinary is damaged; an item is of an entry that it does not have; a new header is none; compressed code has 4 GiB or more.
+/// The fatbinary is damaged, an item names a missing entry, a new header is invalid, or compressed code has 4 GiB or more.
 ///
 /// ```
 /// use offld::formats::compose::{Item, join};
@@ -109,10 +108,10 @@ pub fn compose(data: &[u8], items: &[Item<NewEntry<'_>, Code>]) -> Result<Vec<Pa
     Ok(parts)
 }
 
-/// Where an entry is.
+/// The location of an entry.
 struct Place {
     start: u64,
-    /// Where its code starts.
+    /// The offset of the code.
     code: u64,
     end: u64,
 }
@@ -133,7 +132,7 @@ fn places(whole: &[u8], mut at: u64) -> Result<Vec<Place>, Malformed> {
     Ok(all)
 }
 
-/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the size of all of it.
+/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the entry's size.
 fn push_entry(parts: &mut Vec<Part>, header: &[u8], code: Code, place: usize) -> Result<u64, Malformed> {
     let length = header.len() as u64;
     if length < ENTRY_SIZE || number(header, 4, 4) != length {
@@ -163,14 +162,15 @@ fn push_entry(parts: &mut Vec<Part>, header: &[u8], code: Code, place: usize) ->
     length.checked_add(padded).ok_or(TOO_LARGE)
 }
 
-/// Writes `bytes` over those at `at`, which are there.
+/// Overwrites the bytes at `at`.
 fn set(header: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(field) = header.get_mut(at..at + bytes.len()) {
         field.copy_from_slice(bytes);
     }
 }
 
-/// `plain`, compressed as one LZ4 block: what every release of CUDA reads. For what is stored so already; zstd makes less of it.
+/// Compresses `plain` as one LZ4 block, which every CUDA release reads. Only for entries that used LZ4 before, because zstd
+/// compresses better.
 pub fn lz4(plain: &[u8]) -> Vec<u8> {
     lz4_flex::block::compress(plain)
 }

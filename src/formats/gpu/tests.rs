@@ -1,11 +1,11 @@
-//! Processors as images name them, against images of LLVM, and of NVIDIA's ptxas, whose headers are written down here.
+//! Processors in image headers, tested with images from LLVM and with headers copied from NVIDIA's ptxas.
 
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};
 use object::Endianness;
 use object::write::elf::{FileHeader as Head, SectionHeader, Writer};
 
-/// A cubin as far as it says what it is for. `compatibility`: what is in `.nv.compat`.
+/// The parts of a cubin that name its processor. `compatibility` is the contents of `.nv.compat`.
 fn cubin(abi_version: u8, flags: u32, compatibility: Option<&[u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut elf = Writer::new(Endianness::Little, true, &mut bytes);
@@ -39,7 +39,7 @@ fn target(image: &[u8]) -> anyhow::Result<String> {
     Ok(Gpu::of_elf(image)?.map_or_else(String::new, |gpu| format!("{} {}", gpu.triple, gpu.target_id())))
 }
 
-/// Headers of what the ptxas of CUDA 12.8 and 13.5 make of an empty kernel, and what `cuobjdump -elf` of 13.5 says that it is for.
+/// Headers that ptxas of CUDA 12.8 and 13.5 write for an empty kernel, with the processor that `cuobjdump -elf` of 13.5 prints.
 #[test]
 fn cubins_of_both_layouts_name_their_processor() {
     const PLAIN: &[u8] = &[2, 9, 0, 0, 2, 0xc, 0, 0, 2, 2, 1, 0];
@@ -48,6 +48,9 @@ fn cubins_of_both_layouts_name_their_processor() {
         (7, 0x004b_054b, None, "sm_75"),
         (7, 0x005a_055a, None, "sm_90"),
         (7, 0x005a_0d5a, None, "sm_90a"),
+        // The SGEMM kernels of cuBLAS, which are not from ptxas.
+        (7, 0x003c_0d3d, None, "sm_61"),
+        (7, 0x003c_0d32, None, "sm_50"),
         (8, 0x0600_6402, None, "sm_100"),
         (8, 0x0600_640a, Some(&[2, 2, 1, 0][..]), "sm_100a"),
         (8, 0x0600_650a, None, "sm_101a"),
@@ -58,18 +61,18 @@ fn cubins_of_both_layouts_name_their_processor() {
         // `sm_103f`, which has no mark.
         (8, 0x0600_6702, Some(PLAIN), "sm_103"),
         (8, 0x0600_7902, Some(EXACT), "sm_121a"),
-        // In the attribute, 2 is for use inside of NVIDIA.
+        // The attribute value 2 is for NVIDIA's internal use.
         (8, 0x0600_5a04, Some(&[2, 9, 2, 0]), "sm_90"),
     ] {
-        let told = target(&cubin(abi_version, flags, compatibility)).unwrap();
-        assert_eq!(told, format!("nvptx64-nvidia-cuda {expected}"), "ABI {abi_version}, flags {flags:#x}");
+        let output = target(&cubin(abi_version, flags, compatibility)).unwrap();
+        assert_eq!(output, format!("nvptx64-nvidia-cuda {expected}"), "ABI {abi_version}, flags {flags:#x}");
     }
 }
 
 #[test]
 fn a_cubin_whose_attributes_are_damaged_is_an_error() {
     let error = target(&cubin(8, 0x0600_5a04, Some(&[4, 9, 16, 0, 1]))).unwrap_err();
-    assert_eq!(error.to_string(), "a .nv.compat section is damaged");
+    assert_eq!(error.to_string(), "damaged section .nv.compat");
     let whole = cubin(8, 0x0600_5a04, Some(&[2, 9, 1, 0]));
     for len in 0..whole.len() {
         let _ = target(&whole[..len]);
@@ -77,7 +80,7 @@ fn a_cubin_whose_attributes_are_damaged_is_an_error() {
     assert!(target(&whole[..63]).is_err() && target(b"BC\xc0\xde").is_err());
 }
 
-/// What LLVM's compiler makes for `target`, a processor or target id.
+/// The GPU in LLVM's output for `target`, a processor or target ID.
 fn of_llvm(target: &str, version: u8) -> Result<Option<(Gpu, String)>, Box<dyn std::error::Error>> {
     let Some([clang, readobj]) = tools(["clang", "llvm-readobj"]) else { return Ok(None) };
     let dir = tempfile::tempdir()?;
@@ -86,31 +89,56 @@ fn of_llvm(target: &str, version: u8) -> Result<Option<(Gpu, String)>, Box<dyn s
     let line = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-c", "k.c", "-o", "k.o"].map(str::to_owned);
     run(&clang, dir.path(), line.iter().chain(&options))?;
     let gpu = Gpu::of_elf(&std::fs::read(dir.path().join("k.o"))?)?.ok_or("no GPU")?;
-    let told = String::from_utf8(run(&readobj, dir.path(), ["--file-headers", "k.o"])?)?;
-    Ok(Some((gpu, told)))
+    let output = String::from_utf8(run(&readobj, dir.path(), ["--file-headers", "k.o"])?)?;
+    Ok(Some((gpu, output)))
+}
+
+/// Processors that LLVM 22 does not have, with their numbers in `llvm/include/llvm/BinaryFormat/ELF.h` of LLVM 24.
+const AFTER_22: [(&str, u32); 9] = [
+    ("gfx1154", 0x57),
+    ("gfx1170", 0x5d),
+    ("gfx1171", 0x5e),
+    ("gfx1172", 0x5c),
+    ("gfx1310", 0x50),
+    ("gfx11-7-generic", 0x62),
+    ("gfx12-5-generic", 0x5b),
+    ("gfx13-generic", 0x63),
+    ("gfx1250-strict", 0xeb),
+];
+
+#[test]
+fn later_processors_of_amd_are_named_as_llvm_24_names_them() {
+    for (processor, mach) in AFTER_22 {
+        let mut image = cubin(4, mach | 1 << 24, None);
+        (image[18], image[7]) = (224, 64);
+        assert_eq!(target(&image).unwrap(), format!("amdgcn-amd-amdhsa {processor}"));
+        assert_eq!(canonical_target_id(processor), processor);
+        let arch = AmdArch::of_processor(processor).unwrap();
+        assert_eq!(arch.processor().as_deref(), Some(processor));
+    }
 }
 
 #[test]
 fn every_processor_of_amd_is_named_as_llvm_names_it() -> Outcome {
-    for processor in amd::all() {
-        let Some((gpu, told)) = of_llvm(processor, 6)? else { return Ok(()) };
+    for processor in amd::all().filter(|name| AFTER_22.iter().all(|(later, _)| later != name)) {
+        let Some((gpu, output)) = of_llvm(processor, 6)? else { return Ok(()) };
         assert_eq!((gpu.triple, gpu.target_id().as_str()), ("amdgcn-amd-amdhsa", processor));
         let name = processor.replace('-', "_").to_uppercase();
-        assert!(told.contains(&format!("EF_AMDGPU_MACH_AMDGCN_{name} ")), "{processor}: {told}");
+        assert!(output.contains(&format!("EF_AMDGPU_MACH_AMDGCN_{name} ")), "{processor}: {output}");
         assert_eq!(gpu.generic_version, processor.ends_with("-generic").then_some(1), "{processor}");
     }
     Ok(())
 }
 
 #[test]
-fn features_are_told_by_code_objects_of_each_version() -> Outcome {
+fn every_code_object_version_has_its_features() -> Outcome {
     for target in ["gfx90a:xnack+", "gfx90a:sramecc-:xnack+", "gfx906:sramecc+:xnack-", "gfx1010:xnack-", "gfx942"] {
         for version in [4, 5, 6] {
-            let Some((gpu, told)) = of_llvm(target, version)? else { return Ok(()) };
+            let Some((gpu, output)) = of_llvm(target, version)? else { return Ok(()) };
             assert_eq!(gpu.target_id(), target, "{version}");
             for (feature, on) in &gpu.features {
                 let flag = format!("EF_AMDGPU_FEATURE_{}_{}_V4", feature.to_uppercase(), if *on { "ON" } else { "OFF" });
-                assert!(told.contains(&flag), "{target} {version}: {flag} is not in {told}");
+                assert!(output.contains(&flag), "{target} {version}: {flag} is not in {output}");
             }
         }
     }
@@ -119,14 +147,14 @@ fn features_are_told_by_code_objects_of_each_version() -> Outcome {
 
 #[test]
 fn older_code_objects_have_their_features_elsewhere() {
-    // An image of version 3 for gfx906 has a bit for each feature; of version 2 there is nothing but the processor.
+    // A version 3 image for gfx906 has one bit per feature. A version 2 image has only the processor.
     let mut image = cubin(1, 0x22f, None);
     image[18] = 224;
     image[7] = 64;
     assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
     image[8] = 0;
     assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906");
-    // What Mesa makes has version 0, and the bits of version 3.
+    // Mesa's images have version 0 and the bits of version 3.
     image[7] = 66;
     assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
 }

@@ -1,9 +1,10 @@
-//! Kernels of AMD's GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's "AMDGPU Usage"). Version 2 has
-//! symbols of a type of their own, and metadata as YAML, which is not read: for its kernels only names and sizes are reported.
+//! Kernels of AMD GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's "AMDGPU Usage").
+//!
+//! Version 2 has a separate symbol type and YAML metadata, which is not read. For its kernels, only names and sizes are reported.
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
@@ -13,10 +14,10 @@ use super::{Image, Kernel};
 
 const NT_AMDGPU_METADATA: elf::NoteType = elf::NoteType(32);
 const OWNER: &[u8] = b"AMDGPU";
-/// No kernel's metadata has fewer bytes: the names of the required entries alone take more.
-const SHORTEST: usize = 64;
-/// Limit of nesting in the metadata. The attributes of arguments, the deepest part, are at depth 5.
-const DEEPEST: usize = 32;
+/// The least size of a kernel's metadata: the names of the required entries take more.
+const MIN_METADATA: usize = 64;
+/// The nesting limit of metadata. The deepest part, the attributes of arguments, is at depth 5.
+const MAX_DEPTH: usize = 32;
 const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
@@ -42,11 +43,11 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
 
 struct Code {
     size: u64,
-    /// Whether it is a kernel of code object version 2, by its symbol's type.
+    /// Whether the symbol's type is that of a kernel of code object version 2.
     old_kernel: bool,
 }
 
-/// The functions of the image by name.
+/// The functions of the image, by name.
 fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<HashMap<&'a str, Code>> {
     let mut sizes = HashMap::new();
     for table in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
@@ -57,53 +58,57 @@ fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) ->
     Ok(sizes)
 }
 
-/// The contents of the metadata notes: in sections, or in segments where the sections are stripped. A link whose code was generated
-/// in parts (`--lto-partitions`, clang's default for HIP) has a note of each part, with the kernels of that part.
+/// The contents of the metadata notes, from sections, or from segments if the sections are stripped. Code generation in parts
+/// (`--lto-partitions`, clang's default for HIP) gives one note per part, with its kernels.
 fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<Vec<&'a [u8]>> {
+    // Notes are padded to four bytes, also where the section is aligned to eight (code object version 1, as in ROCr's own kernels).
+    // That is what the default, zero, means here.
+    let padded = |bytes| NoteIterator::new(elf.endian, Elf::Word::default(), bytes);
     let mut in_sections = Vec::new();
-    for section in elf.sections.iter() {
-        in_sections.extend(section.notes(elf.endian, elf.data)?);
+    for section in elf.sections.iter().filter(|section| section.sh_type(elf.endian) == elf::SHT_NOTE) {
+        in_sections.push(padded(section.data(elf.endian, elf.data)?)?);
     }
-    let found = of_amd(elf, in_sections)?;
+    let found = metadata_notes(elf, in_sections)?;
     if !found.is_empty() {
         return Ok(found);
     }
     let mut in_segments = Vec::new();
-    for segment in elf.header.program_headers(elf.endian, elf.data)? {
-        in_segments.extend(segment.notes(elf.endian, elf.data)?);
+    for segment in elf.header.program_headers(elf.endian, elf.data)?.iter().filter(|one| one.p_type(elf.endian) == elf::PT_NOTE) {
+        let bytes = segment.data(elf.endian, elf.data).map_err(|()| anyhow!("a segment of notes is past the end"))?;
+        in_segments.push(padded(bytes)?);
     }
-    of_amd(elf, in_segments)
+    metadata_notes(elf, in_segments)
 }
 
-/// The metadata notes among these notes. Sections and segments that share their bytes do not make more of them.
-fn of_amd<'a, Elf: FileHeader<Endian = Endianness>>(
+/// The metadata notes among these notes, without duplicates from sections and segments that share bytes.
+fn metadata_notes<'a, Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'a, Elf>,
-    places: Vec<NoteIterator<'a, Elf>>,
+    note_lists: Vec<NoteIterator<'a, Elf>>,
 ) -> Result<Vec<&'a [u8]>> {
-    /// The size of a note's header, which is the least that a note takes.
-    const LEAST: usize = 12;
+    /// The size of a note's header, and thus the least size of a note.
+    const NOTE_HEADER: usize = 12;
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let (mut count, mut total) = (0, 0);
-    for mut notes in places {
+    for mut notes in note_lists {
         while let Some(note) = notes.next()? {
             count += 1;
             if note.n_type(elf.endian) == NT_AMDGPU_METADATA && note.name() == OWNER && seen.insert(note.desc().as_ptr()) {
                 total += note.desc().len();
                 found.push(note.desc());
             }
-            if total > elf.data.len() || count > elf.data.len() / LEAST {
-                bail!("its notes share their bytes");
+            if total > elf.data.len() || count > elf.data.len() / NOTE_HEADER {
+                bail!("notes share their bytes");
             }
         }
     }
     Ok(found)
 }
 
-/// The kernels that the metadata lists.
+/// The kernels in the metadata.
 fn parse(metadata: &[u8]) -> Result<Vec<Kernel>, rmp_serde::decode::Error> {
     let mut reader = rmp_serde::Deserializer::from_read_ref(metadata);
-    reader.set_max_depth(DEEPEST);
-    CodeObject { most: metadata.len() / SHORTEST }.deserialize(&mut reader)
+    reader.set_max_depth(MAX_DEPTH);
+    CodeObject { max_kernels: metadata.len() / MIN_METADATA }.deserialize(&mut reader)
 }
 
 /// The entries of a kernel's metadata that are read. Integers may have any width.
@@ -149,10 +154,10 @@ impl From<Metadata<'_>> for Kernel {
     }
 }
 
-/// Reads the note's map, one entry of which is the list of kernels. `most` is the number of kernels that fit into the note's bytes;
-/// a damaged note that claims more is rejected before memory is allocated for them.
+/// Reads the note's map, which contains the list of kernels. `max_kernels` is the number of kernels that fit into the note. A damaged note
+/// that claims more is rejected before memory is allocated.
 struct CodeObject {
-    most: usize,
+    max_kernels: usize,
 }
 
 impl<'de> DeserializeSeed<'de> for CodeObject {
@@ -174,7 +179,7 @@ impl<'de> Visitor<'de> for CodeObject {
         let mut kernels = Vec::new();
         while let Some(key) = map.next_key::<&str>()? {
             if key == "amdhsa.kernels" {
-                kernels = map.next_value_seed(Kernels { most: self.most })?;
+                kernels = map.next_value_seed(Kernels { max_kernels: self.max_kernels })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -183,9 +188,8 @@ impl<'de> Visitor<'de> for CodeObject {
     }
 }
 
-/// Reads a list of at most `most` kernels.
 struct Kernels {
-    most: usize,
+    max_kernels: usize,
 }
 
 impl<'de> DeserializeSeed<'de> for Kernels {
@@ -206,8 +210,8 @@ impl<'de> Visitor<'de> for Kernels {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Kernel>, A::Error> {
         let mut kernels = Vec::new();
         while let Some(kernel) = list.next_element::<Metadata<'de>>()? {
-            if kernels.len() == self.most {
-                return Err(A::Error::custom("it has more kernels than its bytes have room for"));
+            if kernels.len() == self.max_kernels {
+                return Err(A::Error::custom("more kernels than its bytes have room for"));
             }
             kernels.push(kernel.into());
         }
@@ -219,7 +223,7 @@ impl<'de> Visitor<'de> for Kernels {
 mod tests {
     use super::*;
 
-    /// A string of at most 31 bytes.
+    /// A msgpack string of at most 31 bytes.
     fn text(text: &str) -> Vec<u8> {
         [&[0xa0 | text.len() as u8], text.as_bytes()].concat()
     }
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_any_width_and_what_is_not_known_are_read() {
+    fn integers_of_any_width_and_unknown_entries_are_read() {
         let kernel = [
             vec![0x91, 0x84],
             text(".name"),
@@ -260,11 +264,11 @@ mod tests {
         // Lists within lists, deeper than any stack.
         let deep = [vec![0x82], text("x"), vec![0x91; 1 << 20]].concat();
         assert!(parse(&deep).is_err());
-        // Four thousand million kernels, of which there is none.
+        // A claim of four billion kernels without any data.
         assert!(parse(&note(&[0xdd, 0xff, 0xff, 0xff, 0xff])).is_err());
-        // Kernels of nothing but an empty name.
+        // Kernels with only an empty name.
         let short = [&[0xdc, 0x10, 0][..], &[&[0x81], &*text(".name"), &[0xa0]].concat().repeat(4096)].concat();
         let error = parse(&note(&short)).unwrap_err();
-        assert_eq!(error.to_string(), "it has more kernels than its bytes have room for");
+        assert_eq!(error.to_string(), "more kernels than its bytes have room for");
     }
 }

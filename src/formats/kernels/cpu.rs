@@ -1,5 +1,4 @@
-//! Kernels of an image for a CPU: the functions that compilers make from OpenMP target regions, recognized by the start of their
-//! names.
+//! Kernels of CPU images: the functions that compilers generate for OpenMP target regions, identified by the prefix of their names.
 
 use anyhow::Result;
 use object::Endianness;
@@ -11,11 +10,10 @@ use super::{Image, Kernel};
 const PREFIX: &str = "__omp_offloading_";
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
-    // Runtimes look kernels up by name, so in a linked image they are dynamic symbols.
-    let mut functions = elf.functions_of_type(elf::SHT_DYNSYM, &[elf::STT_FUNC])?;
-    if functions.is_empty() {
-        functions = elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])?;
-    }
+    // Runtimes look kernels up by name, so the kernels of a linked image are dynamic symbols.
+    let is_linked = elf.header.e_type(elf.endian) == elf::ET_DYN;
+    let table = if is_linked { elf::SHT_DYNSYM } else { elf::SHT_SYMTAB };
+    let functions = elf.functions_of_type(table, &[elf::STT_FUNC])?;
     // Names with a dot are functions that the kernel calls.
     let kernels = functions.into_iter().filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
     let kernel =

@@ -1,6 +1,8 @@
-//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA does not document this format; the source is the output of `cuobjdump -res-usage`
-//! for cubins of CUDA 11 to 13: `.nv.info` has registers and stack of every function, `.nv.info.<name>` what one kernel takes, the
-//! size of `.nv.shared.<name>` is its shared memory. Before CUDA 12.8 the registers stand in the section header of the code, too.
+//! Kernels of NVIDIA GPUs, from a cubin. NVIDIA does not document the format; the source is the output of `cuobjdump -res-usage`
+//! for cubins of CUDA 11 to 13.
+//!
+//! `.nv.info` has the registers and stack of every function, `.nv.info.<name>` the other resources of a kernel. The size of
+//! `.nv.shared.<name>` is its shared memory. Before CUDA 12.8, the section header of the code also has the registers.
 
 use std::collections::HashMap;
 
@@ -11,7 +13,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 
 use super::{Image, Kernel};
 
-/// The bit of a symbol's `st_other` that marks a kernel, in contrast to a function that kernels call.
+/// The bit of a symbol's `st_other` that distinguishes a kernel from a function that kernels call.
 const STO_CUDA_ENTRY: u8 = 0x10;
 /// Attributes of `.nv.info`.
 const PARAMETERS_SIZE: u8 = 0x19;
@@ -26,7 +28,7 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
     // Registers and stack are pairs of a symbol and a number. The stack size of a recursive kernel is unknown.
     let pairs: HashMap<(u8, u64), u64> =
         all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
-    let of_symbol =
+    let symbol_value =
         |attribute: u8, symbol: usize| pairs.get(&(attribute, symbol as u64)).copied().filter(|value| *value != UNKNOWN);
     let mut kernels = Vec::new();
     for function in elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])? {
@@ -35,16 +37,16 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
         }
         let section = |prefix: &str| sections.get(format!("{prefix}{}", function.name).as_str());
         let own = attributes(section(".nv.info.").map_or(&[], |section| section.data), ".nv.info")?;
-        let of_kernel = |attribute: u8| own.iter().find(|(own, _)| *own == attribute).map(|(_, value)| *value);
+        let kernel_value = |attribute: u8| own.iter().find(|(own, _)| *own == attribute).map(|(_, value)| *value);
         let in_header = section(".text.").map(|section| u64::from(section.info >> 24)).filter(|count| *count > 0);
         kernels.push(Kernel {
             name: function.name.to_owned(),
             code_size: Some(function.size),
-            registers: of_symbol(REGISTERS, function.symbol).or(in_header),
+            registers: symbol_value(REGISTERS, function.symbol).or(in_header),
             shared: Some(section(".nv.shared.").map_or(0, |section| section.size)),
-            scratch: of_symbol(MIN_STACK_SIZE, function.symbol),
-            arguments: of_kernel(PARAMETERS_SIZE).map(|value| number(value, 0, 2)),
-            max_workgroup: of_kernel(MAX_THREADS).map(|size| [0, 4, 8].map(|at| number(size, at, 4).max(1)).iter().product()),
+            scratch: symbol_value(MIN_STACK_SIZE, function.symbol),
+            arguments: kernel_value(PARAMETERS_SIZE).map(|value| number(value, 0, 2)),
+            max_workgroup: kernel_value(MAX_THREADS).map(|size| [0, 4, 8].map(|at| number(size, at, 4).max(1)).iter().product()),
             ..Kernel::default()
         });
     }
@@ -68,11 +70,12 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(all)
 }
 
-/// The attributes in the data of `section`, `.nv.info` or one with the same format, and their values. An attribute is a byte for
-/// the format of the value, a byte for the attribute, then the value in two bytes, or its size in two bytes and then the value.
+/// Returns the attributes in `data`, the contents of `section`, with their values. `section` is `.nv.info` or another one with this
+/// format. An attribute starts with the format of the value and the attribute's number, one byte each. Then comes the value in two
+/// bytes, or its size in two bytes followed by the value.
 pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> Result<Vec<(u8, &'a [u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
-    let damaged = || anyhow!("a {section} section is damaged");
+    let damaged = || anyhow!("damaged section {section}");
     let mut all = Vec::new();
     while !data.is_empty() {
         let head = data.split_off(..4).ok_or_else(damaged)?;

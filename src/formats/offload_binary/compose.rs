@@ -1,5 +1,4 @@
-//! OffloadBinaries composed anew of images that an old one has, and others. The result is what the writers here make of the same images
-//! and strings.
+//! Edits of OffloadBinaries. The result equals the output of the writers here for the same images and strings.
 
 #[cfg(test)]
 mod tests;
@@ -10,19 +9,19 @@ use crate::error::Malformed;
 use crate::formats::compose::{Item, Part, check_kept, is_same, push_old, push_zeros};
 use crate::formats::slice;
 
-/// The parts of the binary at the start of `data` with other images: those of `items`, in their order. `Part::New` has the place of an
-/// item. Kinds, flags and strings of the images that stay are as stored, and so is the version. What follows the binary in `data` is no
-/// part of the new one.
+/// Returns the parts of the binary at the start of `data` with the images of `items`, in their order. `Part::New` has the index of
+/// an item. Kept images retain their kinds, flags and strings, and the binary its version. Data after the binary is not part of the
+/// result.
 ///
-/// Version 1 holds one image: with several items there are as many binaries, back to back, and with none there is nothing. A later version
-/// with no items is a binary that has no images.
+/// Version 1 holds one image: several items give several binaries, back to back, and no item gives no data. For later versions, no
+/// item gives a binary without images.
 ///
-/// A compressed binary (version 3) is an error: who wants another one composes its plain form ([`Packed`](super::Packed)) and compresses
-/// that ([`pack`](super::pack)).
+/// A compressed binary (version 3) is an error. Decompress it first ([`Packed`](super::Packed)), edit the result and compress it
+/// again ([`pack`](super::pack)).
 ///
 /// # Errors
-/// The binary is damaged or compressed; an item is of an image that it does not have; a new image is too large, or one for version 1 has a
-/// zero in a string; the images that are kept overlap.
+/// The binary is damaged or compressed, an item names a missing image, or kept images overlap. A new image is too large, or a
+/// string for version 1 contains a zero.
 ///
 /// ```
 /// use offld::formats::compose::{Item, join};
@@ -38,7 +37,7 @@ use crate::formats::slice;
 pub fn compose(data: &[u8], items: &[Item<Entry<'_>>]) -> Result<Vec<Part>, Malformed> {
     let head = Head::read(data, 0)?;
     if head.packed.is_some() {
-        return Err(Malformed::new("a compressed offload binary cannot be changed in place", 0));
+        return Err(Malformed::new("cannot change a compressed offload binary in place", 0));
     }
     let whole = slice(data, 0, head.size, "size field past the end", 0)?;
     let mut images = Vec::new();
@@ -51,7 +50,7 @@ pub fn compose(data: &[u8], items: &[Item<Entry<'_>>]) -> Result<Vec<Part>, Malf
     let entries = items.iter().map(|item| entry(&images, item, head.version)).collect::<Result<Vec<_>, Malformed>>()?;
     let total = entries.iter().fold(0u64, |all, entry| all.saturating_add(entry.image_size));
     if total > i64::MAX as u64 {
-        return Err(Malformed::new("an offload binary cannot be that large", 0));
+        return Err(Malformed::new("too large for an offload binary", 0));
     }
     let mut parts = Vec::new();
     let mut add = |images: &[Image<'_>], head: Vec<u8>, total_size: u64, first: usize, count: usize| {
@@ -78,7 +77,7 @@ pub fn compose(data: &[u8], items: &[Item<Entry<'_>>]) -> Result<Vec<Part>, Malf
     Ok(parts)
 }
 
-/// What the new binary says of an item.
+/// The entry that the new binary has for an item.
 fn entry<'a>(images: &'a [Image<'_>], item: &Item<Entry<'a>>, version: u32) -> Result<Entry<'a>, Malformed> {
     let (place, size) = match item {
         Item::Old(place) => (*place, None),
@@ -86,7 +85,7 @@ fn entry<'a>(images: &'a [Image<'_>], item: &Item<Entry<'a>>, version: u32) -> R
         Item::New(new) => {
             let has_zero = |(key, value): &(&[u8], &[u8])| key.contains(&0) || (version == 1 && value.contains(&0));
             if new.strings.iter().any(has_zero) {
-                return Err(Malformed::new("a string of an image has a zero", 0));
+                return Err(Malformed::new("a string of an image contains a zero byte", 0));
             }
             return Ok(new.clone());
         }
@@ -95,14 +94,14 @@ fn entry<'a>(images: &'a [Image<'_>], item: &Item<Entry<'a>>, version: u32) -> R
     Ok(Entry {
         image_kind: image.image_kind,
         offload_kind: image.offload_kind,
-        // What was only described has contents now.
+        // The entry only described an image and has contents now.
         flags: if size.is_some_and(|size| size > 0) { image.flags & !FLAG_METADATA_ONLY } else { image.flags },
         strings: image.strings.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect(),
         image_size: size.unwrap_or(image.image.len() as u64),
     })
 }
 
-/// Adds the bytes of the item at `place`, of which there are `size`.
+/// Adds the `size` bytes of the item at `place`.
 fn push_image(parts: &mut Vec<Part>, images: &[Image<'_>], place: usize, item: &Item<Entry<'_>>, size: u64) {
     match item {
         Item::Old(old) => {

@@ -1,39 +1,38 @@
-//! The header of one OffloadBinary: enough to skip the binary, or to decompress it elsewhere.
+//! OffloadBinary headers: enough to skip a binary, or to decompress it elsewhere.
 
 use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::formats::{magic, slice};
 
-/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is
-/// wrong.
+/// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
 const MAX_GROWTH: u64 = 32 << 10;
 
 /// The header of a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
-    /// Its version: 1, 2 or 3.
+    /// The version: 1, 2 or 3.
     pub version: u32,
-    /// Its size in the data.
+    /// The size of the binary in the data, in bytes.
     pub size: u64,
-    /// Set for a compressed one.
+    /// The compressed part, if there is one.
     pub packed: Option<PackedPart>,
 }
 
-/// Where the compressed data of a binary is.
+/// The location of the compressed data in a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackedPart {
-    /// Its offset in the binary; it extends to the end of the binary. The bytes before it are not compressed.
+    /// The offset in the binary. The compressed data extends to the binary's end; the bytes before it are not compressed.
     pub at: u64,
-    /// Whether it is a zstd frame; else it is a zlib stream.
+    /// Whether the data is a zstd frame. Otherwise it is a zlib stream.
     pub zstd: bool,
     /// The size of the whole binary after decompression.
     pub plain_size: u64,
 }
 
 impl Head {
-    /// The header of the binary that starts `at` bytes into `data`, whatever follows it.
+    /// Reads the header of the binary at offset `at` of `data`. Any data may follow the binary.
     pub fn read(data: &[u8], at: u64) -> Result<Head, Malformed> {
         let fault = |what| Malformed::new(what, at);
         let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "offload binary past the end", at)?;
@@ -62,17 +61,17 @@ impl Head {
         if packed_at < HEADER_SIZE + 8 {
             return Err(fault("entry inside the header"));
         }
-        let grown = plain_size.checked_sub(packed_at).ok_or(fault("inflated size too small"))?;
+        let grown = plain_size.checked_sub(packed_at).ok_or(fault("uncompressed size too small"))?;
         if grown > (packed.len() as u64).saturating_mul(MAX_GROWTH) {
-            return Err(fault("inflated size is more than the compressed data can hold"));
+            return Err(fault("uncompressed size is more than the compressed data can hold"));
         }
         let zstd = packed.starts_with(&magic::ZSTD);
         head.packed = Some(PackedPart { at: packed_at, zstd, plain_size });
         Ok(head)
     }
 
-    /// The start of the plain form of the compressed binary `whole`: its header up to the compressed data, changed to say that
-    /// nothing is compressed. None if the binary is not compressed.
+    /// The start of the uncompressed form of `whole`: its bytes before the compressed data, with the fields of an uncompressed
+    /// binary. `None` if the binary is not compressed.
     pub fn plain_start(&self, whole: &[u8]) -> Option<Vec<u8>> {
         let packed = self.packed?;
         let mut start = whole.get(..usize::try_from(packed.at).ok()?)?.to_vec();

@@ -1,19 +1,19 @@
-//! OffloadBinaries whose images are OffloadBinaries: what a device link has to be given are the images in the innermost ones.
+//! OffloadBinaries inside OffloadBinaries. A device link needs the innermost images.
 
 use super::{Image, Pair, is_offload_binary, read_all};
 use crate::error::Malformed;
 use std::borrow::Cow;
 
-/// How deep binaries may be in one another. No build comes near it.
+/// The deepest supported nesting. No build comes near it.
 const MAX_NESTING: usize = 16;
-/// How many images and binaries there may be in all: images may share bytes, so that a small file could have no end of them.
-const MOST: usize = 1 << 18;
+/// The largest total of images and binaries. Images may share bytes, so that a small file could contain an unlimited number.
+const MAX_IMAGES: usize = 1 << 18;
 
-/// As [`read_all`], with the images of a binary in the place of an image that is one itself. What an inner image says of itself
-/// counts; what it does not say (its kind, keys that it lacks) is what is said of the binary that it is in.
+/// Reads images as [`read_all`] does, but replaces an image that is itself a binary by the images in it. Inner images inherit the
+/// kind and keys that they lack from the enclosing binary.
 ///
 /// # Errors
-/// Those of `read_all`, in inner binaries as well, and binaries without an end.
+/// The errors of `read_all`, for inner binaries too, and excessive nesting.
 pub fn read_nested(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut reader = NestedReader { found: Vec::new(), seen: 0 };
     for image in read_all(data)? {
@@ -24,12 +24,12 @@ pub fn read_nested(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
 
 struct NestedReader<'a> {
     found: Vec<Image<'a>>,
-    /// The images that were read, those that are binaries included.
+    /// The number of images so far, including those that are binaries.
     seen: usize,
 }
 
 impl<'a> NestedReader<'a> {
-    /// Takes in `image`, or the images in it. Faults in an image that was inflated are told without a place in it.
+    /// Adds `image`, or the images in it. Faults in a decompressed image have no offset of their own.
     fn take(&mut self, image: Image<'a>, depth: usize) -> Result<(), Malformed> {
         self.seen += 1;
         if !is_offload_binary(&image.image) {
@@ -39,14 +39,14 @@ impl<'a> NestedReader<'a> {
         if depth == MAX_NESTING {
             return Err(Malformed::new("offload binaries nested too deeply", image.at));
         }
-        if self.seen > MOST {
-            return Err(Malformed::new("too many offload binaries in one another", image.at));
+        if self.seen > MAX_IMAGES {
+            return Err(Malformed::new("too many nested offload binaries", image.at));
         }
         let Image { offload_kind, strings, at, image, .. } = image;
         match image {
             Cow::Borrowed(bytes) => {
                 for mut inner in read_all(bytes).map_err(|fault| fault.shifted(at))? {
-                    // Those that were inflated are at no place of the data.
+                    // Decompressed images have no offset in the data.
                     inner.at = if inner.at == 0 { 0 } else { inner.at.saturating_add(at) };
                     self.take(inner.within(offload_kind, &strings), depth + 1)?;
                 }
@@ -62,7 +62,7 @@ impl<'a> NestedReader<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// This image with what it does not say of itself.
+    /// Completes this image with the properties of the enclosing binary.
     fn within(mut self, offload_kind: u16, strings: &[Pair<'a>]) -> Image<'a> {
         if self.offload_kind == 0 {
             self.offload_kind = offload_kind;
@@ -90,24 +90,24 @@ mod tests {
         let inner = [named("a"), binary(&[], OffloadKind::Hip as u16, b"b")].concat();
         let outer = [binary(&[("triple", "t"), ("arch", "x")], OffloadKind::Cuda as u16, &inner), named("c")].concat();
         let found = read_nested(&outer).unwrap();
-        let said = |image: &Image<'_>| format!("{} {} {}", image.triple(), image.arch(), image.offload_kind);
-        assert_eq!(found.iter().map(said).collect::<Vec<_>>(), ["a x 2", "t x 4", "c  0"]);
+        let description = |image: &Image<'_>| format!("{} {} {}", image.triple(), image.arch(), image.offload_kind);
+        assert_eq!(found.iter().map(description).collect::<Vec<_>>(), ["a x 2", "t x 4", "c  0"]);
         for image in &found {
             let at = image.at as usize;
-            assert_eq!(outer[at..at + image.image.len()], *image.image, "the place of {}", said(image));
+            assert_eq!(outer[at..at + image.image.len()], *image.image, "the place of {}", description(image));
         }
     }
 
     #[test]
-    fn faults_are_told_where_they_are() {
+    fn faults_have_the_offset_in_the_outer_data() {
         let mut inner = binary(&[("triple", "t")], 4, b"image");
-        // The entry's size of the image.
+        // The image size field of the entry.
         inner[32 + 32..32 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
         let fault = read_all(&inner).unwrap_err();
         let outer = binary(&[("triple", "t")], 4, &inner);
         let at = read_all(&outer).unwrap()[0].at;
         assert_eq!(read_nested(&outer), Err(fault.shifted(at)));
-        // Cut short at every byte.
+        // Truncated at every byte.
         let inner = binary(&[("triple", "t")], 4, b"image");
         for len in 4..inner.len() {
             assert!(read_nested(&binary(&[], 4, &inner[..len])).is_err(), "{len}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_an_error() {
+    fn endless_nesting_is_an_error() {
         let mut deep = b"image".to_vec();
         for _ in 0..=MAX_NESTING {
             deep = binary(&[], 4, &deep);

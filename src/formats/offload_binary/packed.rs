@@ -1,5 +1,5 @@
-//! Compressed binaries of version 3: after the header one stream of zstd or zlib (docs/spec/containers.md 4.5). Both forms can be
-//! streamed, so that neither has to be in memory.
+//! Compressed version 3 binaries: the header, then one zstd or zlib stream (docs/spec/containers.md 4.5). Compression and
+//! decompression stream, so that neither form has to be in memory.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -11,59 +11,59 @@ use crate::formats::{magic, slice};
 /// A compressed binary.
 #[derive(Debug, Clone)]
 pub struct Packed<'a> {
-    /// The start of its plain form.
+    /// The start of the uncompressed form.
     start: Vec<u8>,
     body: &'a [u8],
-    /// The size of the decompressed body.
-    wanted: u64,
+    /// The size of the body after decompression.
+    body_size: u64,
 }
 
 impl<'a> Packed<'a> {
-    /// The binary at the start of `data`, if it is compressed. Fails if there is no OffloadBinary.
+    /// The binary at the start of `data`, or `None` if it is not compressed. Fails if `data` does not start with an OffloadBinary.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let head = Head::read(data, 0)?;
         let whole = slice(data, 0, head.size, "size field past the end", 0)?;
         let (Some(part), Some(start)) = (head.packed, head.plain_start(whole)) else { return Ok(None) };
         let body = whole.get(start.len()..).unwrap_or_default();
-        Ok(Some(Packed { start, body, wanted: part.plain_size.saturating_sub(part.at) }))
+        Ok(Some(Packed { start, body, body_size: part.plain_size.saturating_sub(part.at) }))
     }
 
-    /// Its size in `data`, without padding after it.
+    /// The size in `data`, without padding after it.
     pub fn size(&self) -> u64 {
         (self.start.len() + self.body.len()) as u64
     }
 
-    /// The size of its plain form, as its header has it.
+    /// The size after decompression, according to the header.
     pub fn plain_size(&self) -> u64 {
-        (self.start.len() as u64).saturating_add(self.wanted)
+        (self.start.len() as u64).saturating_add(self.body_size)
     }
 
-    /// Writes the plain form, a binary whose header says that nothing is compressed. Errors are those of `out`, or `InvalidData`
-    /// with a `Malformed` for damaged data.
+    /// Writes the uncompressed form, whose header has the fields of an uncompressed binary. Errors are those of `out`, or
+    /// `InvalidData` with a `Malformed` for damaged data.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.start)?;
-        // Asks for one byte more than expected, to notice data that is too long.
+        // Reads one byte more than expected, to detect data that is too long.
         let zstd = self.body.starts_with(&magic::ZSTD);
         let copied = if zstd {
             let stream = zstd::stream::read::Decoder::with_buffer(self.body)?.single_frame();
-            copy(&mut stream.take(self.wanted + 1), out)?
+            copy(&mut stream.take(self.body_size + 1), out)?
         } else {
-            copy(&mut flate2::bufread::ZlibDecoder::new(self.body).take(self.wanted + 1), out)?
+            copy(&mut flate2::bufread::ZlibDecoder::new(self.body).take(self.body_size + 1), out)?
         };
-        if copied == self.wanted { Ok(()) } else { Err(invalid("inflated size does not match the data")) }
+        if copied == self.body_size { Ok(()) } else { Err(invalid("uncompressed size does not match the data")) }
     }
 
-    /// The format error for an error of `inflate`.
+    /// Converts an error of `inflate` to a format error.
     pub fn fault(&self, error: &io::Error) -> Malformed {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
-        Malformed::new(inner.map_or("cannot inflate", |fault| fault.what), self.start.len() as u64)
+        Malformed::new(inner.map_or("cannot decompress", |fault| fault.what), self.start.len() as u64)
     }
 }
 
-/// Writes the compressed form of the version 3 binary that `plain` gives in its plain form, `plain_size` bytes, to where `out` stands.
+/// Compresses the version 3 binary of `plain_size` bytes that `plain` yields, and writes it at the current position of `out`.
 ///
 /// # Errors
-/// Those of `plain` and `out`; what `plain` gives is not such a binary, or not of that size.
+/// Reading or writing fails, or `plain` does not yield an uncompressed version 3 binary of that size.
 ///
 /// ```
 /// use std::io::Cursor;
@@ -90,7 +90,7 @@ pub fn pack<W: Write + Seek>(mut plain: impl Read, plain_size: u64, recipe: Reci
         return Err(Error::from(Malformed::new("not an offload binary that can be compressed", 0)));
     }
     out.write_all(&head)?;
-    // What stands between the header and the entries is not compressed.
+    // Data between the header and the entries is not compressed.
     io::copy(&mut plain.by_ref().take(entries_at - LONG_HEADER_SIZE), &mut out)?;
     let mut out = recipe.pack(plain, plain_size - entries_at, out)?;
     let end = out.stream_position()?;
@@ -106,7 +106,7 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Malformed::new(what, 0))
 }
 
-/// Copies all of `from`. A read error means damaged data and becomes `InvalidData`, which tells it from errors of `out`.
+/// Copies all of `from`. A read error means damaged data and becomes `InvalidData`, to distinguish it from errors of `out`.
 fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
     let mut buffer = vec![0; 128 << 10];
     let mut copied = 0;
@@ -115,7 +115,7 @@ fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
             Ok(0) => return Ok(copied),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return Err(invalid("cannot inflate")),
+            Err(_) => return Err(invalid("cannot decompress")),
         };
         out.write_all(buffer.get(..len).unwrap_or_default())?;
         copied += len as u64;

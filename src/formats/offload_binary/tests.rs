@@ -1,10 +1,11 @@
-//! Written is read; what is cut, flipped or lying is an error that says where. Versions 2 and 3 come from a writer of our own here.
+//! Round trips, and errors with offsets for truncated, modified and inconsistent data. These tests have their own writer for
+//! versions 2 and 3.
 
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
 
-/// Flags, strings, bytes.
+/// Flags, strings, contents.
 type TestImage<'a> = (u32, &'a [(&'a str, &'a str)], &'a [u8]);
 
 const STRINGS: &[(&str, &str)] = &[("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
@@ -13,7 +14,7 @@ fn sample() -> Vec<u8> {
     write(ImageKind::Object, 1, 0, STRINGS, b"IMG!")
 }
 
-/// What versions 2 and 3 lay out: entries, 24-byte strings, one string table, images without padding between them.
+/// The layout of versions 2 and 3: entries, 24-byte strings, one string table, images without padding between them.
 pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     let header = if version == 3 { 40 } else { 32 };
     let strings_at = header + 40 * images.len() as u64;
@@ -51,7 +52,7 @@ pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     binary
 }
 
-/// A version 3 binary with all after its header packed.
+/// Compresses everything after the header of a version 3 binary.
 pub(crate) fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
     let packed = if zstd {
         zstd::bulk::compress(&plain[40..], 3)?
@@ -70,7 +71,7 @@ pub(crate) fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
 
 #[test]
 fn bytes_are_those_of_llvm() {
-    // What llvm-offload-binary 22 writes for these strings, but for its order of the two.
+    // The output of llvm-offload-binary 22 for these strings, except for its order of the two.
     let binary = sample();
     let table = b"\0arch\0triple\0amdgcn-amd-amdhsa\0gfx90a\0";
     assert_eq!(&binary[104..104 + table.len()], table);
@@ -145,7 +146,7 @@ fn f10_f24_faults_say_what_and_where() {
 }
 
 #[test]
-fn f24_an_inflated_size_that_lies_takes_no_memory() -> std::io::Result<()> {
+fn f24_a_wrong_uncompressed_size_takes_no_memory() -> std::io::Result<()> {
     let good = compress(&write_shared(3, &[(0, STRINGS, &[7; 5000])]), true)?;
     for lie in [1u64, 41, 5000, 1 << 42, u64::MAX] {
         let mut bad = good.clone();
@@ -168,7 +169,7 @@ fn strings_that_images_share_do_not_multiply() {
     }
     data.resize(size as usize, 0);
     assert_eq!(read_all(&data).unwrap_err().what, "more strings than the binary can hold");
-    // A few do no harm.
+    // A few are allowed.
     data[48..56].copy_from_slice(&3u64.to_le_bytes());
     data[24..32].copy_from_slice(&1u64.to_le_bytes());
     assert_eq!(read_all(&data).unwrap().first().map(|image| image.strings.len()), Some(3));
@@ -181,7 +182,7 @@ fn reads_versions_2_and_3() -> std::io::Result<()> {
     for (compressed, data) in
         [(false, write_shared(2, &images)), (false, v3.clone()), (true, compress(&v3, true)?), (true, compress(&v3, false)?)]
     {
-        // A compressed binary's size is what it is; the next one starts at the next multiple of 8.
+        // The next binary starts at the next multiple of 8.
         let mut twice = data.clone();
         twice.resize(twice.len().next_multiple_of(8), 0);
         twice.extend(&data);
@@ -198,10 +199,10 @@ fn reads_versions_2_and_3() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Kind, strings, bytes.
+/// Kind, strings, contents.
 type SharedImage<'a> = (u16, &'a [(&'a str, &'a [u8])], &'a [u8]);
 
-/// What an `Entry` and its image are as a version 2 binary.
+/// A version 2 binary of entries and their images.
 fn shared(images: &[SharedImage]) -> Vec<u8> {
     let entries: Vec<Entry<'_>> = images
         .iter()
@@ -225,7 +226,7 @@ fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
     let images: [SharedImage; 3] =
         [(1, &[("triple", b"t"), ("x", b"a\0b")], b"odd"), (4, &[("arch", b""), ("triple", b"t")], b""), (2, &[], b"last")];
     let binary = shared(&images);
-    // Version, size, where the entries are, how many.
+    // Version, size, offset and number of entries.
     assert_eq!((u32_at(&binary, 4), u64_at(&binary, 8)), (2, binary.len() as u64));
     assert_eq!((u64_at(&binary, 16), u64_at(&binary, 24)), (32, 3));
     let read = read_all(&binary)?;
@@ -234,7 +235,7 @@ fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
         let pairs: Vec<_> = read.strings.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
         assert_eq!(pairs, strings.iter().map(|(key, value)| (key.as_bytes(), *value)).collect::<Vec<_>>());
     }
-    // Images follow one another without a gap.
+    // Images follow each other without gaps.
     assert_eq!(read[2].at, read[0].at + 3);
     for len in 1..binary.len() {
         assert!(read_all(&binary[..len]).is_err(), "{len}");
@@ -248,7 +249,7 @@ fn images_begin_where_the_writer_wants_them() -> Result<(), Malformed> {
     let place = |number: usize, free: u64| if number == 1 { free.next_multiple_of(4096) + 5 } else { 0 };
     let frame = spaced_frame(&[entry(3), entry(4), entry(3)], place);
     let (head, places) = (frame.head.len(), &frame.places);
-    // One place that is taken already is not had.
+    // An offset that is already in use is replaced by the first free one.
     assert_eq!(places, &[head as u64, 4101, 4105]);
     let mut binary = frame.head;
     binary.extend(b"one");
@@ -278,7 +279,7 @@ fn p1_p6_bounds_are_checked_and_zeros_are_padding() {
 }
 
 #[test]
-fn the_extent_ends_where_something_else_begins() {
+fn the_extent_ends_before_other_data() {
     let one = sample();
     let with = |tail: &[u8]| extent(&[&one, tail].concat());
     let len = one.len() as u64;
@@ -307,7 +308,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn written_is_read(
+    fn round_trip(
         kind in 0u16..9, offload in any::<u16>(), flags in any::<u32>(),
         strings in prop::collection::vec(("[a-c-]{0,4}", "[a-c-]{0,6}"), 0..6),
         image in prop::collection::vec(any::<u8>(), 0..64),

@@ -1,37 +1,37 @@
-//! Writes version 1, the one that every release reads, and versions 2 and 3, which LLVM 23 reads: all images in one binary, which share
-//! one string table. The string tables are LLVM's to the byte (docs/spec/containers.md 4.3, 4.5); the strings' order is the
-//! caller's, where LLVM has its hash order.
+//! Writes OffloadBinaries: version 1, which every LLVM release reads, and versions 2 and 3, which LLVM 23 reads. Versions 2 and 3
+//! hold all images with one string table.
 //!
-//! A frame is all of a binary but the images: who has it can stream gigabytes.
+//! String tables match LLVM's byte for byte (docs/spec/containers.md 4.3, 4.5). The caller decides the order of strings, which in
+//! LLVM is that of a hash table. A frame is a binary without its images, so that callers can stream gigabytes.
 
 use super::{ENTRY_SIZE, HEADER_SIZE, LONG_HEADER_SIZE, MAGIC};
 use crate::model::ImageKind;
 use std::collections::BTreeMap;
 
-/// A version 1 binary without its image, for writers that stream the image or leave it where it is.
+/// A version 1 binary without its image, for writers that stream the image or leave it in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// What comes before the image: header, entry, strings, padding.
+    /// The bytes before the image: header, entry, strings, padding.
     pub head: Vec<u8>,
-    /// Where the image starts: the length of `head`.
+    /// The offset of the image: the length of `head`.
     pub image_offset: u64,
     /// The size of the image.
     pub image_size: u64,
-    /// Size of the whole binary; zeros fill it up after the image.
+    /// The size of the whole binary. Zeros fill the space after the image.
     pub total_size: u64,
 }
 
 /// The description of an image to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What the image's bytes are.
+    /// The type of the image's bytes.
     pub image_kind: ImageKind,
-    /// The programming models' bits.
+    /// The bits of the programming models.
     pub offload_kind: u16,
     /// The entry's flags.
     pub flags: u32,
-    /// Key and value, in the order they are to be stored. Version 1 ends strings with a zero, so none may hold one.
+    /// Pairs of key and value, in the order to store. Version 1 terminates strings with a zero, so they must not contain one.
     pub strings: Vec<(&'a [u8], &'a [u8])>,
     /// The size of the image.
     pub image_size: u64,
@@ -41,49 +41,48 @@ pub struct Entry<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedFrame {
-    /// What comes before the first image.
+    /// The bytes before the first image.
     pub head: Vec<u8>,
-    /// Where each image begins. Back to back, but for those of [`spaced_frame`].
+    /// The offset of each image. Images are back to back, except in a [`spaced_frame`].
     pub places: Vec<u64>,
-    /// Size of the whole binary; zeros fill it up after the last image.
+    /// The size of the whole binary. Zeros fill the space after the last image.
     pub total_size: u64,
 }
 
-/// The frame of a version 1 binary for an image of `image_size` bytes.
+/// Returns the frame of a version 1 binary for an image of `image_size` bytes.
 pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image_size: u64) -> Frame {
     let strings = strings.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
     frame_of(&Entry { image_kind, offload_kind, flags, strings, image_size })
 }
 
-/// The frame of a version 1 binary.
+/// Returns the frame of a version 1 binary.
 pub fn frame_of(entry: &Entry<'_>) -> Frame {
     let layout = Layout { version: 1, header_size: HEADER_SIZE, string_entry: 16 };
     let frame = layout.frame(std::slice::from_ref(entry), back_to_back);
     Frame { image_offset: frame.head.len() as u64, head: frame.head, image_size: entry.image_size, total_size: frame.total_size }
 }
 
-/// The frame of a version 2 binary.
+/// Returns the frame of a version 2 binary.
 pub fn shared_frame(entries: &[Entry<'_>]) -> SharedFrame {
     spaced_frame(entries, back_to_back)
 }
 
-/// The frame of a version 2 binary whose images begin where `place` says: it is given the number of an entry and the first offset that
-/// is free, and gives that one or a later one. Zeros fill what is between images.
+/// Returns the frame of a version 2 binary with images at the offsets that `place` returns. `place` gets the index of an entry and
+/// the first free offset, and returns that offset or a later one. Zeros fill the gaps.
 pub fn spaced_frame(entries: &[Entry<'_>], place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
     Layout { version: 2, header_size: HEADER_SIZE, string_entry: 24 }.frame(entries, place)
 }
 
-/// The frame of a version 3 binary that is not compressed: the form in which a compressed one is composed.
+/// Returns the frame of an uncompressed version 3 binary, from which a compressed one is made.
 pub fn plain_frame(entries: &[Entry<'_>]) -> SharedFrame {
     Layout { version: 3, header_size: LONG_HEADER_SIZE, string_entry: 24 }.frame(entries, back_to_back)
 }
 
-/// Each image begins where it can.
 fn back_to_back(_: usize, free: u64) -> u64 {
     free
 }
 
-/// A version 1 binary that holds `image`.
+/// Returns a version 1 binary with `image`.
 pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image: &[u8]) -> Vec<u8> {
     let frame = frame(image_kind, offload_kind, flags, strings, image.len() as u64);
     let mut binary = frame.head;
@@ -93,16 +92,16 @@ pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
     binary
 }
 
-/// What differs between the versions.
+/// The differences between versions.
 struct Layout {
     version: u32,
-    /// The size of the header, behind which the entries stand.
+    /// The size of the header, which the entries follow.
     header_size: u64,
     string_entry: u64,
 }
 
 impl Layout {
-    /// Header, entries, string entries, string table and padding, and where the images begin.
+    /// Returns header, entries, string entries, string table and padding, and the offsets of the images.
     fn frame(&self, entries: &[Entry<'_>], mut place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
         let pairs = || entries.iter().flat_map(|entry| &entry.strings);
         let mut strings_at = self.header_size + ENTRY_SIZE * entries.len() as u64;
@@ -121,10 +120,10 @@ impl Layout {
         let mut bytes = Vec::with_capacity(head_size);
         bytes.extend(MAGIC);
         bytes.extend(self.version.to_le_bytes());
-        // The size of an entry in version 1, and their number from version 2 on.
+        // The size of an entry in version 1, the number of entries since version 2.
         let field = if self.version == 1 { ENTRY_SIZE } else { entries.len() as u64 };
         put(&mut bytes, &[total_size, self.header_size, field]);
-        // The longer header has the size that compressed data has when it is inflated; 0 of what is not compressed.
+        // The longer header has the uncompressed size, which is 0 for uncompressed data.
         bytes.resize(self.header_size as usize, 0);
         for (entry, image_at) in entries.iter().zip(&places) {
             bytes.extend(entry.image_kind.raw().to_le_bytes());
@@ -150,10 +149,10 @@ fn put(bytes: &mut Vec<u8>, fields: &[u64]) {
     fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
 }
 
-/// The table of all keys and values, and where each one is in it; the empty string is the zero at the front.
+/// Returns the table of all keys and values, and the offset of each. The zero at the start is the empty string.
 fn string_table<'a>(strings: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, BTreeMap<&'a [u8], u64>) {
     let mut sorted: Vec<&[u8]> = strings.filter(|text| !text.is_empty()).collect();
-    // Sorted by the last bytes, larger and longer first, so that a string that is the end of another comes right after it.
+    // Sorted by last bytes, larger and longer first, so that a string that is the suffix of another directly follows it.
     sorted.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
 
     let mut table = vec![0];

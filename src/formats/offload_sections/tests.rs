@@ -1,10 +1,10 @@
-//! Sections of objects made here; those of compilers are in the suite.
+//! Sections of objects that the tests make. The suite tests those of compilers.
 
 use super::*;
 use object::write::Object;
 use object::{Architecture, BinaryFormat, Endianness, SectionFlags, SectionKind};
 
-/// An object with these sections; those that are `typed` have LLVM's type on ELF.
+/// An object with these sections. On ELF, `typed` ones have LLVM's section type.
 fn object_of(format: BinaryFormat, sections: &[(&str, bool, &[u8])]) -> Vec<u8> {
     let mut made = Object::new(format, Architecture::X86_64, Endianness::Little);
     for (name, typed, contents) in sections {
@@ -78,7 +78,7 @@ fn sections_may_not_share_bytes_or_have_endless_names() {
     let mut shared =
         object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, &[7; 500]), (".llvm.offloading", false, &[8; 500])]);
     assert_eq!(sections(&shared).unwrap().len(), 2);
-    // Sizes in the section headers, which follow the file's.
+    // The sizes in the section headers, which follow the file header.
     for header in 0..2 {
         shared[20 + 40 * header + 16..][..4].copy_from_slice(&900u32.to_le_bytes());
     }

@@ -1,11 +1,12 @@
-//! A recipe is found for what the writers here make, and for what LLVM's bundler makes where it has the same zstd; for nothing else.
+//! Recipes are found for the output of offld's writers, and for that of LLVM's bundler if it has the same zstd. There are none for
+//! other streams.
 
 use super::*;
 use crate::error::Error;
 use crate::formats::compressed::{Options, compress, read_at};
 use crate::formats::reference::{Outcome, run, tools};
 
-/// Data like device code: parts that repeat, near and far, between parts that do not.
+/// Data similar to device code: repetitions at small and large distances, between random parts.
 fn plain(size: usize) -> Vec<u8> {
     let mut state = 7u32;
     let mut random = move || {
@@ -32,7 +33,7 @@ fn found(stream: &[u8], plain: &[u8]) -> io::Result<Option<Recipe>> {
     find(|| stream, || plain, plain.len() as u64)
 }
 
-/// The stream of a recipe that was found must be the stream, whichever recipe it is: levels give the same for some data.
+/// Several levels may give the same stream, so any recipe that reproduces it is accepted.
 fn expect_found(what: &str, stream: &[u8], plain: &[u8]) -> Outcome {
     let Some(recipe) = found(stream, plain)? else { return Err(format!("{what}: no recipe").into()) };
     assert!(recipe.pack(plain, plain.len() as u64, Vec::new())? == stream, "{what}: {recipe}");
@@ -66,7 +67,7 @@ fn several_jobs_are_found() -> Outcome {
 }
 
 #[test]
-fn what_llvms_bundler_makes_is_found_where_it_has_our_zstd() -> Outcome {
+fn streams_of_llvms_bundler_are_found_if_it_has_our_zstd() -> Outcome {
     let Some([bundler]) = tools(["clang-offload-bundler"]) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     for size in [3000, 3 << 20] {
@@ -80,7 +81,7 @@ fn what_llvms_bundler_makes_is_found_where_it_has_our_zstd() -> Outcome {
             let stream = &packed[32..];
             match found(stream, &plain)? {
                 Some(recipe) => assert!(recipe.pack(&plain[..], plain.len() as u64, Vec::new())? == stream, "{recipe}"),
-                // Releases of zstd agree on little data, and differ in where they divide more of it.
+                // Releases of zstd agree on small data, but divide larger data differently.
                 None => assert!(size > 3000, "{level}: no recipe with {}", compressor()),
             }
         }
@@ -89,7 +90,7 @@ fn what_llvms_bundler_makes_is_found_where_it_has_our_zstd() -> Outcome {
 }
 
 #[test]
-fn what_nobody_here_makes_has_no_recipe() -> Outcome {
+fn foreign_streams_have_no_recipe() -> Outcome {
     let data = plain(400_000);
     let mut with_checksum = zstd::stream::write::Encoder::new(Vec::new(), 3)?;
     with_checksum.include_checksum(true)?;
@@ -107,7 +108,7 @@ fn what_nobody_here_makes_has_no_recipe() -> Outcome {
 }
 
 #[test]
-fn errors_of_reading_are_told() -> Outcome {
+fn read_errors_are_reported() -> Outcome {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -119,7 +120,7 @@ fn errors_of_reading_are_told() -> Outcome {
     let text = |result: io::Result<Option<Recipe>>| result.map_err(|error| Error::from(error).to_string());
     assert_eq!(text(find(|| Broken, || &data[..], 1000)), Err("broken".to_owned()));
     assert_eq!(text(find(|| &stream[..], || Broken, 1000)), Err("broken".to_owned()));
-    // A size that is not that of the data.
+    // A size that differs from that of the data.
     assert!(find(|| &stream[..], || &data[..], 999).is_err());
     Ok(())
 }

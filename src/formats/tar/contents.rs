@@ -1,4 +1,4 @@
-//! What is in a file of a tar archive, with the zeros of a sparse one in their places.
+//! The contents of a file in a tar archive, with the zeros of sparse files.
 
 use std::io::{self, Read};
 use std::slice;
@@ -11,9 +11,9 @@ use super::{TarInput, TarMember, TarReader};
 pub struct TarContents<'t, R> {
     tar: &'t mut TarReader<R>,
     plain_size: u64,
-    /// The parts of a sparse file that have not been reached; none of any other.
+    /// The remaining parts of a sparse file. `None` for other files.
     parts: Option<slice::Iter<'t, Part>>,
-    /// Which part comes next, or is being read.
+    /// The next part, or the one being read.
     next: Option<Part>,
     at: u64,
 }

@@ -1,17 +1,17 @@
-//! What a tar archive is read from.
+//! Sources of tar archives.
 
 use std::io::{self, Read};
 
-/// Bytes that are read in order, of which many need not be looked at.
+/// A source of bytes that can skip.
 pub trait TarInput: Read {
-    /// Passes over `len` bytes, or over all that are left; says how many these were.
+    /// Skips `len` bytes, or all that are left. Returns the number of skipped bytes.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The bytes cannot be read.
     fn pass(&mut self, len: u64) -> io::Result<u64>;
 }
 
-/// An archive in memory, or in a map of a file: what is passed over is not touched.
+/// An archive in memory or in a mapped file. Skipped data is not accessed.
 #[derive(Debug)]
 pub struct InMemory<'data>(&'data [u8]);
 
@@ -36,17 +36,17 @@ impl TarInput for InMemory<'_> {
     }
 }
 
-/// An archive that comes out of a stream: what is passed over is read all the same.
+/// An archive from a stream. Skipped data is read and dropped.
 #[derive(Debug)]
 pub struct Streamed<R>(R);
 
 impl<R: Read> Streamed<R> {
-    /// The archive that `stream` gives.
+    /// The archive that `stream` yields.
     pub fn new(stream: R) -> Self {
         Streamed(stream)
     }
 
-    /// The stream, where the archive has been read up to.
+    /// The stream, positioned after the data that was read.
     pub fn into_inner(self) -> R {
         self.0
     }

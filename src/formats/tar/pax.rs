@@ -1,28 +1,28 @@
-//! The records of a pax header: `LENGTH KEY=VALUE`, a line each, where the length counts all of the line. Values may have newlines,
-//! so lines are told by their lengths.
+//! The records of a pax header: one `LENGTH KEY=VALUE` line each. The length is that of the whole line. Values may contain
+//! newlines, so only the length marks the end of a record.
 
 use super::sparse::MOST_PARTS;
 
-/// What the records say of the next file.
+/// Properties of the next file from its records.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// Its name; GNU tar has that of a sparse file in a record of its own.
+    /// The name. For sparse files, GNU tar uses a separate record.
     pub(super) name: Option<Vec<u8>>,
-    /// Its size in the archive.
+    /// The size in the archive.
     pub(super) size: Option<u64>,
-    /// The version of the form in which GNU tar stores a sparse file, as far as it is told.
+    /// The major version of GNU tar's sparse format, if given.
     pub(super) major: Option<u64>,
-    /// Of a sparse file, how large it is.
+    /// The full size of a sparse file.
     pub(super) real_size: Option<u64>,
-    /// Of a sparse file, offsets and sizes of its parts, in turns.
+    /// Offset and size of each part of a sparse file, alternating.
     pub(super) map: Option<Vec<u64>>,
     has_sparse_name: bool,
 }
 
 impl Records {
-    /// Takes in the records `bytes`. An error says what is wrong with one of them; those before it are taken in.
+    /// Adds the records in `bytes`. If one is damaged, those before it are still added.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
-        const BROKEN: &str = "a record of its pax header has another length than it says";
+        const BROKEN: &str = "a record of the pax header has a wrong length";
         while !bytes.is_empty() {
             let blank = bytes.iter().position(|byte| *byte == b' ').ok_or(BROKEN)?;
             let (length, _) = bytes.split_at_checked(blank).ok_or(BROKEN)?;
@@ -55,9 +55,9 @@ impl Records {
     }
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub(super) fn number(digits: &[u8]) -> Result<u64, &'static str> {
-    const NONE: &str = "a number in its pax header is none";
+    const NONE: &str = "invalid number in the pax header";
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NONE);
     }

@@ -1,5 +1,5 @@
-//! Archives that the `tar` crate has written, cut and changed; and claims that no program would make. What GNU tar and Python write
-//! is read in `tests/suite/inspect/packages.rs`.
+//! Archives from the `tar` crate, truncated and modified, and archives with false claims. `tests/suite/inspect/packages.rs` reads
+//! output of GNU tar and Python.
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ fn header(kind: EntryType, size: u64) -> Header {
     header
 }
 
-/// Two files, the first with a long name, and a link, a folder and a device between them.
+/// Two files, the first with a long name, and a link, a directory and a device between them.
 fn archive() -> Vec<u8> {
     let mut out = Builder::new(Vec::new());
     let long = format!("{}/file", "folder/".repeat(30));
@@ -27,7 +27,7 @@ fn archive() -> Vec<u8> {
     out.into_inner().unwrap()
 }
 
-/// What is found in `archive`: the name and the contents of each file, or what is wrong.
+/// The name and contents of each file in `archive`, or its fault.
 fn found(archive: &[u8]) -> Vec<Result<(String, Vec<u8>), String>> {
     let read = |tar: &mut TarReader<InMemory<'_>>| -> io::Result<Option<(String, Vec<u8>)>> {
         let Some(member) = tar.next_member()? else { return Ok(None) };
@@ -45,7 +45,7 @@ fn found(archive: &[u8]) -> Vec<Result<(String, Vec<u8>), String>> {
     each.collect()
 }
 
-/// Writes the checksum of the header at `at` anew.
+/// Recomputes the checksum of the header at `at`.
 fn with_checksum(archive: &mut [u8], at: usize) {
     let mut header = Header::from_byte_slice(&archive[at..at + 512]).clone();
     header.set_cksum();
@@ -53,13 +53,13 @@ fn with_checksum(archive: &mut [u8], at: usize) {
 }
 
 #[test]
-fn files_are_found_and_all_else_is_passed_over() {
+fn files_are_found_and_other_entries_are_skipped() {
     let archive = archive();
     let all = found(&archive);
     let [Ok((first, contents)), Ok((second, plain))] = &all[..] else { panic!("{all:?}") };
     assert!(first.len() > 200 && first.ends_with("/file") && contents == &[7; 700], "{first}");
     assert_eq!((second.as_str(), &plain[..]), ("second", &b"plain"[..]));
-    // As a stream it is the same.
+    // A stream gives the same result.
     let mut tar = TarReader::new(Streamed::new(&archive[..]));
     let mut names = Vec::new();
     while let Some(member) = tar.next_member().unwrap() {
@@ -74,47 +74,47 @@ fn a_damaged_header_ends_one_file_alone() {
     let mut archive = archive();
     let second = archive.windows(6).rposition(|name| name == b"second").unwrap();
     archive[512 * 3 + 2] ^= 1;
-    let told = found(&archive[512 * 3..]);
-    assert_eq!(told.len(), 2, "{told:?}");
-    let expected = "its header does not match its checksum, at offset 0x0 of it";
-    assert_eq!((told[0].as_ref().unwrap_err().as_str(), told[1].as_ref().unwrap().0.as_str()), (expected, "second"));
+    let results = found(&archive[512 * 3..]);
+    assert_eq!(results.len(), 2, "{results:?}");
+    let expected = "the header does not match its checksum, at offset 0x0";
+    assert_eq!((results[0].as_ref().unwrap_err().as_str(), results[1].as_ref().unwrap().0.as_str()), (expected, "second"));
     archive.truncate(second + 512 + 3);
-    let told = found(&archive);
+    let results = found(&archive);
     assert_eq!(
-        told.last().unwrap().as_ref().unwrap_err(),
-        &format!("the archive ends 2 bytes before the end of it, at offset {:#x} of it", second + 515)
+        results.last().unwrap().as_ref().unwrap_err(),
+        &format!("the archive ends 2 bytes before the end of the member, at offset {:#x}", second + 515)
     );
     archive.truncate(second + 100);
     assert!(found(&archive).last().unwrap().as_ref().unwrap_err().contains("the archive ends within a header"));
 }
 
 #[test]
-fn what_a_header_claims_costs_nothing() {
+fn false_claims_in_headers_take_no_memory() {
     let whole = archive();
     let claims: [(EntryType, &[u8], &str); 3] = [
         (EntryType::GNULongName, b"77777777777\0", "a long name of 8589934591 bytes"),
         (EntryType::XHeader, b"77777777777\0", "a pax header of 8589934591 bytes"),
-        (EntryType::Regular, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "its size is beyond what any file has"),
+        (EntryType::Regular, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "the size is too large for a file"),
     ];
     for (kind, size, expected) in claims {
         let mut archive = whole.clone();
         archive[156] = kind.as_byte();
         archive[124..136].copy_from_slice(size);
         with_checksum(&mut archive, 0);
-        let told = found(&archive);
-        assert!(told[0].as_ref().unwrap_err().contains(expected), "{told:?}");
+        let results = found(&archive);
+        assert!(results[0].as_ref().unwrap_err().contains(expected), "{results:?}");
     }
-    // A sparse file that is far larger than what is stored of it.
+    // A sparse file that is far larger than its stored contents.
     let mut archive = whole[whole.len() - 4 * 512..].to_vec();
     archive[156] = b'S';
     let header = archive[..512].to_vec();
     archive[386..410].copy_from_slice(b"00000001000\x0000000000005\0");
     archive[483..495].copy_from_slice(b"77777777777\0");
     with_checksum(&mut archive, 0);
-    let told = found(&archive);
-    let (_, plain) = told[0].as_ref().unwrap();
+    let results = found(&archive);
+    let (_, plain) = results[0].as_ref().unwrap();
     assert_eq!((plain.len(), &plain[510..518]), (1 << 20, &b"\0\0plain\0"[..]));
-    // And one whose parts are more than is stored, or beyond its end.
+    // A sparse file with parts larger than the stored contents or beyond the file's end.
     for (map, size) in
         [(&b"00000001000\x0000000000006\0"[..], b"00000002000\0"), (b"00000001000\x0000000000005\0", b"00000001000\0")]
     {
@@ -122,7 +122,7 @@ fn what_a_header_claims_costs_nothing() {
         archive[386..410].copy_from_slice(map);
         archive[483..495].copy_from_slice(size);
         with_checksum(&mut archive, 0);
-        assert!(found(&archive)[0].as_ref().unwrap_err().contains("does not fit its contents"));
+        assert!(found(&archive)[0].as_ref().unwrap_err().contains("does not fit the contents"));
     }
 }
 
@@ -148,7 +148,7 @@ fn pax_records_may_have_newlines_and_must_have_their_lengths() {
 }
 
 #[test]
-fn no_changed_byte_and_no_prefix_breaks_it() {
+fn changed_and_truncated_archives_do_not_panic() {
     let archive = archive();
     for len in 0..archive.len() {
         found(&archive[..len]);
@@ -157,7 +157,7 @@ fn no_changed_byte_and_no_prefix_breaks_it() {
         let mut changed = archive.clone();
         changed[at] = changed[at].wrapping_add(0x81);
         found(&changed);
-        // With a right checksum each byte of a header is believed.
+        // With a correct checksum, every byte of a header is used.
         let block = at / 512 * 512;
         if has_checksum(archive[block..].first_chunk().unwrap()) {
             with_checksum(&mut changed, block);

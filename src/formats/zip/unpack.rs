@@ -1,5 +1,5 @@
-//! What is in a member, unpacked as a stream. Its size and checksum are compared with the directory's at the end, and no more than
-//! one byte too much comes out of it before that is an error.
+//! Decompresses a member as a stream and compares size and checksum with the directory at the end. At most one excess byte is
+//! decompressed.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -8,13 +8,13 @@ use super::{ZipMember, ZipMethod};
 use crate::error::Malformed;
 use crate::formats::compressed::window_log;
 
-/// Reads the bytes of a member. An error of what is read is a [`Malformed`] with the offset of the member's header; what has been
-/// read before must not be used then.
+/// A reader of a member's contents. Errors in the data are a [`Malformed`] with the offset of the member's header. After an error,
+/// the data read before must not be used.
 pub struct ZipReader<R: BufRead> {
     stream: Stream<R>,
     at: u64,
     left: u64,
-    wanted: u32,
+    expected_crc: u32,
     crc: flate2::Crc,
 }
 
@@ -31,15 +31,15 @@ impl<R: BufRead> fmt::Debug for ZipReader<R> {
 }
 
 impl<R: BufRead> ZipReader<R> {
-    /// A reader of `member`, whose bytes as the zip file has them come from `packed`.
+    /// A reader of `member`, whose stored bytes `packed` yields.
     pub fn new(member: &ZipMember<'_>, packed: R) -> Result<Self, Malformed> {
-        let ZipMember { header: at, plain_size: left, crc: wanted, .. } = *member;
+        let ZipMember { header: at, plain_size: left, crc: expected_crc, .. } = *member;
         let stream = match member.method {
             ZipMethod::Stored => Stream::Stored(packed),
             ZipMethod::Deflate => Stream::Deflate(flate2::bufread::DeflateDecoder::new(packed)),
-            ZipMethod::Zstd => Stream::Zstd(zstd_stream(packed, left).map_err(|_| Malformed::new("cannot inflate", at))?),
+            ZipMethod::Zstd => Stream::Zstd(zstd_stream(packed, left).map_err(|_| Malformed::new("cannot decompress", at))?),
         };
-        Ok(ZipReader { stream, at, left, wanted, crc: flate2::Crc::new() })
+        Ok(ZipReader { stream, at, left, expected_crc, crc: flate2::Crc::new() })
     }
 
     fn fault(&self, what: &'static str) -> io::Error {
@@ -60,15 +60,15 @@ impl<R: BufRead> Read for ZipReader<R> {
             Stream::Deflate(decoder) => decoder.read(buffer),
             Stream::Zstd(decoder) => decoder.read(buffer),
         };
-        // What the system says of the file is no fault of its contents.
-        let len = read.map_err(|error| if error.raw_os_error().is_some() { error } else { self.fault("cannot inflate") })?;
-        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than its directory says"))?;
+        // I/O errors are not faults of the contents.
+        let len = read.map_err(|error| if error.raw_os_error().is_some() { error } else { self.fault("cannot decompress") })?;
+        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than the directory states"))?;
         self.crc.update(buffer.get(..len).unwrap_or_default());
         if len == 0 && !buffer.is_empty() {
             if self.left > 0 {
-                return Err(self.fault("less data than its directory says"));
+                return Err(self.fault("less data than the directory states"));
             }
-            if self.crc.sum() != self.wanted {
+            if self.crc.sum() != self.expected_crc {
                 return Err(self.fault("the data does not match its checksum"));
             }
         }

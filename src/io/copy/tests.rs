@@ -1,4 +1,4 @@
-//! Copies are right wherever the bytes stand in either file, and whether the system copies or we do.
+//! Tests of copies: at any offset in either file, by the kernel and through a buffer.
 
 use std::io::{Read, SeekFrom};
 
@@ -11,7 +11,7 @@ fn pattern(size: u64) -> Vec<u8> {
 }
 
 #[test]
-fn every_place_in_both_files() -> Outcome {
+fn copies_at_every_alignment() -> Outcome {
     let folder = tempfile::tempdir()?;
     let bytes = pattern(3 * GRAIN + 77);
     std::fs::write(folder.path().join("from"), &bytes)?;
@@ -35,21 +35,21 @@ fn every_place_in_both_files() -> Outcome {
 }
 
 #[test]
-fn a_source_that_is_too_short_is_an_error_and_so_is_a_stop() -> Outcome {
+fn a_short_source_and_a_stop_are_errors() -> Outcome {
     let mut from = tempfile::tempfile()?;
     from.write_all(&pattern(100))?;
     let mut to = tempfile::tempfile()?;
     assert_eq!(range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()), Err(ErrorKind::UnexpectedEof));
     let short = range_to_writer(&from, 1, 100, &mut io::sink());
-    assert_eq!(short.map_err(|error| error.to_string()), Err("a file became shorter while it was read".to_owned()));
+    assert_eq!(short.map_err(|error| error.to_string()), Err("the file was truncated while being read".to_owned()));
     let stopped = range(&from, 0, &mut to, 100, &|| Err(io::Error::other("stopped")));
     assert_eq!(stopped.map_err(|error| error.to_string()), Err("stopped".to_owned()));
     Ok(())
 }
 
 #[test]
-fn files_that_the_system_does_not_copy() -> Outcome {
-    // A file below /proc has no size, and copy_file_range copies none of it.
+fn copies_files_that_the_kernel_does_not_copy() -> Outcome {
+    // A file below /proc has size 0, so copy_file_range copies nothing.
     let from = File::open("/proc/self/cmdline")?;
     let mut to = tempfile::tempfile()?;
     range(&from, 0, &mut to, 3, &|| Ok(()))?;

@@ -1,4 +1,4 @@
-//! The loader's order of search, on folders of the tests' own.
+//! Tests of the loader's search order, with temporary directories.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn paths(names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(PathBuf::from).collect()
 }
 
-/// A loader of a system with these folders and this list.
+/// A loader of a system with these directories and this list.
 fn loader(environment: &[&str], cache: &[u8]) -> Loader {
     let searched = Mutex::default();
     Loader { environment: paths(environment), cache: cache.to_vec(), system: paths(&["/sys"]), searched }
@@ -25,7 +25,8 @@ fn rpaths_come_before_the_environment_and_runpaths_after_it() {
     let program = RunPaths::new(&old, Path::new("/p/program"), None);
     let expected = ["/rpath/libx.so", "/env/libx.so", "/listed/libx.so", "/sys/libx.so"];
     assert_eq!(found(&loader, "libx.so", &program), paths(&expected));
-    // The program's DT_RPATH counts for its libraries, but not for one that has a DT_RUNPATH; whose DT_RPATH counts for nothing.
+    // The program's DT_RPATH counts for its libraries, except for a library with a DT_RUNPATH, whose own DT_RPATH is ignored as
+    // well.
     let other = Dynamic { rpath: vec![b"/lib-rpath"], ..Dynamic::default() };
     let library = RunPaths::new(&other, Path::new("/l/a.so"), Some(&program));
     assert_eq!(found(&loader, "libx.so", &library)[..3], paths(&["/lib-rpath/libx.so", "/rpath/libx.so", "/env/libx.so"]));
@@ -37,23 +38,23 @@ fn rpaths_come_before_the_environment_and_runpaths_after_it() {
 }
 
 #[test]
-fn a_run_path_may_begin_beside_its_file() {
+fn origin_is_the_directory_of_the_file() {
     let dynamic = Dynamic { runpath: vec![b"$ORIGIN/../x:/y", b"${ORIGIN}"], ..Dynamic::default() };
     assert_eq!(RunPaths::new(&dynamic, Path::new("/l/a.so"), None).folders(), paths(&["/l/../x", "/y", "/l"]));
     assert_eq!(RunPaths::new(&dynamic, Path::new("a.so"), None).folders(), paths(&["./../x", "/y", "."]));
 }
 
 #[test]
-fn an_empty_folder_between_others_is_the_current_one() {
+fn an_empty_entry_is_the_current_directory() {
     let all = |list: &str| split(OsStr::new(list)).collect::<Vec<_>>();
     assert_eq!(all(""), paths(&[]));
     assert_eq!(all("/a::/b:"), paths(&["/a", ".", "/b", "."]));
 }
 
 #[test]
-fn every_candidate_has_the_variants_for_processors() {
+fn every_candidate_includes_variants_for_cpu_levels() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = dir.path().join(FOR_PROCESSORS).join("any-level");
+    let variant = dir.path().join(HWCAPS).join("any-level");
     fs::create_dir_all(&variant).unwrap();
     for folder in [dir.path(), &variant] {
         fs::write(folder.join("libx.so"), "").unwrap();
@@ -67,7 +68,7 @@ fn every_candidate_has_the_variants_for_processors() {
     for path in [dir.path().join("liby.so"), variant.join("liby.so")] {
         assert!(none.missing.contains(path.as_os_str()), "{none:?}");
     }
-    let levels = dir.path().join(FOR_PROCESSORS);
+    let levels = dir.path().join(HWCAPS);
     let missing_folders = loader.missing_folders();
     for folder in [levels.join("x86-64-v3"), dir.path().join("tls"), PathBuf::from("/sys/glibc-hwcaps")] {
         assert!(missing_folders.contains(&folder), "{missing_folders:?}");
@@ -76,7 +77,7 @@ fn every_candidate_has_the_variants_for_processors() {
 }
 
 #[test]
-fn configured_folders_are_those_of_all_included_files() {
+fn configured_directories_include_those_of_included_files() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
     fs::create_dir(dir.path().join("conf.d")).unwrap();
@@ -90,7 +91,7 @@ fn configured_folders_are_those_of_all_included_files() {
 }
 
 #[test]
-fn what_only_the_loader_can_expand_is_named() {
+fn names_placeholders_that_only_the_loader_can_expand() {
     let word = |environment: &[&str], name: &str, runpath: &'static [u8]| {
         let dynamic = Dynamic { runpath: vec![runpath], ..Dynamic::default() };
         let run_paths = RunPaths::new(&dynamic, Path::new("/l/a.so"), None);
@@ -102,6 +103,6 @@ fn what_only_the_loader_can_expand_is_named() {
     }
     assert_eq!(word(&["/env", "/usr/$LIB"], "libx.so", b"/run").as_deref(), Some("/usr/$LIB"));
     assert_eq!(word(&["/env"], "libx.so", b"/run:$ORIGIN/${LIB}").as_deref(), Some("/l/${LIB}"));
-    // No folder is searched for what is named by its path.
+    // No directory is searched for a library that is given as a path.
     assert_eq!(word(&["/usr/$LIB"], "/lib/libx.so", b"/$LIB"), None);
 }

@@ -1,4 +1,4 @@
-//! Outputs are not seen before they are complete.
+//! Tests of outputs: none appears before all are complete.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -44,7 +44,7 @@ fn b21_all_outputs_or_none() -> Outcome {
 }
 
 #[test]
-fn modes_symlinks_and_devices_stay_what_they_are() -> Outcome {
+fn preserves_modes_symlinks_and_devices() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
     fs::write(path("file"), "old")?;

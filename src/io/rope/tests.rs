@@ -1,4 +1,4 @@
-//! A rope is the same bytes whoever writes it and wherever its parts are.
+//! Tests of ropes: the same bytes for every writer and every kind of part.
 
 use super::*;
 use crate::io::outputs::Outputs;
@@ -16,7 +16,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn every_kind_of_part_written_in_every_way() -> Outcome {
+fn writes_every_kind_of_part_in_every_way() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("file");
     let bytes = pattern(2 * GRAIN);
@@ -27,9 +27,9 @@ fn every_kind_of_part_written_in_every_way() -> Outcome {
     all.pad_to(4096);
     all.append(inner);
     all.push_file(path.clone(), 5, 0);
-    all.push_piece(Piece::open(&path)?.from(7));
-    all.push_piece(Piece::open_one_of_many(&path)?);
-    all.push_piece(Piece::owned(b"owned".to_vec()));
+    all.push_piece(FileSlice::open(&path)?.from(7));
+    all.push_piece(FileSlice::open_one_of_many(&path)?);
+    all.push_piece(FileSlice::owned(b"owned".to_vec()));
     all.push_zeros(3 * GRAIN);
     all.push_bytes(b"tail".to_vec());
     all.push_zeros(9);
@@ -45,7 +45,7 @@ fn every_kind_of_part_written_in_every_way() -> Outcome {
     wanted.extend(b"tail");
     wanted.resize(wanted.len() + 9, 0);
     assert_eq!((all.size(), all.files().count()), (wanted.len() as u64, 2));
-    // The first large part is the file's bytes from 10 on, which come at 4101.
+    // The first large part begins at offset 10 of the file, and at 4101 of the rope.
     assert_eq!(all.best_offset(), GRAIN + 10 - 4101);
 
     assert!(all.read()? == wanted);
@@ -73,17 +73,17 @@ fn every_kind_of_part_written_in_every_way() -> Outcome {
 }
 
 #[test]
-fn one_piece_stays_what_it_is() -> Outcome {
+fn a_single_piece_is_not_copied() -> Outcome {
     let session = session();
     let mut spool = Spool::new(&session);
-    let piece = Piece::owned(b"alone".to_vec());
+    let piece = FileSlice::owned(b"alone".to_vec());
     assert!(Rope::from(piece.clone()).into_piece(&mut spool)?.is(&piece));
     assert_eq!(Rope::default().into_piece(&mut spool)?.bytes(), b"");
     Ok(())
 }
 
 #[test]
-fn a_file_that_is_too_short_is_named() -> Outcome {
+fn errors_name_a_file_that_is_too_short() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("file");
     std::fs::write(&path, "short")?;
@@ -91,7 +91,7 @@ fn a_file_that_is_too_short_is_named() -> Outcome {
     rope.push_file(path.clone(), 10, 500);
     let mut out = tempfile::tempfile()?;
     for error in [rope.write_to(&mut io::sink()).err(), rope.write_at(&mut out, 0).err()] {
-        assert!(error.ok_or("no error")?.to_string().ends_with("/file: 0 bytes, where 500 were expected"));
+        assert!(error.ok_or("no error")?.to_string().ends_with("/file: 0 bytes, expected 500"));
     }
     std::fs::remove_file(&path)?;
     let error = rope.read().err().ok_or("no error")?;

@@ -1,4 +1,4 @@
-//! A builder for argument lists, for the commands that link device code.
+//! Builder for the arguments of commands that link device code.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -8,13 +8,11 @@ use std::path::Path;
 pub(super) struct ArgList(Vec<OsString>);
 
 impl ArgList {
-    /// Adds an argument.
     pub(super) fn arg(&mut self, arg: impl Into<OsString>) -> &mut Self {
         self.0.push(arg.into());
         self
     }
 
-    /// Adds a path as an argument.
     pub(super) fn path(&mut self, path: &Path) -> &mut Self {
         self.arg(path.as_os_str())
     }
@@ -26,7 +24,6 @@ impl ArgList {
         self.arg(joined)
     }
 
-    /// The finished list.
     pub(super) fn finish(self) -> Vec<OsString> {
         self.0
     }

@@ -1,12 +1,15 @@
-//! The arguments of clang for a device link (docs/spec/link-driver.md 6.3). Where they differ from LLVM 22's, a comment says why.
+//! Builds clang's arguments for a device link (docs/spec/link-driver.md 6.3).
+//!
+//! Comments give the reason for each difference from LLVM 22.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
 use super::arg_list::ArgList;
-use super::{DeviceContext, gpu_runtime, libraries, partitions};
+use super::other_linkers::OptionStyle;
+use super::{DeviceContext, gpu_runtime, libraries, partitions, protected_symbols};
 use crate::args::request::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
@@ -14,11 +17,11 @@ use crate::model::OffloadKind;
 use crate::sys::{threads, toolchain};
 use crate::target::Target;
 
-/// The arguments for linking `inputs` (the job's, as files) to `output`.
+/// Returns the arguments for linking `inputs`, the job's input arguments, to `output`.
 pub(super) fn arguments(
     job: &DeviceJob<'_>,
     context: &DeviceContext<'_>,
-    inputs: &[PathBuf],
+    inputs: &[OsString],
     output: &Path,
 ) -> Result<Vec<OsString>> {
     let target = &job.target;
@@ -28,33 +31,14 @@ pub(super) fn arguments(
         bail!("device code without a triple cannot be linked: {}", names.join(", "));
     }
     let mut args = ArgList::default();
-    if at_least(context, 16) {
-        args.arg("--no-default-config");
-    }
-    args.arg("-o").path(output);
-    if at_least(context, 17) {
-        // It is a prefix of file names, so slashes in the architecture must not lead to other folders (docs/spec/faults.md F30).
-        let mut folder = request.output.as_deref().unwrap_or(Path::new(&context.out_base)).as_os_str().to_owned();
-        folder.push(format!(".{}.{}.img.", target.arch_name(), target.arch).replace('/', "_"));
-        args.arg("-dumpdir").arg(folder);
-    }
-    args.arg(format!("--target={}", target.triple));
-    if !target.arch.is_empty() {
-        args.arg(format!("{}={}", if target.is_amdgcn() { "-mcpu" } else { "-march" }, target.arch));
-    }
-    if target.is_amdgcn() {
-        if !compiles_each(target, context) {
-            args.arg("-flto");
-        }
-        if !at_least(context, 17) {
-            target_id(&mut args, target);
-        }
-    }
-    for option in &request.llvm_options {
-        args.arg("-Xlinker").joined("--plugin-opt=", option.value());
-    }
-    // A relocatable link has no libraries on its command line; a CPU's image resolves their symbols when the program loads it.
-    let complete = !(target.is_cpu() && request.relocatable);
+    output_and_target(&mut args, target, context, output);
+    let words = OptionStyle::of(job, context);
+    let plugin_options: Vec<OsString> =
+        request.llvm_options.iter().map(|option| prefixed("--plugin-opt=", option.value())).collect();
+    add_linker_args(&mut args, words, plugin_options.iter().map(OsString::as_os_str));
+    // A relocatable link has no libraries on its command line, and a sanitizer's runtime belongs to the program. A CPU image
+    // resolves their symbols when the program loads it.
+    let complete = !(target.is_cpu() && (request.relocatable || libraries::leave_symbols_open(context.libraries)));
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
@@ -68,24 +52,17 @@ pub(super) fn arguments(
     }
     let takes_lld = || context.host_linker.is_absolute() && toolchain::is_ld_lld(context.host_linker);
     if threads::is_short() && (target.is_amdgcn() || target.is_cpu() && takes_lld()) {
-        // It starts a thread for each processor, and dies where it cannot.
+        // ld.lld starts a thread per CPU, and crashes if that fails.
         args.arg("-Wl,--threads=1");
     }
-    for option in &request.llvm_options {
-        if let LlvmOption::Mllvm(value) = option {
-            args.arg("-Xlinker").joined("-mllvm=", value);
-        }
-    }
-    save_temps_and_bitcode(&mut args, context, target);
+    code_generator(&mut args, context, target, words);
     if job.kinds.contains(OffloadKind::Sycl) {
         args.arg("--sycl-link").arg("-Xlinker").arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
     let libraries = gpu_runtime::words(context, job);
     libraries.add_before(&mut args);
-    for value in request.device_linker.iter().filter_map(|value| value.for_target(target)) {
-        args.arg("-Xlinker").arg(value);
-    }
+    add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);
     for value in request.device_compiler.iter().filter_map(|value| value.for_target(target)) {
         args.arg(value);
@@ -95,29 +72,57 @@ pub(super) fn arguments(
     Ok(args.finish())
 }
 
-/// The job's inputs, as the files that they are in, and what the user says of their symbols.
-fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[PathBuf]) {
-    // It is meant for the device code of the program, too: an archive may define a symbol twice.
-    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn()) {
-        args.arg("-Wl,--allow-multiple-definition");
+/// Adds the output file and the target of the image.
+fn output_and_target(args: &mut ArgList, target: &Target, context: &DeviceContext<'_>, output: &Path) {
+    if at_least(context, 16) {
+        args.arg("--no-default-config");
     }
-    for (at, path) in inputs.iter().enumerate() {
-        // By its name, bitcode in a file is an object, which only a linker would read.
-        if compiles_each(&job.target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
-            args.arg("-x").arg("ir").path(path).arg("-x").arg("none");
-        } else {
-            args.path(path);
+    args.arg("-o").path(output);
+    if at_least(context, 17) {
+        // The value is a prefix of file names, so slashes in the architecture must not lead to other directories
+        // (docs/spec/faults.md F30).
+        let mut folder = context.request.output.as_deref().unwrap_or(Path::new(&context.out_base)).as_os_str().to_owned();
+        folder.push(format!(".{}.{}.img.", target.arch_name(), target.arch).replace('/', "_"));
+        args.arg("-dumpdir").arg(folder);
+    }
+    args.arg(format!("--target={}", target.triple));
+    if !target.arch.is_empty() {
+        args.arg(format!("{}={}", if target.is_amdgcn() { "-mcpu" } else { "-march" }, target.arch));
+    }
+    if target.is_amdgcn() {
+        if !compiles_each(target, context) {
+            args.arg("-flto");
+        }
+        if !at_least(context, 17) {
+            target_id(args, target);
         }
     }
 }
 
-/// Whether bitcode for `target` is compiled, each input by itself, and only then linked (`--no-lto`, llvm/llvm-project#201135).
+/// Adds the job's input arguments, and the options for their symbols.
+fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[OsString]) {
+    // The option applies to the program's device code, too: an archive may define a symbol twice.
+    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn()) {
+        args.arg("-Wl,--allow-multiple-definition");
+    }
+    for (at, word) in inputs.iter().enumerate() {
+        // By its name, a bitcode file is an object, which only a linker would read.
+        if compiles_each(&job.target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
+            args.arg("-x").arg("ir").arg(word).arg("-x").arg("none");
+        } else {
+            args.arg(word);
+        }
+    }
+}
+
+/// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`, llvm/llvm-project#201135).
 pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
     context.request.no_lto && target.is_amdgcn()
 }
 
-/// Passes a target id with features (`gfx90a:xnack-`) to the link-time code generator. Drivers before LLVM 17 do not pass `-mcpu`
-/// on to it, and it then rejects functions that have these features.
+/// Passes a target id with features (`gfx90a:xnack-`) to the LTO code generator.
+///
+/// Drivers before LLVM 17 do not pass `-mcpu` to it. It then rejects functions that have these features.
 fn target_id(args: &mut ArgList, target: &Target) {
     let mut parts = target.arch.split(':');
     let processor = parts.next().unwrap_or_default();
@@ -130,34 +135,86 @@ fn target_id(args: &mut ArgList, target: &Target) {
     }
 }
 
-/// The folder of ptxas and nvlink. clang passes it to the wrapper, but to the device compiler only when it compiles CUDA sources.
+/// Adds the directory of ptxas and nvlink. clang passes it to the wrapper, but to the device compiler only when compiling CUDA
+/// sources.
 fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let Some(folder) = context.request.cuda_path.as_deref().filter(|_| target.is_nvptx()) else { return };
-    let names_cuda = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
-    if !context.request.device_compiler.iter().filter_map(|value| value.for_target(target)).any(names_cuda) {
+    let is_cuda_path = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
+    if !context.request.device_compiler.iter().filter_map(|value| value.for_target(target)).any(is_cuda_path) {
         args.joined("--cuda-path=", folder.as_os_str());
     }
 }
 
-fn save_temps_and_bitcode(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
+/// Adds LLVM options other than `--plugin-opt=`, and those for temporary files and bitcode output.
+fn code_generator(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target, words: OptionStyle) {
+    let request = context.request;
+    // For other linkers, the plugin's options already include these.
+    if words == OptionStyle::Lld {
+        for option in &request.llvm_options {
+            if let LlvmOption::Mllvm(value) = option {
+                args.arg("-Xlinker").joined("-mllvm=", value);
+            }
+        }
+    }
+    save_temps(args, context, target);
+    if request.embed_bitcode {
+        match words {
+            OptionStyle::Plugin => args.arg("-Wl,-plugin-opt=emit-llvm"),
+            OptionStyle::Lld | OptionStyle::Plain => args.arg("-Wl,--lto-emit-llvm"),
+        };
+    }
+}
+
+fn save_temps(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let linker_is_lld = context.host_linker.to_string_lossy().ends_with("lld");
     if context.request.save_temps && (target.is_nvptx() || target.is_amdgcn() || (target.is_cpu() && linker_is_lld)) {
         args.arg("-Wl,--save-temps");
     }
-    if context.request.embed_bitcode {
-        args.arg("-Wl,--lto-emit-llvm");
+}
+
+/// Whether a CPU's inputs are bitcode but the device compiler gets no `-flto`.
+///
+/// Offloading drivers pass `-flto`, but a linker called directly gets none. GNU ld reads bitcode only through a plugin, which
+/// `-flto` adds.
+fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
+    job.inputs.iter().any(|input| magic::is_bitcode(&input.bytes)) && !has_lto_option(job, context)
+}
+
+fn has_lto_option(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
+    let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
+    context.request.device_compiler.iter().filter_map(|value| value.for_target(&job.target)).any(is_lto)
+}
+
+/// Whether the compiler makes a CPU linker other than ld.lld load LLVM's plugin.
+pub(super) fn links_by_plugin(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
+    needs_lto(job, context) || has_lto_option(job, context)
+}
+
+/// Adds the ld.lld arguments `all`, translated for the actual linker.
+fn add_linker_args<'w>(args: &mut ArgList, words: OptionStyle, all: impl IntoIterator<Item = &'w OsStr>) {
+    for word in words.of_lld(all) {
+        args.arg("-Xlinker").arg(word);
     }
 }
 
-/// Whether a CPU's inputs are bitcode but `-flto` was not passed for the device. An offloading driver passes it, a linker called
-/// directly gets none, and GNU ld reads bitcode only through a plugin, which `-flto` adds.
-fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
-    let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
-    let mut values = context.request.device_compiler.iter().filter_map(|value| value.for_target(&job.target));
-    job.inputs.iter().any(|input| magic::is_bitcode(&input.bytes)) && !values.any(is_lto)
+/// Adds the user's arguments for the linker.
+fn add_user_args(args: &mut ArgList, words: OptionStyle, job: &DeviceJob<'_>, context: &DeviceContext<'_>) {
+    let of_user = context.request.device_linker.iter().filter_map(|value| value.for_target(&job.target));
+    if job.target.is_nvptx() {
+        let own = protected_symbols::nvlink_words(of_user, job, context);
+        add_linker_args(args, words, own.iter().map(OsString::as_os_str));
+    } else {
+        add_linker_args(args, words, of_user);
+    }
 }
 
-/// The arguments for options of the wrapper that drivers before LLVM 21 pass.
+fn prefixed(prefix: &str, value: &OsStr) -> OsString {
+    let mut all = OsString::from(prefix);
+    all.push(value);
+    all
+}
+
+/// Adds the arguments for wrapper options that drivers before LLVM 21 pass.
 fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJob<'_>) {
     let target = &job.target;
     let legacy = context.request;
@@ -167,7 +224,7 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
         kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch) || library.is_for(kind, &triple, &arch))
     };
     for library in legacy.bitcode_libraries.iter().filter(is_for) {
-        // Passed directly to the linker: by its extension, clang would take bitcode for a source to compile.
+        // Passed directly to the linker: by the extension, clang would treat bitcode as a source to compile.
         args.arg("-Xlinker").path(&library.path);
     }
     for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_target(target)) {

@@ -1,6 +1,7 @@
-//! How many threads a device link would like: ld.lld compiles ThinLTO's units in parallel, and the parts of full LTO. The threads come
-//! from the slots for device links, and the image is the same with any number of them. ThinLTO starts no more than it gets; of full LTO
-//! each part has a thread, whatever the link gets, because ld.lld has no option against it.
+//! Number of threads that a device link can use: one per ThinLTO unit, or one per partition of full LTO.
+//!
+//! The threads come from the slots for device links. Their number does not change the image. ThinLTO respects the granted number.
+//! Full LTO starts one thread per partition in any case, because ld.lld has no option to limit them.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,25 +10,25 @@ use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
 use crate::sys::{threads, toolchain};
 
-/// The options that say into how many parts full LTO divides the code; the last on a line counts.
+/// Options that set the number of full LTO partitions. The last one on the command line takes effect.
 const PARTITIONS: [&str; 4] =
     ["--lto-partitions=", "-lto-partitions=", "--plugin-opt=lto-partitions=", "-plugin-opt=lto-partitions="];
-/// The same for clang, which puts it in front of the linker's own.
+/// The same option of clang. clang puts it before the linker's own arguments.
 const OF_CLANG: [&str; 1] = ["-flto-partitions="];
-/// The options that say how many units of ThinLTO are compiled at once.
+/// Options that set the number of parallel ThinLTO jobs.
 const THIN_JOBS: [&str; 4] = ["--thinlto-jobs=", "-thinlto-jobs=", "--plugin-opt=jobs=", "-plugin-opt=jobs="];
 
-/// What a device link would do with more than one thread.
+/// Number of threads for a device link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodegenThreads {
-    /// How many it would like, at least one.
+    /// Number of useful threads, at least one.
     pub(super) wanted: usize,
-    /// Whether the linker has to be told how many it gets.
+    /// Whether offld has to pass the granted number to the linker.
     pub(super) told: bool,
 }
 
 impl CodegenThreads {
-    /// For the link of `job` by the compiler, or the linker that it would run, with `args`.
+    /// Reads the options in `args`, the arguments of the compiler or of the linker that it runs.
     pub(super) fn of(job: &DeviceJob<'_>, context: &DeviceContext<'_>, args: &[OsString]) -> Self {
         let by_lld = job.target.is_amdgcn() || job.target.is_cpu() && toolchain::is_ld_lld(context.host_linker);
         if !by_lld || context.request.no_lto || threads::is_short() {
@@ -38,13 +39,13 @@ impl CodegenThreads {
         wanted(thin, args.iter().map(OsString::as_os_str))
     }
 
-    /// The linker's argument, by which it uses no more threads than `granted`.
+    /// The linker argument that limits ThinLTO to `granted` threads.
     pub(super) fn argument(self, granted: usize) -> Option<OsString> {
         self.told.then(|| format!("--thinlto-jobs={granted}").into())
     }
 }
 
-/// For a link of so many units of ThinLTO.
+/// Number of threads for a link of `thin` ThinLTO units.
 fn wanted<'w>(thin: usize, args: impl Iterator<Item = &'w OsStr>) -> CodegenThreads {
     let (mut of_clang, mut parts, mut jobs) = (None, None, None);
     for arg in args.filter_map(OsStr::to_str).flat_map(words) {
@@ -54,12 +55,12 @@ fn wanted<'w>(thin: usize, args: impl Iterator<Item = &'w OsStr>) -> CodegenThre
         jobs = value_of(&THIN_JOBS).or(jobs);
     }
     let number = |value: Option<&str>| value.and_then(|value| value.parse().ok());
-    // The user's own number stays, be it a word such as `all`.
+    // The user's value takes precedence, even if it is a word such as `all`.
     let units = if jobs.is_some() { number(jobs).unwrap_or(1) } else { thin };
     CodegenThreads { wanted: units.max(number(parts.or(of_clang)).unwrap_or(1)).max(1), told: thin > 0 && jobs.is_none() }
 }
 
-/// The linker's arguments in `arg`: those that clang passes on with `-Wl,`, else itself.
+/// The linker arguments in `arg`: the list after `-Wl,`, else `arg` itself.
 fn words(arg: &str) -> Vec<&str> {
     arg.strip_prefix("-Wl,").map_or_else(|| vec![arg], |words| words.split(',').collect())
 }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_and_parts_are_counted_and_the_users_number_stays() {
+    fn units_and_partitions_are_counted_and_user_values_win() {
         let wanted = |thin, line: &str| {
             let CodegenThreads { wanted, told } = wanted(thin, line.split_whitespace().map(OsStr::new));
             (wanted, told)
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_asked_is_told() {
+    fn the_argument_is_given_only_if_needed() {
         assert_eq!(CodegenThreads { wanted: 4, told: true }.argument(2), Some("--thinlto-jobs=2".into()));
         assert_eq!(CodegenThreads { wanted: 4, told: false }.argument(2), None);
     }

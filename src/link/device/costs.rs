@@ -1,6 +1,8 @@
-//! What the device links of a program cost the last times: kept with the cache's records on this machine, by the program and the
-//! target. The next link runs the longest first, and begins none whose memory is not there. What was never linked is estimated from
-//! the size of its device code, and its time from those links of the same program that were.
+//! Predicts the cost of device links from the last runs of the same program and target.
+//!
+//! The records are in the local cache. The next link starts the longest image first, and starts none that would not fit into
+//! memory. Without a record, memory is estimated from the size of the device code. Time is estimated from the other links of the
+//! program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,28 +16,28 @@ use crate::link::select::DeviceJob;
 use crate::store::{Cache, Key, KeyBuilder};
 use crate::sys::session;
 
-/// The version of the records.
+/// Version of the record format.
 const VERSION: u32 = 1;
-/// How many runs of a link are kept. The memory of the next is taken to be that of the largest of them.
+/// Number of recorded runs per link. The memory prediction is the maximum over them.
 const RUNS: usize = 4;
-/// Targets that have not been linked for so many links of the program are forgotten.
+/// Maximum number of links in a record. When a new one exceeds it, the record starts over.
 const TARGETS: usize = 64;
 
-/// What was measured of full LTO for amdgcn: the memory of the linker itself, that for each byte of bitcode, and how time grows with
-/// the size.
+/// Measured for full LTO on amdgcn: the linker's base memory in bytes, the memory per byte of bitcode, and the exponent of time
+/// over size.
 const BASE_MEMORY: u64 = 96 << 20;
 const MEMORY_OF_BITCODE: u64 = 75;
 const GROWTH: f64 = 1.2;
-/// What is compiled already is only put together: how much less work a byte of it is, and its memory.
+/// Compiled objects are only linked: work per byte relative to bitcode, and bytes of memory per byte.
 const WORK_OF_OBJECTS: f64 = 0.02;
 const MEMORY_OF_OBJECTS: u64 = 3;
 
-/// How large the device code of a link is, in bytes.
+/// Size of a link's device code, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Size {
-    /// Bitcode, of which code is generated.
+    /// Bitcode, which still needs code generation.
     bitcode: u64,
-    /// Everything else.
+    /// All other device code.
     objects: u64,
 }
 
@@ -43,41 +45,41 @@ pub(super) struct Size {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
     size: Size,
-    /// How many threads it was granted.
+    /// Number of threads that the run was granted.
     threads: usize,
     cost: Cost,
 }
 
-/// What is kept of a program: the last runs of each of its device links.
+/// The record of one program: the last runs of each device link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct CostRecord {
     version: u32,
     links: BTreeMap<String, Vec<Run>>,
 }
 
-/// What a device link will probably cost.
+/// Predicted cost of a device link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prediction {
-    /// Its time. In seconds where any link of the program is known, else in a unit of its own.
+    /// Run time: in seconds if any link of the program has a record, otherwise only comparable within the program.
     pub(super) time: f64,
-    /// Its memory at most, in bytes.
+    /// Peak memory with `enough_for` threads, in bytes.
     pub(super) memory: u64,
-    /// For how many threads that is enough.
+    /// Number of threads that `memory` covers.
     pub(super) enough_for: usize,
-    /// What each thread beyond these takes, in bytes.
+    /// Memory for each additional thread, in bytes.
     pub(super) per_thread: u64,
 }
 
-/// The costs of one program's device links.
+/// Cost records of one program's device links.
 pub(super) struct Costs {
     cache: Option<Arc<Cache>>,
     key: Key,
-    kept: OnceLock<Kept>,
+    record: OnceLock<CostRecord>,
     new: Mutex<Vec<(String, Run)>>,
 }
 
 impl Size {
-    /// That of `job`.
+    /// Measures the inputs of `job`.
     pub(super) fn of(job: &DeviceJob<'_>) -> Size {
         job.inputs.iter().fold(Size::default(), |mut size, input| {
             let part = if magic::is_bitcode(&input.bytes) { &mut size.bitcode } else { &mut size.objects };
@@ -90,22 +92,22 @@ impl Size {
         BASE_MEMORY + MEMORY_OF_BITCODE * self.bitcode + MEMORY_OF_OBJECTS * self.objects
     }
 
-    /// How much work it is, in a unit of its own.
+    /// Estimated work, in arbitrary units.
     fn work(self) -> f64 {
         (1.0 + self.bitcode as f64 + WORK_OF_OBJECTS * self.objects as f64).powf(GROWTH)
     }
 }
 
-impl Default for Kept {
+impl Default for CostRecord {
     fn default() -> Self {
-        Kept { version: VERSION, links: BTreeMap::new() }
+        CostRecord { version: VERSION, links: BTreeMap::new() }
     }
 }
 
-impl Kept {
-    /// The record `bytes`; an empty one where they are none of this version.
-    fn read(bytes: &[u8]) -> Kept {
-        serde_json::from_slice(bytes).ok().filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
+impl CostRecord {
+    /// Parses a record. Damaged records and other versions count as empty.
+    fn read(bytes: &[u8]) -> CostRecord {
+        serde_json::from_slice(bytes).ok().filter(|record: &CostRecord| record.version == VERSION).unwrap_or_default()
     }
 
     fn add(&mut self, name: String, run: Run) {
@@ -117,85 +119,88 @@ impl Kept {
         runs.drain(..runs.len().saturating_sub(RUNS));
     }
 
-    /// What the links of these names and sizes will cost.
+    /// Predicts the cost of links, given by name and size.
     fn predict(&self, links: &[(String, Size)]) -> Vec<Prediction> {
         let known: Vec<Option<Prediction>> = links.iter().map(|(name, size)| self.known(name, *size)).collect();
         let pairs = || links.iter().zip(&known).filter_map(|((_, size), known)| Some((size.work(), known.as_ref()?.time)));
         let (work, time) = pairs().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         let pace = if work > 0.0 { time / work } else { 1.0 };
         let estimate = |size: &Size| {
-            // As much as if all of it were compiled together.
+            // Assume that all code is compiled at once: more threads need no more memory.
             Prediction { time: pace * size.work(), memory: size.memory(), enough_for: usize::MAX, per_thread: 0 }
         };
         links.iter().zip(known).map(|((_, size), known)| known.unwrap_or_else(|| estimate(size))).collect()
     }
 
-    /// What the link `name` will cost now that it has the size `size`, if it is known.
+    /// Predicts the cost of the link `name` at `size`, if it has a record.
     fn known(&self, name: &str, size: Size) -> Option<Prediction> {
         let runs = self.links.get(name)?;
         let last = runs.last()?;
         let memory_of = |run: &Run| {
-            // Above its base, memory grows with the code. Where there is less code than then, it may still be needed.
+            // Memory above the base scales with the code size. Less code does not lower the prediction: it may still need as much.
             let more = (size.memory() as f64 / run.size.memory() as f64).max(1.0);
             let (base, peak) = (BASE_MEMORY.min(run.cost.peak_memory), run.cost.peak_memory);
             (base, ((peak - base) as f64 * more) as u64, run.threads.max(1))
         };
         let (base, code, threads) = runs.iter().map(memory_of).max_by_key(|(base, code, _)| base + code)?;
         let time = last.cost.wall_us as f64 / 1e6 * (size.work() / last.size.work());
-        // Each of the threads had a part of the code.
+        // The threads shared the code evenly.
         Some(Prediction { time, memory: base + code, enough_for: threads, per_thread: code / threads as u64 })
     }
 }
 
 impl Costs {
-    /// Those of `program`. Without a cache nothing is known and nothing kept.
+    /// Costs of the links of `program`. Without a cache, nothing is known or recorded.
     pub(super) fn new(cache: Option<&Arc<Cache>>, program: &Path) -> Costs {
         let mut key = KeyBuilder::default();
         key.add("costs 1").add(identity(program, &session::temp_folder()).as_os_str().as_encoded_bytes());
-        Costs { cache: cache.cloned(), key: key.key(), kept: OnceLock::new(), new: Mutex::default() }
+        Costs { cache: cache.cloned(), key: key.key(), record: OnceLock::new(), new: Mutex::default() }
     }
 
-    /// What `jobs` will cost.
+    /// Predicts the cost of each job.
     pub(super) fn predict<'a>(&self, jobs: impl Iterator<Item = &'a DeviceJob<'a>>) -> Vec<Prediction> {
         let links: Vec<(String, Size)> = jobs.map(|job| (name(job), Size::of(job))).collect();
-        self.kept().predict(&links)
+        self.record().predict(&links)
     }
 
-    /// Notes what `job` has cost with `threads` threads.
+    /// Adds a run of `job` with `threads` threads to the record.
     pub(super) fn note(&self, job: &DeviceJob<'_>, threads: usize, cost: Cost) {
         let run = Run { size: Size::of(job), threads, cost };
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push((name(job), run));
     }
 
-    /// Keeps what was noted, in the background.
+    /// Writes the new runs to the cache in the background.
     pub(super) fn keep(self) {
         let new = self.new.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(cache) = self.cache.filter(|_| !new.is_empty()) else { return };
         let (key, store) = (self.key, Arc::clone(&cache));
         cache.later(move || {
-            // Another link of this program may have ended meanwhile. When two do at once, the runs of one are lost.
-            let mut kept = store.own_record(key).map_or_else(Kept::default, |bytes| Kept::read(&bytes));
-            new.into_iter().for_each(|(name, run)| kept.add(name, run));
-            if let Ok(bytes) = serde_json::to_vec(&kept) {
+            // Another link of this program may have finished meanwhile, so the record is read again. Two simultaneous writers lose
+            // one's runs.
+            let mut record = store.own_record(key).map_or_else(CostRecord::default, |bytes| CostRecord::read(&bytes));
+            new.into_iter().for_each(|(name, run)| record.add(name, run));
+            if let Ok(bytes) = serde_json::to_vec(&record) {
                 store.put_own_record(key, &bytes);
             }
         });
     }
 
-    fn kept(&self) -> &Kept {
-        let read = || self.cache.as_ref()?.own_record(self.key).map(|bytes| Kept::read(&bytes));
-        self.kept.get_or_init(|| read().unwrap_or_default())
+    fn record(&self) -> &CostRecord {
+        let read = || self.cache.as_ref()?.own_record(self.key).map(|bytes| CostRecord::read(&bytes));
+        self.record.get_or_init(|| read().unwrap_or_default())
     }
 }
 
-/// By what a device link is known among those of its program.
+/// The name of a device link within its program.
 fn name(job: &DeviceJob<'_>) -> String {
     let kinds: Vec<&str> = job.kinds.iter().map(|kind| kind.name()).collect();
     format!("{} {}", job.target, kinds.join("+"))
 }
 
-/// By what `program` is known from one build to the next. Where it is a temporary file, as clang's for each object of a HIP program, it
-/// has another name each time: `saxpy-1a2b3c.hipfb`.
+/// Identifies `program` from one build to the next.
+///
+/// clang links each object of a HIP program to a temporary file with a random name (`saxpy-1a2b3c.hipfb`), so the random part is
+/// dropped.
 fn identity(program: &Path, temporary: &Path) -> PathBuf {
     let path = std::path::absolute(program).unwrap_or_else(|_| program.to_owned());
     let (Some(name), true) = (path.file_name().and_then(|name| name.to_str()), path.starts_with(temporary)) else { return path };
@@ -219,35 +224,35 @@ mod tests {
 
     #[test]
     fn the_last_time_and_the_largest_memory_of_the_last_runs_count() {
-        let (mut kept, size) = (Kept::default(), bitcode(1 << 20));
+        let (mut record, size) = (CostRecord::default(), bitcode(1 << 20));
         for (wall, peak) in [(9000, 900 << 20), (800, 300 << 20), (700, 500 << 20), (600, 200 << 20), (500, 210 << 20)] {
-            kept.add("a".to_owned(), run(size, wall, peak));
+            record.add("a".to_owned(), run(size, wall, peak));
         }
-        let kept = Kept::read(&serde_json::to_vec(&kept).unwrap());
-        let known = kept.known("a", size).unwrap();
+        let record = CostRecord::read(&serde_json::to_vec(&record).unwrap());
+        let known = record.known("a", size).unwrap();
         assert_eq!((known.time, known.memory), (0.5, 500 << 20));
         assert_eq!((known.enough_for, known.per_thread), (1, 404 << 20));
-        let grown = kept.known("a", bitcode(2 << 20)).unwrap();
+        let grown = record.known("a", bitcode(2 << 20)).unwrap();
         assert!(grown.time > 1.0 && grown.time < 1.3 && grown.memory > 600 << 20, "{grown:?}");
-        let shrunk = kept.known("a", bitcode(1 << 19)).unwrap();
+        let shrunk = record.known("a", bitcode(1 << 19)).unwrap();
         assert!(shrunk.time < 0.25 && shrunk.memory == 500 << 20, "{shrunk:?}");
-        assert!(kept.known("b", size).is_none());
-        assert_eq!(Kept::read(br#"{"version":9,"links":{}}"#), Kept::default());
-        assert_eq!(Kept::read(b"\0"), Kept::default());
+        assert!(record.known("b", size).is_none());
+        assert_eq!(CostRecord::read(br#"{"version":9,"links":{}}"#), CostRecord::default());
+        assert_eq!(CostRecord::read(b"\0"), CostRecord::default());
     }
 
     #[test]
-    fn what_is_unknown_is_estimated_at_the_pace_of_what_is_known() {
-        let mut kept = Kept::default();
+    fn unknown_links_are_estimated_from_known_ones() {
+        let mut record = CostRecord::default();
         let links: Vec<(String, Size)> = [1 << 20, 4 << 20].map(|bytes| (format!("{bytes}"), bitcode(bytes))).into();
-        let unknown = kept.predict(&links);
+        let unknown = record.predict(&links);
         assert!(unknown[1].time > 5.0 * unknown[0].time);
         assert_eq!(unknown[0].memory, (96 << 20) + (75 << 20));
-        kept.add(links[0].0.clone(), run(links[0].1, 2000, 50 << 20));
-        let one = kept.predict(&links);
+        record.add(links[0].0.clone(), run(links[0].1, 2000, 50 << 20));
+        let one = record.predict(&links);
         assert_eq!((one[0].time, one[0].memory), (2.0, 50 << 20));
         assert!((one[1].time - 2.0 * 4_f64.powf(1.2)).abs() < 0.01, "{one:?}");
-        let objects = kept.predict(&[(String::new(), Size { bitcode: 0, objects: 1 << 20 })]);
+        let objects = record.predict(&[(String::new(), Size { bitcode: 0, objects: 1 << 20 })]);
         assert!(objects[0].memory < 100 << 20);
     }
 

@@ -1,6 +1,7 @@
-//! A device link whose ThinLTO units are compiled one by one, by compilers that ld.lld has `offld thinlto-distributor` start
-//! (`distributor`): each by itself is looked up in the cache, and what one machine has compiled need not be compiled on another. The image
-//! is the one that ld.lld makes of them in its own process.
+//! Compiles the ThinLTO units of a device link as separate jobs.
+//!
+//! ld.lld starts `offld thinlto-distributor` (`distributor`), which looks up each unit in the cache and compiles the missing ones.
+//! So machines can share single units. The image equals the one that ld.lld generates in its own process.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,11 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::DeviceContext;
+use super::attempt::Completed;
 use super::distributor::Report;
-use super::memo::{LinkQuery, ResolvedLink};
+use super::link_cache::{LinkQuery, ResolvedLink};
 use super::out_of_memory;
-use super::remote_words::RemoteWords;
-use super::turn::Done;
+use super::remote_compiler::RemoteCompilerArgs;
 use crate::args::request::{Distribute, Jobs, Launching, LinkRequest};
 use crate::args::values;
 use crate::error::StepFailed;
@@ -20,36 +21,36 @@ use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
 use crate::sys::jobs::are_counted;
 use crate::sys::launcher::{FolderGuard, Launcher};
-use crate::sys::lifeline::Lifeline;
+use crate::sys::parent_death::Lifeline;
 use crate::sys::run::{self, Cmd};
 use crate::sys::session::{self, Session};
 use crate::sys::threads;
 use crate::sys::toolchain::Compiler;
 
-/// From this release on ld.lld starts distributors.
-const SINCE: u32 = 22;
+/// First LLVM release whose ld.lld starts distributors.
+const FIRST_RELEASE: u32 = 22;
 
-/// One link whose units are distributed.
+/// One link with distributed ThinLTO units.
 pub(super) struct Distribution {
-    /// The linker's arguments but for those that the distributor gets.
+    /// The linker's arguments, except those that it passes to the distributor.
     args: Vec<OsString>,
-    /// What the distributor is told.
-    words: Vec<OsString>,
-    /// How many units may be compiled at once, whatever the link itself is granted.
+    /// The distributor's arguments.
+    distributor_args: Vec<OsString>,
+    /// Maximum number of units that compile at once, if it differs from the threads of the link.
     at_once: Option<usize>,
     report: PathBuf,
-    /// By which the distributor hears that this process has ended.
+    /// Lets the distributor detect the exit of this process.
     lifeline: Option<(PathBuf, Lifeline)>,
-    /// Where other machines use the temporary folder.
+    /// Held while other machines use the temporary directory.
     guard: Option<FolderGuard>,
-    /// The temporary file of each input, and what it holds.
+    /// The temporary file and the display name of each input.
     names: Vec<(String, String)>,
 }
 
-/// Whether units are to be distributed where they can be.
+/// Whether to distribute units if possible.
 ///
 /// # Errors
-/// The variable of the environment has no such value.
+/// Fails if the environment variable has an invalid value.
 pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool> {
     let setting = match (request.distribute, Session::env(session::OFFLD_DISTRIBUTE)) {
         (None, Some(text)) => values::distribute(session::OFFLD_DISTRIBUTE, &text)?,
@@ -63,8 +64,9 @@ pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool
 }
 
 impl Distribution {
-    /// For the link of `query`, whose inputs go into `files`; an error says why the linker has to compile its units itself. None if it
-    /// has none.
+    /// Prepares the link of `query`, whose inputs go into `files`. Returns `None` if it has no ThinLTO units.
+    ///
+    /// The error is the reason why the linker has to compile the units itself.
     pub(super) fn of(
         resolved: &ResolvedLink,
         query: &LinkQuery<'_>,
@@ -76,12 +78,12 @@ impl Distribution {
         if !resolved.is_lld() || !query.job.inputs.iter().any(|input| is_thin(&input.bytes)) {
             return None;
         }
-        // A caller of the library is not the program that linkers can start.
-        let of_library = !session.runner.can_be_replaced();
-        let found = if of_library { Err("offld is used as a library".to_owned()) } else { linker_args(resolved, query, context) };
+        // In a library, the current executable is the caller's, so the linker cannot start it as a distributor.
+        let in_library = !session.runner.can_be_replaced();
+        let found = if in_library { Err("offld is used as a library".to_owned()) } else { linker_args(resolved, query, context) };
         Some(found.map(|args| Distribution {
             args,
-            words: distributor_words(context.request, session),
+            distributor_args: distributor_args(context.request, session),
             at_once: at_once(context.request.jobs, session),
             report: query.image.with_extension("report"),
             lifeline: lifeline(query.image),
@@ -90,31 +92,39 @@ impl Distribution {
         }))
     }
 
-    /// The linker's arguments, for a link that is about to run with so many threads. They do not belong to what it is known by: the image is the same.
+    /// Returns the linker's arguments for a link with `granted` threads. They are not part of the cache key, because the image is
+    /// the same.
     pub(super) fn arguments(&mut self, granted: usize, session: &Session) -> Vec<OsString> {
         if session.launcher.as_ref().is_some_and(Launcher::is_available) {
             self.guard = FolderGuard::start(session);
         }
-        // What an earlier run has left.
+        // A report from an earlier run.
         let _ = std::fs::remove_file(&self.report);
         let at_once = format!("--jobs={}", self.at_once.unwrap_or(granted));
         let lifeline = self.lifeline.iter().map(|(path, _)| option("--lifeline=", path));
-        let words = [at_once.into(), option("--report=", &self.report)].into_iter().chain(lifeline);
-        let words = words.chain(self.words.iter().cloned());
-        let words = words.map(|word| option("--thinlto-distributor-arg=", word));
-        self.args.iter().cloned().chain(words).collect()
+        let args = [at_once.into(), option("--report=", &self.report)].into_iter().chain(lifeline);
+        let args = args.chain(self.distributor_args.iter().cloned());
+        let args = args.map(|word| option("--thinlto-distributor-arg=", word));
+        self.args.iter().cloned().chain(args).collect()
     }
 
-    /// After the linker has ended: says what the distributor has to say, and adds the memory of what it ran. Where one of its jobs has
-    /// failed, that is the error. Also returns why the image may not be kept, if it may not.
-    pub(super) fn ended(self, done: Result<Done>, cmd: &Cmd, verbose: bool, session: &Session) -> Result<(Done, Option<String>)> {
+    /// Prints the distributor's messages after the linker has ended, and adds the memory of its jobs to the usage.
+    ///
+    /// If one of the jobs failed, its error replaces the linker's. Also returns the reason not to cache the image, if there is one.
+    pub(super) fn ended(
+        self,
+        done: Result<Completed>,
+        cmd: &Cmd,
+        verbose: bool,
+        session: &Session,
+    ) -> Result<(Completed, Option<String>)> {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
-        // One launcher that does not work is told of once.
+        // Warn only once about a launcher that fails.
         let known =
             report.given_up.as_ref().filter(|_| session.launcher.as_ref().is_some_and(|launcher| !launcher.is_given_up_now()));
         for (label, text) in report.messages.iter().filter(|(_, text)| Some(text) != known) {
-            let text = self.named(text);
+            let text = self.with_input_names(text);
             match label.as_str() {
                 "" => shell.line(&text),
                 "warning" => shell.warn(&format!("{step}: {text}")),
@@ -131,78 +141,79 @@ impl Distribution {
             }
             Err(error) => Err(match report.failed {
                 Some((why, status)) if out_of_memory::of(&error).is_none() => {
-                    StepFailed { report: format!("{step}: {}", self.named(&why)), status }.into()
+                    StepFailed { report: format!("{step}: {}", self.with_input_names(&why)), status }.into()
                 }
                 _ => error,
             }),
         }
     }
 
-    /// `text` with the inputs in place of the temporary files that hold them.
-    fn named(&self, text: &str) -> String {
+    /// Replaces temporary file names in `text` by the names of the inputs.
+    fn with_input_names(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (file, name)| text.replace(&format!("`{file}`"), &format!("`{name}`")))
     }
 }
 
-/// The linker's arguments but for those that the distributor gets.
+/// Returns the linker's arguments, except those that it passes to the distributor.
 fn linker_args(resolved: &ResolvedLink, query: &LinkQuery<'_>, context: &DeviceContext<'_>) -> Result<Vec<OsString>, String> {
     let (compiler, triple) = (context.compiler, &query.job.target.triple);
     check_release(resolved.linker(), compiler)?;
-    let words = RemoteWords::of(resolved.words())?;
-    let words_for = words.for_compiler(triple);
-    if words.are_uncertain() && !takes(compiler, triple, &words_for) {
-        return Err(format!("{} does not know all of LLVM's options that the linker is given", compiler.path.display()));
+    let words = RemoteCompilerArgs::of(resolved.words())?;
+    let compiler_args = words.for_compiler(triple);
+    if words.are_uncertain() && !takes(compiler, triple, &compiler_args) {
+        return Err(format!("{} does not support all of the linker's LLVM options", compiler.path.display()));
     }
-    // ld.lld writes the list of jobs as JSON, which has no other names.
+    // ld.lld writes the list of jobs as JSON, where paths must be UTF-8.
     if [query.image, &compiler.path].iter().any(|path| path.to_str().is_none()) {
         return Err("a path is not in UTF-8".to_owned());
     }
     let mut args = vec![
-        option("--thinlto-distributor=", ourselves(query.image)?),
+        option("--thinlto-distributor=", own_executable(query.image)?),
         option("--thinlto-remote-compiler=", &compiler.path),
         "--thinlto-remote-compiler-prepend-arg=--no-default-config".into(),
         "--thinlto-distributor-arg=thinlto-distributor".into(),
     ];
-    args.extend(words_for.iter().map(|word| option("--thinlto-remote-compiler-arg=", word)));
+    args.extend(compiler_args.iter().map(|word| option("--thinlto-remote-compiler-arg=", word)));
     Ok(args)
 }
 
-/// What the distributor is told of the user's options: it has the same environment.
-fn distributor_words(request: &LinkRequest, session: &Session) -> Vec<OsString> {
+/// Translates the user's options to arguments of the distributor. Environment variables are inherited.
+fn distributor_args(request: &LinkRequest, session: &Session) -> Vec<OsString> {
     let Launching { launcher, wait, jobs } = &request.launching;
-    let mut words = Vec::new();
+    let mut args = Vec::new();
     if request.verbose {
-        words.push("--verbose".into());
+        args.push("--verbose".into());
     }
-    words.extend(request.cache.iter().map(|cache| option("--cache=", cache)));
+    args.extend(request.cache.iter().map(|cache| option("--cache=", cache)));
     if session.launcher.as_ref().is_some_and(|launcher| !launcher.is_available()) {
-        words.push("--launcher=".into());
-        return words;
+        args.push("--launcher=".into());
+        return args;
     }
-    words.extend(launcher.iter().map(|launcher| option("--launcher=", launcher)));
-    words.extend(wait.iter().map(|wait| format!("--launcher-wait={wait}").into()));
-    words.extend(jobs.iter().map(|jobs| format!("--remote-jobs={jobs}").into()));
-    words
+    args.extend(launcher.iter().map(|launcher| option("--launcher=", launcher)));
+    args.extend(wait.iter().map(|wait| format!("--launcher-wait={wait}").into()));
+    args.extend(jobs.iter().map(|jobs| format!("--remote-jobs={jobs}").into()));
+    args
 }
 
-/// How many units are compiled at once on this machine where a launcher that was to do it does not work: the link itself has one thread.
-/// None: as many as the link has threads.
+/// Number of units to compile at once on this machine if the launcher fails later. The link itself then has a single thread.
+///
+/// `None`: as many as the link has threads.
 fn at_once(jobs: Jobs, session: &Session) -> Option<usize> {
     session.launcher.as_ref().filter(|launcher| launcher.is_available() && !are_counted(jobs))?;
     Some(if let Jobs::N(count) = jobs { count } else { threads::count() })
 }
 
-/// The lifeline of the distributor for `image`. Without one it goes on when this process is killed.
+/// Creates the distributor's lifeline for `image`. Without one, the distributor continues if this process is killed.
 fn lifeline(image: &Path) -> Option<(PathBuf, Lifeline)> {
     let path = image.with_extension("lifeline");
     let lifeline = Lifeline::at(&path).ok()?;
     Some((path, lifeline))
 }
 
-/// The files of the inputs of `job`, and their names for the user.
+/// Pairs the input files of `job` with their display names.
 fn names(job: &DeviceJob<'_>, files: &[PathBuf]) -> Vec<(String, String)> {
-    let named = files.iter().zip(&job.inputs);
-    named.map(|(file, input)| (file.display().to_string(), input.origin.to_string())).collect()
+    let pairs = files.iter().zip(&job.inputs);
+    pairs.map(|(file, input)| (file.display().to_string(), input.origin.to_string())).collect()
 }
 
 fn option(name: &str, value: impl Into<OsString>) -> OsString {
@@ -211,15 +222,16 @@ fn option(name: &str, value: impl Into<OsString>) -> OsString {
     option
 }
 
-/// An error unless the linker starts distributors, and the compiler is of the same release: what they make of a unit is the same then.
+/// Fails unless the linker can start distributors and has the same release as the compiler. Otherwise the generated code may
+/// differ.
 fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
-    let shown = (linker.display(), compiler.path.display());
+    let paths = (linker.display(), compiler.path.display());
     match compiler.major {
-        Some(major) if major < SINCE => {
-            return Err(format!("the linker of LLVM {major} cannot do it, but that of LLVM {SINCE} can"));
+        Some(major) if major < FIRST_RELEASE => {
+            return Err(format!("the linker is from LLVM {major}, and distributed ThinLTO needs LLVM {FIRST_RELEASE} or later"));
         }
         Some(_) => {}
-        None => return Err(format!("the release of {} is not known", shown.1)),
+        None => return Err(format!("the LLVM version of {} is unknown", paths.1)),
     }
     let folder = |path: &Path| path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
     if folder(linker).is_some_and(|of_linker| folder(&compiler.path) == Some(of_linker)) {
@@ -228,11 +240,11 @@ fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
     let number = |program: &Path| release_number(&run::stdout_of(program, &["--version"])?);
     match (number(linker), number(&compiler.path)) {
         (Some(one), Some(other)) if one == other => Ok(()),
-        _ => Err(format!("{} and {} are not known to be of one release", shown.0, shown.1)),
+        _ => Err(format!("{} and {} may be from different LLVM versions", paths.0, paths.1)),
     }
 }
 
-/// The first number in `text` that has three parts: `22.1.8`.
+/// Returns the first number with three parts in `text`, such as `22.1.8`.
 fn release_number(text: &str) -> Option<String> {
     let is_release = |word: &&str| {
         let parts: Vec<&str> = word.split('.').collect();
@@ -241,27 +253,27 @@ fn release_number(text: &str) -> Option<String> {
     text.split(|c: char| !c.is_ascii_digit() && c != '.').find(is_release).map(str::to_owned)
 }
 
-/// Whether the compiler takes these `words`.
-fn takes(compiler: &Compiler, triple: &str, words: &[String]) -> bool {
+/// Whether the compiler accepts these arguments.
+fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
     let target = format!("--target={triple}");
     let mut args = vec!["--no-default-config", &*target, "-c", "-x", "ir", "/dev/null", "-o", "/dev/null"];
-    args.extend(words.iter().map(String::as_str));
+    args.extend(options.iter().map(String::as_str));
     run::stdout_of(&compiler.path, &args).is_some()
 }
 
-/// A path by which we are called as `offld`, whatever we were called as ourselves.
-fn ourselves(image: &Path) -> Result<PathBuf, String> {
-    let me = std::env::current_exe().map_err(|error| format!("offld does not find itself: {error}"))?;
+/// Returns a path to this program whose file name is `offld`. Other names select other tools.
+fn own_executable(image: &Path) -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|error| format!("cannot determine the path of offld: {error}"))?;
     if me.file_name().is_some_and(|name| name == "offld") {
         return Ok(me);
     }
     let link = image.with_extension("offld.d");
     let named = link.join("offld");
-    let made = std::fs::create_dir_all(&link).and_then(|()| match std::os::unix::fs::symlink(&me, &named) {
+    let created = std::fs::create_dir_all(&link).and_then(|()| match std::os::unix::fs::symlink(&me, &named) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
+        created => created,
     });
-    made.map(|()| named).map_err(|error| format!("{}: {error}", link.display()))
+    created.map(|()| named).map_err(|error| format!("{}: {error}", link.display()))
 }
 
 #[cfg(test)]
@@ -269,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_compared_by_all_of_their_numbers() {
+    fn releases_are_compared_by_all_three_numbers() {
         let number = release_number("Debian LLD 22.1.8 (compatible with GNU linkers)");
         assert_eq!(number.as_deref(), Some("22.1.8"));
         assert_eq!(release_number("Debian clang version 22.1.8 (1~deb12u1)\nTarget: x86_64-pc-linux-gnu"), number);
@@ -278,27 +290,27 @@ mod tests {
     }
 
     #[test]
-    fn older_releases_cannot_do_it() {
+    fn older_releases_are_rejected() {
         let compiler = |major| Compiler { path: "/c/clang".into(), major };
         let why = check_release(Path::new("/c/ld.lld"), &compiler(Some(21))).unwrap_err();
-        assert_eq!(why, "the linker of LLVM 21 cannot do it, but that of LLVM 22 can");
-        assert!(check_release(Path::new("/c/ld.lld"), &compiler(None)).unwrap_err().contains("is not known"));
+        assert_eq!(why, "the linker is from LLVM 21, and distributed ThinLTO needs LLVM 22 or later");
+        assert!(check_release(Path::new("/c/ld.lld"), &compiler(None)).unwrap_err().contains("is unknown"));
         let why = check_release(Path::new("/c/ld.lld"), &compiler(Some(22))).unwrap_err();
-        assert!(why.contains("not known to be of one release"), "{why}");
+        assert!(why.contains("may be from different LLVM versions"), "{why}");
     }
 
     #[test]
-    fn what_is_said_names_inputs() {
+    fn messages_name_inputs() {
         let names = vec![("/tmp/offld-x/a-amdgcn.o".to_owned(), "liba.a(a.o)".to_owned())];
         let distribution = Distribution {
             args: Vec::new(),
-            words: Vec::new(),
+            distributor_args: Vec::new(),
             at_once: None,
             report: PathBuf::from("/nowhere"),
             lifeline: None,
             guard: None,
             names,
         };
-        assert_eq!(distribution.named("for `/tmp/offld-x/a-amdgcn.o` failed"), "for `liba.a(a.o)` failed");
+        assert_eq!(distribution.with_input_names("for `/tmp/offld-x/a-amdgcn.o` failed"), "for `liba.a(a.o)` failed");
     }
 }

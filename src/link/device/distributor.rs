@@ -1,8 +1,10 @@
-//! `offld thinlto-distributor`: compiles the units of a ThinLTO link, which ld.lld hands over as a list of jobs (LLVM's DTLTO). A unit
-//! whose object is in the cache, on this machine or on another, is not compiled; the others are, in parallel, and their objects are kept.
+//! `offld thinlto-distributor`: compiles the units of a ThinLTO link, from the list of jobs that ld.lld writes (LLVM's DTLTO).
 //!
-//! ld.lld starts this program, which a device link or the user has named on its line, and waits for it. What it has to say goes to stderr,
-//! or, where a device link waits for it, into a report (`report`): that link keeps what its linker says for later links.
+//! A unit whose object is in the local or remote cache is not compiled. The others compile in parallel, and their objects are
+//! cached.
+//!
+//! ld.lld starts this program and waits for it. A device link or the user names it in the linker's arguments. Messages go to
+//! stderr. If a device link waits, they go to a report (`report`) instead, because that link caches its linker's stderr.
 
 mod jobs_file;
 mod keys;
@@ -17,9 +19,9 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::memo::{Tool, of_environment};
+use super::link_cache::{Tool, of_environment};
 use super::out_of_memory;
-use super::places::{Place, Places};
+use super::runner_slots::{RunnerSlot, RunnerSlots};
 use super::schedule::{self, LookedUp, Work};
 use crate::args::request::{Jobs, Launching, MemoryLimit};
 use crate::args::response::Style;
@@ -29,8 +31,8 @@ use crate::store::{BlobName, Cache, Key, SecretKey};
 use crate::sys::clock;
 use crate::sys::jobs::{Demand, JobSlots, Refusal};
 use crate::sys::launcher::{Launched, Launcher, Ran, Request};
-use crate::sys::lifeline;
-use crate::sys::run::{Cmd, Said};
+use crate::sys::parent_death;
+use crate::sys::run::{CapturedOutput, Cmd};
 use crate::sys::session::{self, Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::signals;
@@ -38,33 +40,33 @@ use crate::sys::trace::Usage;
 use jobs_file::{BackendJob, JobsFile};
 use keys::UnitKeys;
 pub(super) use report::Report;
-use report::Told;
+use report::SharedReport;
 
-/// What `offld thinlto-distributor` is asked for.
+/// Arguments of `offld thinlto-distributor`.
 #[derive(Debug)]
 pub(crate) struct DistributorRequest {
     /// The file in which ld.lld describes the jobs.
     pub(crate) jobs_file: PathBuf,
-    /// How many run at once.
+    /// Number of jobs that run at once.
     pub(crate) jobs: Jobs,
-    /// The folder of the cache, or off, as `--wrapper-cache=` has it.
+    /// The cache directory, or `off`, as for `--wrapper-cache=`.
     pub(crate) cache: Option<OsString>,
-    /// The file for the report; without it everything is said at once.
+    /// The report file. Without it, messages are printed immediately.
     pub(crate) report: Option<PathBuf>,
-    /// The lifeline of the device link that waits for it: when it ends, so do the jobs, and its temporary folder goes.
+    /// The lifeline of the waiting device link. When that link exits, the jobs end, and its temporary directory is removed.
     pub(crate) lifeline: Option<PathBuf>,
-    /// What runs jobs on other machines.
+    /// How to run jobs on other machines.
     pub(crate) launching: Launching,
-    /// Whether it is said what was done.
+    /// Whether to report each step.
     pub(crate) verbose: bool,
 }
 
-/// What is known of a unit's object.
+/// The cache record of a unit's object.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptUnit {
+struct UnitRecord {
     /// The object's name in the cache.
     object: String,
-    /// What the compiler said, to be said again.
+    /// The compiler's messages, which a cache hit prints again.
     stderr: String,
 }
 
@@ -74,49 +76,50 @@ struct Units<'u> {
     file: &'u JobsFile,
     keys: Option<&'u UnitKeys>,
     cache: std::result::Result<Arc<Cache>, String>,
-    places: &'u Places<'u>,
+    places: &'u RunnerSlots<'u>,
     session: &'u Session,
-    told: &'u Told,
-    /// When this was begun, by both clocks, before any file was read.
+    collector: &'u SharedReport,
+    /// The start time by both clocks, before any file was read.
     begun: (SystemTime, Instant),
     request: &'u DistributorRequest,
 }
 
-/// Compiles what `request` names, or finds it. Messages go to `shell`, unless a report is asked for.
+/// Compiles the jobs in `request`, or takes their objects from the cache. Messages go to `shell` unless there is a report file.
 ///
 /// # Errors
-/// The jobs cannot be read, or one of them has failed. With a report, the error is in it, and only the exit status is left to tell.
+/// Fails if the jobs cannot be read, or if one of them fails. With a report file, the error is in the report and only the exit
+/// status is returned.
 pub(crate) fn run(request: &DistributorRequest, shell: &Arc<Shell>) -> Result<()> {
     signals::end_with_parent();
-    let orphaned = follow(request.lifeline.as_deref());
-    let told = Arc::new(Told::default());
-    let shell = request.report.as_ref().map_or_else(|| Arc::clone(shell), |_| Arc::new(told.shell(shell.name())));
-    let done = compile_all(request, &shell, &told);
+    let orphaned = watch_lifeline(request.lifeline.as_deref());
+    let collector = Arc::new(SharedReport::default());
+    let shell = request.report.as_ref().map_or_else(|| Arc::clone(shell), |_| Arc::new(collector.shell(shell.name())));
+    let done = compile_all(request, &shell, &collector);
     if let Some(folder) = request.lifeline.as_deref().and_then(Path::parent).filter(|_| orphaned.load(Ordering::SeqCst)) {
-        // Its owner cannot remove it any more.
+        // The owner of the directory has exited and cannot remove it.
         let _ = std::fs::remove_dir_all(folder);
     }
     let Some(report) = &request.report else { return done };
     let failed = done.err();
-    told.write(report, failed.as_ref())?;
+    collector.write(report, failed.as_ref())?;
     failed.map_or(Ok(()), |failed| Err(error::Silent { status: error::exit_status(&failed) }.into()))
 }
 
-/// Ends this process when the device link whose lifeline this is has ended. Returns where that will be noted.
-fn follow(lifeline: Option<&Path>) -> Arc<AtomicBool> {
+/// Ends this process when the device link with this lifeline exits. The returned flag is set first.
+fn watch_lifeline(lifeline: Option<&Path>) -> Arc<AtomicBool> {
     let orphaned = Arc::new(AtomicBool::new(false));
     if let Some(path) = lifeline {
         let noted = Arc::clone(&orphaned);
-        // Without it, the jobs end when they are done.
-        let _ = lifeline::end_with(path, move || noted.store(true, Ordering::SeqCst));
+        // If this fails, the jobs run to their end even if the device link exits.
+        let _ = parent_death::end_with(path, move || noted.store(true, Ordering::SeqCst));
     }
     orphaned
 }
 
-fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, told: &Told) -> Result<()> {
+fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, collector: &SharedReport) -> Result<()> {
     let file = JobsFile::read(&request.jobs_file)?;
     let launcher = Launcher::new(&request.launching, request.verbose)?;
-    // What a device link waits for has its files and its memory by that link.
+    // A device link that waits for this process has already reserved the memory and set up the temporary directory.
     let within = Session::env(session::OFFLD_WITHIN).is_some();
     let temp_folder = launcher.as_ref().filter(|_| !within).map(|_| Launcher::temp_folder(file.linker_output()));
     let options = SessionOptions { verbose: request.verbose, temp_folder, ..SessionOptions::default() };
@@ -133,24 +136,25 @@ fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, told: &Told) ->
     });
     let memory = if within { MemoryLimit::Off } else { super::memory_limit(None, session)? };
     let slots = JobSlots::new(request.jobs, memory, request.verbose, session);
-    let places = Places::new(slots, session);
+    let places = RunnerSlots::new(slots, session);
     let order = schedule::longest_first(&file.jobs.iter().map(|job| job.size() as f64).collect::<Vec<f64>>());
-    let units = Units { program, file: &file, keys: keys.as_ref().ok(), cache, places: &places, session, told, begun, request };
+    let units =
+        Units { program, file: &file, keys: keys.as_ref().ok(), cache, places: &places, session, collector, begun, request };
     if let Err(why) = &keys {
-        units.note(|| format!("ThinLTO's units are not cached: {why}"));
+        units.note(|| format!("ThinLTO units are not cached: {why}"));
     }
     let done = schedule::run(&units, &order, &places, session);
     if let Ok(cache) = &units.cache {
         cache.finish_unless(&|| session.signals.check_received().is_err());
     }
-    let count = told.done(places.here().limit());
+    let count = collector.done(places.here().limit());
     if request.report.is_none() {
         units.note(|| count.clone());
     }
     super::all_succeeded(done)
 }
 
-/// The cache that the options and the environment select, or why there is none.
+/// Opens the cache that the options and the environment select, or returns the reason why it is off.
 fn open_cache(request: &DistributorRequest, shell: &Arc<Shell>) -> std::result::Result<Arc<Cache>, String> {
     let setting = settings::resolve(request.cache.as_deref());
     let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
@@ -161,7 +165,7 @@ fn open_cache(request: &DistributorRequest, shell: &Arc<Shell>) -> std::result::
 }
 
 impl Work for Units<'_> {
-    /// The key of the unit, if it has one.
+    /// The unit's key, if it can be cached.
     type Ready = Option<Key>;
 
     fn memory(&self, at: usize) -> u64 {
@@ -192,18 +196,18 @@ impl Work for Units<'_> {
         }
     }
 
-    fn run(&self, at: usize, key: Option<Key>, place: Place<'_>) -> Result<()> {
+    fn run(&self, at: usize, key: Option<Key>, place: RunnerSlot<'_>) -> Result<()> {
         let job = &self.file.jobs[at];
         let cmd = self.cmd(job);
         let Compiled { usage, said, ran } = match self.compile(job, &cmd, place) {
-            Err(error) => self.again_if_killed(job, &cmd, error)?,
+            Err(error) => self.retry_if_killed(job, &cmd, error)?,
             Ok(compiled) => compiled,
         };
-        self.told.compiled(usage, ran.is_none());
+        self.collector.compiled(usage, ran.is_none());
         if let Some(ran) = ran
-            && let Some(why) = self.differs(job, &ran)
+            && let Some(why) = self.reason_not_to_cache(job, &ran)
         {
-            self.told.not_kept(&why);
+            self.collector.not_kept(&why);
             self.note(|| format!("{}: not cached: {why}", step(job)));
             return Ok(());
         }
@@ -220,56 +224,56 @@ impl Work for Units<'_> {
 }
 
 impl Units<'_> {
-    /// Runs one job to its end: by the launcher, else on this machine. All jobs are run here.
-    fn compile<'p>(&'p self, job: &BackendJob, cmd: &Cmd, mut place: Place<'p>) -> Result<Compiled> {
+    /// Runs one job with the launcher if it works, else on this machine.
+    fn compile<'p>(&'p self, job: &BackendJob, cmd: &Cmd, mut place: RunnerSlot<'p>) -> Result<Compiled> {
         self.session.signals.check()?;
-        if let Place::Launched { launcher, .. } = &place {
+        if let RunnerSlot::Launched { launcher, .. } = &place {
             let request = Request {
                 threads: place.granted(1, self.request.jobs),
                 memory: job.memory(),
                 job: format!("offld-{}", job.name()),
-                compare: &self.compared(job),
+                compare: &self.files_to_compare(job),
                 dependencies: None,
             };
             if let Launched::Ran(mut ran) = launcher.run(cmd, &request, self.session, &|| ())? {
                 return Ok(Compiled { usage: ran.usage, said: std::mem::take(&mut ran.said), ran: Some(ran) });
             }
-            self.told.given_up();
-            place = Place::Here(self.places.here().take(&Demand::one_thread(job.memory()), self.session)?);
+            self.collector.given_up();
+            place = RunnerSlot::Here(self.places.here().take(&Demand::one_thread(job.memory()), self.session)?);
         }
         let (usage, said) = self.session.runner.run_capturing(cmd, &|| ())?;
         drop(place);
         Ok(Compiled { usage, said, ran: None })
     }
 
-    /// After a job has failed with `error`: where it was killed for want of memory, it is run once more, here, with none beside it.
-    fn again_if_killed(&self, job: &BackendJob, cmd: &Cmd, error: anyhow::Error) -> Result<Compiled> {
+    /// Runs a job once more after `error`, if lack of memory killed it. The second attempt runs on this machine, with no other job.
+    fn retry_if_killed(&self, job: &BackendJob, cmd: &Cmd, error: anyhow::Error) -> Result<Compiled> {
         let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
         self.session.shell.warn(&out_of_memory::tried_again(&cmd.step, killed));
         let demand = Demand { alone: true, ..Demand::one_thread(job.memory().max(killed.peak_memory)) };
         let slot = self.places.here().take(&demand, self.session)?;
         let free = self.places.here().free_memory();
-        self.compile(job, cmd, Place::Here(slot)).map_err(|error| match out_of_memory::of(&error) {
+        self.compile(job, cmd, RunnerSlot::Here(slot)).map_err(|error| match out_of_memory::of(&error) {
             Some(killed) => out_of_memory::given_up(killed, free).into(),
             None => error,
         })
     }
 
-    /// Files that must be the same on another machine: the compiler's, and what is read besides temporary files.
-    fn compared(&self, job: &BackendJob) -> Vec<PathBuf> {
+    /// Files that must be identical on another machine: the compiler's files, and all inputs that are not temporary.
+    fn files_to_compare(&self, job: &BackendJob) -> Vec<PathBuf> {
         let temporary = session::temp_folder();
         let read = job.inputs.iter().map(PathBuf::from).filter(|file| !file.starts_with(&temporary));
         self.keys.into_iter().flat_map(UnitKeys::tool_files).chain(read).collect()
     }
 
-    /// Why an object that was made elsewhere may not be kept, if it may not.
-    fn differs(&self, job: &BackendJob, ran: &Ran) -> Option<String> {
-        let compared = self.compared(job);
-        let file = ran.differing(compared.iter().map(PathBuf::as_path))?;
+    /// Returns the reason not to cache an object from another machine, if its files differ from those here.
+    fn reason_not_to_cache(&self, job: &BackendJob, ran: &Ran) -> Option<String> {
+        let files_to_compare = self.files_to_compare(job);
+        let file = ran.differing(files_to_compare.iter().map(PathBuf::as_path))?;
         if let Some(launcher) = &self.session.launcher {
             launcher.tell_of_file(file, &ran.node, &step(job), self.session);
         }
-        Some(format!("`{}` is not the same file on {} as here", file.display(), ran.node))
+        Some(format!("`{}` differs between {} and this machine", file.display(), ran.node))
     }
 
     fn cmd(&self, job: &BackendJob) -> Cmd {
@@ -283,7 +287,7 @@ impl Units<'_> {
         }
     }
 
-    /// The key of a job's object; none where nothing is cached, an error where this one cannot be.
+    /// Returns the key of a job's object, `None` if caching is off, or an error if this job cannot be cached.
     fn key(&self, job: &BackendJob) -> std::result::Result<Option<Key>, String> {
         match (self.keys, &self.cache) {
             (Some(keys), Ok(cache)) => keys.of(job, self.file, cache.shared_key(keys::KIND)).map(Some),
@@ -291,20 +295,20 @@ impl Units<'_> {
         }
     }
 
-    /// Puts the object under `key` at its place; returns whether it was found.
+    /// Copies the cached object for `key` to the job's output path. Returns false on a miss.
     fn fetch(&self, key: Key, job: &BackendJob) -> bool {
         let (Ok(cache), Some(output)) = (&self.cache, job.output()) else { return false };
         let found = |bytes: Vec<u8>| {
-            let kept: KeptUnit = serde_json::from_slice(&bytes).ok()?;
-            let object = BlobName::parse(&kept.object).filter(|object| cache.accepts(*object))?;
+            let record: UnitRecord = serde_json::from_slice(&bytes).ok()?;
+            let object = BlobName::parse(&record.object).filter(|object| cache.accepts(*object))?;
             cache.fetch_blob(object, Path::new(output)).ok().filter(|found| *found)?;
-            Some((kept, cache.was_shared(object)))
+            Some((record, cache.was_shared(object)))
         };
-        // Where the object of this machine's record is gone, another may have both.
+        // If the local record's object was evicted, the remote cache may have both a record and an object.
         let found_here = cache.own_record(key).and_then(found);
-        let Some((kept, shared)) = found_here.or_else(|| cache.record(key).and_then(found)) else { return false };
-        self.told.found(shared);
-        let stderr = kept.stderr.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect::<String>();
+        let Some((record, shared)) = found_here.or_else(|| cache.record(key).and_then(found)) else { return false };
+        self.collector.found(shared);
+        let stderr = record.stderr.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect::<String>();
         self.session.shell.text(&stderr);
         true
     }
@@ -316,33 +320,33 @@ impl Units<'_> {
     }
 }
 
-/// A job that has ended well.
+/// The result of a job that succeeded.
 struct Compiled {
     usage: Usage,
-    said: Said,
-    /// What is known of the run on another machine.
+    said: CapturedOutput,
+    /// Details of a run on another machine.
     ran: Option<Box<Ran>>,
 }
 
-/// The name of a job's step.
+/// The name of a job in messages.
 fn step(job: &BackendJob) -> String {
-    format!("ThinLTO's code generation for `{}`", job.inputs.first().map_or("", String::as_str))
+    format!("ThinLTO code generation for `{}`", job.inputs.first().map_or("", String::as_str))
 }
 
-/// A unit that was compiled.
+/// A compiled unit that can be cached.
 struct FinishedUnit {
     key: Key,
     job: BackendJob,
-    said: Said,
+    said: CapturedOutput,
     keys: UnitKeys,
     begun: (SystemTime, Instant),
 }
 
 impl FinishedUnit {
-    /// Keeps its object, or says why it cannot be kept.
+    /// Stores the object in the cache, or returns the reason why it cannot.
     fn keep(&self, cache: &Arc<Cache>) -> std::result::Result<(), String> {
         if self.said.printed {
-            return Err("the compiler has printed something, which is to be printed each time".to_owned());
+            return Err("the compiler wrote to stdout, which must be repeated on every link".to_owned());
         }
         let stderr = String::from_utf8(self.said.stderr.clone()).map_err(|_| "the compiler's messages are not in UTF-8")?;
         if self.job.inputs.iter().chain(&self.job.outputs).any(|file| stderr.contains(file.as_str())) {
@@ -350,10 +354,10 @@ impl FinishedUnit {
         }
         self.keys.verify_unchanged(&self.job, self.begun.0)?;
         clock::check_not_set(cache.clock(), self.begun.0, self.begun.1)?;
-        let output = self.job.output().ok_or("it has no output")?;
+        let output = self.job.output().ok_or("the job has no output")?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let object = cache.put_blob(Path::new(output), None).map_err(text_of)?.to_string();
-        let kept = serde_json::to_vec(&KeptUnit { object, stderr }).map_err(|error| error.to_string())?;
-        cache.put_record(self.key, &kept).with_context(|| "its record").map_err(text_of)
+        let record = serde_json::to_vec(&UnitRecord { object, stderr }).map_err(|error| error.to_string())?;
+        cache.put_record(self.key, &record).with_context(|| "cannot write the cache record").map_err(text_of)
     }
 }

@@ -1,5 +1,6 @@
-//! The libraries of GPUs that are linked into each OpenMP image: clang puts them on the wrapper's line (docs/spec/link-driver.md
-//! 1.3), but whoever calls `ld.offld` directly does not.
+//! Adds the GPU libraries that every OpenMP image needs.
+//!
+//! clang adds them to the wrapper's arguments (docs/spec/link-driver.md 1.3). A direct call of `ld.offld` lacks them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,50 +13,49 @@ use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;
 use crate::target::Target;
 
-/// The first release that has the runtime as a library; before, it is bitcode that the compiler adds.
-const FIRST: u32 = 22;
+/// First LLVM release with the runtime as a library. Earlier compilers add it as bitcode.
+const FIRST_RELEASE: u32 = 22;
 
-/// Which libraries clang passes, and when.
+/// A library that clang passes to device links.
 struct Library {
     name: &'static str,
-    /// Where it is installed.
-    place: Place,
+    /// The install location.
+    place: Origin,
     /// Whether clang passes it to relocatable links, too.
     relocatable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// `lib/TRIPLE` beside the compiler.
+enum Origin {
+    /// `lib/TRIPLE` in the compiler's installation.
     Runtime,
-    /// There, too; clang takes it to be there if the headers are (`include/TRIPLE`).
+    /// Also in `lib/TRIPLE`. clang assumes it exists if the headers do (`include/TRIPLE`).
     C,
-    /// `lib/TRIPLE` of the folder with what belongs to this release of the compiler.
+    /// `lib/TRIPLE` in the resource directory of the compiler's release.
     Release,
 }
 
-/// In clang's order. What the user names stands after the first, the runtime of OpenMP.
+/// In clang's order. The user's libraries follow the first one, the OpenMP runtime.
 const LIBRARIES: [Library; 5] = [
-    Library { name: "ompdevice", place: Place::Runtime, relocatable: true },
-    Library { name: "c", place: Place::C, relocatable: false },
-    Library { name: "m", place: Place::C, relocatable: false },
-    Library { name: "clang_rt.builtins", place: Place::Release, relocatable: false },
-    Library { name: "flang_rt.runtime", place: Place::Release, relocatable: false },
+    Library { name: "ompdevice", place: Origin::Runtime, relocatable: true },
+    Library { name: "c", place: Origin::C, relocatable: false },
+    Library { name: "m", place: Origin::C, relocatable: false },
+    Library { name: "clang_rt.builtins", place: Origin::Release, relocatable: false },
+    Library { name: "flang_rt.runtime", place: Origin::Release, relocatable: false },
 ];
 
-/// The words for an OpenMP image, each for the linker.
+/// Linker arguments for an OpenMP image.
 #[derive(Debug, Default)]
-pub(super) struct Words {
-    /// The folders of the libraries.
+pub(super) struct RuntimeArgs {
     folders: Vec<PathBuf>,
-    /// The libraries that stand before those of the user.
+    /// Libraries before the user's arguments.
     before: Vec<String>,
-    /// The others.
+    /// Libraries after the user's arguments.
     after: Vec<String>,
 }
 
-impl Words {
-    /// Adds the folders, and what stands before the words of the user.
+impl RuntimeArgs {
+    /// Adds the directories, and the libraries before the user's arguments.
     pub(super) fn add_before(&self, args: &mut ArgList) {
         for folder in &self.folders {
             args.arg("-Xlinker").joined("-L", folder.as_os_str());
@@ -63,7 +63,7 @@ impl Words {
         add(&self.before, args);
     }
 
-    /// Adds what stands after them.
+    /// Adds the libraries after the user's arguments.
     pub(super) fn add_after(&self, args: &mut ArgList) {
         add(&self.after, args);
     }
@@ -75,63 +75,63 @@ fn add(names: &[String], args: &mut ArgList) {
     }
 }
 
-/// The libraries for the images of one target.
+/// Finds the libraries for images of one target.
 struct Search<'a> {
     context: &'a DeviceContext<'a>,
     target: &'a Target,
-    /// The folder that the compiler is installed in.
+    /// The directory in which the compiler is installed.
     root: PathBuf,
 }
 
 impl<'a> Search<'a> {
-    /// None if offld does not have to think of libraries for `target`.
+    /// Returns `None` if offld does not add libraries for `target`.
     fn new(context: &'a DeviceContext<'_>, target: &'a Target) -> Option<Search<'a>> {
         let request = context.request;
-        let has_them = context.compiler.major.is_none_or(|major| major >= FIRST);
+        let has_them = context.compiler.major.is_none_or(|major| major >= FIRST_RELEASE);
         let is_ours = request.role == Role::Ld && !request.no_offload_runtime && (target.is_amdgcn() || target.is_nvptx());
         let root = || Some(context.compiler.library_folder()?.parent()?.to_path_buf());
         (is_ours && has_them).then(root).flatten().map(|root| Search { context, target, root })
     }
 
-    /// What the user hands to the linker of this target.
-    fn users_words(&self) -> impl Iterator<Item = &OsStr> {
+    /// The user's linker arguments for this target.
+    fn user_args(&self) -> impl Iterator<Item = &OsStr> {
         self.context.request.device_linker.iter().filter_map(|value| value.for_target(self.target))
     }
 
-    /// Whether the user names the library.
+    /// Whether the user's arguments name the library.
     fn is_named(&self, library: &Library) -> bool {
         let (option, file) = (format!("-l{}", library.name), format!("lib{}.a", library.name));
         let is_file = |word: &[u8]| word.rsplit(|byte| *byte == b'/' || *byte == b':').next() == Some(file.as_bytes());
-        self.users_words().any(|word| word.as_bytes() == option.as_bytes() || is_file(word.as_bytes()))
+        self.user_args().any(|word| word.as_bytes() == option.as_bytes() || is_file(word.as_bytes()))
     }
 
-    /// Where the library is installed.
+    /// Returns the directory in which the library is installed.
     fn home(&self, library: &Library) -> Option<PathBuf> {
         let lib = self.root.join("lib");
         Some(match library.place {
-            Place::Runtime | Place::C => lib.join(&self.target.triple),
-            Place::Release => lib.join(format!("clang/{}/lib", self.context.compiler.major?)).join(&self.target.triple),
+            Origin::Runtime | Origin::C => lib.join(&self.target.triple),
+            Origin::Release => lib.join(format!("clang/{}/lib", self.context.compiler.major?)).join(&self.target.triple),
         })
     }
 
-    /// Whether clang would pass the library, as far as that does not depend on the library itself.
+    /// Whether clang would pass the library if it exists.
     fn is_expected(&self, library: &Library) -> bool {
         let has_headers = || self.root.join("include").join(&self.target.triple).is_dir();
-        (library.relocatable || !self.context.request.relocatable) && (library.place != Place::C || has_headers())
+        (library.relocatable || !self.context.request.relocatable) && (library.place != Origin::C || has_headers())
     }
 
-    /// The folder that has the library: its own, or one that the user names with `-L`.
+    /// Returns the directory that contains the library: one from the user's `-L` arguments, or its install location.
     fn folder_with(&self, library: &Library) -> Option<PathBuf> {
         let file = format!("lib{}.a", library.name);
-        let users = self.users_words().filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
+        let users = self.user_args().filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
         let users = users.filter(|folder| !folder.is_empty()).map(|folder| Path::new(OsStr::from_bytes(folder)).to_path_buf());
         users.chain(self.home(library)).find(|folder| folder.join(&file).is_file())
     }
 }
 
-/// The libraries that are there, of those that clang would pass and the user does not name.
-pub(super) fn words(context: &DeviceContext<'_>, job: &DeviceJob<'_>) -> Words {
-    let mut words = Words::default();
+/// Returns the existing libraries that clang would pass and the user does not name.
+pub(super) fn words(context: &DeviceContext<'_>, job: &DeviceJob<'_>) -> RuntimeArgs {
+    let mut words = RuntimeArgs::default();
     let Some(search) = Search::new(context, &job.target).filter(|_| job.kinds.contains(OffloadKind::OpenMp)) else {
         return words;
     };
@@ -140,16 +140,16 @@ pub(super) fn words(context: &DeviceContext<'_>, job: &DeviceJob<'_>) -> Words {
         if search.home(library).is_some_and(|home| home == folder) && !words.folders.contains(&folder) {
             words.folders.push(folder);
         }
-        let place = if library.place == Place::Runtime { &mut words.before } else { &mut words.after };
+        let place = if library.place == Origin::Runtime { &mut words.before } else { &mut words.after };
         place.push(library.name.to_owned());
     }
     words
 }
 
-/// What to say of a failed link for `target` if a library is not there that its code may need.
+/// Returns a hint for a failed link for `target` if a library is missing that its code may need.
 pub(crate) fn missing_runtime(target: &Target, context: &DeviceContext<'_>) -> Option<String> {
     let search = Search::new(context, target)?;
-    let surely = LIBRARIES.iter().filter(|library| library.place != Place::Release && search.is_expected(library));
+    let surely = LIBRARIES.iter().filter(|library| library.place != Origin::Release && search.is_expected(library));
     let missing: Vec<String> = surely
         .filter(|library| !search.is_named(library) && search.folder_with(library).is_none())
         .map(|library| format!("lib{}", library.name))
@@ -157,7 +157,7 @@ pub(crate) fn missing_runtime(target: &Target, context: &DeviceContext<'_>) -> O
     let folder = search.root.join("lib").join(&target.triple);
     (!missing.is_empty()).then(|| {
         format!(
-            "OpenMP device code for {target} needs {}, and there is none in {}: install the OpenMP runtime for this GPU, or name the library \
+            "OpenMP device code for {target} needs {}, which is missing in {}: install the OpenMP runtime for this GPU, or pass the library \
              with --device-linker={}=FILE",
             missing.join(" and "),
             folder.display(),

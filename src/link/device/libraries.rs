@@ -1,5 +1,6 @@
-//! What a device link for a CPU takes over from the host link: library folders, sysroot, host linker, and libraries, except for the
-//! dynamic loader, libomptarget, and archives whose device code is linked already.
+//! Host link settings that a device link for a CPU uses: library directories, sysroot, host linker and libraries.
+//!
+//! The dynamic loader, libomptarget, and archives whose device code is already linked are excluded.
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::DeviceContext;
 use super::arg_list::ArgList;
-use super::memo;
+use super::link_cache;
 use crate::args::request::{InputName, LinkRequest};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;
@@ -27,14 +28,17 @@ pub(crate) struct HostLibrary {
 enum HostLibraryName {
     /// `-l<name>`.
     Name(OsString),
-    /// `-L<folder>`, for those that follow.
+    /// `-L<folder>`, for the libraries after it.
     Folder(OsString),
     /// A file given by its path.
     File(PathBuf),
+    /// A runtime of the program, which provides its functions to the image.
+    OfProgram,
 }
 
-/// The libraries among the arguments that offld adds to the host link for OpenMP, as far as device code for a CPU needs them:
-/// `-lomp` and its folder.
+/// Returns the libraries that CPU device code needs from the arguments that offld adds to the host link for OpenMP.
+///
+/// These are `-lomp` and its directory.
 pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
     if !runtime_args.iter().any(|arg| arg == "-lomp") {
         return Vec::new();
@@ -45,9 +49,13 @@ pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
     names.map(|name| HostLibrary { name, prefer_static: false }).collect()
 }
 
-/// The libraries among the inputs, in order, each once. Archives with device code for a CPU are left out: their device code is an
-/// input already, and host code in them must not resolve symbols of device code.
-/// A library that is not there is left to the host linker `linker` to report, where it is known in which folders that searches.
+/// Returns the libraries among the inputs, in order and without duplicates.
+///
+/// Archives with device code for a CPU are left out. Their device code is already an input, and their host code must not resolve
+/// symbols of device code. Runtimes for executables only are left out, too.
+///
+/// A library that `linker`, the host linker, will not find either is left out, because the host link reports it. That requires
+/// known search directories.
 pub(crate) fn host_libraries(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -56,8 +64,8 @@ pub(crate) fn host_libraries(
 ) -> Vec<HostLibrary> {
     let own_folders = OnceCell::new();
     let is_nowhere = |name: &OsStr| {
-        let folders = own_folders.get_or_init(|| folders_of(linker, request));
-        folders.as_ref().is_some_and(|folders| !folders.iter().any(|folder| holds(folder, name)))
+        let folders = own_folders.get_or_init(|| default_folders_of(linker, request));
+        folders.as_ref().is_some_and(|folders| !folders.iter().any(|folder| contains_library(folder, name)))
     };
     let mut with_device_code = vec![false; inputs.files.len()];
     for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
@@ -71,14 +79,19 @@ pub(crate) fn host_libraries(
         }
         let name = match &spec.name {
             InputName::Library(name) if is_runtime(name.as_bytes()) => continue,
+            InputName::Library(name) if spec.prefer_static && is_for_executables(name.as_bytes()) => HostLibraryName::OfProgram,
             InputName::Library(name) if inputs.missing.contains(&index) && is_nowhere(name) => continue,
             InputName::Library(name) => HostLibraryName::Name(name.clone()),
             InputName::File(path) if matches!(kind, Some(Magic::Archive | Magic::ElfShared)) => {
                 let name = path.file_name().unwrap_or_default().as_bytes();
-                if is_loader(name) || name.strip_prefix(b"lib").is_some_and(is_runtime) {
+                let library = name.strip_prefix(b"lib").unwrap_or_default();
+                if is_loader(name) || is_runtime(library) {
                     continue;
                 }
-                HostLibraryName::File(path.clone())
+                match kind {
+                    Some(Magic::Archive) if is_for_executables(library) => HostLibraryName::OfProgram,
+                    _ => HostLibraryName::File(path.clone()),
+                }
             }
             InputName::File(_) => continue,
         };
@@ -90,27 +103,33 @@ pub(crate) fn host_libraries(
     libraries
 }
 
-/// The folders that `linker` searches besides those of its command line, as far as that is known: ld.lld none, GNU's those that it
-/// tells.
-fn folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
-    if toolchain::is_ld_lld(linker) {
+/// Whether `linker` finds `-l` with this `name` outside the directories in its arguments. `None` if its search directories are
+/// unknown.
+pub(crate) fn linker_finds(linker: &Path, request: &LinkRequest, name: &OsStr) -> Option<bool> {
+    default_folders_of(linker, request).map(|folders| folders.iter().any(|folder| contains_library(folder, name)))
+}
+
+/// Returns the default search directories of `linker`, if they are known. ld.lld and wild have none. GNU ld and gold print theirs.
+fn default_folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
+    let family = toolchain::linker_family(linker);
+    if toolchain::is_ld_lld(linker) || family == LinkerFamily::Wild {
         return Some(Vec::new());
     }
-    let told = match toolchain::linker_family(linker) {
-        LinkerFamily::Gnu | LinkerFamily::Gold => memo::builtin_folders(linker, request.emulation.as_deref()),
-        LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Other => Vec::new(),
+    let default_folders = match family {
+        LinkerFamily::Gnu | LinkerFamily::Gold => link_cache::builtin_folders(linker, request.emulation.as_deref()),
+        LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => Vec::new(),
     };
     let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));
-    // The sysroot stands for `=`.
+    // The sysroot replaces `=`.
     let rooted = |folder: PathBuf| match folder.as_os_str().as_bytes().strip_prefix(b"=/") {
         Some(below) => root.join(OsStr::from_bytes(below)),
         None => folder,
     };
-    (!told.is_empty()).then(|| told.into_iter().map(rooted).collect())
+    (!default_folders.is_empty()).then(|| default_folders.into_iter().map(rooted).collect())
 }
 
-/// Whether the library `name`, as `-l` names it, is in `folder`.
-fn holds(folder: &Path, name: &OsStr) -> bool {
+/// Whether `folder` contains the library that `-l` with this `name` finds.
+fn contains_library(folder: &Path, name: &OsStr) -> bool {
     let is_there = |file: &[u8]| folder.join(OsStr::from_bytes(file)).exists();
     match name.as_bytes().strip_prefix(b":") {
         Some(file) => is_there(file),
@@ -118,44 +137,78 @@ fn holds(folder: &Path, name: &OsStr) -> bool {
     }
 }
 
-/// Whether this is the offload runtime, which only host code uses.
+/// Whether the library is the offload runtime, which only host code uses.
 fn is_runtime(name: &[u8]) -> bool {
     let name = name.strip_prefix(b":lib").unwrap_or(name);
     name.starts_with(b"omptarget") || name.starts_with(b"LLVMOffload")
+}
+
+/// Whether compilers link this static library, named without `lib`, into executables only.
+///
+/// These are the runtimes of sanitizers and fuzzers. A process has one such runtime. Like any shared library, a CPU image uses the
+/// functions of the program's runtime.
+fn is_for_executables(name: &[u8]) -> bool {
+    /// Runtimes of clang that are linked into each shared library as well.
+    const OF_LIBRARIES: [&[u8]; 6] = [b"asan_static", b"atomic", b"builtins", b"profile", b"stats_client", b"xray-dso"];
+    /// Runtimes of GCC that are linked into executables only (`-static-libasan` and the like).
+    const OF_GCC: [&[u8]; 4] = [b"asan", b"hwasan", b"lsan", b"tsan"];
+    let name = name.strip_suffix(b".a").unwrap_or(name);
+    // The architecture may follow the runtime's name.
+    let is = |runtime: &&[u8], name: &[u8]| name.strip_prefix(*runtime).is_some_and(|rest| matches!(rest, [] | [b'-', ..]));
+    match name.strip_prefix(b":lib").unwrap_or(name).strip_prefix(b"clang_rt.") {
+        Some(clangs) => !OF_LIBRARIES.iter().any(|runtime| is(runtime, clangs)),
+        None => OF_GCC.contains(&name),
+    }
 }
 
 fn is_loader(name: &[u8]) -> bool {
     [&b"ld-linux"[..], b"ld-musl", b"ld64.so", b"ld.so"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Adds what a link for the CPU `target` needs beyond its inputs.
+/// Whether a CPU image uses functions of the program's runtime, which no library of its own link defines.
+pub(crate) fn leave_symbols_open(libraries: &[HostLibrary]) -> bool {
+    libraries.iter().any(|library| library.name == HostLibraryName::OfProgram)
+}
+
+/// Whether the CPU `target` has the host's architecture.
+fn is_host(context: &DeviceContext<'_>, target: &Target) -> bool {
+    Target::new(context.host_triple, "").device().0 == Target::new(&target.triple, "").device().0
+}
+
+/// Returns the linker that offld passes to the compiler for the CPU `target`. `None` if the compiler runs plain `ld`, its default.
+pub(super) fn linker_path<'c>(context: &'c DeviceContext<'_>, target: &Target) -> Option<&'c Path> {
+    let linker = Some(context.host_linker);
+    if is_host(context, target) {
+        return linker.filter(|linker| linker.is_absolute() && linker.file_name().is_some_and(|name| name != "ld"));
+    }
+    // ld.lld links for all architectures.
+    linker.filter(|linker| linker.to_string_lossy().ends_with("ld.lld"))
+}
+
+/// Adds the arguments of a link for the CPU `target`, except its inputs.
 pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let request = context.request;
     args.arg("-Wl,-Bsymbolic").arg("-shared");
-    let host = Target::new(context.host_triple, "");
-    let windows = |triple: &str| triple.contains("-windows");
-    let same_machine = host.arch_name() == target.arch_name() && windows(&host.triple) == windows(&target.triple);
-    if same_machine {
-        if let Some(sysroot) = &request.sysroot {
-            args.joined("--sysroot=", sysroot.as_os_str());
+    let same_machine = is_host(context, target);
+    if let Some(sysroot) = request.sysroot.as_ref().filter(|_| same_machine) {
+        args.joined("--sysroot=", sysroot.as_os_str());
+    }
+    if let Some(linker) = linker_path(context, target) {
+        args.joined("--ld-path=", linker.as_os_str());
+        if toolchain::linker_family(linker) == LinkerFamily::Wild {
+            args.joined("-Wl,", OsStr::new(toolchain::RELIABLE_STATUS_OF_WILD));
         }
-        // The compiler calls plain `ld` by default.
-        if context.host_linker.file_name().is_some_and(|name| name != "ld") && context.host_linker.is_absolute() {
-            args.joined("--ld-path=", context.host_linker.as_os_str());
-        }
-    } else if context.host_linker.to_string_lossy().ends_with("ld.lld") {
-        // lld links for every machine.
-        args.joined("--ld-path=", context.host_linker.as_os_str());
     }
     if !same_machine {
-        // Folders and libraries of the host contain code for the host only.
+        // The host's directories and libraries contain code for the host only.
         return;
     }
-    for folder in &request.library_dirs {
+    // Without a name, the compiler would use the next argument as the directory.
+    for folder in request.library_dirs.iter().filter(|folder| !folder.as_os_str().is_empty()) {
         args.joined("-L", folder.as_os_str());
     }
-    for folder in &request.rpaths {
-        // Not `-Wl,-rpath,…`, which splits folder names at commas.
+    for folder in request.rpaths.iter().filter(|folder| !folder.is_empty()) {
+        // `-Wl,-rpath,…` would split directory names at commas.
         args.arg("-Xlinker").arg("-rpath").arg("-Xlinker").arg(folder);
     }
     if context.libraries.is_empty() {
@@ -173,6 +226,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
             HostLibraryName::Folder(folder) => args.joined("-L", folder),
             HostLibraryName::Name(name) => args.joined("-l", name),
             HostLibraryName::File(path) => args.path(path),
+            HostLibraryName::OfProgram => continue,
         };
     }
     if is_static {

@@ -1,24 +1,25 @@
-//! A device link's line in the log of the build, from its beginning to its end. It is written when it is dropped, so that every link
-//! that began has its line, on whatever way it ends.
+//! Collects a device link's line for the build log.
+//!
+//! The line is written when it is dropped, so every link that began has a line, however it ends.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Planned;
-use super::memo::Hit;
-use crate::build_log::{Cost, Input, Log, Outcome, Record, VERSION, micros};
+use super::link_cache::Hit;
+use crate::build_log::{Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros};
 use crate::error;
-use crate::sys::trace::Usage;
+use crate::sys::trace::{Span, Usage};
 
-/// The line of one device link; empty without a log.
-pub(super) struct LogLine(Option<Open>);
+/// The line of one device link. Empty without a log.
+pub(super) struct LogLine(Option<OpenLine>);
 
-struct Open {
+struct OpenLine {
     log: Arc<Log>,
     record: Record,
     begun: Instant,
-    /// Set once the link has ended: what is done for the cache afterwards is not its time.
+    /// Set once the link has ended. Storing it in the cache does not count as link time.
     ended: bool,
 }
 
@@ -35,7 +36,7 @@ impl LogLine {
                 triple: planned.job.target.triple.clone(),
                 arch: planned.job.target.arch.clone(),
                 outcome: Outcome::Failed,
-                why: "it was stopped".to_owned(),
+                why: "the link was interrupted".to_owned(),
                 not_kept: None,
                 shared: false,
                 node: None,
@@ -49,68 +50,66 @@ impl LogLine {
                 inputs: Vec::new(),
                 image_bytes: 0,
             };
-            let inputs = planned.job.inputs.iter();
-            let inputs = inputs.map(|input| Input { name: input.origin.to_string(), bytes: input.bytes.len() as u64 });
-            record.set_inputs(inputs.collect());
-            Open { log: Arc::clone(log), record, begun: Instant::now(), ended: false }
+            record.set_inputs(inputs_of(planned));
+            OpenLine { log: Arc::clone(log), record, begun: Instant::now(), ended: false }
         };
         LogLine(log.map(open))
     }
 
-    /// The image was in the cache.
+    /// Completes the line of a cache hit.
     pub(super) fn hit(mut self, hit: &Hit, image: &Path) {
         self.outcome(Outcome::Hit, "");
-        if let Some(Open { record, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
             (record.shared, record.saved, record.image_bytes) = (hit.shared, hit.saved, size(image));
         }
     }
 
-    /// What became of it, and why.
+    /// Records the outcome and its reason.
     pub(super) fn outcome(&mut self, outcome: Outcome, why: &str) {
-        if let Some(Open { record, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
             (record.outcome, record.why) = (outcome, why.to_owned());
         }
     }
 
-    /// It is allowed to run.
+    /// Records the start of the run. The time before it was waiting time.
     pub(super) fn runs(&mut self) {
-        if let Some(Open { record, begun, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, begun, .. }) = &mut self.0 {
             record.waited_us = micros(begun.elapsed());
         }
     }
 
-    /// It has waited once more, for so long.
+    /// Adds further waiting time.
     pub(super) fn waited_again(&mut self, time: Duration) {
-        if let Some(Open { record, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
             record.waited_us += micros(time);
         }
     }
 
-    /// It was run, and has failed.
+    /// Records the first line of the error of a failed run.
     pub(super) fn failed(&mut self, error: &anyhow::Error) {
         let report = error::chain(error);
         self.outcome(Outcome::Failed, report.lines().next().unwrap_or_default());
     }
 
-    /// It was run, and has written `image`.
+    /// Records a successful run, which has written `image`.
     pub(super) fn ended(&mut self, cost: Cost, image: &Path) {
-        if let Some(Open { record, begun, ended, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, begun, ended, .. }) = &mut self.0 {
             (record.cpu_us, record.peak_memory, record.image_bytes) = (cost.cpu_us, cost.peak_memory, size(image));
             record.wall_us = micros(begun.elapsed());
             *ended = true;
         }
     }
 
-    /// It has run on another machine.
+    /// Records the machine that ran the link.
     pub(super) fn ran_on(&mut self, node: &str) {
-        if let Some(Open { record, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
             record.node = Some(node.to_owned());
         }
     }
 
-    /// The image could not be kept.
+    /// Records the reason why the image was not cached.
     pub(super) fn not_kept(&mut self, why: String) {
-        if let Some(Open { record, .. }) = &mut self.0 {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
             record.not_kept = Some(why);
         }
     }
@@ -118,7 +117,7 @@ impl LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        if let Some(Open { log, record, begun, ended }) = &mut self.0 {
+        if let Some(OpenLine { log, record, begun, ended }) = &mut self.0 {
             if !*ended {
                 record.wall_us = micros(begun.elapsed());
             }
@@ -127,7 +126,24 @@ impl Drop for LogLine {
     }
 }
 
-/// What a link that took `wall` and used `usage` has cost.
+fn inputs_of(planned: &Planned<'_>) -> Vec<Input> {
+    let inputs = planned.job.inputs.iter();
+    inputs.map(|input| Input { name: input.origin.to_string(), bytes: input.bytes.len() as u64 }).collect()
+}
+
+/// Adds the target and the inputs to the trace, as in the build log.
+pub(super) fn describe(span: &mut Span<'_>, planned: &Planned<'_>) {
+    if !span.is_recorded() {
+        return;
+    }
+    let inputs = Inputs::of(inputs_of(planned));
+    span.set_arg("target", planned.job.target.to_string());
+    span.set_arg("input count", inputs.count);
+    span.set_arg("input bytes", inputs.bytes);
+    span.set_arg("inputs", serde_json::to_value(inputs.largest).unwrap_or_default());
+}
+
+/// Returns the cost of a link from its run time and usage.
 pub(super) fn cost(wall: Duration, usage: Usage) -> Cost {
     Cost { wall_us: micros(wall), cpu_us: micros(usage.cpu), peak_memory: usage.peak_memory }
 }

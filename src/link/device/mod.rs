@@ -1,7 +1,9 @@
-//! Links device images: one run of clang for each job, in parallel, the largest first. The results are in the order of the jobs
-//! whatever the timing (docs/spec/faults.md F7).
+//! Device links: runs one link per image, in parallel and longest first.
+//!
+//! The linker is clang or nvlink. The results are in the order of the jobs, independent of timing (docs/spec/faults.md F7).
 
 mod arg_list;
+mod attempt;
 mod clang;
 mod codegen_threads;
 mod costs;
@@ -10,18 +12,20 @@ mod distributor;
 mod gpu_runtime;
 mod inputs;
 mod libraries;
+mod link_cache;
 mod log_line;
-mod memo;
 mod nvlink;
+mod object_calls;
+mod other_linkers;
 mod out_of_memory;
 mod override_images;
 mod partitions;
-mod places;
-mod remote_words;
+mod protected_symbols;
+mod remote_compiler;
+mod runner_slots;
 mod running;
 mod schedule;
 mod thin_hint;
-mod turn;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,9 +35,10 @@ use anyhow::Result;
 
 pub(crate) use distributor::{DistributorRequest, run as distribute};
 pub(crate) use gpu_runtime::missing_runtime;
-pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
-pub(crate) use memo::Tool;
+pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds};
+pub(crate) use link_cache::Tool;
 pub(crate) use override_images::read as override_images;
+pub(crate) use protected_symbols::required_symbols;
 
 use crate::args::request::{Jobs, LinkRequest, MemoryLimit};
 use crate::args::response::Style;
@@ -52,57 +57,55 @@ use crate::target::Target;
 use crate::sys::jobs::JobSlots;
 use costs::Costs;
 use inputs::Inputs;
-use memo::DeviceCache;
-use places::Places;
+use link_cache::DeviceCache;
+use runner_slots::RunnerSlots;
 use running::{Expected, Links};
 use thin_hint::ThinHint;
 
-/// A linked image, in a file.
+/// A linked image in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Linked {
-    /// What it runs on.
+    /// The target that the image runs on.
     pub target: Target,
-    /// The triple exactly as the inputs spell it, for the image's header: where they spell it in several ways, as the link has it.
+    /// The triple for the image's header: that of the first input whose triple matches up to trailing dashes, else the target's.
     pub triple: String,
-    /// The generation of the entry table that lists its kernels.
+    /// The generation of the entry table that lists the image's kernels.
     pub generation: Generation,
-    /// The runtimes it is registered with.
+    /// The runtimes that the image is registered with.
     pub kinds: OffloadKinds,
     /// The format that the linker wrote.
     pub image_kind: ImageKind,
-    /// The file.
     pub path: PathBuf,
 }
 
-/// What every device link of one run has in common.
+/// Settings and services that all device links of one run share.
 pub(crate) struct DeviceContext<'a> {
-    /// The user's options.
     pub request: &'a LinkRequest,
-    /// The compiler that links.
+    /// The compiler that runs the device links.
     pub compiler: &'a Compiler,
-    /// The host's triple.
     pub host_triple: &'a str,
-    /// The program of the host link: handed on to device links for the same kind of machine (docs/spec/faults.md F34).
+    /// The linker of the host link. Device links for the host's architecture use it as well (docs/spec/faults.md F34).
     pub host_linker: &'a std::path::Path,
-    /// The arguments with which ld.lld can be started early, for the host's kind of machine.
+    /// Arguments to preload ld.lld for the host's architecture, if it can be preloaded.
     pub preload_args: Option<Vec<OsString>>,
     /// Libraries of the host link that device code for CPUs may use.
     pub libraries: &'a [HostLibrary],
-    /// File name of the link's output, with which temporary names begin.
+    /// File name of the link's output. Temporary file names begin with it.
     pub out_base: String,
-    /// The cache, or why there is none.
+    /// The cache, or the reason why it is off.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
-    /// Called when a device link has begun to run, so that other work can be done meanwhile. May be called for each of them.
+    /// Called once a device link is running, so that the caller can do other work meanwhile. Each device link may call it.
     pub while_running: &'a (dyn Fn() + Sync),
 }
 
-/// Links every job's image.
+/// Links the images of all jobs.
 pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
+    object_calls::warn(jobs, context, &session.shell);
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
     let memory = memory_limit(context.request.memory, session)?;
     let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
-    let places = Places::new(slots, session);
+    let places = RunnerSlots::new(slots, session);
     let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
     let expected = Expected::new(&planned, &costs);
     let order = if in_order || planned.len() < 2 {
@@ -134,7 +137,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
 }
 
-/// How much memory device links may take, by the command line, else the environment.
+/// Returns the memory limit for device links: `given` by an option, else from the environment.
 fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryLimit> {
     if session.runner.in_order() {
         return Ok(MemoryLimit::Off);
@@ -146,7 +149,7 @@ fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryL
     }
 }
 
-/// After all jobs have been tried: the reports of those that failed, one after another, with the exit status of the first.
+/// Merges the errors of all jobs into one, with the exit status of the first failure. Every job has been tried by then.
 fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     let mut failures: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
     if failures.len() < 2 {
@@ -159,13 +162,14 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     Err(StepFailed { report: reports.join("\n"), status }.into())
 }
 
-/// The cache, unless commands are only printed, or must run because the user wants their temporary files. An error says why there
-/// is none.
+/// Opens the cache for device links, or returns the reason why it is off.
+///
+/// A dry run gives an empty reason. With `--save-temps` every command must run, because the user wants its temporary files.
 fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::result::Result<DeviceCache<'a>, String> {
     let request = context.request;
     let cache = match context.cache {
         _ if request.dry_run => return Err(String::new()),
-        _ if request.save_temps => Err("with --save-temps they run to write their temporary files"),
+        _ if request.save_temps => Err("--save-temps needs the temporary files of every link"),
         Ok(cache) => Ok(cache),
         Err(why) => Err(why.as_str()),
     };
@@ -181,13 +185,12 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::resul
     Ok(DeviceCache::new(cache, context, session))
 }
 
-/// A job whose file names are chosen. Names depend on the order in which they are requested, so that is done before the parallel
-/// part.
+/// A job with its file names. The names depend on the order of requests, so they are chosen before the parallel part begins.
 struct Planned<'a> {
     job: &'a DeviceJob<'a>,
     inputs: Inputs,
     cmd: Cmd,
-    /// The compiler's arguments with placeholders for files, which the cache queries it with; empty if the compiler does not link.
+    /// The compiler's arguments with placeholders for files, for the cache's query. Empty if the job cannot be cached.
     query: Vec<OsString>,
     dependencies: PathBuf,
     program: PathBuf,
@@ -196,23 +199,25 @@ struct Planned<'a> {
 
 fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Session) -> Result<Planned<'a>> {
     let by_nvlink = nvlink::serves(&job.target, context);
-    // nvlink recognises files by their extension.
+    // nvlink recognises file types by the extension.
     let ending = if by_nvlink { "cubin" } else { "o" };
-    let inputs = Inputs::named(job, ending, session)?;
+    let packs = job.target.is_nvptx() && nvlink::is_wrapped(context);
+    let inputs = Inputs::named(job, ending, packs, session)?;
+    let words = inputs.words();
     let Target { arch, .. } = &job.target;
     let output = session.scratch.path(&format!("{}.{}.{arch}", context.out_base, job.target.arch_name()), "img")?;
     let (program, args) = if by_nvlink {
-        nvlink::command(job, context, &inputs.each, &output)?
+        nvlink::command(job, context, &words, &output)?
     } else {
-        (context.compiler.path.clone(), clang::arguments(job, context, &inputs.each, &output)?)
+        (context.compiler.path.clone(), clang::arguments(job, context, &words, &output)?)
     };
-    // A compiler that compiles before it links runs two programs; the cache is for links that one program does.
+    // The cache supports links by a single program. A compiler that compiles before it links runs two.
     let query = if clang::compiles_each(&job.target, context) || context.cache.is_err() {
         Vec::new()
     } else if by_nvlink {
-        nvlink::command(job, context, &[memo::INPUT.into()], Path::new(memo::OUTPUT))?.1
+        nvlink::command(job, context, &[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?.1
     } else {
-        clang::arguments(job, context, &[memo::INPUT.into()], Path::new(memo::OUTPUT))?
+        clang::arguments(job, context, &[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?
     };
     let step = format!("device link for {}", job.target);
     if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.verbose) {

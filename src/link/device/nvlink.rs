@@ -1,5 +1,7 @@
-//! Device links for NVIDIA's GPUs with a compiler of LLVM 15 or earlier, whose driver cannot link for them and would run the host's
-//! `ld`. The wrappers of those releases ran `nvlink` directly, and so does this.
+//! Device links for NVIDIA GPUs with LLVM 15 or earlier, by running `nvlink` directly.
+//!
+//! The driver of those releases cannot link for these devices and would run the host's `ld`. Their wrappers ran `nvlink` directly,
+//! too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,30 +15,38 @@ use crate::link::select::DeviceJob;
 use crate::sys::toolchain;
 use crate::target::Target;
 
-/// The last release whose driver cannot link for these devices.
-const LAST: u32 = 15;
+/// Last LLVM release whose driver cannot link for these devices.
+const LAST_WITHOUT_LINKS: u32 = 15;
 
-/// Whether `target` is linked by nvlink.
-pub(super) fn serves(target: &Target, context: &DeviceContext<'_>) -> bool {
-    target.is_nvptx() && context.compiler.major.is_some_and(|major| major <= LAST)
+/// First LLVM release whose driver links for these devices with LLVM's wrapper of nvlink.
+const FIRST_WRAPPER: u32 = 19;
+
+/// Whether the compiler links for these devices with `clang-nvlink-wrapper`. The wrapper reads archives, but no response files.
+pub(super) fn is_wrapped(context: &DeviceContext<'_>) -> bool {
+    context.compiler.major.is_none_or(|major| major >= FIRST_WRAPPER)
 }
 
-/// The program and its arguments, as LLVM 15's wrapper gives them, for linking `inputs` (the job's, as files) to `output`.
+/// Whether offld links `target` by running nvlink.
+pub(super) fn serves(target: &Target, context: &DeviceContext<'_>) -> bool {
+    target.is_nvptx() && context.compiler.major.is_some_and(|major| major <= LAST_WITHOUT_LINKS)
+}
+
+/// Returns nvlink and its arguments for linking the files `inputs` to `output`, as in LLVM 15's wrapper.
 pub(super) fn command(
     job: &DeviceJob<'_>,
     context: &DeviceContext<'_>,
-    inputs: &[PathBuf],
+    inputs: &[OsString],
     output: &Path,
 ) -> Result<(PathBuf, Vec<OsString>)> {
     let request = context.request;
     if let Some(bitcode) = job.inputs.iter().find(|input| magic::is_bitcode(&input.bytes)) {
         bail!(
-            "device link for {}: {} is bitcode, which {} cannot link for this device: name a clang of version {} or later with \
-             --offld-clang= or OFFLD_CLANG",
+            "device link for {}: {} is bitcode, which {} cannot link for this device: pass clang {} or later with --offld-clang= \
+             or OFFLD_CLANG",
             job.target,
             bitcode.origin,
             context.compiler.path.display(),
-            LAST + 1
+            LAST_WITHOUT_LINKS + 1
         );
     }
     let mut args = ArgList::default();
@@ -49,7 +59,7 @@ pub(super) fn command(
     }
     args.arg("-o").path(output).arg("-arch").arg(&job.target.arch);
     for input in inputs {
-        args.path(input);
+        args.arg(input);
     }
     for value in request.device_linker.iter().filter_map(|value| value.for_target(&job.target)) {
         args.arg(value);

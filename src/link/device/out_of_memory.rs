@@ -1,47 +1,47 @@
-//! What is said of device links and memory: that one waits, is tried again, or cannot be linked.
+//! Messages about device links and memory: waiting, retrying and giving up.
 
 use crate::error::StepFailed;
 use crate::sys::jobs::{Demand, Refusal};
 use crate::sys::run::OutOfMemory;
 use crate::sys::table::{Style, size};
 
-/// The end for want of memory that `error` tells of, if it does.
+/// Returns the details if `error` was caused by lack of memory.
 pub(super) fn of(error: &anyhow::Error) -> Option<&OutOfMemory> {
     error.downcast_ref()
 }
 
-/// What a link waits for; none where only others' turns end.
+/// Describes the resource that a link waits for. `None` for a slot, which needs no message.
 pub(super) fn waits_for(demand: &Demand, why: Refusal) -> Option<String> {
     match why {
         Refusal::Slots => None,
-        Refusal::Memory(free) => Some(format!("memory: it takes about {}, and {} is free", shown(demand.memory), shown(free))),
+        Refusal::Memory(free) => Some(format!("memory: about {} needed, {} free", show_size(demand.memory), show_size(free))),
         Refusal::Alone => Some("a device link that runs alone".to_owned()),
     }
 }
 
-/// That the link of `step` is run once more.
+/// The warning that the link of `step` runs once more.
 pub(super) fn tried_again(step: &str, killed: &OutOfMemory) -> String {
     let OutOfMemory { how, peak_memory, .. } = killed;
-    format!("{step}: {how} when it had {}; it is tried again, with no device link beside it", shown(*peak_memory))
+    format!("{step}: {how} when it had {}; retrying with no other device link running", show_size(*peak_memory))
 }
 
-/// The error of a link for which there is not enough memory even alone. `free`: what was free for it when it began.
+/// The error of a link that fails even when it runs alone. `free`: free memory in bytes when it began.
 pub(super) fn given_up(killed: &OutOfMemory, free: Option<u64>) -> StepFailed {
     let OutOfMemory { failed, how, peak_memory } = killed;
-    let free = free.map(|free| format!(", of {} that was free", shown(free))).unwrap_or_default();
+    let free = free.map(|free| format!(", with {} free", show_size(free))).unwrap_or_default();
     let report = format!(
-        "{}\n  memory: {how} when it had {}{free}, although no other device link ran beside it\n  \
-         what helps: more memory, or a higher limit of the control group or container; less device code in one link, by \
-         -foffload-lto=thin or by linking for fewer architectures",
+        "{}\n  memory: {how} when it had {}{free}, although no other device link ran\n  \
+         remedy: more memory, or a higher limit of the control group or container; or less device code per link, with \
+         -foffload-lto=thin or fewer architectures",
         failed.report,
-        shown(*peak_memory)
+        show_size(*peak_memory)
     );
     StepFailed { report, status: failed.status }
 }
 
-fn shown(bytes: u64) -> String {
+fn show_size(bytes: u64) -> String {
     let text = size(bytes, Style::default());
-    // Below 1 KiB there is no prefix.
+    // Sizes below 1 KiB have no prefix.
     if text.ends_with(|last: char| last.is_ascii_digit()) { format!("{text}B") } else { format!("{text}iB") }
 }
 
@@ -50,17 +50,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_has_the_amounts() {
+    fn messages_have_sizes() {
         let demand = Demand::one_thread(3 << 30);
         let text = waits_for(&demand, Refusal::Memory(1 << 30));
-        assert_eq!(text.as_deref(), Some("memory: it takes about 3.0GiB, and 1.0GiB is free"));
+        assert_eq!(text.as_deref(), Some("memory: about 3.0GiB needed, 1.0GiB free"));
         let text = waits_for(&demand, Refusal::Memory(0));
-        assert_eq!(text.as_deref(), Some("memory: it takes about 3.0GiB, and 0B is free"));
+        assert_eq!(text.as_deref(), Some("memory: about 3.0GiB needed, 0B free"));
         assert_eq!(waits_for(&demand, Refusal::Slots), None);
         let failed = StepFailed { report: "the link failed".to_owned(), status: 137 };
-        let killed = OutOfMemory { failed, how: "it was killed", peak_memory: 2 << 30 };
+        let killed = OutOfMemory { failed, how: "was killed", peak_memory: 2 << 30 };
         let StepFailed { report, status } = given_up(&killed, Some(4 << 30));
         assert_eq!(status, 137);
-        assert!(report.starts_with("the link failed\n  memory: it was killed when it had 2.0GiB, of 4.0GiB that was free"));
+        assert!(report.starts_with("the link failed\n  memory: was killed when it had 2.0GiB, with 4.0GiB free"));
     }
 }

@@ -1,5 +1,7 @@
-//! `--override-image=<kind>=<file>`: linked images that the user gives, in place of all device code in the inputs
-//! (docs/spec/link-driver.md 9.3). Their target is read from the ELF header, for SYCL from the OffloadBinary.
+//! `--override-image=<kind>=<file>`: uses the user's linked images instead of all device code in the inputs
+//! (docs/spec/link-driver.md 9.3).
+//!
+//! The target is read from the ELF header, or from the OffloadBinary for SYCL.
 
 use std::path::Path;
 
@@ -25,11 +27,11 @@ pub(crate) fn read(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linke
 
 fn image(kind: &str, file: &Path) -> Result<Linked> {
     let found = OffloadKind::ALL.into_iter().find(|known| known.name() == kind);
-    let kind = found.ok_or_else(|| anyhow!("unknown kind `{kind}`: it is openmp, cuda, hip or sycl"))?;
+    let kind = found.ok_or_else(|| anyhow!("unknown kind `{kind}`: expected openmp, cuda, hip or sycl"))?;
     let bytes = Bytes::of(file)?;
     let (triple, arch) = match kind {
         OffloadKind::Sycl => packed_target(bytes.as_slice())
-            .with_context(|| format!("`{}` is not what SYCL's device linker makes, an OffloadBinary", file.display()))?,
+            .with_context(|| format!("`{}` is not an OffloadBinary, the output of SYCL's device linker", file.display()))?,
         _ => target(bytes.as_slice()).with_context(|| format!("`{}` is not an ELF image", file.display()))?,
     };
     Ok(Linked {
@@ -42,20 +44,20 @@ fn image(kind: &str, file: &Path) -> Result<Linked> {
     })
 }
 
-/// Triple and architecture of the first image in a file of OffloadBinaries, which is what SYCL's device linker writes.
+/// Returns triple and architecture of the first image in a file of OffloadBinaries, as written by SYCL's device linker.
 fn packed_target(data: &[u8]) -> Result<(String, String)> {
     let images = offload_binary::read_all(data)?;
-    let first = images.first().context("it holds no image")?;
+    let first = images.first().context("the OffloadBinary has no image")?;
     Ok((first.triple().into_owned(), first.arch().into_owned()))
 }
 
-/// Triple and architecture by the ELF header, as LLVM spells them for such images: for AMD, the processor without features.
+/// Returns triple and architecture from the ELF header, in LLVM's spelling for such images. AMD architectures have no features.
 fn target(data: &[u8]) -> Result<(String, String)> {
     let (class, header) = FileHeader::read(data)?;
     let named = |arch: &str| Ok((format!("{arch}--"), String::new()));
     match header.machine {
         elf::EM_AMDGPU | elf::EM_CUDA => {
-            let gpu = Gpu::of_elf(data)?.context("no GPU is named")?;
+            let gpu = Gpu::of_elf(data)?.context("the ELF header names no GPU")?;
             Ok((gpu.triple.to_owned(), gpu.processor))
         }
         elf::EM_X86_64 => named("x86_64"),
@@ -65,7 +67,7 @@ fn target(data: &[u8]) -> Result<(String, String)> {
         elf::EM_RISCV => named("riscv64"),
         elf::EM_S390 => named("s390x"),
         elf::EM_LOONGARCH => named("loongarch64"),
-        other => bail!("no device has the ELF machine {}", other.0),
+        other => bail!("unsupported ELF machine {}", other.0),
     }
 }
 
@@ -76,11 +78,14 @@ mod tests {
     #[test]
     fn f12_an_unknown_kind_is_named_with_its_option() {
         let error = read(&[("foo".to_owned(), "a.o".into())]).unwrap_err();
-        assert_eq!(crate::error::chain(&error), "--override-image=foo=a.o: unknown kind `foo`: it is openmp, cuda, hip or sycl");
+        assert_eq!(
+            crate::error::chain(&error),
+            "--override-image=foo=a.o: unknown kind `foo`: expected openmp, cuda, hip or sycl"
+        );
     }
 
     #[test]
-    fn targets_are_read_off_the_header() {
+    fn targets_are_read_from_the_header() {
         let mut elf = vec![0u8; 64];
         elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         (elf[16], elf[18], elf[20]) = (3, 62, 1);
@@ -89,7 +94,7 @@ mod tests {
         assert_eq!(target(&elf).unwrap(), ("amdgcn-amd-amdhsa".to_owned(), "gfx90a".to_owned()));
         (elf[18], elf[48]) = (190, 80);
         assert_eq!(target(&elf).unwrap(), ("nvptx64-nvidia-cuda".to_owned(), "sm_80".to_owned()));
-        // A cubin for code that only this one processor runs: CUDA 12.8's sm_90a, and its sm_100a.
+        // A cubin for a single architecture: sm_90a from CUDA 12.8, and its sm_100a.
         elf[8] = 7;
         elf[48..52].copy_from_slice(&[0x5a, 0x0d, 0x5a, 0x00]);
         assert_eq!(target(&elf).unwrap(), ("nvptx64-nvidia-cuda".to_owned(), "sm_90a".to_owned()));

@@ -1,20 +1,20 @@
-//! One device link: whether its image is in the cache, and its run.
+//! One device link: looks up its image in the cache, or runs the link.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::attempt::{Attempt, RunContext};
 use super::codegen_threads::CodegenThreads;
 use super::costs::{Costs, Prediction};
 use super::distribution::Distribution;
+use super::link_cache::{DeviceCache, Keep, LinkFiles, LinkQuery, ResolvedLink};
 use super::log_line::{self, LogLine};
-use super::memo::{DeviceCache, Keep, LinkFiles, LinkQuery, ResolvedLink};
 use super::out_of_memory;
-use super::places::{Place, Places};
+use super::runner_slots::{RunnerSlot, RunnerSlots};
 use super::schedule::{LookedUp, Work};
 use super::thin_hint::ThinHint;
-use super::turn::{How, Turn};
 use super::{DeviceContext, Planned};
 use crate::build_log::{Log, Outcome};
 use crate::sys::jobs::{Demand, Refusal};
@@ -26,23 +26,21 @@ use crate::sys::trace::{Span, Usage, span};
 /// The device links of one run.
 pub(super) struct Links<'w> {
     pub(super) planned: &'w [Planned<'w>],
-    /// What each will probably cost.
     pub(super) expected: Expected<'w>,
     pub(super) costs: &'w Costs,
-    pub(super) places: &'w Places<'w>,
+    pub(super) places: &'w RunnerSlots<'w>,
     pub(super) progress: &'w Progress,
     pub(super) session: &'w Session,
     pub(super) context: &'w DeviceContext<'w>,
     pub(super) hint: &'w ThinHint,
     pub(super) log: Option<&'w Arc<Log>>,
-    /// Whether ThinLTO's units are compiled one by one, where that can be done.
+    /// Whether to compile ThinLTO units as separate jobs if possible.
     pub(super) distributes: bool,
-    /// The cache, or why there is none.
+    /// The cache, or the reason why it is off.
     pub(super) cache: std::result::Result<&'w DeviceCache<'w>, &'w str>,
 }
 
-/// What the device links of one run will probably cost. That is looked up where it is asked for first: a link whose image is in the
-/// cache does not ask.
+/// Predicted costs of the device links of one run. They are read on first use, because cache hits do not need them.
 pub(super) struct Expected<'w> {
     planned: &'w [Planned<'w>],
     costs: &'w Costs,
@@ -54,7 +52,6 @@ impl<'w> Expected<'w> {
         Expected { planned, costs, each: OnceLock::new() }
     }
 
-    /// What each of them costs.
     pub(super) fn all(&self) -> &[Prediction] {
         self.each.get_or_init(|| self.costs.predict(self.planned.iter().map(|planned| planned.job)))
     }
@@ -64,28 +61,28 @@ impl<'w> Expected<'w> {
     }
 }
 
-/// A link that has to be run.
+/// A link whose image is not cached, so that it has to run.
 pub(super) struct Ready<'w> {
-    /// How the linker is run itself, if that is known; else the compiler is.
+    /// The linker command, if it is known. Otherwise the compiler runs the linker.
     resolved: Option<ResolvedLink>,
-    /// How its units are compiled one by one, if they are.
+    /// Set if the ThinLTO units are compiled as separate jobs.
     distribution: Option<Distribution>,
     threads: CodegenThreads,
     line: LogLine,
     trace: Span<'w>,
 }
 
-/// The last run of a link, which has not failed.
-struct Ran {
+/// The last run of a link, which succeeded.
+struct LinkRun {
     usage: Usage,
-    /// For one that may be kept.
+    /// Set if the result may be cached.
     keep: Option<Keep>,
-    /// How many threads it was granted.
+    /// Number of threads that the link was granted.
     granted: usize,
     took: Duration,
-    /// How long it was in the launcher's queue.
+    /// Time in the launcher's queue.
     queued: Duration,
-    /// Where it has run, if not here.
+    /// The machine that the launcher chose, or `None` for this machine.
     node: Option<String>,
 }
 
@@ -99,31 +96,36 @@ impl<'w> Work for Links<'w> {
     fn look_up(&self, at: usize) -> Result<LookedUp<Ready<'w>>> {
         self.session.signals.check()?;
         let planned = &self.planned[at];
-        let trace = self.session.trace.span(span::JOB, at + 1);
+        let mut trace = self.session.trace.span(span::JOB, at + 1);
+        log_line::describe(&mut trace, planned);
         let mut line = LogLine::begin(self.log, planned);
         let resolved = match self.cache {
             Err(why) => {
                 line.outcome(Outcome::Uncached, why);
+                trace.set_arg("cache", Outcome::Uncached.name());
                 None
             }
             Ok(cache) => {
                 let query = query(planned);
                 let resolved = match query.args {
-                    [] => Err("each of its inputs is compiled by itself before they are linked".to_owned()),
+                    [] => Err("--no-lto compiles each input separately before the link".to_owned()),
                     _ => cache.resolve(&query),
                 };
                 match resolved {
                     Ok(resolved) => match cache.fetch(&resolved, &query)? {
                         Ok(hit) => {
+                            trace.set_arg("cache", Outcome::Hit.name());
                             line.hit(&hit, &planned.linked.path);
                             return Ok(LookedUp::Done);
                         }
                         Err(why) => {
+                            trace.set_arg("cache", Outcome::Miss.name());
                             line.outcome(Outcome::Miss, &why);
                             Some(resolved)
                         }
                     },
                     Err(why) => {
+                        trace.set_arg("cache", Outcome::Uncached.name());
                         cache.skip(&planned.cmd.step, &why);
                         line.outcome(Outcome::Uncached, &why);
                         None
@@ -134,7 +136,7 @@ impl<'w> Work for Links<'w> {
         let threads = CodegenThreads::of(planned.job, self.context, &planned.cmd.args);
         let distribution = self.distribution(at, resolved.as_ref());
         let demand = match (&distribution, &self.session.launcher) {
-            // Its units are what other machines do.
+            // Other machines compile the units, so the linker itself needs one thread.
             (Some(_), Some(launcher)) if launcher.is_available() => {
                 Demand { here: true, ..Demand::one_thread(self.expected.of(at).memory) }
             }
@@ -153,18 +155,18 @@ impl<'w> Work for Links<'w> {
         }
     }
 
-    fn run(&self, at: usize, ready: Ready<'w>, place: Place<'_>) -> Result<()> {
+    fn run(&self, at: usize, ready: Ready<'w>, place: RunnerSlot<'_>) -> Result<()> {
         let Ready { resolved, distribution, threads, mut line, mut trace } = ready;
         let planned = &self.planned[at];
         self.session.signals.check().inspect_err(|error| line.failed(error))?;
-        let turn = Turn::new(self, at, threads, place);
-        trace.set_arg("threads", turn.granted);
+        let attempt = Attempt::new(self, at, threads, place);
+        trace.set_arg("threads", attempt.granted);
         line.runs();
-        let linked = match self.once(at, resolved, distribution, turn) {
-            Err(error) => self.again_if_killed(at, threads, error, &mut line),
+        let linked = match self.run_once(at, resolved, distribution, attempt) {
+            Err(error) => self.retry_if_killed(at, threads, error, &mut line),
             ran => ran,
         };
-        let Ran { usage, keep, granted, took, queued, node } = linked.inspect_err(|error| line.failed(error))?;
+        let LinkRun { usage, keep, granted, took, queued, node } = linked.inspect_err(|error| line.failed(error))?;
         let cost = log_line::cost(took, usage);
         self.hint.after(planned.job, took, self.context, &self.session.shell);
         line.waited_again(queued);
@@ -172,7 +174,7 @@ impl<'w> Work for Links<'w> {
             trace.set_arg("node", node.clone());
             line.ran_on(node);
         }
-        // Of one that was over in a moment elsewhere, it may not be known.
+        // A launcher cannot always measure the memory of a very short run. Zero bytes would spoil the next prediction.
         if node.is_none() || usage.peak_memory > 0 {
             self.costs.note(planned.job, granted, cost);
         }
@@ -185,27 +187,34 @@ impl<'w> Work for Links<'w> {
 }
 
 impl Links<'_> {
-    /// Runs the link in its turn, which ends with it.
-    fn once(
+    /// Runs the link once and consumes its attempt.
+    fn run_once(
         &self,
         at: usize,
         resolved: Option<ResolvedLink>,
         distribution: Option<Distribution>,
-        mut turn: Turn<'_>,
-    ) -> Result<Ran> {
+        mut attempt: Attempt<'_>,
+    ) -> Result<LinkRun> {
         self.progress.begin(at, &self.planned[at].cmd.step);
         let ran = match (self.cache, resolved) {
-            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, (resolved, distribution), &mut turn),
-            _ => self.run_compiler(at, &mut turn).map(|usage| (usage, None)),
+            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, (resolved, distribution), &mut attempt),
+            _ => self.run_compiler(at, &mut attempt).map(|usage| (usage, None)),
         };
         self.progress.end(at);
-        let took = turn.took();
-        ran.map(|(usage, keep)| Ran { usage, keep, granted: turn.granted, took, queued: turn.queued, node: turn.node })
+        let took = attempt.took();
+        ran.map(|(usage, keep)| LinkRun {
+            usage,
+            keep,
+            granted: attempt.granted,
+            took,
+            queued: attempt.queued,
+            node: attempt.node,
+        })
     }
 
-    /// After a link has failed with `error`: where it was killed for want of memory, it is run once more on this machine, with no
-    /// device link beside it.
-    fn again_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<Ran> {
+    /// Runs a link once more after `error`, if lack of memory killed it. The second attempt runs on this machine, with no other
+    /// device link.
+    fn retry_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<LinkRun> {
         let planned = &self.planned[at];
         let step = &planned.cmd.step;
         let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
@@ -214,15 +223,15 @@ impl Links<'_> {
         self.progress.begin(at, &format!("{step} waits until it can run alone"));
         let waits = Instant::now();
         let slot = self.places.here().take(&Demand { alone: true, ..Demand::one_thread(memory) }, self.session)?;
-        // What the link costs is what this run does: neither the one that was killed nor the wait.
-        let turn = Turn::new(self, at, threads, Place::Here(slot));
+        // The recorded cost covers this attempt only: neither the killed one nor the wait.
+        let attempt = Attempt::new(self, at, threads, RunnerSlot::Here(slot));
         line.waited_again(waits.elapsed());
-        // Asked again, since what was known of it has gone into the first run. The answer is there.
+        // The first attempt consumed the resolved link, so it is resolved again. The compiler's answer is in memory by now.
         let resolved =
             self.cache.ok().filter(|_| !planned.query.is_empty()).and_then(|cache| cache.resolve(&query(planned)).ok());
         let free = self.places.here().free_memory();
         let distribution = self.distribution(at, resolved.as_ref());
-        match self.once(at, resolved, distribution, turn) {
+        match self.run_once(at, resolved, distribution, attempt) {
             Ok(ran) => Ok(ran),
             Err(error) => Err(match out_of_memory::of(&error) {
                 Some(killed) => out_of_memory::given_up(killed, free).into(),
@@ -231,23 +240,31 @@ impl Links<'_> {
         }
     }
 
-    fn run_compiler(&self, at: usize, turn: &mut Turn<'_>) -> Result<Usage> {
+    fn run_compiler(&self, at: usize, attempt: &mut Attempt<'_>) -> Result<Usage> {
         let Planned { job, inputs, cmd, .. } = &self.planned[at];
         let mut cmd = cmd.clone();
-        // What is only shown is the same on every machine.
-        if let Some(more) = turn.argument().filter(|_| !self.context.request.dry_run) {
+        // A printed command must be the same on every machine, and the number of threads differs.
+        let request = self.context.request;
+        if let Some(more) = attempt.argument().filter(|_| !request.dry_run) {
             cmd.args.extend(["-Xlinker".into(), more]);
         }
-        inputs.write_each(job)?;
+        // A dry run does not read the inputs, and there may be many thousands.
+        let are_read = !request.dry_run || request.save_temps;
+        if are_read {
+            inputs.write_for_compiler(job)?;
+        }
         let mut clang = self.session.trace.span(span::CLANG, at + 1);
         clang.set_arg("target", job.target.to_string());
         clang.set_arg("command", command_line(&cmd.program, &cmd.args));
-        // Compilers colour what goes to a terminal only. Else, what it says tells whether it ran out of memory.
-        let how = How { on_terminal: self.session.shell.is_terminal(), ..How::default() };
-        let usage = turn.run(&cmd, how)?.usage;
+        // Compilers use colours only if stderr is a terminal. Without a terminal, stderr is captured: it shows whether memory ran
+        // out.
+        let run_context = RunContext { on_terminal: self.session.shell.is_terminal(), ..RunContext::default() };
+        let usage = attempt.run(&cmd, run_context)?.usage;
         clang.record_usage(usage);
         drop(clang);
-        inputs.discard(self.session);
+        if are_read {
+            inputs.discard(self.session);
+        }
         Ok(usage)
     }
 
@@ -256,24 +273,24 @@ impl Links<'_> {
         at: usize,
         cache: &DeviceCache<'_>,
         (resolved, distribution): (ResolvedLink, Option<Distribution>),
-        turn: &mut Turn<'_>,
+        attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Option<Keep>)> {
         let planned = &self.planned[at];
-        // Units are handed over as files.
+        // Distributed ThinLTO passes each unit as a file of its own.
         let archives = distribution.is_none() && resolved.takes_archives();
         let (mut args, files) = planned.inputs.write(planned.job, archives)?;
-        args.extend(turn.argument());
+        args.extend(attempt.argument());
         let mut linker = self.session.trace.span(span::CLANG, at + 1);
         linker.set_arg("target", planned.job.target.to_string());
         let given = LinkFiles { args: &args, files: &files, dependencies: planned.dependencies.clone(), distribution };
-        let (usage, keep) = cache.link(resolved, &query(planned), given, turn)?;
+        let (usage, keep) = cache.link(resolved, &query(planned), given, attempt)?;
         linker.record_usage(usage);
         drop(linker);
         planned.inputs.discard(self.session);
         Ok((usage, Some(keep)))
     }
 
-    /// How the units of the link are compiled one by one, if that is wanted and can be done.
+    /// Prepares the ThinLTO units to be compiled as separate jobs, if that is wanted and possible.
     fn distribution(&self, at: usize, resolved: Option<&ResolvedLink>) -> Option<Distribution> {
         let planned = &self.planned[at];
         let resolved = resolved.filter(|_| self.distributes)?;
@@ -281,17 +298,17 @@ impl Links<'_> {
         let why_not = |why: &String| {
             if self.context.request.verbose {
                 let step = &planned.cmd.step;
-                self.session.shell.note(&format!("{step}: ThinLTO's units are compiled in the linker's own process: {why}"));
+                self.session.shell.note(&format!("{step}: ThinLTO units are compiled in the linker's own process: {why}"));
             }
         };
         found.inspect_err(why_not).ok()
     }
 }
 
-/// What a link needs that would like these threads.
+/// Returns the resources for a link that can use `threads`.
 pub(super) fn demand(threads: CodegenThreads, expected: Prediction) -> Demand {
     let Prediction { memory, enough_for, per_thread, .. } = expected;
-    // Where the linker is not told how many threads it gets, it had as many the last time as it will have.
+    // If offld does not set the linker's thread count, the next run has as many threads as the last, so `memory` covers them.
     let (enough_for, per_thread) = if threads.told { (enough_for, per_thread) } else { (usize::MAX, 0) };
     Demand { threads: threads.wanted, enough_for, per_thread, ..Demand::one_thread(memory) }
 }

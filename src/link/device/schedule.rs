@@ -1,48 +1,48 @@
-//! The order in which device links are looked up and run: the longest first. One that cannot run yet, because memory is lacking, lets
-//! those pass that can.
+//! Schedules device links: looks up and runs the longest first.
+//!
+//! A link that lacks memory does not block later links that fit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-use super::places::{Place, Places};
+use super::runner_slots::{RunnerSlot, RunnerSlots};
 use crate::sys::jobs::{Demand, Refusal};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// What a link is after it was looked up.
+/// The result of a lookup.
 pub(super) enum LookedUp<T> {
-    /// Nothing has to be run.
+    /// Nothing has to run.
     Done,
-    /// This has to be run, and needs so much for it.
+    /// The link has to run with these resources.
     Ready(T, Demand),
 }
 
-/// The work on the links of one run, by their numbers.
+/// The links of one run, addressed by index.
 pub(super) trait Work: Sync {
-    /// What is known of a link that has to be run.
+    /// State that a lookup hands to the run.
     type Ready: Send;
 
-    /// How much memory it will probably take, in bytes.
+    /// Returns the predicted memory use in bytes.
     fn memory(&self, at: usize) -> u64;
 
-    /// Looks up whether it has to be run.
+    /// Checks whether the link has to run.
     fn look_up(&self, at: usize) -> Result<LookedUp<Self::Ready>>;
 
-    /// Called once for a link that cannot run yet.
+    /// Called for a link that has to wait. After a reason other than busy slots, it is not called again.
     fn waits(&self, at: usize, demand: &Demand, why: Refusal);
 
-    /// Runs it.
-    fn run(&self, at: usize, ready: Self::Ready, place: Place<'_>) -> Result<()>;
+    fn run(&self, at: usize, ready: Self::Ready, place: RunnerSlot<'_>) -> Result<()>;
 }
 
-/// The links that have not begun.
+/// Links that have not started.
 struct Queue<T> {
-    /// How many of the order have been looked up.
+    /// Number of links, in start order, whose lookup has begun.
     looked_up: usize,
-    /// Those that are looked up at this moment, by their places in the order.
-    now: Vec<usize>,
-    /// What can run, by its place in the order.
+    /// Lookups in progress, by position in the start order.
+    in_lookup: Vec<usize>,
+    /// Links that can start, sorted by position in the start order.
     ready: Vec<Waiting<T>>,
 }
 
@@ -50,22 +50,22 @@ struct Waiting<T> {
     place: usize,
     item: T,
     demand: Demand,
-    told: bool,
+    reported: bool,
 }
 
-/// The places in which links begin of which those `times` are expected: the longest first, and equal ones as they come.
+/// Returns the start order for links with these expected `times`: longest first, ties in the given order.
 pub(super) fn longest_first(times: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by(|a, b| times[*b].total_cmp(&times[*a]));
     order
 }
 
-/// Does `work` for each number in `order`. The results are in the order of the numbers.
-pub(super) fn run<W: Work>(work: &W, order: &[usize], places: &Places<'_>, session: &Session) -> Vec<Result<()>> {
-    let queue = Mutex::new(Queue { looked_up: 0, now: Vec::new(), ready: Vec::new() });
+/// Processes the links in `order`. The results are sorted by link index.
+pub(super) fn run<W: Work>(work: &W, order: &[usize], places: &RunnerSlots<'_>, session: &Session) -> Vec<Result<()>> {
+    let queue = Mutex::new(Queue { looked_up: 0, in_lookup: Vec::new(), ready: Vec::new() });
     places.here().expect(order.len());
     let threads = places.limit().min(order.len());
-    let done = threads::turns(threads, threads, |_| worker(work, order, places, session, &queue));
+    let done = threads::run_indexed(threads, threads, |_| worker(work, order, places, session, &queue));
     let mut done: Vec<(usize, Result<()>)> = done.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
@@ -74,7 +74,7 @@ pub(super) fn run<W: Work>(work: &W, order: &[usize], places: &Places<'_>, sessi
 fn worker<W: Work>(
     work: &W,
     order: &[usize],
-    places: &Places<'_>,
+    places: &RunnerSlots<'_>,
     session: &Session,
     queue: &Mutex<Queue<W::Ready>>,
 ) -> Vec<(usize, Result<()>)> {
@@ -82,7 +82,7 @@ fn worker<W: Work>(
     loop {
         let mut open = lock(queue);
         if let Err(stopped) = session.signals.check() {
-            // What was looked up ends here; what was not, when it is.
+            // A link that is still waiting fails here. A link that was not looked up fails in its lookup.
             if let Some(waiting) = open.ready.pop() {
                 places.here().expect_one_less();
                 done.push((order[waiting.place], Err(stopped)));
@@ -97,15 +97,15 @@ fn worker<W: Work>(
         let place = open.looked_up;
         if place < order.len() {
             open.looked_up += 1;
-            open.now.push(place);
+            open.in_lookup.push(place);
             drop(open);
             let found = work.look_up(order[place]);
             let mut open = lock(queue);
-            open.now.retain(|other| *other != place);
+            open.in_lookup.retain(|other| *other != place);
             match found {
                 Ok(LookedUp::Ready(item, demand)) => {
                     let before = open.ready.partition_point(|other| other.place < place);
-                    open.ready.insert(before, Waiting { place, item, demand, told: false });
+                    open.ready.insert(before, Waiting { place, item, demand, reported: false });
                     continue;
                 }
                 Ok(LookedUp::Done) => done.push((order[place], Ok(()))),
@@ -113,7 +113,7 @@ fn worker<W: Work>(
             }
             places.here().expect_one_less();
         } else if open.ready.is_empty() {
-            // What another thread looks up now, that thread runs.
+            // A thread that is in a lookup also runs that link.
             return done;
         } else {
             drop(open);
@@ -122,24 +122,25 @@ fn worker<W: Work>(
     }
 }
 
-/// The first in order of what is ready that may run now.
+/// Takes the first link in start order that may run now.
 fn startable<'s, W: Work>(
     work: &W,
     order: &[usize],
-    places: &'s Places<'_>,
+    places: &'s RunnerSlots<'_>,
     open: &mut Queue<W::Ready>,
-) -> Option<(Waiting<W::Ready>, Place<'s>)> {
+) -> Option<(Waiting<W::Ready>, RunnerSlot<'s>)> {
     for at in 0..open.ready.len() {
         let waiting = &mut open.ready[at];
-        // What is before it in the order and still looked up is not to find its memory taken: a large link takes longer for that.
-        let before = open.now.iter().filter(|place| **place < waiting.place);
+        // Reserve memory for earlier links that are still in lookup. Otherwise small links would delay a large one, which takes
+        // longer.
+        let before = open.in_lookup.iter().filter(|place| **place < waiting.place);
         waiting.demand.reserved = before.map(|place| work.memory(order[*place])).sum();
         match places.try_take(&waiting.demand) {
             Ok(place) => return Some((open.ready.remove(at), place)),
-            Err(_) if waiting.told || waiting.demand.reserved > 0 => {}
+            Err(_) if waiting.reported || waiting.demand.reserved > 0 => {}
             Err(why) => {
-                // That others have all slots is not told, and memory may be lacking when one is free.
-                waiting.told = why != Refusal::Slots;
+                // A busy slot is not worth a message. Once a slot is free, the link may still lack memory, and that is.
+                waiting.reported = why != Refusal::Slots;
                 work.waits(order[waiting.place], &waiting.demand, why);
             }
         }
@@ -157,7 +158,7 @@ mod tests {
     use crate::args::request::MemoryLimit;
     use crate::sys::jobs::JobSlots;
 
-    /// When the last of `times` ends, begun in `order` on `slots` slots.
+    /// Returns the end time of the last of `times` if they start in `order` on `slots` slots.
     fn end(times: &[f64], order: &[usize], slots: usize) -> f64 {
         let mut free = vec![0.0_f64; slots];
         for at in order {
@@ -167,7 +168,7 @@ mod tests {
         free.into_iter().fold(0.0, f64::max)
     }
 
-    /// The earliest end of any order.
+    /// Returns the earliest end time over all orders.
     fn best(times: &[f64], slots: usize) -> f64 {
         fn place(times: &[f64], slots: &mut Vec<f64>, best: &mut f64) {
             let now = slots.iter().copied().fold(0.0, f64::max);
@@ -188,10 +189,10 @@ mod tests {
         best
     }
 
-    /// Notes what waits, and for what.
-    struct Told(Mutex<Vec<(usize, Refusal)>>);
+    /// Records each link that waits, with the reason.
+    struct Recorder(Mutex<Vec<(usize, Refusal)>>);
 
-    impl Work for Told {
+    impl Work for Recorder {
         type Ready = ();
 
         fn memory(&self, _at: usize) -> u64 {
@@ -206,35 +207,38 @@ mod tests {
             self.0.lock().unwrap().push((at, why));
         }
 
-        fn run(&self, _at: usize, (): (), _place: Place<'_>) -> Result<()> {
+        fn run(&self, _at: usize, (): (), _place: RunnerSlot<'_>) -> Result<()> {
             Ok(())
         }
     }
 
     #[test]
-    fn what_waits_for_memory_after_it_has_waited_for_a_slot_says_so() {
+    fn waiting_for_memory_is_reported_after_waiting_for_a_slot() {
         let slots = JobSlots::of_a_test(2, MemoryLimit::Bytes(100));
         slots.expect(3);
         let demand = |memory| Demand::one_thread(memory);
-        let places = Places::of_a_test(slots);
+        let places = RunnerSlots::of_a_test(slots);
         let held = [50, 20].map(|memory| places.try_take(&demand(memory)).unwrap());
-        let told = Told(Mutex::default());
-        let mut queue =
-            Queue { looked_up: 1, now: Vec::new(), ready: vec![Waiting { place: 0, item: (), demand: demand(60), told: false }] };
-        assert!(startable(&told, &[0], &places, &mut queue).is_none());
+        let recorder = Recorder(Mutex::default());
+        let mut queue = Queue {
+            looked_up: 1,
+            in_lookup: Vec::new(),
+            ready: vec![Waiting { place: 0, item: (), demand: demand(60), reported: false }],
+        };
+        assert!(startable(&recorder, &[0], &places, &mut queue).is_none());
         let [first, second] = held;
         drop(second);
         for _ in 0..3 {
-            assert!(startable(&told, &[0], &places, &mut queue).is_none());
+            assert!(startable(&recorder, &[0], &places, &mut queue).is_none());
         }
-        assert_eq!(told.0.lock().unwrap().as_slice(), [(0, Refusal::Slots), (0, Refusal::Memory(50))]);
+        assert_eq!(recorder.0.lock().unwrap().as_slice(), [(0, Refusal::Slots), (0, Refusal::Memory(50))]);
         drop(first);
-        assert!(startable(&told, &[0], &places, &mut queue).is_some());
+        assert!(startable(&recorder, &[0], &places, &mut queue).is_some());
     }
 
     #[test]
     fn the_order_is_within_five_percent_of_the_best() {
-        // Numbers that look random, and are the same each time.
+        // A pseudo-random sequence, the same in every run.
         let mut state = 1_u64;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -243,7 +247,7 @@ mod tests {
         let (mut ours, mut bests) = (0.0, 0.0);
         for case in 0..200 {
             let slots = 2 + case % 3;
-            // Architectures of one program take about as long as each other, or the programs of a build very different times.
+            // The links of one program take similar times for all architectures. The programs of one build differ widely.
             let spread = if case % 2 == 0 { 0.5 } else { 20.0 };
             let times: Vec<f64> = (0..6 + case % 5).map(|_| 1.0 + spread * random()).collect();
             let (own, best) = (end(&times, &longest_first(&times), slots), best(&times, slots));

@@ -1,4 +1,4 @@
-//! The OpenMP runtime of a host link: added if the command line lacks it; a warning or an error if it cannot do what the device
+//! OpenMP runtime of a host link: adds it if the command line lacks it, and reports a runtime that lacks a feature which the device
 //! code needs.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, llvm_major};
 use crate::sys::toolchain::{self, Compiler};
 
-/// What a host link needs for the OpenMP runtime.
+/// The additions to a host link for the OpenMP runtime.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runtime {
     /// Arguments for the end of the command line.
@@ -29,9 +29,9 @@ pub(crate) struct Runtime {
     pub warning: Option<String>,
 }
 
-/// The arguments that a command line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code
-/// calls it, with their folder. clang passes both by itself; gcc, rustc and users that call `ld.offld` directly do not. An error if
-/// there is no runtime that could be linked.
+/// Returns the arguments that a command line lacks for the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code
+/// calls it, with their directory. clang passes both itself. gcc, rustc and users that call `ld.offld` directly do not. Fails if no
+/// runtime can be linked.
 pub(crate) fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -41,7 +41,7 @@ pub(crate) fn openmp_runtime(
     compiler: &Compiler,
 ) -> Result<Runtime> {
     let ours: Vec<&DeviceImage<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
-    // Runtimes for Windows are not installed where offld looks, so those links must name theirs.
+    // Windows runtimes are not installed where offld looks, so those links must name their runtime.
     let elsewhere = super::naming(request) != Naming::Unix;
     let need = need(&ours, inputs, facts);
     if need == Need::None || request.no_offload_runtime || request.relocatable || elsewhere {
@@ -97,12 +97,17 @@ pub(crate) fn openmp_runtime(
     Ok(Runtime { args, warning })
 }
 
+/// Whether [`openmp_runtime`] may add the directory of the library `name` to the command line.
+pub(crate) fn may_add_directory_of(request: &LinkRequest, name: &OsStr) -> bool {
+    request.role == Role::Ld && !request.no_offload_runtime && (name == "omptarget" || name == "omp")
+}
+
 /// Whether a link needs libomptarget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     None,
-    /// Where the host link pulls a member of an archive that has registered its images already: the linker knows, so the library is
-    /// only offered to it.
+    /// The host link extracts an archive member that has registered its images. Only the linker knows whether that happens, so the
+    /// library is added with `--as-needed`.
     IfPulled,
     Surely,
 }
@@ -121,8 +126,9 @@ fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -
     }
 }
 
-/// The warning if no libomptarget is found in `folder` or in the folders of the command line; only a warning, because the linker
-/// may search further folders. An error for a static executable, which needs an archive of it: LLVM builds none.
+/// Returns the warning if neither `folder` nor a directory of the command line has libomptarget. This is only a warning, because
+/// the linker may search more directories. For a static executable it is an error: it needs a libomptarget archive, and LLVM builds
+/// none.
 fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
     let is_static = request.static_link && !request.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
@@ -131,13 +137,13 @@ fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>
     }
     if is_static {
         bail!(
-            "a static executable cannot offload here: libomptarget, which loads its images, is a shared library only. Link without \
+            "a static executable cannot offload: libomptarget, which loads the images, exists only as a shared library. Link without \
              -static (-static-libstdc++ and -static-libgcc still work)"
         );
     }
     Ok(Some(format!(
-        "OpenMP device code needs libomptarget, and there is none where {} or this line look for libraries: install it (Debian: \
-         liboffload-22-dev), or name its folder with -L",
+        "OpenMP device code needs libomptarget, which is missing in the library directories of {} and of the command line: install \
+         libomptarget (Debian: liboffload-22-dev), or pass its directory with -L",
         compiler.path.display()
     )))
 }
@@ -147,9 +153,9 @@ fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>
 enum Mention {
     /// Not at all.
     Absent,
-    /// With `-l`, but no folder contains it.
+    /// With `-l`, but no directory contains the library.
     Missing,
-    /// By `-l` or a path; the index of the file in `Inputs::files`, if it was found.
+    /// By `-l` or a path, with the index of the file in `Inputs::files` if it was found.
     Named(Option<usize>),
 }
 
@@ -172,7 +178,7 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
     facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
 }
 
-/// Whether an object calls a function whose name begins with `prefix`, and no input defines it.
+/// Whether an object calls a function whose name begins with `prefix` and that no input defines.
 fn calls_unprovided(inputs: &Inputs, facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
     let called = facts.iter().flat_map(|facts| &facts.undefined).filter(|symbol| !symbol.weak && symbol.name.starts_with(prefix));
     let names: BTreeSet<&[u8]> = called.map(|symbol| symbol.name.as_ref()).collect();
@@ -183,7 +189,7 @@ fn calls_unprovided(inputs: &Inputs, facts: &[HostFacts<'_>], prefix: &[u8]) -> 
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
     let exports = |data: &[u8]| {
-        // Errors are ignored here: the host linker reports a damaged library.
+        // Errors are ignored here, because the host linker reports a damaged library.
         dynamic::exports(data, symbol.as_bytes()).unwrap_or(false)
     };
     facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
@@ -192,13 +198,13 @@ fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
 /// The libomptarget that a link finds.
 pub(super) struct Library {
     pub(super) path: PathBuf,
-    /// Its release of LLVM.
+    /// The LLVM release of the library.
     pub(super) release: u32,
 }
 
 impl Library {
-    /// That with the contents `data`. The release is in its soname; that of LLVM 14 has none, and lacks functions that later
-    /// compilers call.
+    /// Reads the library with the contents `data`. Its soname contains the release. The soname of LLVM 14 has no release; that
+    /// library lacks functions that later compilers call.
     fn read(path: &Path, data: &[u8]) -> Option<Library> {
         let soname = std::str::from_utf8(dynamic::read(data).ok()?.soname?).ok()?;
         let release = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;
@@ -206,7 +212,7 @@ impl Library {
     }
 }
 
-/// The warning if the runtime is of LLVM 19 or earlier, which crashes on the entries of later compilers.
+/// Returns the warning if the runtime is from LLVM 19 or earlier, which crashes on the entries of later compilers.
 fn too_old(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
     let is_later = |image: &&&DeviceImage<'_>| {
         facts.get(image.input_object).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries)
@@ -214,8 +220,8 @@ fn too_old(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_
     let later = images.iter().find(is_later)?;
     (runtime.release < 20).then(|| {
         format!(
-            "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \
-             runs with a later runtime",
+            "{} is from LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash \
+             unless it runs with a later libomptarget",
             runtime.path.display(),
             later.origin
         )
@@ -233,11 +239,11 @@ mod tests {
         let compiler = Compiler { path: "/c/clang".into(), major: Some(22) };
         let dynamic = LinkRequest::default();
         let message = missing_runtime(&dynamic, &search, None, &compiler).unwrap();
-        assert!(message.unwrap().contains("there is none where /c/clang"));
+        assert!(message.unwrap().contains("missing in the library directories of /c/clang"));
         assert_eq!(missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(), None);
         let fixed = LinkRequest { static_link: true, ..LinkRequest::default() };
         let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap_err().to_string();
-        assert!(message.starts_with("a static executable cannot offload here"));
+        assert!(message.starts_with("a static executable cannot offload"));
         std::fs::write(folder.path().join("libomptarget.a"), "").unwrap();
         assert_eq!(missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap(), None);
     }

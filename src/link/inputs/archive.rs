@@ -1,5 +1,5 @@
-//! The objects in an archive, including members of nested archives. A member borrows its archive's bytes; members of a thin archive
-//! are separate files.
+//! Objects in an archive, including members of nested archives. A member borrows its archive's bytes; members of a thin archive are
+//! separate files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Walk<'o> {
 }
 
 impl Walk<'_> {
-    /// `at` is the file that contains the archive: the names in a thin archive are relative to it.
+    /// Walks one archive. `at` is the file that contains it: the names in a thin archive are relative to that file.
     fn archive(&mut self, origin: Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
         let origin = Arc::new(origin);
         let context = |fault: ArchiveFault| anyhow!(fault.in_archive(&origin));
@@ -51,7 +51,7 @@ impl Walk<'_> {
                         _ => None,
                     });
                     let (found, contents) =
-                        place.with_context(|| format!("{archive}: it has no member at {header:#x} any more"))?;
+                        place.with_context(|| format!("{archive}: no member at {header:#x}. Rebuild the thin archive"))?;
                     let kind = magic(contents.as_slice());
                     if !matches!(kind, Magic::Archive | Magic::Text | Magic::Other) {
                         let name = other.part(found.name).unwrap_or_else(|| found.name.to_vec().into());
@@ -77,8 +77,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The file of a thin archive's member; none if it is not there. Then the linker says so if it needs the member, and else
-    /// nobody.
+    /// Opens the file of a thin archive's member. Returns none if a lazy archive's file is missing: the linker reports that if it
+    /// needs the member.
     fn member_file(&mut self, origin: &Origin, path: &Path) -> Result<Option<Bytes>> {
         match Bytes::open(path) {
             Ok(bytes) => {
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// A thin archive of one member, by its path.
+    /// Returns a thin archive with one member, by its path.
     fn thin(member: &[u8]) -> Vec<u8> {
         let names = [member, b"/\n"].concat();
         let names = [names.as_slice(), if names.len() % 2 == 1 { b"\n" } else { b"" }].concat();

@@ -1,6 +1,6 @@
-//! The inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and
-//! expands archives into members. Each object records what options before it mean for it (whole or lazy archives). Owns all bytes,
-//! which later stages borrow. Files that cannot be found or read are left out, because the host linker reports them.
+//! Inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and
+//! expands archives into members. Each object records the effect of earlier options on it (whole or lazy archives). Owns all bytes,
+//! which later stages borrow. Files that cannot be found or read are omitted, because the host linker reports them.
 
 mod archive;
 mod script;
@@ -35,13 +35,14 @@ pub struct InputObject {
     bytes: Bytes,
     /// The file format.
     pub kind: Magic,
-    /// Archive semantics: part of the link only if something needs it.
+    /// Archive semantics: part of the link only if another object needs it.
     pub lazy: bool,
-    /// Which of `Inputs::files` it belongs to.
+    /// The index of the object's file in `Inputs::files`.
     pub file: usize,
 }
 
-/// Where an object is from. Archives have thousands of members, of which few are ever named: their names are made when they are.
+/// The location of an object. Archives have thousands of members, and few appear in messages, so their full names are built on
+/// demand.
 #[derive(Debug)]
 enum Place {
     File(PathBuf),
@@ -49,7 +50,7 @@ enum Place {
 }
 
 impl InputObject {
-    /// Where it is from, for error messages.
+    /// Returns the object's file and member, for error messages.
     pub fn origin(&self) -> Origin {
         match &self.place {
             Place::File(path) => Origin::file(path),
@@ -79,12 +80,12 @@ pub struct InputFile {
 #[derive(Debug)]
 enum Contents {
     Read(Bytes),
-    /// Those of a shared object, which few links look into: mapped when they are asked for.
+    /// The bytes of a shared object, mapped on first use because few links read them.
     Later(OnceLock<Bytes>),
 }
 
 impl InputFile {
-    /// The file's bytes; none if it cannot be read (any more).
+    /// Returns the file's bytes; empty if the file cannot be read (any more).
     pub fn data(&self) -> &[u8] {
         match &self.contents {
             Contents::Read(bytes) => bytes.as_slice(),
@@ -94,7 +95,7 @@ impl InputFile {
         }
     }
 
-    /// How many bytes are at hand.
+    /// The number of bytes that are mapped already.
     fn size(&self) -> usize {
         match &self.contents {
             Contents::Read(bytes) => bytes.as_slice().len(),
@@ -112,15 +113,15 @@ pub struct Inputs {
     pub objects: Vec<InputObject>,
     /// For each input of the command line, the index of its file, if it was found and is not a linker script.
     pub named: Vec<Option<usize>>,
-    /// The inputs of the command line, by index, that are libraries which no folder has.
+    /// Libraries of the command line that no directory contains, by the index of the input.
     pub missing: BTreeSet<usize>,
     /// Every mention of a file, by the command line or a script, in the order in which linkers read them.
     pub loads: Vec<LoadedFile>,
-    /// What the linker scripts among the inputs need, each by itself.
+    /// The symbols that the linker scripts among the inputs need, one entry for each script.
     pub scripts: Vec<ScriptSymbols>,
 }
 
-/// What is read at a place of the line.
+/// The file or script that is read at a position of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
     /// A file, by its index in `Inputs::files`; archives and libraries are searched at each mention.
@@ -136,9 +137,9 @@ pub struct LoadedFile {
     pub what: Loaded,
     /// `--as-needed` is in effect.
     pub as_needed: bool,
-    /// The `--start-group` that it is in, or the list of a script.
+    /// The group that contains the mention: a `--start-group`, or the file list of a script.
     pub group: Option<usize>,
-    /// The token of the line that leads to it, [`InputSpec::NO_TOKEN`] if none does.
+    /// The index of the token that names the file, or [`InputSpec::NO_TOKEN`] if no token does.
     pub token: usize,
 }
 
@@ -147,21 +148,21 @@ pub struct LoadedFile {
 pub struct OpenedFiles {
     /// Every file, by every path that it is opened by, including scripts and members of thin archives.
     pub opened: Vec<OpenedFile>,
-    /// Folders that scripts add to the search (`SEARCH_DIR`).
+    /// Directories that scripts add to the search path (`SEARCH_DIR`).
     pub script_folders: Vec<PathBuf>,
 }
 
 /// A file that a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedFile {
-    /// Its path.
+    /// The path by which it is opened.
     pub path: PathBuf,
     /// Whether a linker script names it, not the command line.
     pub by_script: bool,
 }
 
-/// Opens the files that `specs` name. An error if an archive is damaged. `on_file` is told the kind and the bytes of each file as
-/// it is opened, so that what depends on a file can begin while the others are opened.
+/// Opens the files that `specs` name. Fails if an archive is damaged. `on_file` gets the kind and the bytes of each file as it is
+/// opened, so that dependent work can begin while other files are opened.
 pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic, &[u8])) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search, on_file).inputs;
     let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {
@@ -175,10 +176,10 @@ pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic,
     Ok(inputs)
 }
 
-/// The files that [`open`] opens, as far as they can be read.
+/// Returns the files that [`open`] opens, as far as they can be read.
 pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
-    let mut told_nobody = |_: Magic, _: &[u8]| {};
-    let opener = Opener::all(specs, search, &mut told_nobody);
+    let mut ignore = |_: Magic, _: &[u8]| {};
+    let opener = Opener::all(specs, search, &mut ignore);
     let mut files = opener.files;
     for (index, file) in opener.inputs.files.iter().enumerate() {
         let mut expanded = Expanded::default();
@@ -189,13 +190,13 @@ pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
     files
 }
 
-/// Whether so many bytes are to be searched that starting threads pays.
+/// Whether the total of `sizes` in bytes is large enough to start threads for searching it.
 pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
     const FEW: usize = 32 << 20;
     sizes.sum::<usize>() > FEW
 }
 
-/// The contents of a file.
+/// The objects in a file.
 #[derive(Default)]
 struct Expanded {
     objects: Vec<InputObject>,
@@ -226,9 +227,9 @@ struct Opener<'f> {
     search: Search,
     inputs: Inputs,
     files: OpenedFiles,
-    /// Archives and shared objects by device and inode: each is added once, however often it is named (docs/spec/faults.md F13).
+    /// Archives and shared objects by device and inode. Each is added once, however often it is named (docs/spec/faults.md F13).
     seen: HashMap<(u64, u64), usize>,
-    /// Libraries looked up already; drivers name libgcc and libc several times.
+    /// Results of library searches. Drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,
     /// How many scripts were read.
     script_groups: usize,
@@ -260,7 +261,7 @@ impl<'f> Opener<'f> {
         }
     }
 
-    /// Looks for the library `name` and opens it; returns what [`Opener::file`] does.
+    /// Finds the library `name` and opens it. Returns the same as [`Opener::file`].
     fn library(&mut self, name: &OsStr, spec: &InputSpec, depth: usize) -> Option<usize> {
         let key = (name.to_owned(), spec.prefer_static);
         if let Some(&known) = self.libraries.get(&key)
@@ -274,7 +275,7 @@ impl<'f> Opener<'f> {
         named
     }
 
-    /// Opens the file at `path`; returns its index in `Inputs::files` unless it is a script or cannot be read.
+    /// Opens the file at `path`. Returns its index in `Inputs::files`, or none if the file is a script or cannot be read.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (file, size, id) = open_regular(path)?;
         self.files.opened.push(OpenedFile { path: path.to_path_buf(), by_script: depth > 0 });
@@ -307,17 +308,17 @@ impl<'f> Opener<'f> {
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
-        /// How deep scripts may be nested, which also ends cycles.
+        /// Maximum nesting of scripts, which also ends cycles.
         const DEEPEST: usize = 10;
         if depth >= DEEPEST {
             return;
         }
         let what = Loaded::Script(self.inputs.scripts.len());
         self.inputs.scripts.push(script_symbols::of(bytes.as_slice()));
-        // Scripts of options, which stand on no place of the line, are read before all files.
+        // Scripts of options have no position on the command line and are read before all files.
         let place = if spec.token == InputSpec::NO_TOKEN { 0 } else { self.inputs.loads.len() };
         self.inputs.loads.insert(place, LoadedFile { what, as_needed: false, group: spec.group, token: spec.token });
-        // The files of a script's GROUP are searched again and again, like those of a group of the line.
+        // Linkers search the files of a script's GROUP repeatedly, like those of a group on the command line.
         self.script_groups += 1;
         let spec = &InputSpec { group: spec.group.or(Some(usize::MAX - self.script_groups)), ..spec.clone() };
         for entry in script::entries(bytes.as_slice()) {
@@ -334,7 +335,7 @@ impl<'f> Opener<'f> {
                     let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);
                     self.files.script_folders.push(folder);
-                    // What was not there may be in that folder.
+                    // Libraries that were not found may be in the new directory.
                     self.libraries.retain(|_, named| named.is_some());
                 }
             }
@@ -342,19 +343,20 @@ impl<'f> Opener<'f> {
     }
 }
 
-/// Whether the file at `path` is a linker script, as far as its contents tell.
+/// Whether the file at `path` is a linker script, judged by its contents.
 pub fn is_script(path: &Path) -> bool {
     open_regular(path).and_then(|(file, size, _)| contents(&file, size)).is_some_and(|(kind, _)| kind == Magic::Text)
 }
 
-/// A regular file that is not empty, with its size in bytes, and its device and inode numbers.
+/// Opens a regular file that is not empty. Returns it with its size in bytes, and its device and inode numbers.
 fn open_regular(path: &Path) -> Option<(File, u64, (u64, u64))> {
     let file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;
     (meta.is_file() && meta.len() > 0).then(|| (file, meta.len(), (meta.dev(), meta.ino())))
 }
 
-/// The kind of an open file of `size` bytes, and its bytes. A large one is asked for its first bytes: maps cost more than that.
+/// Returns the kind and the contents of an open file of `size` bytes. Of a large file, the header is read first: a shared object
+/// need not be mapped then, and maps cost more than a read.
 fn contents(file: &File, size: u64) -> Option<(Magic, Contents)> {
     const HEADER: usize = 64;
     const LARGE: u64 = 16 << 10;

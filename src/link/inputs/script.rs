@@ -1,24 +1,24 @@
-//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. Everything else in
-//! them concerns only the host linker and is skipped.
+//! Linker scripts among the inputs, such as `libc.so`: the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. All other commands
+//! concern only the host linker and are skipped.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// An input or a search folder that a script names.
+/// An input or a search directory that a script names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScriptEntry {
-    /// A file.
+    /// A file or archive by its path.
     File(PathBuf),
     /// `-lname`.
     Library(OsString),
-    /// A folder to search (`SEARCH_DIR`).
+    /// A directory to search (`SEARCH_DIR`).
     Folder(PathBuf),
     /// Another script, which is read at this point (`INCLUDE`).
     Script(PathBuf),
 }
 
-/// The entries of the script `text`, in order.
+/// Returns the entries of the script `text`, in order.
 pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     let tokens = tokens(text);
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
         match *token {
             b"{" => braces += 1,
             b"}" => braces = braces.saturating_sub(1),
-            // INCLUDE is allowed within blocks as well.
+            // Blocks may contain INCLUDE as well.
             b"INCLUDE" => {
                 found.extend(tokens.get(at).map(|name| ScriptEntry::Script(path(name))));
                 at += 1;
@@ -45,7 +45,7 @@ pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     found
 }
 
-/// Reads a list up to its closing parenthesis; nested lists (AS_NEEDED) are flattened. Returns the index of the token after it.
+/// Reads a list up to its closing parenthesis and flattens nested lists (AS_NEEDED). Returns the index of the token after it.
 fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<ScriptEntry>) -> usize {
     let mut depth = 1usize;
     while let Some(token) = tokens.get(at) {
@@ -64,12 +64,12 @@ fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<ScriptEntry>) -> usize 
     at
 }
 
-/// A name, which need not be UTF-8.
+/// Converts a name, which need not be UTF-8.
 fn path(name: &[u8]) -> PathBuf {
     OsStr::from_bytes(name).into()
 }
 
-/// Words, quoted names and the punctuation of lists and blocks; comments are dropped.
+/// Splits a script into words, quoted names, and the punctuation of lists and blocks. Drops comments.
 fn tokens(text: &[u8]) -> Vec<&[u8]> {
     let mut out = Vec::new();
     let mut rest = text;

@@ -1,18 +1,18 @@
-//! The symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments, for which
-//! linkers search archives. An extra name does no harm, as it counts only if an archive member defines it.
+//! Symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments. Linkers search
+//! archives for them. Extra names are harmless, because a name counts only if an archive member defines it.
 
 /// The symbols that a script needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ScriptSymbols {
-    /// Those that are needed in any case.
+    /// Symbols that are always needed.
     pub needed: Vec<String>,
-    /// A symbol that PROVIDE defines if something needs it, and one that it is made of.
+    /// Symbols that PROVIDE defines if they are needed, each with a symbol in its expression.
     pub provided: Vec<(String, String)>,
-    /// Those of EXTERN, which linkers know before they read any object.
+    /// Symbols of EXTERN, which linkers know before they read any object.
     pub external: Vec<String>,
 }
 
-/// Those of the script `text`.
+/// Returns the symbols of the script `text`.
 pub(super) fn of(text: &[u8]) -> ScriptSymbols {
     let mut symbols = ScriptSymbols::default();
     let tokens = tokens(text);
@@ -55,11 +55,11 @@ pub(super) fn of(text: &[u8]) -> ScriptSymbols {
     symbols
 }
 
-/// Commands whose lists hold no symbols, but names of files, formats and the like.
+/// Commands whose lists contain names of files, formats and the like instead of symbols.
 const OTHER_LISTS: [&[u8]; 9] =
     [b"INPUT", b"GROUP", b"SEARCH_DIR", b"OUTPUT", b"OUTPUT_FORMAT", b"OUTPUT_ARCH", b"STARTUP", b"TARGET", b"REGION_ALIAS"];
 
-/// Functions whose arguments are names of sections and memory regions, or symbols that need not be there.
+/// Functions whose arguments are names of sections and memory regions, or symbols that need not exist.
 const OF_OTHER_NAMES: [&[u8]; 9] =
     [b"SIZEOF", b"ADDR", b"LOADADDR", b"ALIGNOF", b"DEFINED", b"ORIGIN", b"LENGTH", b"CONSTANT", b"SEGMENT_START"];
 
@@ -73,7 +73,7 @@ enum Token<'t> {
     Sign(u8),
 }
 
-/// The index after the parenthesis that closes the one at `at`.
+/// Returns the index after the parenthesis that closes the one at `at`.
 fn closing(tokens: &[Token<'_>], at: usize) -> usize {
     let mut depth = 0usize;
     for (index, token) in tokens.iter().enumerate().skip(at) {
@@ -95,7 +95,7 @@ fn plain_names(tokens: &[Token<'_>]) -> Vec<String> {
     tokens.iter().filter_map(name).collect()
 }
 
-/// The symbols in an expression.
+/// Returns the symbols in an expression.
 fn names(tokens: &[Token<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -115,7 +115,7 @@ fn text_of(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Names, with or without quotes, and signs; comments are dropped.
+/// Splits a script into names, with or without quotes, and punctuation. Drops comments.
 fn tokens(text: &[u8]) -> Vec<Token<'_>> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_provided_is_needed_only_with_the_symbol() {
+    fn symbols_of_provide_are_needed_only_with_its_symbol() {
         let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         let found = of("PROVIDE(alias = f); PROVIDE_HIDDEN(end = . + g);");
         assert_eq!(found.provided, [pair("alias", "f"), pair("end", "g")]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_sections_and_comparisons_are_none() {
+    fn section_names_and_comparisons_are_not_symbols() {
         let text = "SECTIONS { . = ALIGN(8); .text : { *(.text .text.*) PROVIDE(etext = .); len = SIZEOF(.data) + ADDR(.bss); } =0x90 }\n\
                     VERSION { V1 { global: f*; local: *; }; } q = DEFINED(r) ? 1 : (s == t);";
         assert_eq!(of(text).needed, ["s", "t"]);

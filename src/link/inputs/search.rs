@@ -1,5 +1,5 @@
-//! The search for `-lfoo`, `foo.lib` and names in linker scripts: in the `-L` folders of the whole command line, then in the
-//! folders that linkers search by default. Respects `-Bstatic`. The host linker reports libraries that are not found.
+//! Search for `-lfoo`, `foo.lib` and names in linker scripts: in the `-L` directories of the whole command line, then in the
+//! default directories of linkers. Respects `-Bstatic`. The host linker reports libraries that are not found.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,23 +11,23 @@ pub enum Naming {
     /// `libfoo.so`, `libfoo.a`.
     #[default]
     Unix,
-    /// As GNU ld and ld.lld look for them when they link for Windows: import libraries, archives, those of Microsoft's tools.
+    /// The scheme of GNU ld and ld.lld for Windows: import libraries, archives, and libraries of Microsoft's tools.
     MinGw,
-    /// As link.exe and lld-link do: `foo.lib`, and every name without a folder in it is looked for.
+    /// The scheme of link.exe and lld-link: `foo.lib`, with a search for every name without a directory.
     LinkExe,
 }
 
-/// The folders of one link line.
+/// The search path of one command line.
 #[derive(Debug, Default, Clone)]
 pub struct Search {
     folders: Vec<PathBuf>,
-    /// How many of the folders are named explicitly: by the command line, then by scripts.
+    /// How many of the directories are named explicitly: by the command line, then by scripts.
     named: usize,
     sysroot: PathBuf,
     naming: Naming,
 }
 
-/// The folders that GNU ld searches by default (`ld --verbose`).
+/// The directories that GNU ld searches by default (`ld --verbose`).
 const BUILT_IN: [&str; 8] = [
     "usr/local/lib/{multiarch}",
     "lib/{multiarch}",
@@ -39,11 +39,11 @@ const BUILT_IN: [&str; 8] = [
     "usr/lib",
 ];
 
-/// The same for the MinGW cross linkers of Debian and others.
+/// The default directories of the MinGW cross linkers of Debian and others.
 const BUILT_IN_MINGW: [&str; 2] = ["usr/{multiarch}/lib", "usr/{multiarch}/mingw/lib"];
 
 impl Search {
-    /// The search of a command line with these `-L` values, in which `=` and `$SYSROOT` stand for the sysroot.
+    /// Returns the search path for these `-L` values, in which `=` and `$SYSROOT` stand for the sysroot.
     pub fn new(folders: &[PathBuf], sysroot: Option<&Path>, naming: Naming, multiarch: &str) -> Self {
         let sysroot = sysroot.unwrap_or(Path::new("/")).to_path_buf();
         let named = folders.iter().map(|folder| rooted(folder, &sysroot)).collect::<Vec<_>>();
@@ -56,7 +56,8 @@ impl Search {
         Search { named: named.len(), folders: named.into_iter().chain(built_in).collect(), sysroot, naming }
     }
 
-    /// The path of the file that an input names: the name itself, but link.exe searches for names without a folder.
+    /// Returns the path of the file that an input names. That is the name itself, but link.exe searches for names without a
+    /// directory.
     pub fn file(&self, name: &Path) -> PathBuf {
         let bytes = name.as_os_str().as_bytes();
         if self.naming != Naming::LinkExe || bytes.iter().any(|byte| b"/\\".contains(byte)) || name.is_file() {
@@ -70,7 +71,7 @@ impl Search {
         here.or_else(|| self.first(&names)).unwrap_or_else(|| name.to_path_buf())
     }
 
-    /// The same search with another folder after those of the command line (`SEARCH_DIR` of a script).
+    /// Returns the same search path with another directory after those of the command line (`SEARCH_DIR` of a script).
     pub fn with_folder(&self, folder: &Path) -> Self {
         let mut more = self.clone();
         more.folders.insert(self.named, self.rooted(folder));
@@ -78,14 +79,14 @@ impl Search {
         more
     }
 
-    /// A folder of the command line or of a script, with the sysroot in place of `=` and `$SYSROOT`.
+    /// Returns a directory of the command line or of a script, with `=` and `$SYSROOT` replaced by the sysroot.
     pub fn rooted(&self, folder: &Path) -> PathBuf {
         rooted(folder, &self.sysroot)
     }
 
-    /// The file that `-l<name>` stands for. `:name` is an exact file name; otherwise each folder is searched for the shared
-    /// library, then for the archive, or for the archive only if `prefer_static`. With link.exe, the file that `-defaultlib:<name>`
-    /// stands for.
+    /// Finds the file for `-l<name>`. `:name` is an exact file name. For other names, each directory is searched for the shared
+    /// library, then for the archive; with `prefer_static`, only for the archive. With link.exe, finds the file for
+    /// `-defaultlib:<name>`.
     pub fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
         if self.naming == Naming::LinkExe {
             let name = if Path::new(name).extension().is_some() { name.to_owned() } else { with_end(name, ".lib") };
@@ -109,8 +110,8 @@ impl Search {
         self.first(&ends.map(named).collect::<Vec<_>>())
     }
 
-    /// The file that a linker script names: below the sysroot if the name is absolute and the script is in the sysroot, else in the
-    /// script's folder, else by the name itself, else in a library folder.
+    /// Finds the file that a linker script names. If the name is absolute and the script is in the sysroot, the sysroot comes
+    /// first. Then follow the script's directory, the name itself, and the library directories.
     pub fn script_entry(&self, name: &Path, script: &Path) -> Option<PathBuf> {
         let in_sysroot = self.sysroot != Path::new("/") && script.starts_with(&self.sysroot);
         if name.is_absolute() && in_sysroot {
@@ -137,7 +138,7 @@ fn with_end(name: &OsStr, end: &str) -> OsString {
     name
 }
 
-/// `=dir` and `$SYSROOT/dir` below the sysroot; anything else as it is.
+/// Returns `=dir` and `$SYSROOT/dir` below the sysroot, and anything else unchanged.
 fn rooted(folder: &Path, sysroot: &Path) -> PathBuf {
     let bytes = folder.as_os_str().as_bytes();
     match bytes.strip_prefix(b"=").or_else(|| bytes.strip_prefix(b"$SYSROOT")) {
@@ -178,7 +179,7 @@ mod tests {
         let mingw = Search::new(&folders, None, Naming::MinGw, "none");
         let library = |name: &str, prefer_static| mingw.library(OsStr::new(name), prefer_static);
         assert_eq!((library("a", false), library("d", true)), (at("a.lib"), at("libd.lib")));
-        // The first folder with any of the names.
+        // The search uses the first directory that has any of the names.
         assert_eq!(library("b", false), in_other);
         let mingw = Search::new(&folders[1..], None, Naming::MinGw, "none");
         assert_eq!(mingw.library(OsStr::new("b"), false), at("libb.dll.a"));
@@ -203,7 +204,7 @@ mod tests {
         let search = Search::new(&[dir.path().join("line")], None, Naming::Unix, "none").with_folder(&dir.path().join("script"));
         assert_eq!(search.library(OsStr::new("h"), false), Some(dir.path().join("line/libh.a")));
         assert_eq!(search.library(OsStr::new("s"), false), Some(dir.path().join("script/libs.a")));
-        // Cargo.toml is in the current folder, too.
+        // Cargo.toml is in the current directory as well.
         let beside = dir.path().join("script/Cargo.toml");
         std::fs::write(&beside, "x").unwrap();
         assert_eq!(search.script_entry(Path::new("Cargo.toml"), &dir.path().join("script/s.ld")), Some(beside));

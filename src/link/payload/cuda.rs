@@ -1,10 +1,10 @@
-//! CUDA's payload: one fatbinary of all images, made by NVIDIA's `fatbinary` (docs/spec/link-driver.md 7).
+//! CUDA payload: one fatbinary of all images, which NVIDIA's `fatbinary` writes (docs/spec/link-driver.md 7).
 
 use std::ffi::OsString;
 
 use anyhow::Result;
 
-use super::kept::Kept;
+use super::fatbinary_cache::FatbinaryCache;
 use super::{BundleContext, Payload, PayloadImage};
 use crate::args::response::Style;
 use crate::io::rope::Rope;
@@ -14,7 +14,7 @@ use crate::sys::run::Cmd;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
-/// The fatbinary of the images of one generation.
+/// Returns the fatbinary of the images of one generation.
 pub(super) fn payload(
     images: &[&Linked],
     generation: Generation,
@@ -25,14 +25,14 @@ pub(super) fn payload(
     let width = if context.host_is_64_bit { "-64" } else { "-32" };
     let mut args: Vec<OsString> = vec![width.into(), "--create".into()];
     args.push(output.clone().into_os_string());
-    let mut told = Vec::new();
+    let mut described = Vec::new();
     for image in images {
         let arch = image.target.arch.strip_prefix("sm_").unwrap_or(&image.target.arch);
         let option = format!("--image3=kind=elf,sm={arch},file=");
         let mut with_file = OsString::from(&option);
         with_file.push(&image.path);
         args.push(with_file);
-        told.push((image.path.as_path(), option));
+        described.push((image.path.as_path(), option));
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
@@ -42,14 +42,14 @@ pub(super) fn payload(
         inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
         output: Some(output.clone()),
     };
-    let kept = context.cache.and_then(|cache| Kept::new(cache, &cmd.program, width, &told));
-    if kept.as_ref().map_or(Ok(false), |kept| kept.fetch(&output))? {
+    let cached = context.cache.and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
+    if cached.as_ref().map_or(Ok(false), |cached| cached.fetch(&output))? {
         if context.verbose {
             session.shell.note(&format!("{}: found in the cache", cmd.step));
         }
-    } else if let Some(kept) = kept {
-        let (_, said) = session.runner.run_capturing(&cmd, &|| ())?;
-        kept.put(&output, &said);
+    } else if let Some(cached) = cached {
+        let (_, captured) = session.runner.run_capturing(&cmd, &|| ())?;
+        cached.put(&output, &captured);
     } else {
         session.runner.run(&cmd)?;
     }

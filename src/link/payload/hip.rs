@@ -1,5 +1,5 @@
-//! HIP's payload: one offload bundle of all images, in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed
-//! if `--compress` is given.
+//! HIP payload: one offload bundle of all images in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed
+//! with `--compress`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,13 +19,13 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::sys::toolchain;
 
-/// The alignment of code objects in a bundle: the runtime maps them by page.
+/// Alignment of code objects in a bundle, in bytes: the runtime maps them by page.
 const ALIGN: u64 = 4096;
 
-/// The host's target, of this name on every host. The id in a bundle has a dash after it.
+/// The host's target, with the same name on every host. In a bundle, a dash follows it.
 const HOST_ID: &str = "host-x86_64-unknown-linux-gnu";
 
-/// The bundle of the images of one generation. It is written to a file only if it is compressed, or with `--save-temps`.
+/// Returns the bundle of the images of one generation. It is written to a file only if it is compressed, or with `--save-temps`.
 pub(super) fn payload(
     images: &[&Linked],
     generation: Generation,
@@ -47,7 +47,7 @@ pub(super) fn payload(
     Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle, output)] })
 }
 
-/// The command of clang-offload-bundler that makes the same bundle.
+/// Returns the clang-offload-bundler command that writes the same bundle.
 fn bundler_command(images: &[&Linked], output: &Path, context: &BundleContext<'_>) -> Result<Equivalent> {
     let mut args: Vec<OsString> = vec!["-type=o".into(), format!("-bundle-align={ALIGN}").into()];
     if context.compress {
@@ -74,7 +74,7 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
     bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
     let files = images.iter().map(|image| Rope::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
     if files.iter().all(|file| file.size() == 0) {
-        // Of a dry run: a file without contents stands for the bundle, as LLVM has it. No device link that runs leaves one.
+        // In a dry run, an empty file stands for the bundle, as with LLVM. A device link that runs never leaves an empty file.
         return Ok(Rope::default());
     }
     // The host's entry is empty.
@@ -85,7 +85,7 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
     let frame = bundle::frame(&objects, ALIGN)?;
     let mut all = Rope::default();
     all.push_bytes(frame.head);
-    // Empty objects are padded, too.
+    // Empty objects are padded as well.
     for (offset, file) in frame.offsets.into_iter().zip(std::iter::once(Rope::default()).chain(files)) {
         all.pad_to(offset);
         all.append(file);
@@ -97,7 +97,7 @@ fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>, session: &Se
     let mut out = File::create(output)?;
     if context.compress {
         let (options, bundle) = (context.compression()?, bundle.clone());
-        // zstd does not come back for minutes where it is told to compress as well as it can.
+        // At the highest level, zstd does not return for minutes.
         let pack = move || -> Result<()> {
             let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), options)?;
             bundle.write_to(&mut packed)?;
@@ -111,13 +111,13 @@ fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>, session: &Se
     Ok(())
 }
 
-/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is, since the runtime
-/// looks for nothing else.
+/// Returns the bundle ID of an image. AMD's SPIR-V has its own triple. All other images have the triple of amdgcn, because the
+/// runtime looks for no other.
 fn id(image: &Linked) -> Result<Id> {
     let target = &image.target;
     let triple = if target.arch == "amdgcnspirv" { "spirv64-amd-amdhsa" } else { "amdgcn-amd-amdhsa" };
     let processor = target.target_id().with_context(|| {
-        format!("HIP's runtime finds an image by its processor, and the image for {target} names none: compile for a processor")
+        format!("the image for {target} names no architecture, which the HIP runtime needs: compile with --offload-arch=")
     })?;
     Ok(Id::new("hip", triple, &processor))
 }

@@ -1,10 +1,10 @@
-//! Packs linked images into the containers that their runtimes read: an OffloadBinary for each OpenMP image, one fatbinary for
-//! CUDA, one bundle for HIP. SYCL's linker has packed
-//! its images itself, and where one container of all is wanted, they are put into that.
+//! Packs linked images into the containers that their runtimes read: one OffloadBinary for each OpenMP image, one fatbinary for
+//! CUDA, one bundle for HIP. SYCL's linker has packed its images already; they are put together if one container of all images is
+//! needed.
 
 mod cuda;
+mod fatbinary_cache;
 mod hip;
-mod kept;
 mod openmp;
 pub(crate) mod sycl;
 
@@ -35,21 +35,21 @@ pub(crate) struct Payload {
     pub images: Vec<PayloadImage>,
 }
 
-/// One packed image, as a list of ranges of the linked images' files: it is not written to a file of its own.
+/// One packed image, as a list of ranges of the linked images' files, so that it needs no file of its own.
 #[derive(Debug)]
 pub(crate) struct PayloadImage {
     /// The bytes that the program contains.
     pub contents: Rope,
-    /// The range of them that the runtime is given.
+    /// The range of the contents that the runtime gets.
     pub image: Range<u64>,
-    /// The file that has it without a container, if there is one.
+    /// The file with the image outside its container, if there is one.
     pub file: Option<PathBuf>,
-    /// The triple and the architecture that its container names; none without a container.
+    /// The triple and the architecture that the container names; none without a container.
     pub target: Option<(String, String)>,
 }
 
 impl PayloadImage {
-    /// An image of which the runtime is given all bytes, which are also in `file`.
+    /// Returns an image whose bytes are all for the runtime, and that is also in `file`.
     fn whole(contents: Rope, file: Option<PathBuf>) -> Self {
         let image = 0..contents.size();
         PayloadImage { contents, image, file, target: None }
@@ -58,28 +58,26 @@ impl PayloadImage {
 
 /// The options for packing.
 pub(crate) struct BundleContext<'a> {
-    /// File name of the link's output, with which temporary names begin.
+    /// The file name of the link's output, which is the prefix of temporary names.
     pub out_base: String,
-    /// The folder of the CUDA toolkit (`--cuda-path=`).
+    /// The directory of the CUDA toolkit (`--cuda-path=`).
     pub cuda_path: Option<&'a Path>,
     /// Whether the host's pointers have 64 bits.
     pub host_is_64_bit: bool,
-    /// `--emit-fatbin-only`: the payload becomes a file, which can only be one image.
+    /// `--emit-fatbin-only`: the payload becomes a file, which can contain only one image.
     pub emits_file: bool,
-    /// `--compress`.
     pub compress: bool,
     /// `--compression-level=`, as given.
     pub compression_level: Option<&'a str>,
-    /// `--offld-clang=`.
     pub offld_clang: Option<&'a Path>,
-    /// The cache; none where there is none, or where commands are to be seen or to leave their files.
+    /// The cache. None if there is no cache, or if a dry run or `--save-temps` needs the commands.
     pub cache: Option<&'a Arc<Cache>>,
     /// `--wrapper-verbose`.
     pub verbose: bool,
 }
 
 impl<'a> BundleContext<'a> {
-    /// The options of `request`, for a host with this triple.
+    /// Returns the options of `request` for a host with this triple.
     pub(crate) fn new(
         request: &'a LinkRequest,
         out_base: &str,
@@ -101,12 +99,12 @@ impl<'a> BundleContext<'a> {
         }
     }
 
-    /// How a bundle is compressed; without `--compression-level=`, LLVM's default.
+    /// Returns the compression of a bundle; without `--compression-level=`, LLVM's default.
     fn compression(&self) -> Result<compressed::Options> {
         let workers = threads::for_compression();
         let mut options = compressed::Options { workers, ..compressed::Options::default() };
         if let Some(text) = self.compression_level {
-            options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;
+            options.level = text.parse().with_context(|| format!("--compression-level={text}: expected a number"))?;
         }
         Ok(options)
     }
@@ -123,8 +121,8 @@ pub(crate) struct Group {
     pub members: Vec<usize>,
 }
 
-/// The registrations for `images`, of each of which the kinds and the generation are given: kinds in registration order,
-/// generations in order within a kind.
+/// Returns the registrations for `images`, whose kinds and generations are given. Kinds are in registration order, and generations
+/// in order within a kind.
 pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
     let mut groups = Vec::new();
     for kind in OffloadKind::ALL {
@@ -133,7 +131,7 @@ pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
         generations.sort();
         generations.dedup();
         if kind == OffloadKind::Sycl {
-            // SYCL's runtime gets its entries with the registration, so one registration serves all generations.
+            // SYCL's runtime gets its entries together with the registration, so one registration serves all generations.
             generations.drain(..generations.len().saturating_sub(1));
         }
         for generation in generations {
@@ -145,7 +143,7 @@ pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
     groups
 }
 
-/// The payloads of a link, one for each of its [`groups`].
+/// Returns the payloads of a link, one for each of its [`groups`].
 pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
     let described: Vec<_> = linked.iter().map(|image| (image.kinds, image.generation)).collect();
     let payload = |Group { kind, generation, members }: Group| {
@@ -160,14 +158,14 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
     groups(&described).into_iter().map(payload).collect()
 }
 
-/// `--emit-fatbin-only`: writes the only payload of the link as the output, atomically, instead of a host link.
+/// Writes the only payload of the link as the output, atomically, instead of a host link (`--emit-fatbin-only`).
 pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
     let [payload] = payloads else {
         let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
         match kinds.len() {
-            0 => bail!("--emit-fatbin-only: there is no device code in the inputs, so there is no fat binary to write"),
+            0 => bail!("--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"),
             _ => bail!(
-                "--emit-fatbin-only writes one fat binary, and the inputs have device code of several kinds: {}",
+                "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: {}",
                 kinds.join(", ")
             ),
         }

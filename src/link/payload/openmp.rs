@@ -1,5 +1,5 @@
-//! OpenMP payloads: each image in an OffloadBinary that names its triple and architecture, so that tools can list it in the
-//! finished program; the runtime is given only the image inside. Images of LLVM 14 have no container.
+//! OpenMP payloads: each image in an OffloadBinary with its triple and architecture, so that tools can list it in the finished
+//! program. The runtime gets only the image inside. Images of LLVM 14 have no container.
 
 use anyhow::{Context, Result};
 
@@ -10,7 +10,7 @@ use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::Session;
 
-/// The payload of the images of one generation.
+/// Returns the payload of the images of one generation.
 pub(super) fn payload(images: &[&Linked], generation: Generation, session: &Session) -> Result<Payload> {
     let images = images.iter().map(|image| package(image, session)).collect::<Result<_>>()?;
     Ok(Payload { kind: OffloadKind::OpenMp, generation, images })
@@ -27,7 +27,7 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
         }
     }
     let file = Some(body.clone());
-    let bare = Rope::of_file(body).with_context(|| format!("the device link for {} left no image", image.target))?;
+    let bare = Rope::of_file(body).with_context(|| format!("the device link for {} wrote no image", image.target))?;
     if image.generation == Generation::Llvm14 {
         return Ok(PayloadImage::whole(bare, file));
     }

@@ -1,5 +1,5 @@
-//! SYCL's payload: the files of its device linker, which are OffloadBinaries; or one OffloadBinary of all their images, which the
-//! runtimes of LLVM 23 and later take and clang embeds in a host object (`--emit-fatbin-only`).
+//! SYCL payload: the files of SYCL's device linker, which are OffloadBinaries, or one OffloadBinary of all their images. The
+//! runtimes of LLVM 23 and later take the single one, and clang embeds it in a host object (`--emit-fatbin-only`).
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::registration::sycl;
 
-/// The payload; with `as_one`, it is one file.
+/// Returns the payload; as one file with `as_one`.
 pub(super) fn payload(images: &[&Linked], generation: Generation, as_one: bool) -> Result<Payload> {
     let images = if as_one {
         let files: Vec<&Path> = images.iter().map(|image| image.path.as_path()).collect();
@@ -26,21 +26,21 @@ pub(super) fn payload(images: &[&Linked], generation: Generation, as_one: bool) 
     Ok(Payload { kind: OffloadKind::Sycl, generation, images })
 }
 
-/// All images in the files of SYCL's device linker, in one OffloadBinary.
+/// Returns one OffloadBinary with all images in the files of SYCL's device linker.
 pub(crate) fn binary(files: &[&Path]) -> Result<Rope> {
     let opened = files.iter().map(|file| Ok((*file, Bytes::of(file)?))).collect::<Result<Vec<_>>>()?;
     if opened.iter().all(|(_, bytes)| bytes.as_slice().is_empty()) {
-        // Of a dry run.
+        // A dry run leaves empty files.
         return Ok(Rope::default());
     }
     let mut images = Vec::new();
     for (file, bytes) in &opened {
-        let read =
-            offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))?;
+        let read = offload_binary::read_all(bytes.as_slice())
+            .with_context(|| format!("cannot read the linked image `{}`", file.display()))?;
         images.extend(read.into_iter().map(|image| (*file, image)));
     }
     let (places, images): (Vec<&Path>, Vec<offload_binary::Image<'_>>) = images.into_iter().unzip();
-    let (head, size) = sycl::binary_head(&images).context("the kernels of the SYCL images have names of more than 4 GiB")?;
+    let (head, size) = sycl::binary_head(&images).context("the kernel names of the SYCL images exceed 4 GiB")?;
     let mut binary = Rope::default();
     binary.push_bytes(head);
     for (file, image) in places.into_iter().zip(images) {
@@ -50,7 +50,7 @@ pub(crate) fn binary(files: &[&Path]) -> Result<Rope> {
     Ok(binary)
 }
 
-/// Adds the bytes of an image in `file`. A decompressed image has no offset in the file.
+/// Appends the bytes of an image in `file`. A decompressed image has no offset in the file.
 pub(crate) fn push_image(contents: &mut Rope, file: &Path, image: offload_binary::Image<'_>) {
     match image.at {
         0 => contents.push_bytes(image.image.into_owned()),

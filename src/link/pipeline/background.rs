@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Error, anyhow};
 
-use crate::args::Ledger;
+use crate::args::ArgumentList;
 use crate::args::request::LinkRequest;
 use crate::formats::magic::Magic;
 use crate::link::host;
@@ -20,17 +20,17 @@ use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// From so many processors on, two linkers and a compiler load beside each other without getting in each other's way.
+/// Number of CPUs from which two linkers and a compiler load in parallel without slowing each other down.
 const FOR_THREE: usize = 4;
 
 /// The cache and the helper processes of one link.
 pub(super) struct Background<'s> {
-    /// The cache, or why there is none.
+    /// The cache, or the reason for not using one.
     pub(super) cache: Result<Arc<Cache>, String>,
-    /// What is wrong with what the user has set for it.
-    wrong_setting: Option<String>,
-    /// Why the key that the user has named cannot be used.
-    wrong_key: Option<String>,
+    /// The error in the user's cache settings.
+    setting_error: Option<String>,
+    /// The reason why the key in `OFFLD_CACHE_KEY` cannot be used.
+    key_error: Option<String>,
     /// Generates registration code.
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started early.
@@ -42,18 +42,18 @@ pub(super) struct Background<'s> {
 }
 
 impl<'s> Background<'s> {
-    /// For one link; nothing is started yet.
+    /// Prepares the background work of one link, without starting any of it.
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
         let setting = settings::resolve(request.cache.as_deref());
-        let wrong_setting = setting.why_off.clone().filter(|_| setting.is_wrong);
-        // Without a cache nothing is signed.
+        let setting_error = setting.why_off.clone().filter(|_| setting.is_wrong);
+        // Only cache entries are signed.
         let key = if setting.root.is_some() { SecretKey::of_environment() } else { Ok(None) };
         let key = key.map_err(|error| format!("{error:#}"));
-        let wrong_key = key.as_ref().err().cloned();
+        let key_error = key.as_ref().err().cloned();
         Background {
             cache: key.and_then(|key| open_cache(&setting, key, session)),
-            wrong_setting,
-            wrong_key,
+            setting_error,
+            key_error,
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),
@@ -62,38 +62,38 @@ impl<'s> Background<'s> {
         }
     }
 
-    /// Warns of a wrong setting of the cache. Called once there is device code: other links need no cache.
+    /// Warns of an invalid cache setting. Called once there is device code, because other links need no cache.
     ///
     /// # Errors
-    /// The user has named a key that cannot be used. To go on without would be to share what nobody vouches for.
+    /// The user's key cannot be used. Continuing without it would store and read unsigned entries in a shared cache.
     pub(super) fn check_setting(&self) -> Result<(), Error> {
-        if let Some(wrong) = &self.wrong_key {
+        if let Some(wrong) = &self.key_error {
             return Err(anyhow!("{wrong}"));
         }
-        if let Some(wrong) = &self.wrong_setting {
+        if let Some(wrong) = &self.setting_error {
             self.session.shell.warn(&format!("{wrong}; device links are not cached"));
         }
         Ok(())
     }
 
-    /// What starts the host linker `linker` for the link of `ledger` before its whole line is known.
-    pub(super) fn linker_starter<'b>(&'b self, ledger: &'b Ledger, linker: &'b Path) -> LinkerStarter<'b> {
+    /// Returns the starter of the host linker `linker`, which can start it before its whole command line is known.
+    pub(super) fn linker_starter<'b>(&'b self, ledger: &'b ArgumentList, linker: &'b Path) -> LinkerStarter<'b> {
         LinkerStarter { background: self, ledger, linker, started: None, looks_left: LinkerStarter::LOOKS }
     }
 
-    /// Whether the host linker is better started only when a device link runs. With a new cache the compiler has to be asked what it
-    /// would run, which everything waits for; and on few processors three programs that load at once take longer each.
+    /// Whether the host linker should start only when a device link runs. With a new cache, every step waits until the compiler has
+    /// printed its commands. With few CPUs, three programs that load in parallel slow each other down.
     fn compiler_goes_first(&self) -> bool {
         self.cache.as_ref().is_ok_and(|cache| cache.is_new()) && threads::count() < FOR_THREE
     }
 
-    /// Starts the host linker `linker` with `args`; it then waits for its other arguments.
+    /// Starts the host linker `linker` with `args`. It then waits for its other arguments.
     fn start_linker(&self, linker: &Path, args: &[OsString]) {
         let preloaded = self.session.runner.preload(linker, args, false);
         *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
     }
 
-    /// Starts the host linker `linker` when the first device link runs, unless it was started before.
+    /// Starts the host linker `linker` when the first device link runs, unless it has been started already.
     pub(super) fn start_late_linker(&self, linker: &Path, args: Option<&Vec<OsString>>) {
         let idle = self.linker.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if let Some(args) = args.filter(|_| idle) {
@@ -101,13 +101,13 @@ impl<'s> Background<'s> {
         }
     }
 
-    /// The host linker that was started early, if there is one.
+    /// Takes the host linker that was started early, if there is one.
     pub(super) fn take_linker(&self) -> Option<PreloadedLinker> {
         self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Does `work`, which prepares the registration, when the first device link runs. A dry run registers nothing, and near a limit
-    /// of processes the compiler needs the room.
+    /// Runs `work`, which prepares the registration, when the first device link runs. A dry run registers nothing. Near a process
+    /// limit, the remaining processes are left to the compiler.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
         let wanted = !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
         if wanted && !self.linking.swap(true, Ordering::SeqCst) {
@@ -115,7 +115,7 @@ impl<'s> Background<'s> {
         }
     }
 
-    /// Starts what had to wait for a moment at which one program alone runs: now that is the host linker.
+    /// Starts the cache work that waits until only one other program runs. That is now the case: the host linker runs alone.
     pub(super) fn use_spare_processors(&self) {
         if let Ok(cache) = &self.cache {
             cache.do_waiting();
@@ -130,30 +130,31 @@ impl<'s> Background<'s> {
     }
 }
 
-/// Starts the host linker of one link once, as soon as it is known that there is device code.
+/// Starts the host linker of one link, once, as soon as there is known to be device code.
 pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
-    ledger: &'b Ledger,
+    ledger: &'b ArgumentList,
     linker: &'b Path,
-    /// Once that is known: the arguments that it is started with, or none if it cannot be started early.
+    /// The decision, once made: the arguments that the linker is started with, or none if it cannot be started early.
     started: Option<Option<Vec<OsString>>>,
-    /// How many objects are still looked into.
+    /// How many more objects to search.
     looks_left: usize,
 }
 
 impl LinkerStarter<'_> {
-    /// A program with device code has some in its first objects. One without must not be read twice.
+    /// How many objects to search for device code. A program with device code has some in its first objects. A program without
+    /// device code must not be read twice.
     const LOOKS: usize = 8;
 
-    /// How many inputs take longer to look through than it takes to run the linker beside this process instead of in its place: with
-    /// 300 small objects it saves 1.3 ms, with one it costs 1 ms.
+    /// From this number of inputs on, searching them takes longer than running the linker next to this process instead of replacing
+    /// it. With 300 small objects, the early start saves 1.3 ms; with one object, it costs 1 ms.
     const MANY: usize = 100;
 
-    /// Starts the linker of a line that names `inputs` files, if those are so many that it had better load while they are opened.
-    /// Where there is no device code after all, it does the link as it is.
+    /// Starts the linker if `inputs`, the number of inputs, is so high that the linker should load while they are opened. If there
+    /// is no device code after all, this linker does the link without changes.
     pub(super) fn expect(&mut self, inputs: usize) {
         if inputs > Self::MANY && self.background.session.runner.can_be_replaced() && threads::count() > 1 {
-            // Also with a new cache: whether there is a compiler that should go first is not known yet.
+            // Also with a new cache: it is not yet known whether this link runs a compiler that should start first.
             self.start_if(true);
         }
     }
@@ -168,8 +169,8 @@ impl LinkerStarter<'_> {
         }
     }
 
-    /// Starts the linker, unless that is done or left to [`Background::start_late_linker`]. Returns the arguments that it is started
-    /// with, or none if it cannot be started early.
+    /// Starts the linker, unless it has been started or [`Background::start_late_linker`] will start it. Returns the arguments that
+    /// it is started with, or none if it cannot be started early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
         self.start_if(!self.background.compiler_goes_first())
     }
@@ -187,7 +188,7 @@ impl LinkerStarter<'_> {
     }
 }
 
-/// The cache that the options and the environment select, or why there is none.
+/// Opens the cache that the options and the environment select. The error is the reason for not using one.
 fn open_cache(setting: &Setting, key: Option<SecretKey>, session: &Session) -> Result<Arc<Cache>, String> {
     let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);

@@ -1,22 +1,28 @@
-//! What a command line names: its inputs, the libraries that Windows objects name in turn, the folders that are searched, the
-//! output.
+//! Files and directories that a command line names: its inputs, the default libraries that Windows objects name in turn, the search
+//! directories, and the output.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::Result;
+use rustix::io::Errno;
 
 use crate::args::link_exe;
 use crate::args::request::{InputName, InputSpec, LinkRequest};
-use crate::link::host;
-use crate::link::inputs;
+use crate::error::{StepFailed, strerror};
 use crate::link::inputs::search::{Naming, Search};
-use crate::link::scan;
+use crate::link::inputs::{self, Inputs};
+use crate::link::{device, host, scan};
+use crate::model::printable;
 use crate::sys::session::{self, Session};
-use std::path::Path;
 
-/// The inputs of the command line, the scripts that its options name, and for Windows the default libraries that objects name in
-/// turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later reports the error.
+/// Returns the inputs of the command line, and the scripts that its options name. For Windows, the default libraries follow that
+/// the objects name in turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later
+/// reports the error.
 pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
     if !request.scripts.is_empty() {
@@ -40,18 +46,70 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
     }
 }
 
-/// The script that an option names, as an input after all others: it stands in the current folder or in one that is searched for
-/// libraries.
+/// The files that the command line names as inputs.
+pub(super) fn files(request: &LinkRequest) -> Vec<&Path> {
+    let names = request.inputs.iter().map(|spec| &spec.name);
+    names.filter_map(|name| if let InputName::File(path) = name { Some(path.as_path()) } else { None }).collect()
+}
+
+/// In a dry run, reports inputs that the host linker would not find or could not read, as a real link does.
+pub(super) fn check_shown(request: &LinkRequest, opened: &Inputs, search: &Search, linker: &Path) -> Result<()> {
+    if !request.dry_run {
+        return Ok(());
+    }
+    let mut faults: Vec<String> = Vec::new();
+    for (index, spec) in request.inputs.iter().enumerate() {
+        match &spec.name {
+            InputName::File(name) => faults.extend(unreadable(&search.file(name), name)),
+            // offld adds the directory of the OpenMP runtime later, if the link needs one.
+            InputName::Library(name) if host::may_add_directory_of(request, name) => {}
+            InputName::Library(name) if opened.missing.contains(&index) => {
+                // Linkers with Microsoft's search rules may have built-in directories that offld does not know.
+                let is_known = host::naming(request) != Naming::LinkExe;
+                if !device::linker_finds(linker, request, name).unwrap_or(!is_known) {
+                    faults
+                        .push(format!("unable to find library -l{}: no -L directory has it", printable(&name.to_string_lossy())));
+                }
+            }
+            InputName::Library(_) => {}
+        }
+    }
+    for script in &request.scripts {
+        let found =
+            if script.exists() { script.clone() } else { search.library(&exact(script), false).unwrap_or(script.clone()) };
+        faults.extend(unreadable(&found, script));
+    }
+    let mut seen = HashSet::new();
+    faults.retain(|fault| seen.insert(fault.clone()));
+    if faults.is_empty() { Ok(()) } else { Err(StepFailed { report: faults.join("\n"), status: 1 }.into()) }
+}
+
+/// Returns the reason why the host linker cannot read the file at `path`, whose name on the command line is `name`.
+fn unreadable(path: &Path, name: &Path) -> Option<String> {
+    // Only regular files are opened: opening a pipe may block, and its contents can be read only once.
+    let tried = std::fs::metadata(path).and_then(|meta| match () {
+        () if meta.is_dir() => Err(Errno::ISDIR.into()),
+        () if meta.is_file() => File::open(path).map(drop),
+        () => Ok(()),
+    });
+    tried.err().map(|error| format!("cannot open the input '{}': {}", printable(&name.to_string_lossy()), strerror(&error)))
+}
+
+/// The name of a file in the form of `-l:NAME`.
+fn exact(file: &Path) -> OsString {
+    [OsStr::new(":"), file.as_os_str()].into_iter().collect()
+}
+
+/// Returns the script that an option names, as an input after all others. Linkers look for it in the current directory and in the
+/// library directories.
 fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
-    let exact: OsString = [OsStr::new(":"), script.as_os_str()].into_iter().collect();
-    let found = if script.is_file() { Some(script.to_path_buf()) } else { search.library(&exact, false) };
+    let found = if script.is_file() { Some(script.to_path_buf()) } else { search.library(&exact(script), false) };
     found
         .filter(|path| inputs::is_script(path))
         .map(|path| InputSpec { name: InputName::File(path), ..InputSpec::library(OsString::new()) })
 }
 
-/// The folders that are searched for libraries: those of the command line, for link.exe those of `LIB`, and the linkers' built-in
-/// ones.
+/// Returns the search path for libraries: the directories of the command line, for link.exe those of `LIB`, and the built-in ones.
 pub(super) fn search(request: &LinkRequest) -> Search {
     let naming = host::naming(request);
     let mut folders = request.library_dirs.clone();
@@ -64,7 +122,7 @@ pub(super) fn search(request: &LinkRequest) -> Search {
     Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
 }
 
-/// The file name of the output, with which temporary names begin.
+/// The file name of the output, which is the prefix of temporary names.
 pub(super) fn out_base(request: &LinkRequest) -> String {
     out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

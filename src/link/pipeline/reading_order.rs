@@ -1,4 +1,4 @@
-//! In which order the host linker reads its line.
+//! Order in which the host linker reads its command line.
 
 use std::path::Path;
 
@@ -9,19 +9,20 @@ use crate::link::select::{Load, Reading, SharedLibrary};
 use crate::model::printable_name;
 use crate::sys::toolchain::{self, LinkerFamily};
 
-/// How the host linker reads its line, and whether `--defsym` needs what it names from its place on: with GNU ld it does, gold knows
-/// it from the beginning.
+/// Returns the reading order of the host linker. Also returns whether `--defsym` needs its symbols only from its position on the
+/// command line on, as in GNU ld. gold needs them from the beginning.
 pub(super) fn reading(linker: &Path) -> (Reading, bool) {
     match toolchain::linker_family(linker) {
         LinkerFamily::Gnu => (Reading::InTurn, true),
         LinkerFamily::Gold => (Reading::InTurn, false),
         LinkerFamily::Lld => (Reading::Remembering, false),
-        LinkerFamily::Mold | LinkerFamily::Other => (Reading::AnyOrder, false),
+        // wild extracts an archive member even if a later object has a weak definition of the symbol.
+        LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => (Reading::AnyOrder, false),
     }
 }
 
-/// The files in the order in which a linker reads them, each of `defsyms` in its place, and the symbols of the shared libraries
-/// among the files.
+/// Returns the files in the linker's reading order, with each of `defsyms` at its position. Also returns the symbols of the shared
+/// libraries among the files.
 pub(super) fn loads<'r>(inputs: &Inputs, defsyms: impl Iterator<Item = &'r Defsym>) -> (Vec<Load>, Vec<SharedLibrary>) {
     let mut objects = vec![0..0; inputs.files.len()];
     for (index, object) in inputs.objects.iter().enumerate() {
@@ -51,7 +52,7 @@ pub(super) fn loads<'r>(inputs: &Inputs, defsyms: impl Iterator<Item = &'r Defsy
     let mut defsyms = defsyms.peekable();
     let of_defsym = |defsym: &Defsym| Load { needs: defsym.needs.clone(), group: defsym.group, ..Load::default() };
     for file in &inputs.loads {
-        // What no token leads to is read before everything else, or is no affair of GNU ld's.
+        // A file without a token is read before everything else, or belongs to a linker other than GNU ld.
         while let Some(defsym) = defsyms.next_if(|defsym| file.token != InputSpec::NO_TOKEN && defsym.token < file.token) {
             loads.push(of_defsym(defsym));
         }

@@ -1,4 +1,4 @@
-//! Steps of the link that take more than one call, kept out of `pipeline` so that it stays short.
+//! Steps of the link that take more than one call, in a file of their own to keep `pipeline` short.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,17 +9,19 @@ use anyhow::{Context, Result, bail};
 use super::line_inputs::{input_specs, out_name, search};
 use super::reading_order::{loads, reading};
 use crate::args::request::{LinkRequest, LlvmOption};
-use crate::args::{Ledger, Role, link_exe};
+use crate::args::{ArgumentList, Role, link_exe};
 use crate::error::{Silent, StepFailed};
-use crate::formats::{bitcode, offload_binary};
+use crate::formats::magic::Magic;
+use crate::formats::{bitcode, kernels, offload_binary};
 use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
+use crate::link::host::Done;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
-use crate::link::select::{self, DeviceJob, Reading, SelectOptions};
+use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Reading, SelectOptions};
 
 use crate::link::{host, reproduce};
-use crate::model::{ObjectFormat, OffloadKind, printable_name};
+use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use crate::registration::{self, sycl};
 use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
@@ -28,7 +30,7 @@ use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 use crate::target::Target;
 
-/// `-mllvm --help` and the like ask for a list of LLVM's options and for no link: the answer of the compiler for device links.
+/// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of LLVM's options and for no link.
 pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
     const LISTS: [&str; 4] = ["help", "help-hidden", "help-list", "help-list-hidden"];
     let asks = |option: &&LlvmOption| {
@@ -40,35 +42,48 @@ pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
     let option = option.value().to_string_lossy();
     let args = ["-mllvm", option.as_ref(), "-x", "c", "-c", "/dev/null", "-o", "/dev/null"];
     let text = run::stdout_of(&compiler.path, &args);
-    text.map(Some).with_context(|| format!("{} has no list of options for -mllvm {option}", compiler.path.display()))
+    text.map(Some).with_context(|| format!("{} prints no list of options for -mllvm {option}", compiler.path.display()))
 }
 
-/// Warns of host objects of HIP's old driver, whose device code no link but that driver's finds.
-pub(super) fn warn_of_old_hip(inputs: &Inputs, facts: &[HostFacts<'_>], session: &Session) {
-    if let Some(warning) = old_hip(inputs, facts) {
+/// Warns of host objects from HIP's old driver, whose device code only that driver's link finds.
+pub(super) fn warn_of_old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>], session: &Session) {
+    if let Some(warning) = old_hip(request, inputs, facts) {
         session.shell.warn(&warning);
     }
 }
 
-fn old_hip(inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
+fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
     let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
     let mut symbols =
         facts.iter().zip(&inputs.objects).filter(|(_, input_object)| !input_object.lazy).flat_map(|(facts, object)| {
             let needed = facts.undefined.iter().filter(|symbol| is_fat_binary(&symbol.name));
             needed.map(move |symbol| (symbol.name.as_ref(), object))
         });
-    let defined = |name: &[u8]| facts.iter().any(|facts| facts.defined.iter().any(|symbol| symbol.name.as_ref() == name));
+    let on_the_line = |name: &[u8]| request.defsyms.iter().any(|defsym| defsym.defines.as_bytes() == name);
+    let defined = |name: &[u8]| {
+        on_the_line(name) || facts.iter().any(|facts| facts.defined.iter().any(|symbol| symbol.name.as_ref() == name))
+    };
     let (name, object) = symbols.find(|(name, _)| !defined(name))?;
+    let is_plain = |facts: &HostFacts<'_>| facts.defined.iter().any(|symbol| symbol.name.as_ref() == b"__hip_fatbin");
+    if let Some((_, plain)) = facts.iter().zip(&inputs.objects).find(|(facts, _)| is_plain(facts)) {
+        let name = printable_name(name);
+        return Some(format!(
+            "{} needs `{name}`, but {} defines plain `__hip_fatbin`, as separately assembled device code does. Compile the host \
+             code with -fuse-cuid=none, or pass --defsym={name}=__hip_fatbin",
+            object.origin(),
+            plain.origin()
+        ));
+    }
     Some(format!(
-        "{} was compiled by HIP's old driver (-fgpu-rdc with --no-offload-new-driver): nothing here defines `{}`, its device code. Compile it \
-         with --offload-new-driver, or let clang make the device code of all such objects with --hip-link --no-offload-new-driver",
+        "{} was compiled by HIP's old driver (-fgpu-rdc with --no-offload-new-driver): no input defines `{}`, its device code. \
+         Compile the object with --offload-new-driver, or link with clang --hip-link --no-offload-new-driver",
         object.origin(),
         printable_name(name)
     ))
 }
 
-/// Writes the tar that reproduces this link elsewhere, if it was requested.
-pub(super) fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {
+/// Writes the tar that reproduces this link elsewhere, if the user requested one.
+pub(super) fn write_reproduction(ledger: &ArgumentList, request: &LinkRequest, linker: &Path) -> Result<()> {
     let search = search(request);
     reproduce::write(&reproduce::LinkToReproduce {
         ledger,
@@ -79,7 +94,7 @@ pub(super) fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker:
     })
 }
 
-/// An error if images cannot be registered for this host, before they are linked. `--emit-fatbin-only` registers none.
+/// Reports, before any device link, that images cannot be registered for this host. `--emit-fatbin-only` registers none.
 pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
     if request.emit_fatbin_only {
         return Ok(());
@@ -90,11 +105,11 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process
-/// itself, unless the linker runs already or a trace is wanted. An error of a linker that runs already is told by the linker alone,
-/// as it is where this process becomes the linker.
+/// Runs the host link with the user's command line, and with `endings` if the output of a relocatable link needs a library. This
+/// process becomes the linker, unless the linker runs already or a trace is wanted. An error of a linker that runs already is
+/// printed by the linker alone, as if this process had become the linker.
 pub(super) fn plain_link(
-    ledger: &Ledger,
+    ledger: &ArgumentList,
     preloaded: Option<PreloadedLinker>,
     request: &LinkRequest,
     linker: &Path,
@@ -105,50 +120,69 @@ pub(super) fn plain_link(
     let result = if preloaded.is_none() && request.time_trace.is_none() {
         session.runner.replace(&line)
     } else {
-        let _host = session.trace.span(span::HOST, 0);
+        let mut host = session.trace.span(span::HOST, 0);
+        host.set_arg("linker", line.program.display().to_string());
         let in_its_place = preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
         let ran = session.runner.run_preloaded(preloaded, &line, &|| ()).map(drop);
-        ran.map_err(|error| if in_its_place { told_by_linker(error) } else { error })
+        ran.map_err(|error| if in_its_place { silent_if_reported(error) } else { error })
     };
     remove_output_if_stopped(result, request, session)
 }
 
-/// The host link, and for `-r` the edit of its output (`tables` get other names). A signal or a full disk leaves no partial output.
+/// Runs the host link `done`, and for `-r` renames the entry tables `tables` in its output. A signal or a full disk leaves no
+/// partial output.
 pub(super) fn host_link(
     line: &Cmd,
     preloaded: Option<PreloadedLinker>,
     tables: &[&str],
-    request: &LinkRequest,
+    done: &Done<'_>,
     session: &Session,
 ) -> Result<()> {
+    let request = done.request;
     let mut host = session.trace.span(span::HOST, 0);
+    host.set_arg("linker", line.program.display().to_string());
     let started = SystemTime::now();
     let ran = session
         .runner
         .run_preloaded(preloaded, line, &|| ())
         .map_err(|error| if request.verbose { error } else { one_line(error) });
-    let mut result = ran.map(|(usage, _)| host.record_usage(usage));
+    let mut result = ran.map(|(usage, _)| host.record_usage(usage)).and_then(|()| after_link(done, session));
     if request.relocatable && result.is_ok() {
         let output = out_name(request);
-        let shown = || Ok(host::objcopy_command(output, tables, request)?.into_iter().collect());
-        result = session.runner.show_in_process(&shown).and_then(|()| session.runner.edit(output, &host::finish_relocatable));
+        let commands = || Ok(host::objcopy_command(output, tables, request)?.into_iter().collect());
+        result = session
+            .runner
+            .show_in_process(&commands)
+            .and_then(|()| session.runner.edit(output, &|output| host::finish_relocatable(output, tables, done.linker)));
         if result.is_err() {
-            // Its entry tables still have their original names, which a later link would register again.
+            // The entry tables still have their original names, and a later link would register them again.
             host::remove_partial(out_name(request));
         }
     }
-    if result.is_err() {
-        host::remove_linker_temps(out_name(request), started);
+    if let Err(error) = &result {
+        let crashed = failed_step(error).is_some_and(|failed| failed.status >= 128);
+        host::remove_leftovers(out_name(request), started, crashed);
     }
     remove_output_if_stopped(result, request, session)
 }
 
-/// The failure that `error` is, also that of a program which has ended for want of memory.
+/// Follows each host link with registration objects. Removes the output if it is truncated, and removes temporary names from other
+/// files that the linker wrote.
+pub(super) fn after_link(done: &Done<'_>, session: &Session) -> Result<()> {
+    let whole = session.runner.edit(done.written, &|output| host::check_whole(output, done.linker));
+    if whole.is_err() {
+        host::remove_partial(done.written);
+    }
+    whole.and_then(|()| host::clean(done, session))
+}
+
+/// Finds the failed step in an error, also for a program that ended because of a lack of memory.
 fn failed_step(error: &anyhow::Error) -> Option<&StepFailed> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-/// The report of a host linker that has told of a fault in its line: without the command and its inputs, hundreds of words.
+/// Shortens the report of a host linker that has printed a message about its inputs or options. Omits its command and inputs, which
+/// can be hundreds of arguments.
 pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
     match failed_step(&error) {
         Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => match report.split_once('\n') {
@@ -161,41 +195,32 @@ pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What is left to say of a linker that ended with an exit status of its own: that status.
-fn told_by_linker(error: anyhow::Error) -> anyhow::Error {
+/// Returns an error without text if the linker exited with a status of its own, because it has printed the message itself.
+fn silent_if_reported(error: anyhow::Error) -> anyhow::Error {
     match failed_step(&error) {
         Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => Silent { status: *status }.into(),
         _ => error,
     }
 }
 
-/// Whether the report is that of a program that could be started and was not ended by a signal.
+/// Whether the report is about a program that started and was not ended by a signal.
 fn ended_itself(report: &str) -> bool {
     report.lines().next().is_some_and(|first| first.contains(" exited with status "))
 }
 
-/// The report of failed device links, with what is to be done about symbols that they left undefined.
+/// Returns the report of failed device links, with advice about the symbols that they left undefined.
 pub(super) fn with_hints(
     error: anyhow::Error,
-    jobs: &[DeviceJob<'_>],
-    facts: &[HostFacts<'_>],
+    (jobs, found, facts): (&[DeviceJob<'_>], &[DeviceImage<'_>], &[HostFacts<'_>]),
     inputs: &Inputs,
     runtime: &dyn Fn(&Target) -> Option<String>,
 ) -> anyhow::Error {
     let Some(StepFailed { report, status }) = error.downcast_ref::<StepFailed>() else { return error };
     let missing = select::undefined_but_on_the_host(jobs, facts);
-    let mut hints: Vec<String> = missing
-        .into_iter()
-        .map(|missing| {
-            format!(
-                "`{}` is host code: {} defines it, for no device. Put it between `#pragma omp begin declare target` and `#pragma omp end declare \
-                 target` (HIP and CUDA: `__device__`), and compile it with the options for offloading",
-                printable_name(&missing.symbol),
-                inputs.objects[missing.object].origin()
-            )
-        })
-        .collect();
+    let mut hints: Vec<String> = missing.iter().map(|missing| is_host_code(missing, inputs)).collect();
+    hints.extend(for_another_target(jobs, found));
     hints.extend(jobs.iter().filter(|job| job.kinds.contains(OffloadKind::OpenMp)).filter_map(|job| runtime(&job.target)));
+    hints.extend(jobs.iter().filter(|job| job.target.is_cpu()).find_map(gpu_calls_on_a_cpu));
     if hints.is_empty() {
         return error;
     }
@@ -203,40 +228,111 @@ pub(super) fn with_hints(
     StepFailed { report: format!("{report}\n  {}", hints.join("\n  ")), status: *status }.into()
 }
 
-/// The arguments that a line without device code lacks for the runtime of images that an output of a relocatable link registers.
+fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {
+    format!(
+        "`{}` is host code: {} defines it, for no device. Put it between `#pragma omp begin declare target` and `#pragma omp end declare \
+         target` (HIP and CUDA: `__device__`), and compile it with the options for offloading",
+        printable_name(&missing.symbol),
+        inputs.objects[missing.object].origin()
+    )
+}
+
+/// Reports CPU device code that calls functions of the program that were compiled for the host alone. Linkers report this, unless
+/// the image takes a sanitizer's functions from the program.
+pub(super) fn expect_device_code(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>], inputs: &Inputs) -> Result<()> {
+    for job in jobs.iter().filter(|job| job.target.is_cpu()) {
+        let missing = select::undefined_but_on_the_host(std::slice::from_ref(job), facts);
+        // Archives are libraries of the image as well.
+        let of_archive = |object: usize| inputs.files[inputs.objects[object].file].kind == Magic::Archive;
+        let of_program = missing.iter().filter(|missing| !of_archive(missing.object));
+        let reports: Vec<String> = of_program.map(|missing| is_host_code(missing, inputs)).collect();
+        if !reports.is_empty() {
+            bail!("device link for {}: {}", job.target, reports.join("\n  "));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the advice for CPU device code with calls that only GPU runtimes define. flang generates these calls for every device.
+fn gpu_calls_on_a_cpu(job: &DeviceJob<'_>) -> Option<String> {
+    const CALL: &[u8] = b"__kmpc_target_init";
+    let calls = |facts: HostFacts<'_>| facts.undefined.iter().any(|need| *need.name == *CALL);
+    let object = job.inputs.iter().find(|input| scan::device_symbols(input).is_ok_and(calls))?;
+    Some(format!(
+        "{} has a target region that was compiled for {} with calls to the OpenMP runtime for GPUs, as flang always does: that \
+         runtime does not exist for CPUs. Compile the code for a GPU (--offload-arch=), or write the target region in C or C++",
+        object.origin, job.target
+    ))
+}
+
+/// Returns the advice about symbols that an input defines only for targets without an image in this link, one line for each such
+/// input.
+fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<String> {
+    let all = select::undefined_but_for_another_target(jobs, found);
+    let mut each: Vec<(&ForAnotherTarget<'_>, usize)> = Vec::new();
+    for missing in &all {
+        let same = |known: &&mut (&ForAnotherTarget<'_>, usize)| {
+            std::ptr::eq(known.0.image, missing.image) && known.0.wanted == missing.wanted
+        };
+        match each.iter_mut().find(same) {
+            Some((_, count)) => *count += 1,
+            None => each.push((missing, 1)),
+        }
+    }
+    let hint = |(missing, count): (&ForAnotherTarget<'_>, usize)| {
+        let ForAnotherTarget { symbol, image, has, wanted } = missing;
+        let origin = Origin { section: None, ..image.origin.clone() };
+        let more = if count > 1 { format!(" and {} more symbols", count - 1) } else { String::new() };
+        let name = |target: &Target| if target.arch.is_empty() { target.to_string() } else { target.arch.clone() };
+        let name = |target: &Target| printable_name(name(target).as_bytes());
+        let link_for =
+            if wanted.serves(has) { format!("link for that target (--offload-arch={}), or ", name(has)) } else { String::new() };
+        format!(
+            "{origin} defines `{}`{more} for {} only, and this image is for {}: {link_for}compile the source of {origin} for {}",
+            kernels::demangled(&String::from_utf8_lossy(symbol)).unwrap_or_else(|| printable_name(symbol)),
+            name(has),
+            name(wanted),
+            name(wanted)
+        )
+    };
+    each.into_iter().map(hint).collect()
+}
+
+/// Returns the arguments that a command line without device code lacks for the runtime. It needs a runtime if an output of a
+/// relocatable link registers images.
 pub(super) fn late_runtime(request: &LinkRequest, inputs: &Inputs, session: &Session) -> Result<Vec<OsString>> {
     if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
         return Ok(Vec::new());
     }
     let facts = scan::host_facts(inputs, true)?;
-    // Without a compiler the line stays as it is: it may name all that it needs.
+    // Without a compiler, the command line stays unchanged: it may name everything that it needs.
     let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else { return Ok(Vec::new()) };
     runtime(request, inputs, &facts, &[], &choice.compiler, session)
 }
 
-/// A warning if another wrapper has linked the device code before the linker `offld` was called, which clang does by itself when
-/// its line has options for offloading.
+/// Warns if another wrapper has linked the device code before it called the linker `offld`. clang runs its own wrapper when its
+/// command line has offload options.
 pub(super) fn warn_if_wrapped(request: &LinkRequest, facts: &[HostFacts<'_>], inputs: &Inputs, session: &Session) {
     let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld) else { return };
     let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
     let (before, folder) = folder.map_or(("run `offld links DIR`, and ", "DIR".to_owned()), |folder| ("", folder));
     session.shell.warn(&format!(
-        "{object} registers device code already: another wrapper has linked it, as clang's own does on a line with options for offloading. offld only does \
-         the host link. To have offld link device code, {before}add `-B {folder}` to clang's line, or leave out clang's options for offloading",
+        "{object} registers device code already: another wrapper has linked it, such as clang's own. offld only does the host link. To \
+         link device code with offld, {before}add `-B {folder}` to clang's command line, or remove clang's offload options",
     ));
 }
 
-/// Returns `result`; but after a signal, removes the linker's partial output and returns the error for the signal.
+/// Returns `result`. After a signal, removes the linker's partial output and returns the signal's error instead.
 fn remove_output_if_stopped(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
     if let Err(stopped) = session.signals.check() {
         host::remove_partial(out_name(request));
-        // The signal may have arrived after the linker succeeded; since the output is removed, that is an error, too.
+        // The signal may have arrived after the linker succeeded. The output is removed, so this is an error as well.
         return result.and(Err(stopped));
     }
     result
 }
 
-/// The compiler for the device links of `jobs`. Prints the warning about the choice, if there is one.
+/// Returns the compiler for the device links of `jobs`. Prints the warning about the choice, if there is one.
 pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &Session) -> Result<Compiler> {
     let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
     if let Some(warning) = &choice.warning {
@@ -245,8 +341,9 @@ pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &
     Ok(choice.compiler)
 }
 
-/// What SYCL's runtime is handed: what the user says; else what the runtime of the newest LLVM among the producers of SYCL's device
-/// code and the compilers reads. Device code of releases whose runtimes read different things is an error.
+/// Returns the data that SYCL's runtime expects. The option `--offld-sycl-registration` decides. Without it, the newest LLVM among
+/// the producers of the SYCL device code and the compilers decides. Device code from releases with different registrations is an
+/// error.
 pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Compiler) -> Result<sycl::Registration> {
     if let Some(release) = request.sycl_release {
         return Ok(sycl::Registration::of_release(release));
@@ -261,8 +358,8 @@ pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Com
     let first = |binary: bool| producers.iter().find(|(_, major)| with_binary(*major) == binary);
     if let (Some((old, old_major)), Some((new, new_major))) = (first(false), first(true)) {
         bail!(
-            "the SYCL code in {} is of LLVM {old_major} and that in {} of LLVM {new_major}, whose runtimes are handed device code in \
-             different ways: compile both with the same LLVM, or name the runtime with --offld-sycl-registration=22, 23 or 24",
+            "the SYCL code in {} is from LLVM {old_major} and the code in {} from LLVM {new_major}, whose runtimes register device \
+             code differently: compile both with the same LLVM, or select the runtime with --offld-sycl-registration=22, 23 or 24",
             old.origin,
             new.origin
         );
@@ -272,7 +369,7 @@ pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Com
     Ok(newest.map_or_else(sycl::Registration::default, sycl::Registration::of_release))
 }
 
-/// The same for linked images: from LLVM 23 on, their containers list the kernels in another form.
+/// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the kernels in another form.
 pub(super) fn sycl_of_linked(request: &LinkRequest, linked: &[Linked]) -> Result<sycl::Registration> {
     if let Some(release) = request.sycl_release {
         return Ok(sycl::Registration::of_release(release));
@@ -287,7 +384,8 @@ pub(super) fn sycl_of_linked(request: &LinkRequest, linked: &[Linked]) -> Result
     Ok(sycl::Registration::default())
 }
 
-/// The arguments that the host link lacks for the OpenMP runtime. Prints a warning if that runtime cannot do what the objects need.
+/// Returns the arguments that the host link lacks for the OpenMP runtime. Prints a warning if that runtime lacks a feature that the
+/// objects need.
 pub(super) fn runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -304,7 +402,7 @@ pub(super) fn runtime(
     Ok(runtime.args)
 }
 
-/// The patterns of `--undefined-glob`, which in ld.lld's spelling may be quoted and negate with `^`.
+/// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^` negates.
 fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
     let pattern = |text: &String| {
         let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -317,7 +415,7 @@ fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
     request.undefined_globs.iter().map(pattern).collect()
 }
 
-/// The host code in archives that device code for the host's own CPU may call.
+/// Returns the host code in archives that device code for the host's own CPU may call.
 pub(super) fn host_code<'a>(
     request: &LinkRequest,
     inputs: &'a Inputs,
@@ -328,7 +426,7 @@ pub(super) fn host_code<'a>(
     Ok(scan::host_code(inputs, found, triple.split('-').next().unwrap_or_default()))
 }
 
-/// One job for each image of the program; images without an offload kind are left out with a warning.
+/// Returns one job for each image of the program. Warns of images without an offload kind and omits them.
 pub(super) fn select<'a>(
     request: &LinkRequest,
     linker: &Path,
@@ -344,7 +442,7 @@ pub(super) fn select<'a>(
     let scripts = || inputs.scripts.iter();
     let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
     let late = request.late_undefined.iter().chain(defsyms()).chain(scripts().flat_map(|script| &script.needed));
-    // Without members of archives nothing depends on how the line is read.
+    // Without archive members, the reading order does not matter.
     let has_members = found.iter().any(|image| lazy[image.input_object]);
     let (reading, in_place) = if has_members && !coff { reading(linker) } else { (Reading::AnyOrder, false) };
     let (loads, shared) =
@@ -373,7 +471,7 @@ pub(super) fn select<'a>(
     for job in unknown {
         let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();
         session.shell.warn(&format!(
-            "device code for {} is of no offload kind and is not registered: {}",
+            "device code for {} has no offload kind and is not registered, so the program cannot use it: {}",
             job.target,
             names.join(", ")
         ));
@@ -381,7 +479,21 @@ pub(super) fn select<'a>(
     Ok(registered)
 }
 
-/// The newest LLVM among the producers of the bitcode that is linked.
+/// Returns the control-flow protection of the host objects: the bits that all objects with device code have in common. Archive
+/// members count only if no other object has device code, because a member may be linked for a device alone. Bitcode objects do not
+/// count, because their protection is known only when they are compiled. If only bitcode has device code, the result is every
+/// protection: linkers give a program the protections that all of its objects have, so an object can claim too little, but not too
+/// much.
+pub(super) fn protection(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>], inputs: &Inputs, host_triple: &str) -> u32 {
+    let images = jobs.iter().flat_map(|job| &job.inputs).filter(|image| image.kinds.iter().next().is_some());
+    let (members, regular): (Vec<usize>, Vec<usize>) =
+        images.map(|image| image.input_object).partition(|object| inputs.objects[*object].lazy);
+    let counted = if regular.is_empty() { members } else { regular };
+    let known = counted.iter().filter_map(|object| facts[*object].protection).reduce(|all, one| all & one);
+    known.unwrap_or_else(|| registration::host::whole_protection(host_triple))
+}
+
+/// Returns the newest LLVM among the producers of the bitcode that is linked.
 fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
     let inputs = jobs.iter().flat_map(|job| &job.inputs);
     inputs.filter_map(|input| bitcode::producer_major(&input.bytes)).max()

@@ -1,4 +1,4 @@
-//! Failures of each step of a link: the error is that of the step, nothing later runs, and no temporary file is left.
+//! Failures of each step of a link: the error names the failed step, no later step runs, and no temporary file remains.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -23,15 +23,15 @@ use crate::sys::shell::Shell;
 use crate::sys::signals::Signals;
 use crate::sys::trace::{Trace, Usage};
 
-/// What a runner does instead of the step at which it fails.
+/// The failure of a step.
 #[derive(Clone, Copy)]
 enum Fault {
     Error,
-    /// It succeeds, but writes no output.
+    /// The step succeeds but writes no output.
     NoOutput,
 }
 
-/// A runner that fails at its step `at`, counted from 0, and does the others by writing their outputs.
+/// A runner whose step `at`, counted from 0, fails. Its other steps write their outputs.
 struct FailsAt {
     at: usize,
     fault: Fault,
@@ -65,7 +65,7 @@ impl Run for FailsAt {
     }
 }
 
-/// Stands in for `offld-llvm`: every object it generates has the same bytes.
+/// Stands in for `offld-llvm`: every generated object has the same bytes.
 struct Objects(VecDeque<Vec<u8>>);
 
 impl Service for Objects {
@@ -88,11 +88,11 @@ fn object() -> Vec<u8> {
     object::write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little).write().unwrap()
 }
 
-/// The steps of the link below, in the order in which they run one at a time: the larger image first.
+/// The steps of the link below in their order, with one job at a time: the larger image first.
 const STEPS: [&str; 3] =
     ["device link for amdgcn-amd-amdhsa (gfx908)", "device link for amdgcn-amd-amdhsa (gfx90a)", "host link"];
 
-/// How a link of two images ends whose step `at` fails, the steps that were begun, and what is left of temporary files.
+/// Links two images while step `at` fails. Returns the result, the steps that began, and the number of remaining temporary files.
 fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| -> PathBuf {
@@ -105,7 +105,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         offload_binary::write(ImageKind::Object, 1, 0, &strings, image.as_bytes())
     };
     let inputs = [file("a", &pack("gfx90a", "small")), file("b", &pack("gfx908", "a larger one"))];
-    // Its name contains the version, so it is not run for that.
+    // The file name contains the version, so offld does not run the program to ask for it.
     let clang = file("clang-22", b"");
     std::fs::set_permissions(&clang, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let temps = folder.path().join("temps");
@@ -116,7 +116,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     let mut argv: Vec<OsString> = options.map(OsString::from).to_vec();
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
-    let ledger = Ledger::parse(Role::Wrapper, argv).unwrap();
+    let ledger = ArgumentList::parse(Role::Wrapper, argv).unwrap();
     let request = LinkRequest::new(&ledger).unwrap();
     let steps = Arc::new(Mutex::new(Vec::new()));
     let runner = FailsAt { at, fault, calls: AtomicUsize::new(0), steps: Arc::clone(&steps) };
@@ -159,7 +159,7 @@ fn f27_a_runner_that_leaves_no_image() {
     for (at, arch) in [(0, "gfx908"), (1, "gfx90a")] {
         let (result, _, left) = ended(at, Fault::NoOutput);
         let error = error::chain(&result.expect_err(arch));
-        assert!(error.starts_with(&format!("the device link for amdgcn-amd-amdhsa ({arch}) left no image")), "{error}");
+        assert!(error.starts_with(&format!("the device link for amdgcn-amd-amdhsa ({arch}) wrote no image")), "{error}");
         assert_eq!(left, 0);
     }
 }

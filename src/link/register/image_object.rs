@@ -1,5 +1,5 @@
-//! Objects that contain only images. The images are streamed, so memory does not grow with them (docs/spec/faults.md F32): the
-//! headers are written with holes for the images, and the system then copies the images from their files.
+//! Objects that contain only images. The images are streamed, so that memory does not grow with them (docs/spec/faults.md F32). The
+//! headers are written with holes for the images, and the kernel then copies the images from their files.
 //!
 //! Registration code refers to the images by hidden symbols (`ImagePlace::External`, `ImagePlace::Between`).
 
@@ -20,14 +20,14 @@ use std::io::{BufWriter, Seek, Write};
 /// An image whose bytes are in files.
 #[derive(Debug, Clone)]
 pub struct StreamedImage {
-    /// The hidden symbols by which registration code refers to it.
+    /// The hidden symbols by which registration code refers to the image.
     pub symbols: Vec<ImageSymbol>,
     /// Its bytes.
     pub contents: Rope,
 }
 
 impl StreamedImage {
-    /// An image with one symbol, which stands for all of it.
+    /// Returns an image with one symbol, which covers all of it.
     pub fn whole(symbol: impl Into<String>, contents: Rope) -> Self {
         let symbols = vec![ImageSymbol { name: symbol.into(), at: 0, size: contents.size() }];
         StreamedImage { symbols, contents }
@@ -39,21 +39,30 @@ impl StreamedImage {
 pub struct ImageSymbol {
     /// Its name.
     pub name: String,
-    /// Its offset in bytes, at most the size of the image.
+    /// The offset in the image in bytes, at most the image's size.
     pub at: u64,
-    /// How many bytes it stands for; 0 if it is an end.
+    /// The size in bytes; 0 for a symbol at the end.
     pub size: u64,
 }
 
-/// Overwrites `out` with an object for the host `host_triple` that contains `images` in `section`. `in_all`: the size of the images
-/// in this and all other objects of the link.
-pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
+/// The host for which an object is written.
+#[derive(Debug, Clone, Copy)]
+pub struct HostObject<'a> {
+    /// Its triple.
+    pub triple: &'a str,
+    /// The control-flow protection with which the object is compatible (`formats::elf::property`).
+    pub protection: u32,
+}
+
+/// Overwrites `out` with an object for `host` that contains `images` in `section`. `in_all` is the total size in bytes of the
+/// images in all objects of the link.
+pub fn write(out: &mut File, host: HostObject<'_>, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
     let layout = Layout::new(images, section, in_all)?;
     out.set_len(0)?;
     out.rewind()?;
     let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
-    let places = match Host::of(host_triple)? {
-        Host::Elf(machine) => elf::skeleton(&mut holes, machine, &layout),
+    let places = match Host::of(host.triple)? {
+        Host::Elf(machine) => elf::skeleton(&mut holes, machine, &layout, host.protection),
         Host::Coff(machine) => coff::skeleton(&mut holes, machine, &layout),
     }?;
     holes.finish()?;
@@ -64,16 +73,16 @@ pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &
     Ok(())
 }
 
-/// The largest size that is accepted. No file system has larger files, and sums below it do not overflow.
+/// Limit on the total size of images in bytes. No file system has larger files, and sums below the limit do not overflow.
 const LARGEST: u64 = 1 << 62;
 
-/// The input of both object writers. `offsets` are those of the images in one section, one after another, each aligned.
+/// The input of both object writers. `offsets` are the aligned offsets of the images in one section.
 struct Layout<'a> {
     images: &'a [StreamedImage],
     section: ImageSection,
     offsets: Vec<u64>,
     size: u64,
-    /// The size of that section in the program, without what other tools add.
+    /// The section's size in bytes in the program, without additions by other tools.
     in_all: u64,
 }
 
@@ -104,15 +113,15 @@ impl Host {
     fn of(triple: &str) -> Result<Self> {
         let arch = triple.split('-').next().unwrap_or_default();
         let found = match ObjectFormat::of(triple) {
-            ObjectFormat::MachO => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
+            ObjectFormat::MachO => bail!("Mach-O objects of the host `{triple}` cannot hold offload entries"),
             ObjectFormat::Coff => coff::Machine::of(arch).map(Host::Coff),
             ObjectFormat::Elf => elf::Machine::of(arch, triple.ends_with("x32")).map(Host::Elf),
         };
-        found.with_context(|| format!("no image object can be written for the host `{triple}`"))
+        found.with_context(|| format!("cannot write image objects for the host `{triple}`"))
     }
 }
 
-/// A writer that leaves a hole in the file for zeros.
+/// A writer that leaves a hole in the file instead of writing zeros.
 struct Holes<'a> {
     out: BufWriter<&'a mut File>,
     result: std::io::Result<()>,

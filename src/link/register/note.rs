@@ -1,5 +1,5 @@
-//! The note in a registration object that says who linked the device code. It is added to what is cached, so that a link by another
-//! compiler finds the same object.
+//! Note in a registration object that names the linker of the device code. Cached objects have no note, so that links with other
+//! compilers share them.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use super::RegisterContext;
 use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::model::ObjectFormat;
 
-/// Writes `object`, a registration object, to `path`, with a note where the link is to have one: an ELF file's first object has it.
+/// Writes `object`, a registration object, to `path`. The first object of an ELF link gets the note, unless the user turned it off.
 pub(super) fn write(path: &Path, object: &[u8], first: bool, context: &RegisterContext<'_>) -> Result<()> {
     let describe = || format!("cannot write `{}`", path.display());
     let wanted = first && context.note && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;

@@ -1,6 +1,6 @@
-//! From payloads to plans. A plan usually says nothing of its images but the names of their symbols, so it is known before they are
-//! linked, and is the same for every program that has as many of a kind. Where the user is shown the module, or the output is
-//! linked again, small images are part of it, as with LLVM's tools.
+//! Converts payloads to plans. A plan usually contains only the names of its images' symbols. So it is known before the images are
+//! linked, and is the same for every program with the same number of images of a kind. If the user is shown the module, or the
+//! output is linked again, small images are part of the plan, as with LLVM's tools.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,19 +18,20 @@ use crate::model::{Generation, ImageKind, OffloadKind};
 use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::registration::{openmp, sycl};
 
-/// The images of one registration are part of a module that contains images if they have at most this many bytes in all.
+/// Total size in bytes up to which the images of one registration are part of a module that contains images.
 const INLINE_LIMIT: u64 = 1 << 20;
 
-/// The plan for the images of `group`, before they are linked; none if it depends on what they hold.
+/// Returns the plan for the images of `group` before they are linked; none if it depends on their contents.
 pub(super) fn before(group: &Group, context: &RegisterContext<'_>) -> Option<Plan> {
-    // CUDA's and HIP's runtimes get one file for all devices.
+    // The runtimes of CUDA and HIP get one file for all devices.
     let images = if group.kind == OffloadKind::OpenMp { group.members.len() } else { 1 };
-    plan_apart(group.kind, group.generation, images, context)
+    plan_of_symbols(group.kind, group.generation, images, context)
 }
 
-/// The plan for `images` images of which only symbols are known; none if this registration needs more.
-fn plan_apart(kind: OffloadKind, generation: Generation, images: usize, context: &RegisterContext<'_>) -> Option<Plan> {
-    let apart = !(context.print || context.keep_bitcode || context.relocatable || context.dry_run) && kind != OffloadKind::Sycl;
+/// Returns the plan for `images` images that consists of their symbols only; none if this registration needs more.
+fn plan_of_symbols(kind: OffloadKind, generation: Generation, images: usize, context: &RegisterContext<'_>) -> Option<Plan> {
+    let is_separate =
+        !(context.print || context.keep_bitcode || context.relocatable || context.dry_run) && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
         let start = symbol(kind, tag, index);
@@ -45,23 +46,23 @@ fn plan_apart(kind: OffloadKind, generation: Generation, images: usize, context:
         }
     };
     let host_triple = context.host_triple.to_owned();
-    apart.then_some(Plan { host_triple, generation, images, relocatable: false })
+    is_separate.then_some(Plan { host_triple, generation, images, relocatable: false, protection: context.protection })
 }
 
-/// The plan for `payload`, and the images that it refers to instead of containing them.
+/// Returns the plan for `payload`, and the images that the plan refers to and does not contain.
 pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
     if payload.kind != OffloadKind::OpenMp && payload.kind != OffloadKind::Sycl && payload.images.len() != 1 {
-        bail!("{} takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len());
+        bail!("{} registration takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len());
     }
-    if let Some(plan) = plan_apart(payload.kind, payload.generation, payload.images.len(), context) {
-        let images = streamed_apart(&plan, payload);
+    if let Some(plan) = plan_of_symbols(payload.kind, payload.generation, payload.images.len(), context) {
+        let images = streamed_images(&plan, payload);
         return Ok((plan, images));
     }
     let mut sycl = Vec::new();
     let contents = contents(payload, context, &mut sycl)?;
     if context.late {
         let tag = tag(payload.kind, payload.generation).digest();
-        return between(payload, context, (contents, sycl), tag);
+        return sycl_plan_of_symbols(payload, context, (contents, sycl), tag);
     }
     let inline = contents.iter().map(Rope::size).sum::<u64>() <= INLINE_LIMIT;
     let tag = if inline { 0 } else { tag_of_contents(payload, context)? };
@@ -80,12 +81,13 @@ pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Pl
         generation: payload.generation,
         images: images(payload, context, places, sycl)?,
         relocatable: context.relocatable,
+        protection: context.protection,
     };
     Ok((plan, streamed))
 }
 
-/// The plan for SYCL's images, of which only symbols and kernels are known, and those images.
-fn between(
+/// Returns the plan for SYCL images with only their symbols and kernels, and those images.
+fn sycl_plan_of_symbols(
     payload: &Payload,
     context: &RegisterContext<'_>,
     (contents, facts): (Vec<Rope>, Vec<SyclFacts>),
@@ -102,11 +104,11 @@ fn between(
     }
     let (host_triple, generation) = (context.host_triple.to_owned(), payload.generation);
     let images = images(payload, context, places, facts)?;
-    Ok((Plan { host_triple, generation, images, relocatable: false }, streamed))
+    Ok((Plan { host_triple, generation, images, relocatable: false, protection: context.protection }, streamed))
 }
 
-/// The images of `payload` with the symbols that `plan` refers to.
-fn streamed_apart(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
+/// Returns the images of `payload` with the symbols that `plan` refers to.
+fn streamed_images(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
     let places: Vec<&ImagePlace> = match &plan.images {
         Images::OpenMp(images) => images.iter().map(|image| &image.place).collect(),
         Images::Cuda(place) | Images::Hip(place) => vec![place],
@@ -122,7 +124,7 @@ fn streamed_apart(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
     places.into_iter().zip(&payload.images).filter_map(with_symbols).collect()
 }
 
-/// The bytes of each image of `payload`; of SYCL's, also what their plan says of them.
+/// Returns the bytes of each image of `payload`. For SYCL, also collects the facts that the plan contains.
 fn contents(payload: &Payload, context: &RegisterContext<'_>, sycl: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
     if payload.kind != OffloadKind::Sycl {
         return Ok(payload.images.iter().map(|image| image.contents.clone()).collect());
@@ -137,7 +139,7 @@ fn contents(payload: &Payload, context: &RegisterContext<'_>, sycl: &mut Vec<Syc
     Ok(contents)
 }
 
-/// What a plan says about the images of each kind.
+/// Returns the part of a plan that describes the images of each kind.
 fn images(
     payload: &Payload,
     context: &RegisterContext<'_>,
@@ -146,7 +148,7 @@ fn images(
 ) -> Result<Images> {
     let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
         (Some(place), None) => Ok(place),
-        _ => bail!("{} takes one file", payload.kind.name()),
+        _ => bail!("{} registration takes one file", payload.kind.name()),
     };
     Ok(match payload.kind {
         OffloadKind::OpenMp => {
@@ -179,16 +181,19 @@ struct SyclFacts {
     symbols: Vec<String>,
 }
 
-/// The images in a file of OffloadBinaries, which SYCL's device linker writes: the runtime gets the images without that container.
+/// Returns the images in a file of OffloadBinaries, which SYCL's device linker writes. The runtime gets the images without that
+/// container.
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
     let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
     if bytes.as_slice().is_empty() {
-        // Of a dry run: as LLVM has it, one image without contents stands for all, with one kernel without a name.
+        // In a dry run, one empty image with one unnamed kernel stands for all images, as with LLVM.
         facts.push(SyclFacts { image_kind: ImageKind::None, triple: String::new(), symbols: vec![String::new()] });
         sources.push(Rope::default());
     }
-    for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
+    for image in offload_binary::read_all(bytes.as_slice())
+        .with_context(|| format!("cannot read the linked image `{}`", file.display()))?
+    {
         facts.push(SyclFacts {
             image_kind: image.image_kind,
             triple: image.triple().into_owned(),
@@ -201,7 +206,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
     Ok(sources)
 }
 
-/// The name of the symbol of an image.
+/// Returns the name of an image's symbol.
 fn symbol(kind: OffloadKind, tag: u64, index: usize) -> String {
     let prefix = match kind {
         OffloadKind::OpenMp => ".omp_offloading.device_image",
@@ -212,15 +217,15 @@ fn symbol(kind: OffloadKind, tag: u64, index: usize) -> String {
     format!("{prefix}.{tag:016x}.{index}")
 }
 
-/// A number that makes the symbols of this registration's images differ from those of other registrations of one link.
+/// Returns a hash that distinguishes the symbols of this registration's images from those of other registrations in one link.
 fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
     let mut hash = Xxh3::new();
     hash.update(&[kind as u8, generation as u8]);
     hash
 }
 
-/// The same for a relocatable output, which is linked with others: a hash of the images and the output's name, so that the same
-/// link gives the same bytes. Other outputs need no image to be read.
+/// Like [`tag`], for a registration that contains images. A relocatable output is linked with others, so the hash includes the
+/// images and the output's name; the same link gives the same bytes. For other outputs, no image is read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(tag(payload.kind, payload.generation));
     if context.relocatable {
@@ -232,7 +237,7 @@ pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) 
     Ok(hash.0.digest())
 }
 
-/// A hash of what is written.
+/// A writer that hashes its input.
 struct Hash(Xxh3);
 
 impl Write for Hash {

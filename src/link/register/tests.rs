@@ -1,4 +1,4 @@
-//! From payloads to plans, for each kind, small and large.
+//! Plans for payloads of each kind, small and large.
 
 use std::io;
 
@@ -20,18 +20,18 @@ fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
     in_context("a.out", false, |context| planned(payload, context))
 }
 
-/// The same where the user is shown the module.
+/// Like [`plan_of`], if the user is shown the module.
 fn shown_plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
     in_context("a.out", false, |context| planned(payload, &RegisterContext { print: true, ..*context }))
 }
 
-/// The same for the runtime of a later release.
+/// Like [`plan_of`], for the runtime of a later release.
 fn sycl_plan_of(payload: &Payload, sycl: sycl::Registration) -> Result<(Plan, Vec<StreamedImage>)> {
     let later = |context: &RegisterContext<'_>| planned(payload, &RegisterContext { sycl, ..*context });
     in_context("a.out", false, later)
 }
 
-/// What `work` gives in a link to `output` without LLVM or a cache.
+/// Returns the result of `work` for a link to `output` without LLVM or a cache.
 fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterContext<'_>) -> T) -> T {
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
@@ -48,6 +48,7 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         verbose: false,
         note: true,
         device_compiler: Some(22),
+        protection: 0,
         llvm: &Llvm::new(&session),
         cache: &Err("not in this test".to_owned()),
     })
@@ -84,7 +85,7 @@ fn cuda_and_hip_take_one_file() -> Outcome {
 }
 
 #[test]
-fn what_is_generated_does_not_depend_on_the_images() -> Outcome {
+fn registration_code_does_not_depend_on_the_images() -> Outcome {
     let dir = tempfile::tempdir()?;
     let described = |payload: &Payload| {
         let kinds = OffloadKinds::default().with(payload.kind);
@@ -107,7 +108,7 @@ fn what_is_generated_does_not_depend_on_the_images() -> Outcome {
         }
         assert_eq!(plans[0], plans[1]);
     }
-    // What is linked again, or shown, is told by the images themselves, and SYCL's runtimes are told of their kernels.
+    // A relocatable output and a module that is shown contain the images, and SYCL's registration lists their kernels.
     let one = payload(OffloadKind::OpenMp, dir.path(), &[b"IMAGE"])?;
     let group = &payload::groups(&described(&one))[0];
     assert_eq!(in_context("a.o", true, |context| plan::before(group, context)), None);
@@ -132,7 +133,7 @@ fn f29_sycl_takes_all_images_of_all_files() -> Outcome {
     let wanted =
         vec![image("spirv64", &["k1", "k2"], b"ONE"), image("spirv64", &[], b"TWO"), image("spirv64_gen", &["k1"], b"THREE")];
     assert_eq!(plan.images, Images::Sycl(wanted));
-    // A dry run's files are empty.
+    // A dry run leaves empty files.
     let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b""])?)?;
     let placeholder = SyclImage { image_kind: ImageKind::None, ..image("", &[""], b"") };
     assert_eq!(plan.images, Images::Sycl(vec![placeholder]));
@@ -218,7 +219,7 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
         Ok(tags)
     };
     assert_eq!((tags(true)?.len(), tags(false)?.len()), (3, 1));
-    // No image is read for a name that no other program sees.
+    // Names that only this program sees do not depend on the images, so no image is read.
     let gone = payload(OffloadKind::Hip, dir.path(), &[b"one"])?;
     std::fs::remove_file(dir.path().join("image0"))?;
     assert!(in_context("a.out", false, |context| tag_of_contents(&gone, context)).is_ok());

@@ -1,5 +1,5 @@
-//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links stay
-//! hard links, because linkers and offld use an archive only once if it is named twice.
+//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links
+//! remain hard links, because linkers and offld use an archive only once if it is named twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufWriter, Write};
@@ -26,12 +26,13 @@ pub(super) enum Content {
     Script(Vec<u8>),
 }
 
-/// Where the tar goes.
+/// The location of the tar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// To this file.
+    /// A file by its path.
     File(PathBuf),
-    /// Into this folder, named by the link's output and a hash of the tar, so that different links have different files.
+    /// A file in this directory. Its name consists of the output's name and a hash of the tar, so that different links have
+    /// different files.
     Folder(PathBuf, String),
 }
 
@@ -46,10 +47,10 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
             pending.commit().with_context(context)
         }
         Destination::Folder(folder, name) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create the directory `{}`", folder.display()))?;
             let context = || format!("cannot write a file in `{}`", folder.display());
             let (mut file, pending) = AtomicFile::create_in(folder).with_context(context)?;
-            // The name of the folder in it follows from what is in the folder.
+            // The tar's directory has a name that depends on its contents, so the contents are hashed first.
             let hash = fill(&mut io::sink(), entries, Path::new(""))?;
             let name = format!("{name}-{hash:016x}");
             fill(&mut file, entries, name.as_ref())?;
@@ -58,7 +59,7 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
     }
 }
 
-/// Writes all entries below the folder `top`, so that unpacking litters nobody's folder, and returns the hash of the tar.
+/// Writes all entries below the directory `top`, so that unpacking creates only one entry. Returns the hash of the tar.
 fn fill(file: &mut dyn Write, entries: &BTreeMap<PathBuf, Content>, top: &Path) -> Result<u64> {
     let hashed = Hashed { file: BufWriter::new(file), hash: Xxh3::new() };
     let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
@@ -100,7 +101,7 @@ impl<W: Write> Writer<W> {
             return Ok(());
         }
         self.seen.insert((meta.dev(), meta.ino()), place.to_path_buf());
-        // Only the executable bit is kept; the rest of the mode depends on the user's umask.
+        // Only the executable bit is recorded, because the rest of the mode depends on the user's umask.
         let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
         self.bytes(place, mode, Bytes::open(path)?.as_slice())?;
         Ok(())
@@ -122,7 +123,7 @@ fn header(mode: u32, size: u64) -> Header {
     header
 }
 
-/// A writer that hashes what it writes.
+/// A writer that hashes its output.
 struct Hashed<W> {
     file: W,
     hash: Xxh3,

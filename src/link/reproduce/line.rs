@@ -1,4 +1,4 @@
-//! The arguments of a reproduction: the user's, with response files expanded, paths to read below `root/`, and paths to write in
+//! Arguments of a reproduction: the user's, with response files expanded, paths of inputs below `root/`, and paths of outputs in
 //! `out/`. The script adds the names of the tools. Collects the files that options name.
 
 use std::ffi::{OsStr, OsString};
@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::root::Root;
-use crate::args::{Arg, ArgKind, Id, Ledger};
+use crate::args::{Arg, ArgKind, ArgumentList, Id};
 use crate::link::inputs::search::Search;
 
-/// The folder for the files that the link writes.
+/// The directory for the files that the link writes.
 pub(super) const OUT: &str = "out";
 
 /// Options of host linkers, by name, whose value is a file to read.
@@ -30,7 +30,7 @@ const FILE_OPTIONS: &[&str] = &[
     "symbol-ordering-file",
 ];
 
-/// Options whose value is a script, which linkers search for in the library folders, too.
+/// Options whose value is a script, which linkers also search for in the library directories.
 const SCRIPT_OPTIONS: &[&str] = &["T", "c", "dT", "default-script", "mri-script", "script", "version-script"];
 
 /// Options whose value is a file to write.
@@ -51,17 +51,17 @@ const OUTPUT_OPTIONS: &[&str] = &[
     "why-extract",
 ];
 
-/// Options whose value is a list of folders, separated by colons.
+/// Options whose value is a list of directories, separated by colons.
 const FOLDER_OPTIONS: &[&str] = &["Y", "rpath-link"];
 
-/// How an argument is rewritten.
+/// The way to rewrite an argument.
 enum Rewrite {
     Keep,
-    /// Option and value, if separate, become one argument.
+    /// Option and value become one argument.
     Join,
-    /// Removed: the script adds it, or it does not concern the reproduction.
+    /// Removed, because the script adds it or it does not affect the reproduction.
     Drop,
-    /// LLVM's wrapper does not know it.
+    /// Moved to the options that LLVM's wrapper does not have.
     OffldOnly,
     Input,
     File,
@@ -90,14 +90,14 @@ pub(super) struct ReproducedLine<'a> {
 }
 
 impl<'a> ReproducedLine<'a> {
-    /// Starts without arguments.
+    /// Starts with no arguments.
     pub(super) fn new(root: &'a Root, search: &'a Search) -> Self {
         let (args, offld_only) = (Vec::new(), Vec::new());
         ReproducedLine { root, search, front: 0, args, offld_only, files: Vec::new(), scripts: Vec::new() }
     }
 
-    /// Appends all of a command line.
-    pub(super) fn append(&mut self, ledger: &Ledger) {
+    /// Appends all arguments of a command line.
+    pub(super) fn append(&mut self, ledger: &ArgumentList) {
         for arg in ledger.args() {
             self.argument(arg, &ledger.tokens()[arg.tokens.clone()]);
             if matches!(arg.kind, ArgKind::Separator) {
@@ -106,12 +106,12 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// Adds an output to a command line without one, in front, so that the wrapper's objects stay before the inputs.
+    /// Adds an output to a command line without one. It comes first, so that the wrapper's objects stay before the inputs.
     pub(super) fn output_in_front(&mut self, name: &OsStr) {
         self.args.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
     }
 
-    /// Appends an option for a folder.
+    /// Appends an option for a directory.
     pub(super) fn folder(&mut self, option: &str, folder: &Path) {
         let mut arg = OsString::from(option);
         arg.push(self.root.place(folder));
@@ -141,7 +141,7 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// The path of an input is rewritten even if the file is missing, so that it is missing in the reproduction, too.
+    /// Rewrites the path of an input even if the file is missing, so that it is missing in the reproduction as well.
     fn input(&mut self, path: &Path) -> OsString {
         if path.is_file() {
             self.files.push(path.to_path_buf());
@@ -164,8 +164,8 @@ impl<'a> ReproducedLine<'a> {
         Some(self.input(&found))
     }
 
-    /// `<kind>=<file>`, `<triple>=<file>`, `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows one of the
-    /// `=`.
+    /// Rewrites `<kind>=<file>`, `<triple>=<file>` and `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows
+    /// one of the `=`.
     fn file_within(&mut self, value: &OsStr) -> Option<OsString> {
         let bytes = value.as_bytes();
         let after_equals = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').map(|(index, _)| index + 1);
@@ -190,7 +190,7 @@ impl<'a> ReproducedLine<'a> {
     }
 }
 
-/// How an argument is rewritten, and its value, which for an option without a table row is what follows its `=`.
+/// Returns the way to rewrite an argument, and its value. For an option without a table row, the value is the text after its `=`.
 fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let row = match arg.kind {
         ArgKind::Input => return (Rewrite::Input, arg.value.clone()),
@@ -231,15 +231,15 @@ fn by_name(name: &str) -> Rewrite {
         _ if SCRIPT_OPTIONS.contains(&name) => Rewrite::Script,
         _ if OUTPUT_OPTIONS.contains(&name) => Rewrite::Output,
         _ if FOLDER_OPTIONS.contains(&name) => Rewrite::Folders,
-        // LLVM's wrapper takes a separate value for an input, and links device code for CPUs with it.
+        // LLVM's wrapper takes a separate value for an input, and links CPU device code with it.
         "plugin" => Rewrite::Join,
-        // Values that are no files to read: symbols, run-time paths (-rpath, -dynamic-linker, -soname), plugins of the linker.
+        // Values that are not files to read: symbols, run-time paths (-rpath, -dynamic-linker, -soname), plugins of the linker.
         _ => Rewrite::Keep,
     }
 }
 
-/// An option without a table row, `--name=value`. Its value counts as a file only if it is an absolute path of one, since `name`
-/// may mean anything.
+/// Splits an option without a table row, `--name=value`. Its value counts as a file only if it is the absolute path of one, because
+/// the meaning of `name` is unknown.
 fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let token = tokens.first().map_or(&[][..], |token| token.as_bytes());
     let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Rewrite::Keep, None) };
@@ -252,13 +252,13 @@ fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     (rewrite, Some(value))
 }
 
-/// The path in `out/` for a file to write; none for `-`, which is stdout.
+/// Returns the path in `out/` for an output file; none for `-`, which is stdout.
 fn output(path: &Path) -> Option<OsString> {
     let name = path.file_name().filter(|name| *name != "-")?;
     Some(Path::new(OUT).join(name).into_os_string())
 }
 
-/// The tokens of an argument with the value replaced. The last token is the value, or ends with it.
+/// Returns the tokens of an argument with the value replaced. The last token is the value, or ends with it.
 fn with_value(tokens: &[OsString], value: &OsStr, new: &OsStr) -> Vec<OsString> {
     let mut tokens = tokens.to_vec();
     if let Some(last) = tokens.last_mut() {

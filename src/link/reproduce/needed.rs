@@ -1,5 +1,5 @@
-//! Files that a link reads but its command line does not name: the libraries that its shared libraries need, which GNU ld opens to
-//! check that every symbol is defined, and the files that the device compiler adds to a link for a CPU.
+//! Files that a link reads but its command line does not name. These are the files that the device compiler adds to a link for a
+//! CPU, and the libraries that shared libraries need. GNU ld opens the latter to check that every symbol is defined.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,13 +15,14 @@ use crate::link::inputs::search::{Naming, Search};
 use crate::sys::run;
 use crate::sys::toolchain::Compiler;
 
-/// The start files of a shared object, and `crtbegin.o`, by which clang recognises the folder of a GCC.
+/// The start files of a shared object, and `crtbegin.o`, by which clang recognises the directory of a GCC.
 const START_FILES: [&str; 5] = [":crti.o", ":crtn.o", ":crtbegin.o", ":crtbeginS.o", ":crtendS.o"];
 /// The libraries that clang adds.
 const COMPILER_LIBRARIES: [&str; 4] = ["gcc", "gcc_s", "c", "m"];
 
-/// The libraries that `libraries` need, directly or indirectly, by name. Searched as by GNU ld: in `folders` (`-rpath-link`, then
-/// `-rpath`), in `LD_LIBRARY_PATH`, in the run path of the library that needs it, and in the folders for all libraries.
+/// Returns the libraries that `libraries` need, directly or indirectly, by name. The search order is GNU ld's: `folders`
+/// (`-rpath-link`, then `-rpath`), `LD_LIBRARY_PATH`, the run path of the library that needs them, and the directories for all
+/// libraries.
 pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &Search) -> BTreeMap<OsString, PathBuf> {
     let folders = [folders, &loader::environment()].concat();
     let mut found = BTreeMap::new();
@@ -45,7 +46,7 @@ pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &S
     found
 }
 
-/// The files that `compiler` adds to a link for `triple`: start files, and the compiler's and C's libraries.
+/// Returns the files that `compiler` adds to a link for `triple`: start files, and the compiler's and C's libraries.
 pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Path>) -> Vec<PathBuf> {
     let mut args = vec![format!("--target={triple}"), "-print-search-dirs".to_owned()];
     args.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));
@@ -58,7 +59,7 @@ pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Pa
     opened(names.map(|name| InputName::Library(OsString::from(name))), &search)
 }
 
-/// The files that are opened for inputs of these names.
+/// Returns the files that are opened for inputs with these names.
 pub(super) fn opened(names: impl Iterator<Item = InputName>, search: &Search) -> Vec<PathBuf> {
     let specs: Vec<InputSpec> = names.map(spec).collect();
     inputs::files(&specs, search).opened.into_iter().map(|file| file.path).collect()

@@ -1,10 +1,11 @@
-//! The path of a file in a reproduction: its absolute path below `root/`, so that names do not collide and folders stay together.
+//! Paths of files in a reproduction: their absolute paths below `root/`, so that names do not collide and directories stay
+//! together.
 
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The folder below which all files are.
+/// The directory of all files.
 pub(super) const ROOT: &str = "root";
 
 /// Maps paths of the command line to paths in the reproduction.
@@ -13,24 +14,24 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// For a command line with paths relative to the current folder.
+    /// Creates a map for a command line with paths relative to the current directory.
     pub(super) fn here() -> Result<Root> {
-        Ok(Root { current: std::env::current_dir().context("cannot tell the current folder")? })
+        Ok(Root { current: std::env::current_dir().context("cannot determine the current directory")? })
     }
 
-    /// The folder that paths of the command line are relative to.
+    /// The directory that relative paths of the command line refer to.
     pub(super) fn current(&self) -> &Path {
         &self.current
     }
 
-    /// The path of `path` in the reproduction, relative to its folder.
+    /// Returns the path of `path` in the reproduction, relative to the reproduction's directory.
     pub(super) fn place(&self, path: &Path) -> PathBuf {
         let absolute = self.absolute(path);
         Path::new(ROOT).join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// `path` as an absolute path without `.` and `..`. Symlinks are resolved only if a `..` follows, since the parent of their
-    /// target is meant then.
+    /// Returns `path` as an absolute path without `.` and `..`. A symlink is resolved only if `..` follows, because that means the
+    /// parent of its target.
     fn absolute(&self, path: &Path) -> PathBuf {
         let mut done = PathBuf::new();
         for part in self.current.join(path).components() {
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_above_a_symlink_is_that_of_its_target() {
+    fn the_parent_of_a_symlink_is_that_of_its_target() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(dir.join("a/b")).unwrap();

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Repeats the link that this folder was made from. Nothing outside the folder is read but the tools.
+# Repeats the link recorded in this directory. Only the tools are read from elsewhere.
 #
 # usage: ./run.sh OFFLD-OR-WRAPPER [LINKER [ARGUMENT...]]
 #
-#   OFFLD-OR-WRAPPER  offld, by any of its names, or LLVM's clang-linker-wrapper
-#   LINKER            the linker for the host, a path or a name; by default the one of the original link,
-#                     @LINKER@
-#   ARGUMENT...       more arguments for it: --dry-run, --wrapper-verbose, --save-temps
+#   OFFLD-OR-WRAPPER  offld, under any of its names, or LLVM's clang-linker-wrapper
+#   LINKER            the host linker, a path or a name (default: the one of the original link,
+#                     @LINKER@)
+#   ARGUMENT...       further arguments: --dry-run, --wrapper-verbose, --save-temps
 #
-# The tool finds its device compiler as always (offld: OFFLD_CLANG names one). The output is @OUTPUT@.
-# A program that needs a library without a soname finds it only when it is started in this folder.
-# response.txt is the line; original.txt is how it was given, and versions.txt by which tools it was linked.
+# The tool searches its device compiler as usual (for offld, set OFFLD_CLANG). The output is @OUTPUT@.
+# Start the program in this directory if it needs a library without a soname.
+# response.txt has the arguments, original.txt the original command line, versions.txt the original tools.
 set -eu
 
 tool_at() {
@@ -41,7 +41,7 @@ set -- @HOST_TRIPLE@ "--linker-path=$linker" "$@" @response.txt
 case $("$tool" --version 2>/dev/null) in
   offld*) set -- @OFFLD_ONLY@ "$@" ;;
 esac
-# By its own name offld is told what to be.
+# Under its own name, offld needs the tool as the first argument.
 case ${tool##*/} in
   *clang-linker-wrapper* | ld | *-ld | *ld.offld*) ;;
   *) set -- @PERSONALITY@ "$@" ;;

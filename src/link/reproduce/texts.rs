@@ -1,4 +1,4 @@
-//! The texts of a reproduction: the script that repeats the link, the original command line, and the versions of the tools.
+//! Texts of a reproduction: the script that repeats the link, the original command line, and the versions of the tools.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,26 +12,26 @@ use crate::sys::toolchain::Compiler;
 
 /// The values that are inserted into the script.
 pub(super) struct ScriptValues<'a> {
-    /// The personality that the command line is for.
+    /// The tool that the command line is for.
     pub(super) role: Role,
     /// The linker of the original link.
     pub(super) linker: &'a Path,
-    /// Its output's name.
+    /// The output's name.
     pub(super) output: &'a OsStr,
     /// The option for the host's triple, if it is known.
     pub(super) host_triple: &'a [OsString],
-    /// Our options that LLVM's wrapper does not know.
+    /// Options of offld that LLVM's wrapper does not have.
     pub(super) offld_only: &'a [OsString],
 }
 
 /// `run.sh`.
 pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
     let output = [OsStr::new(OUT), values.output].join(OsStr::new("/"));
-    let personality = match values.role {
+    let tool_name = match values.role {
         Role::Wrapper => "clang-linker-wrapper",
         Role::Ld => "ld",
     };
-    // `--emit-fatbin-only` needs no linker, but the script needs some name there.
+    // `--emit-fatbin-only` needs no linker, but the script needs a name there.
     let linker = if values.linker.as_os_str().is_empty() { OsStr::new("ld") } else { values.linker.as_os_str() };
     let replacements: [(&[u8], Vec<u8>); 6] = [
         (b"@LINKER@", quoted(linker)),
@@ -39,7 +39,7 @@ pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
         (b"@OUT@", OUT.into()),
         (b"@HOST_TRIPLE@", all_quoted(values.host_triple)),
         (b"@OFFLD_ONLY@", all_quoted(values.offld_only)),
-        (b"@PERSONALITY@", personality.into()),
+        (b"@PERSONALITY@", tool_name.into()),
     ];
     let mut text = Vec::new();
     let mut rest: &[u8] = include_bytes!("run.sh");
@@ -84,7 +84,7 @@ fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
     let Some(path) = path else { return text.extend(format!("{what}: none found\n").bytes()) };
     let answer = run::stdout_of(path, &["--version"]).unwrap_or_default();
     text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
-    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of unknown version")).bytes());
+    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("unknown version")).bytes());
 }
 
 fn all_quoted(args: &[OsString]) -> Vec<u8> {
@@ -95,7 +95,7 @@ fn quoted(arg: &OsStr) -> Vec<u8> {
     quoted_if_needed(arg.as_bytes())
 }
 
-/// `text` for a comment: line breaks, which would end it, are replaced.
+/// Returns `text` for a comment: line breaks, which would end the comment, are replaced.
 fn one_line(text: &OsStr) -> Vec<u8> {
     text.as_bytes().iter().map(|byte| if *byte == b'\n' { b'?' } else { *byte }).collect()
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_of_the_script_is_filled() {
+    fn every_placeholder_of_the_script_is_replaced() {
         let values = ScriptValues {
             role: Role::Ld,
             linker: Path::new("/a b/ld"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_byte_for_byte() {
+    fn arguments_are_quoted_byte_for_byte() {
         assert_eq!(quoted(OsStr::from_bytes(b"it's \xff")), b"'it'\\''s \xff'");
         assert_eq!(quoted(OsStr::new("")), b"''");
     }

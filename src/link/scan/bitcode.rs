@@ -10,7 +10,7 @@ use crate::formats::bitcode;
 use crate::link::inputs::InputObject;
 use crate::model::Origin;
 
-/// The device images that a module embeds.
+/// Returns the device images that a module embeds.
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let embedded = bitcode::embedded_images(input_object.data()).with_context(|| input_object.origin().to_string())?;
     let mut all = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
         let origin = input_object.origin().in_section(&image.section);
         match image.bytes {
             Cow::Borrowed(bytes) => all.extend(in_section(index, &origin, &image.section, bytes)?),
-            // The module stores these bytes in another form, so each image gets its own copy.
+            // The module stores these bytes in another encoding, so each image gets its own copy.
             Cow::Owned(bytes) => {
                 let found = in_section(index, &origin, &image.section, &bytes)?;
                 all.extend(found.into_iter().map(|image| DeviceImage { bytes: Cow::Owned(image.bytes.into_owned()), ..image }));
@@ -35,7 +35,7 @@ fn in_section<'a>(index: usize, origin: &Origin, section: &str, bytes: &'a [u8])
     }
 }
 
-/// The symbols and entry table of a module.
+/// Returns the symbols and entry table of a module.
 pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
     let module = bitcode::symbols(data)?;
     let defined =
@@ -49,5 +49,6 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
         refers_to_bounds: module.refers_to_bounds,
         alternate_names: Vec::new(),
         machine: None,
+        protection: None,
     })
 }

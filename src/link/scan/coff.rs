@@ -14,12 +14,12 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// The section names of entry tables, up to the `$` and the suffix by which linkers sort their parts. The first is LLVM 21's; the
-/// others were used by several releases.
+/// Names of entry table sections, up to the `$` and the suffix by which linkers sort their parts. LLVM 21 and later use the first
+/// name; earlier releases used the others.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 const DIRECTIVES: &str = ".drectve";
 
-/// The device images of an object: in sections whose name starts `.llvm.offloading`.
+/// Returns the device images of an object, from sections whose name starts with `.llvm.offloading`.
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let mut found = Vec::new();
     let mut shares = Shares::of(input_object.data());
@@ -33,7 +33,7 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
     Ok(found)
 }
 
-/// The linker directives of an object.
+/// Returns the linker directives of an object.
 pub(super) fn directives(data: &[u8]) -> Result<Directives> {
     let mut text = Vec::new();
     let mut shares = Shares::of(data);
@@ -48,7 +48,7 @@ pub(super) fn directives(data: &[u8]) -> Result<Directives> {
 struct Section<'a> {
     /// The section number, from 1, as in symbols.
     number: usize,
-    /// Empty if it is not UTF-8; all names that are searched for are.
+    /// The name; empty if it is not UTF-8, because offld looks only for UTF-8 names.
     name: &'a str,
     contents: &'a [u8],
 }
@@ -74,7 +74,7 @@ fn is_big(data: &[u8]) -> bool {
     matches!(object::FileKind::parse(data), Ok(object::FileKind::CoffBig))
 }
 
-/// The symbols and entry table of an object.
+/// Returns the symbols and entry table of an object.
 pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
     if data.len() < 20 {
         bail!("too short for a COFF object");
@@ -94,7 +94,7 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
 
 fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) -> Result<HostFacts<'a>> {
     let machine = file.coff_header().machine();
-    let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), ..HostFacts::default() };
+    let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), protection: Some(0), ..HostFacts::default() };
     let mut tables: Vec<(Section<'_>, u64)> = sections(data)?.into_iter().filter(is_table).map(|table| (table, 0)).collect();
     let table = file.coff_symbol_table();
     for (index, symbol) in table.iter() {
@@ -121,15 +121,15 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
     }
     let mut generations: Vec<Generation> =
         tables.iter().filter_map(|(table, entries)| generation(table, *entries, machine)).collect();
-    // The newest, and the oldest where there are two.
+    // The newest generation, and the oldest if there are two.
     generations.sort_by(|one, other| other.cmp(one));
     facts.generation = generations.first().copied();
     facts.older_generation = generations.last().copied().filter(|oldest| Some(*oldest) != facts.generation);
     Ok(facts)
 }
 
-/// Whether a weak external is what clang generates for a weak definition: an alias of a symbol in this object, which another
-/// definition overrides. All others are weak references, for which linkers take nothing out of archives.
+/// Whether a weak external is clang's encoding of a weak definition: an alias of a symbol in this object, which another definition
+/// overrides. All others are weak references, for which linkers extract no archive members.
 fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: SymbolIndex) -> Result<bool> {
     let Ok(how) = table.aux_weak_external(index) else { return Ok(false) };
     let search = how.weak_search_type.get(object::LittleEndian);
@@ -145,7 +145,7 @@ fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: S
     })
 }
 
-/// Whether a symbol is a bound of an entry table. In COFF, the object that registers the table defines them.
+/// Whether a symbol is a bound of an entry table. In COFF, the object that registers the table defines the bounds.
 fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
     let name = match name {
         [b'_', rest @ ..] if machine == pe::IMAGE_FILE_MACHINE_I386 => rest,
@@ -159,7 +159,8 @@ fn is_table(section: &Section<'_>) -> bool {
     TABLES.contains(&stem) && !section.contents.is_empty()
 }
 
-/// The generation of a table: by the section name, which is new in LLVM 21, else by the size per entry. Each entry has one symbol.
+/// Returns the generation of a table: by the section name, which is new in LLVM 21, else by the size per entry. Each entry has one
+/// symbol.
 fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option<Generation> {
     if table.name.starts_with(TABLES[0]) {
         return Some(Generation::Llvm21);

@@ -1,20 +1,20 @@
 //! Finds the device images in the host objects, and reads the symbols and entry tables of those objects. All objects are searched
-//! for images in parallel, with results in command-line order. Symbol tables are read by a separate function, which is called only
-//! if there are images, so that a link without device code costs little.
+//! for images in parallel, with results in command-line order. A separate function reads symbol tables. It is called only if there
+//! are images, so that a link without device code costs little.
 
 pub mod bitcode;
 mod coff;
 pub mod object;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::args::link_exe;
 use crate::formats::coff::drectve::Directives;
-use crate::formats::magic::Magic;
+use crate::formats::magic::{Magic, magic};
 use crate::formats::offload_binary;
 use crate::formats::offload_sections::RELOCATABLE;
 use crate::link::inputs::{InputObject, Inputs, worth_threads};
@@ -24,25 +24,25 @@ use crate::sys::threads;
 /// A device image in a host object.
 #[derive(Debug)]
 pub struct DeviceImage<'a> {
-    /// Which of `Inputs::objects` holds it.
+    /// The index of its object in `Inputs::objects`.
     pub input_object: usize,
-    /// Where it is from, for error messages.
+    /// The file and section of the image, for error messages.
     pub origin: Origin,
     /// The device's triple, as stored.
     pub triple: String,
-    /// The architecture or target id, as stored; empty or `generic` for any.
+    /// The architecture or target ID, as stored; empty or `generic` for any.
     pub arch: String,
-    /// The runtimes it is for.
+    /// The runtimes that can load the image.
     pub kinds: OffloadKinds,
     /// The format of the bytes, according to the container's header.
     pub image_kind: ImageKind,
-    /// Set for images of LLVM 14, each of which is a section without a header.
+    /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
-    /// The bytes, borrowed from the input unless they had to be inflated or read out of bitcode.
+    /// The bytes, borrowed from the input unless they were compressed or had to be read from bitcode.
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// Every device image in the inputs, in command-line order.
+/// Returns every device image in the inputs, in command-line order.
 pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     let each: Vec<Result<Vec<DeviceImage<'_>>>> =
         if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
@@ -58,7 +58,7 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     Ok(all)
 }
 
-/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at the first.
+/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at the first of them.
 pub fn has_images(inputs: &Inputs) -> bool {
     let may_have = |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
     if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
@@ -68,20 +68,20 @@ pub fn has_images(inputs: &Inputs) -> bool {
     }
 }
 
-/// Whether an object of the line or a member of an archive holds linked images that it registers: the output of a relocatable link.
+/// Whether an object or archive member contains linked images that it registers, as the output of a relocatable link does.
 pub fn has_registered(inputs: &Inputs) -> bool {
     let mut objects = inputs.objects.iter().filter(|object| object.kind == Magic::Elf);
     objects.any(|object| object::has_section(object.data(), RELOCATABLE))
 }
 
-/// Whether an object that is linked in any case refers to device code as HIP's compiler does it without the new driver.
+/// Whether an object that is always linked refers to device code in the way of HIP's old driver.
 pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
     let mut objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
     objects.any(|object| object::has_section(object.data(), ".hipFatBinSegment"))
 }
 
-/// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They
-/// are given as images for the triple of that code, of no kind.
+/// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code.
+/// They are returned as images without a kind, for the triple of that device code.
 pub fn host_code<'a>(inputs: &'a Inputs, found: &[DeviceImage<'_>], host_arch: &str) -> Vec<DeviceImage<'a>> {
     let mut triples: Vec<Option<&str>> = vec![None; inputs.files.len()];
     let is_host = |image: &&DeviceImage<'_>| image.triple.split('-').next() == Some(host_arch);
@@ -114,7 +114,8 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
     }
 }
 
-/// The images in `data`, which is one or more concatenated OffloadBinaries, and in images that are OffloadBinaries themselves.
+/// Returns the images in `data`, which is one or more concatenated OffloadBinaries, and in images that are OffloadBinaries
+/// themselves.
 pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
     let images = offload_binary::read_nested(data).with_context(|| origin.to_string())?;
     let found = images.into_iter().map(|image| {
@@ -126,8 +127,8 @@ pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8])
     Ok(found.collect())
 }
 
-/// The default libraries that COFF objects name, in order, each once, without those that an object excludes. Objects that cannot be
-/// read are ignored here: the scan reports them.
+/// Returns the default libraries that COFF objects name, in order, each once, without libraries that an object excludes. Objects
+/// that cannot be read are ignored here: the scan reports them.
 pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
     let each: Vec<Directives> = threads::in_parallel(|| {
@@ -141,28 +142,33 @@ pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     names
 }
 
-/// The symbols and entry table of a host object, which decide what the host link takes and how images are registered.
+/// Symbols and entry table of a host object, which decide which archive members the host link extracts and how images are
+/// registered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct HostFacts<'a> {
-    /// Global symbols it defines.
+    /// The global symbols that the object defines.
     pub defined: Vec<Definition<'a>>,
-    /// Symbols it needs from elsewhere.
+    /// The symbols that the object needs from others.
     pub undefined: Vec<Need<'a>>,
-    /// The generation of its entry table, if it has one.
+    /// The generation of the entry table, if there is one.
     pub generation: Option<Generation>,
-    /// The generation of its table with a name of LLVM 20 and before, if it has one with today's as well: a relocatable link has
-    /// merged objects of several compilers.
+    /// The generation of the entry table under its name of LLVM 20 and before, if the object also has one under the current name. A
+    /// relocatable link creates such objects from the output of several compilers.
     pub older_generation: Option<Generation>,
-    /// Whether it refers to the plain bounds of an entry table: another wrapper's object, which has registered the images.
+    /// Whether the object refers to the plain bounds of an entry table. Then it is another wrapper's object, which has registered
+    /// the images.
     pub refers_to_bounds: bool,
-    /// What symbols stand for that nobody defines (COFF's `/alternatename:`).
+    /// Pairs of an undefined symbol and its replacement (COFF's `/alternatename:`).
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The ELF machine or COFF machine of the object, where it has one.
+    /// The ELF or COFF machine of the object, if it has one.
     pub machine: Option<Machine>,
+    /// The control-flow protection that the object is compatible with (`formats::elf::property`). None for bitcode, whose
+    /// protection is not known before it is compiled.
+    pub protection: Option<u32>,
 }
 
 impl HostFacts<'_> {
-    /// The generations of all its entry tables.
+    /// Returns the generations of all entry tables of the object.
     pub fn generations(&self) -> impl Iterator<Item = Generation> {
         self.generation.into_iter().chain(self.older_generation)
     }
@@ -173,7 +179,7 @@ impl HostFacts<'_> {
 pub struct Definition<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
-    /// A weak or common definition is replaced by another one.
+    /// Whether another definition replaces this one: it is weak or common.
     pub weak: bool,
     /// A common symbol (`int x;` in older C): linkers prefer a definition with a value.
     pub common: bool,
@@ -184,11 +190,11 @@ pub struct Definition<'a> {
 pub struct Need<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
-    /// A weak reference may stay undefined.
+    /// Whether the symbol may stay undefined.
     pub weak: bool,
 }
 
-/// The machine of a native object, as far as it is needed to choose a host triple.
+/// The machine of a native object, as far as the choice of a host triple needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// ELF: machine number, 64-bit, little endian.
@@ -197,7 +203,7 @@ pub enum Machine {
     Coff(::object::pe::Machine),
 }
 
-/// The symbols that linkers define at the start of entry tables, to which only a wrapper's registration code refers.
+/// Symbols that linkers define at the start of entry tables. Only a wrapper's registration code refers to them.
 pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_llvm_offload_entries",
     "__start_omp_offloading_entries",
@@ -205,7 +211,7 @@ pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_hip_offloading_entries",
 ];
 
-/// The facts of every input object, by index. `wanted`: read those of archive members as well.
+/// Returns the facts of every input object, by index. `wanted`: read those of archive members as well.
 pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     let each: Vec<Result<HostFacts<'_>>> = threads::in_parallel(|| {
         let objects = inputs.objects.par_iter();
@@ -214,8 +220,8 @@ pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     each.into_iter().collect()
 }
 
-/// The symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the linker
-/// reports them.
+/// Returns the symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the
+/// linker reports them.
 pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
     let libraries = inputs.files.iter().enumerate().filter(|(_, file)| file.kind == Magic::ElfShared);
     libraries.map(|(index, file)| (index, object::shared_symbols(file.data()).unwrap_or_default())).collect()
@@ -224,9 +230,9 @@ pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
 /// The dynamic symbols of a shared library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedSymbols {
-    /// Those that it defines, without those of an old version, which only programs find that were linked with it.
+    /// The defined symbols. Symbols of an old version are omitted, because only programs that were linked with it find them.
     pub defines: Vec<Vec<u8>>,
-    /// Those that it leaves undefined.
+    /// The undefined symbols.
     pub needs: Vec<Vec<u8>>,
 }
 
@@ -239,12 +245,26 @@ fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
     }
 }
 
-/// The symbols of a device image that is an ELF object or bitcode; none for other formats.
+/// Returns the symbols that a runtime finds in the linked image `image`; none if its format has no symbol table.
+pub fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+    match magic(image) {
+        Magic::ElfShared => Some(object::shared_symbols(image).ok()?.defines.into_iter().collect()),
+        Magic::Elf => {
+            let names: BTreeSet<Vec<u8>> =
+                object::elf_facts(image).ok()?.defined.into_iter().map(|symbol| symbol.name.into_owned()).collect();
+            // An image without symbols was stripped, so nothing can be looked up.
+            Some(names).filter(|names| !names.is_empty())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no symbols here.
 pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     let data: &[u8] = &found.bytes;
-    match crate::formats::magic::magic(data) {
-        Magic::Elf => object::elf_facts(data).with_context(|| format!("{}: device object", found.origin)),
-        Magic::Bitcode => bitcode::facts(data).with_context(|| format!("{}: device bitcode", found.origin)),
+    match magic(data) {
+        Magic::Elf => object::elf_facts(data).with_context(|| format!("{}: cannot read the device object", found.origin)),
+        Magic::Bitcode => bitcode::facts(data).with_context(|| format!("{}: cannot read the device bitcode", found.origin)),
         _ => Ok(HostFacts::default()),
     }
 }

@@ -10,6 +10,7 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, SharedSymbols, packaged};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::elf::property;
 use crate::formats::elf::raw::Class;
 use crate::formats::magic;
 use crate::formats::offload_entries::{generation_of_entry, generation_of_size};
@@ -17,10 +18,10 @@ use crate::formats::offload_sections::{self, NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
-/// The longest section name that is accepted, which contains triple and architecture.
+/// Limit on the length of a section name, which contains triple and architecture, in bytes.
 const LONGEST_NAME: usize = 4096;
 
-/// The device images of an ELF object.
+/// Returns the device images of an ELF object.
 pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     if Class::is_32_bit(input_object.data()) {
         images::<FileHeader32<Endianness>>(index, input_object)
@@ -43,7 +44,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
             continue;
         }
         if name.len() > LONGEST_NAME {
-            return Err(anyhow!("{}: a section of device code has a name of {} bytes", input_object.origin(), name.len()));
+            return Err(anyhow!("{}: a device code section has a name of {} bytes", input_object.origin(), name.len()));
         }
         let origin = input_object.origin().in_section(name);
         let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
@@ -52,14 +53,14 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));
         } else if !allocated || contents.starts_with(&magic::OFFLOAD_BINARY) {
-            // An allocated section with other contents is a linked image that another wrapper has embedded, not an input.
+            // An allocated section with other contents is not an input: another wrapper has embedded a linked image.
             found.append(&mut packaged(index, &origin, contents)?);
         }
     }
     Ok(found)
 }
 
-/// Whether an ELF object has sections of device code, by their types and names alone; what is in them is not looked at.
+/// Whether an ELF object has sections of device code, by their types and names alone, without reading their contents.
 pub(crate) fn has_device_sections(data: &[u8]) -> bool {
     fn any<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> bool {
         open::<Elf>(data).is_ok_and(|(endian, sections)| {
@@ -70,8 +71,8 @@ pub(crate) fn has_device_sections(data: &[u8]) -> bool {
     if Class::is_32_bit(data) { any::<FileHeader32<Endianness>>(data) } else { any::<FileHeader64<Endianness>>(data) }
 }
 
-/// Whether a section is worth another look, by its type and the first bytes of its name: the ends of long C++ names need not be
-/// looked for.
+/// Whether a section may contain device code, by its type and the first bytes of its name. This avoids searching for the ends of
+/// long C++ names.
 fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     section: &Elf::SectionHeader,
@@ -85,7 +86,7 @@ fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
     }
 }
 
-/// The table of the sections' names; empty if there is none that can be read.
+/// Returns the table of section names; empty if it is missing or cannot be read.
 fn section_names<'a, Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     sections: &SectionTable<'a, Elf>,
@@ -96,8 +97,8 @@ fn section_names<'a, Elf: FileHeader<Endian = Endianness>>(
     table.and_then(|table| table.data(endian, data).ok()).unwrap_or_default()
 }
 
-/// How many bytes of a file may still be read as sections. With sections that share bytes, which no compiler writes, a small file
-/// could require any amount of memory.
+/// The number of bytes of a file that may still be read as sections. Compilers write no sections that share bytes. With such
+/// sections, a small file could require any amount of memory.
 pub(super) struct Shares(usize);
 
 impl Shares {
@@ -105,9 +106,9 @@ impl Shares {
         Shares(data.len())
     }
 
-    /// Counts the bytes of another section; an error if the sections have more bytes than the file.
+    /// Counts the bytes of another section. Fails if the sections together have more bytes than the file.
     pub(super) fn take(&mut self, section: &[u8]) -> Result<()> {
-        self.0 = self.0.checked_sub(section.len()).ok_or_else(|| anyhow!("sections share their bytes"))?;
+        self.0 = self.0.checked_sub(section.len()).ok_or_else(|| anyhow!("device code sections overlap"))?;
         Ok(())
     }
 }
@@ -122,7 +123,8 @@ fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, 
     parsed.map_err(|error| anyhow!("{error} (the file has {:#x} bytes)", data.len()))
 }
 
-/// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none if the name does not have that form.
+/// Returns the image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none if the name does not have that
+/// form.
 pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
     let (triple, arch) = offload_sections::named(section).filter(|_| !bytes.is_empty())?;
     let image_kind = if magic::is_bitcode(bytes) { ImageKind::Bitcode } else { ImageKind::Object };
@@ -138,7 +140,7 @@ pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &s
     })
 }
 
-/// The symbols and entry table of an ELF object.
+/// Returns the symbols and entry table of an ELF object.
 pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
     if Class::is_32_bit(data) { facts::<FileHeader32<Endianness>>(data) } else { facts::<FileHeader64<Endianness>>(data) }
 }
@@ -147,7 +149,8 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
     let (endian, sections) = open::<Elf>(data)?;
     let header = Elf::parse(data)?;
     let machine = Machine::Elf(header.e_machine(endian), header.is_class_64(), endian == Endianness::Little);
-    let mut facts = HostFacts { machine: Some(machine), ..HostFacts::default() };
+    let protection = Some(protection(header, endian, &sections, data));
+    let mut facts = HostFacts { machine: Some(machine), protection, ..HostFacts::default() };
     let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
     let (new, old): (Vec<EntryTable>, Vec<EntryTable>) =
         entry_tables(endian, &sections).into_iter().partition(|table| table.new_name);
@@ -187,12 +190,25 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
     Ok(facts)
 }
 
-/// The symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size, slot. A
-/// truncated symbol ends the table.
+/// Returns the control-flow protection that an object is compatible with.
+fn protection<Elf: FileHeader<Endian = Endianness>>(
+    header: &Elf,
+    endian: Endianness,
+    sections: &SectionTable<'_, Elf>,
+    data: &[u8],
+) -> u32 {
+    let notes = sections.iter().filter(|section| section.sh_type(endian) == elf::SHT_NOTE);
+    let named = notes.filter(|section| sections.section_name(endian, section) == Ok(property::SECTION));
+    let read = named.filter_map(|section| section.notes(endian, data).ok().flatten());
+    read.map(|notes| property::features(header.e_machine(endian), endian, notes)).fold(0, |all, features| all | features)
+}
+
+/// Reads the symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size,
+/// slot. A truncated symbol ends the table.
 fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
     const VISIBILITY_SIZE_SLOT: usize = 1 + 8 + 4;
-    while let Some((name, rest)) = cut_at_zero(table) {
-        let Some((_group, [kind, rest @ ..])) = cut_at_zero(rest) else { return };
+    while let Some((name, rest)) = split_at_nul(table) {
+        let Some((_group, [kind, rest @ ..])) = split_at_nul(rest) else { return };
         let name = Cow::Borrowed(name);
         match kind {
             0 | 1 | 4 => facts.defined.push(Definition { name, weak: *kind != 0, common: *kind == 4 }),
@@ -203,12 +219,12 @@ fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
     }
 }
 
-fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = bytes.iter().position(|byte| *byte == 0)?;
     Some((&bytes[..len], &bytes[len + 1..]))
 }
 
-/// Whether the object has a section called `wanted`.
+/// Whether the object has a section named `wanted`.
 pub(super) fn has_section(data: &[u8], wanted: &str) -> bool {
     fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8], wanted: &[u8]) -> bool {
         let Ok((endian, sections)) = open::<Elf>(data) else { return false };
@@ -224,7 +240,7 @@ pub(super) fn has_section(data: &[u8], wanted: &str) -> bool {
     }
 }
 
-/// The dynamic symbols of a shared library.
+/// Returns the dynamic symbols of a shared library.
 pub(super) fn shared_symbols(data: &[u8]) -> Result<SharedSymbols> {
     fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<SharedSymbols> {
         let (endian, sections) = open::<Elf>(data)?;
@@ -256,7 +272,7 @@ struct EntryTable {
     new_name: bool,
 }
 
-/// The sections of an object that hold entries, of any kind and generation.
+/// Returns the sections of an object that contain entries, of any kind and generation.
 fn entry_tables<Elf: FileHeader<Endian = Endianness>>(endian: Endianness, sections: &SectionTable<'_, Elf>) -> Vec<EntryTable> {
     let tables = sections.iter().enumerate().filter_map(|(section, header)| {
         let new_name = match sections.section_name(endian, header).ok()? {
@@ -288,7 +304,7 @@ mod tests {
 
     #[test]
     fn symbols_of_gccs_intermediate_code() {
-        // What gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and a common symbol.
+        // The table that gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and a common symbol.
         let entry = |name: &str, kind: u8| [name.as_bytes(), &[0, 0, kind], &[0; 13]].concat();
         let table = [entry("main", 0), entry("kernel", 2), entry("x", 4), entry("maybe", 3)].concat();
         let mut facts = HostFacts::default();

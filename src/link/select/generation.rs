@@ -1,5 +1,5 @@
-//! The generation of the entry table that each image belongs to. It is read from the host object that contains the image; images in
-//! objects without entries belong to all generations of the link.
+//! Generation of the entry table that each image belongs to, as read from the host object with the image. Images in objects without
+//! entries belong to all generations of the link.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use crate::model::{Generation, OffloadKind};
 
 /// The generations of the images of one link.
 pub(super) struct Generations {
-    /// Those of the entry tables of the image's object, mostly one.
+    /// The generations of the entry tables of each image's object, usually one.
     each: Vec<Vec<Generation>>,
     all: Vec<Generation>,
 }
 
 impl Generations {
-    /// The generations that image `at` is registered with: its own, or all if its object has no entry table.
+    /// Returns the generations that image `at` is registered with: those of its object, or all if its object has no entry table.
     pub(super) fn of(&self, at: usize) -> &[Generation] {
         if self.each[at].is_empty() { &self.all } else { &self.each[at] }
     }
 }
 
-/// Determines the generations of all images. `active`: the images that are linked in any case; `host`: the generations of the host
+/// Determines the generations of all images. `active`: the images that are always linked. `host`: the generations of the host
 /// objects that are linked.
 pub(super) fn of_images(
     found: &[DeviceImage<'_>],
@@ -39,14 +39,14 @@ pub(super) fn of_images(
     all.sort();
     all.dedup();
     if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
-        // Both use one table with the same entries, so they are registered together, as LLVM 15 does it.
+        // Both use one table with the same entries, so they are registered together, as in LLVM 15.
         let oldest = each.iter_mut().flatten().filter(|generation| **generation == Generation::Llvm14);
         oldest.for_each(|generation| *generation = Generation::Llvm15);
         all.retain(|generation| *generation != Generation::Llvm14);
     }
     check_tables(found, &each, active)?;
     if all.is_empty() {
-        // The entries may be in other objects than the images.
+        // The entries may be in objects without images.
         all = host.collect::<BTreeSet<_>>().into_iter().collect();
     }
     if all.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn of_images(
     Ok(Generations { each, all })
 }
 
-/// An error if entries of different sizes would be in one table: each kind had its own table before LLVM 21, with one name in
+/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had its own table, with the same name in
 /// releases whose entries differ.
 fn check_tables(found: &[DeviceImage<'_>], each: &[Vec<Generation>], active: &[usize]) -> Result<()> {
     for kind in OffloadKind::ALL {

@@ -1,7 +1,7 @@
-//! The order in which a linker reads the objects of a line, and so which archive members it takes and which of several weak
-//! definitions. GNU ld and gold read the line once, each archive for what is undefined at that point; ld.lld knows every archive
-//! that it has passed, and takes a member at the first reference. The device links take the same members in the same order, so that
-//! they choose the same definitions.
+//! Order in which a linker reads the objects of a command line. The order decides which archive members the linker extracts, and
+//! which of several weak definitions it uses. GNU ld and gold read the command line once, and search each archive for the symbols
+//! that are undefined at that point. ld.lld remembers every archive that it has passed, and extracts a member at the first
+//! reference. The device links use the same members in the same order, so that they choose the same definitions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,42 +13,42 @@ use super::{SelectOptions, SharedLibrary};
 use crate::link::scan::HostFacts;
 use crate::model::printable_name;
 
-/// How the host linker reads its line.
+/// The way in which the host linker reads its command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reading {
     /// GNU ld and gold: one file after the other.
     InTurn,
     /// ld.lld: members are remembered until something needs them.
     Remembering,
-    /// Any other linker: members are taken whatever the order of the line, and files count in that order.
+    /// Any other linker: members are extracted whatever their position, and the files count in command-line order.
     #[default]
     AnyOrder,
 }
 
-/// A file that the linker reads, in the order of the line; a library may be read several times.
+/// A file that the linker reads. The command line may name a library several times.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load {
-    /// Its objects.
+    /// The objects of the file.
     pub objects: Range<usize>,
     /// The symbols that a linker script or `--defsym` needs, for which GNU ld searches the archives after it.
     pub needs: Vec<String>,
-    /// The index in [`SelectOptions::shared`] of a shared library.
+    /// The index of a shared library in [`SelectOptions::shared`].
     pub library: Option<usize>,
     /// `--as-needed` is in effect.
     pub as_needed: bool,
-    /// The group it is in: GNU ld reads its files again and again, until they bring nothing new.
+    /// The group of the file. GNU ld reads the files of a group repeatedly, until they add nothing.
     pub group: Option<usize>,
 }
 
-/// What the host link takes.
+/// The objects in the host link.
 pub(super) struct Taken {
-    /// The objects in the order in which they are read.
+    /// The objects in the order in which the linker reads them.
     pub order: Vec<usize>,
-    /// For each archive member among them, the reason.
+    /// For each archive member, the reason why it is extracted; none for other objects.
     pub pulled: Vec<Option<String>>,
 }
 
-/// What a linker takes that reads the line in the way of `options.reading`, which is not `AnyOrder`.
+/// Returns the objects of a linker that reads the command line in the order `options.reading`, which is not `AnyOrder`.
 pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
     let mut line = Line {
         facts,
@@ -63,7 +63,7 @@ pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], o
     };
     let in_turn = line.in_turn;
     for root in options.roots.iter().filter(|root| in_turn || !options.late_roots.contains(root)) {
-        line.refer(root.as_bytes(), false, By::Line);
+        line.refer(root.as_bytes(), false, Referrer::Line);
     }
     let mut rest: &[Load] = &options.loads;
     while let Some(first) = rest.first() {
@@ -84,21 +84,21 @@ pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], o
     line.taken
 }
 
-/// Who refers to a symbol.
+/// The origin of a reference to a symbol.
 #[derive(Clone, Copy)]
-enum By {
+enum Referrer {
     Line,
     Object(usize),
     Library(usize),
 }
 
-/// What is known of a symbol.
+/// The state of a symbol.
 #[derive(Clone, Copy)]
 enum Symbol {
-    Undefined(By),
-    /// Only weak references, which take no member.
+    Undefined(Referrer),
+    /// Only weak references, which extract no member.
     WeakUndefined,
-    /// A member that has been passed defines it.
+    /// A member that the linker has passed defines the symbol.
     Lazy(usize),
     Common,
     Defined,
@@ -112,9 +112,9 @@ struct Line<'f> {
     in_turn: bool,
     symbols: HashMap<Cow<'f, [u8]>, Symbol>,
     taken: Taken,
-    /// The objects that are part of the link.
+    /// Whether an object is part of the link, by its index.
     read: Vec<bool>,
-    /// Whether a member was taken, or something new is undefined or common, for which GNU ld reads a group again.
+    /// Whether a member was extracted, or a new symbol is undefined or common. GNU ld then reads the group again.
     changed: bool,
 }
 
@@ -122,7 +122,7 @@ impl<'f> Line<'f> {
     fn load(&mut self, load: &'f Load) {
         let in_turn = self.in_turn;
         for need in load.needs.iter().filter(|_| in_turn) {
-            self.refer(need.as_bytes(), false, By::Line);
+            self.refer(need.as_bytes(), false, Referrer::Line);
         }
         if let Some(library) = load.library {
             return self.library(library, load.as_needed);
@@ -135,7 +135,7 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// Reads a file as GNU ld does: the members of an archive one after the other, as long as one of them is taken.
+    /// Reads a file like GNU ld: goes through the members of an archive until a pass extracts none.
     fn in_turn(&mut self, objects: Range<usize>) {
         loop {
             let mut again = false;
@@ -156,18 +156,18 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// The first symbol that the member `object` would be taken for now.
-    fn wanted_of(&self, object: usize) -> Option<(Cow<'f, [u8]>, By)> {
+    /// Returns the first symbol for which the member `object` would be extracted now.
+    fn wanted_of(&self, object: usize) -> Option<(Cow<'f, [u8]>, Referrer)> {
         self.facts[object].defined.iter().find_map(|symbol| {
             names(&symbol.name).into_iter().find_map(|name| match self.symbols.get(&name) {
                 Some(Symbol::Undefined(by)) => Some((name, *by)),
-                Some(Symbol::Common) if !symbol.common => Some((name, By::Line)),
+                Some(Symbol::Common) if !symbol.common => Some((name, Referrer::Line)),
                 _ => None,
             })
         })
     }
 
-    /// Passes the member `object` as ld.lld does.
+    /// Passes the member `object` like ld.lld.
     fn remember(&mut self, object: usize) {
         if let Some((name, by)) = self.wanted_of(object) {
             return self.pull(object, &name, by);
@@ -180,20 +180,20 @@ impl<'f> Line<'f> {
         }
     }
 
-    fn pull(&mut self, object: usize, name: &[u8], by: By) {
+    fn pull(&mut self, object: usize, name: &[u8], by: Referrer) {
         let by = match by {
-            By::Line => LINE,
-            By::Object(object) => &self.origins[object],
-            By::Library(library) => &self.options.shared[library].name,
+            Referrer::Line => LINE,
+            Referrer::Object(object) => &self.origins[object],
+            Referrer::Library(library) => &self.options.shared[library].name,
         };
         let name = printable_name(name);
-        self.taken.pulled[object] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
+        self.taken.pulled[object] = Some(format!("the host link extracts the member for `{name}`, needed by {by}"));
         self.changed = true;
         self.take(object);
     }
 
-    /// Makes `object` part of the link, and with ld.lld at once what it needs of members that were passed, and what these need. As
-    /// in ld.lld, an object's definitions count before its references.
+    /// Makes `object` part of the link. With ld.lld, also adds the passed members that it needs, and the members that those need.
+    /// As in ld.lld, an object's definitions count before its references.
     fn take(&mut self, object: usize) {
         let mut taking = vec![(object, 0)];
         self.define(object);
@@ -203,9 +203,9 @@ impl<'f> Line<'f> {
             taking.push((object, at + 1));
             for name in self.referred(&need.name) {
                 if self.in_turn {
-                    self.refer_to_provided(&name, By::Object(object));
+                    self.refer_to_provided(&name, Referrer::Object(object));
                 }
-                if let Some(member) = self.note(name.clone(), need.weak, By::Object(object)) {
+                if let Some(member) = self.note(name.clone(), need.weak, Referrer::Object(object)) {
                     self.explain(member, &name, object);
                     self.define(member);
                     taking.push((member, 0));
@@ -214,8 +214,8 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// GNU ld needs what PROVIDE makes a symbol of as soon as something needs that.
-    fn refer_to_provided(&mut self, name: &[u8], by: By) {
+    /// In GNU ld, a reference to a symbol of PROVIDE also refers to the symbols of its expression.
+    fn refer_to_provided(&mut self, name: &[u8], by: Referrer) {
         let options: &'f SelectOptions = self.options;
         for (_, to) in options.alternate_names.iter().filter(|(from, _)| from.as_bytes() == name) {
             self.refer(to.as_bytes(), false, by);
@@ -224,7 +224,7 @@ impl<'f> Line<'f> {
 
     fn explain(&mut self, member: usize, name: &[u8], by: usize) {
         let (name, by) = (printable_name(name), &self.origins[by]);
-        self.taken.pulled[member] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
+        self.taken.pulled[member] = Some(format!("the host link extracts the member for `{name}`, needed by {by}"));
         self.changed = true;
     }
 
@@ -245,7 +245,8 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// The symbols that a reference to `name` means: GNU ld puts those of `--wrap` in its place, ld.lld adds them at the end.
+    /// Returns the symbols that a reference to `name` means. GNU ld replaces the name by those of `--wrap`; ld.lld adds them at the
+    /// end.
     fn referred(&self, name: &'f [u8]) -> Vec<Cow<'f, [u8]>> {
         let plain = Cow::Borrowed(name);
         if !self.in_turn {
@@ -255,15 +256,15 @@ impl<'f> Line<'f> {
         if others.is_empty() { vec![plain] } else { others }
     }
 
-    /// Takes what a reference from outside of the objects needs.
-    fn refer(&mut self, name: &'f [u8], weak: bool, by: By) {
+    /// Records a reference that no object contains, and extracts its member.
+    fn refer(&mut self, name: &'f [u8], weak: bool, by: Referrer) {
         if let Some(member) = self.note(Cow::Borrowed(name), weak, by) {
             self.pull(member, name, by);
         }
     }
 
-    /// Notes a reference; returns the member to be taken for it now.
-    fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: By) -> Option<usize> {
+    /// Records a reference. Returns the member that it extracts now.
+    fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: Referrer) -> Option<usize> {
         let new = if weak { Symbol::WeakUndefined } else { Symbol::Undefined(by) };
         match self.symbols.entry(name) {
             Entry::Vacant(free) => {
@@ -297,19 +298,19 @@ impl<'f> Line<'f> {
             }
         }
         for name in needs {
-            self.refer(name, false, By::Library(library));
+            self.refer(name, false, Referrer::Library(library));
         }
     }
 
-    /// What ld.lld looks for after it has read all files, and GNU ld not at all: it knows the symbols of `-e` and `-u` from the
-    /// beginning.
+    /// Adds the references that ld.lld resolves after it has read all files. GNU ld has no such step: it knows the symbols of `-e`
+    /// and `-u` from the beginning.
     fn finish(&mut self) {
         let options: &'f SelectOptions = self.options;
         if self.in_turn {
             return;
         }
         for root in &options.late_roots {
-            self.refer(root.as_bytes(), false, By::Line);
+            self.refer(root.as_bytes(), false, Referrer::Line);
         }
         for glob in &options.globs {
             let is_lazy = |(name, symbol): (&Cow<'f, [u8]>, &Symbol)| match symbol {
@@ -320,15 +321,15 @@ impl<'f> Line<'f> {
             members.sort();
             for (member, name) in members {
                 if !self.read[member] {
-                    self.pull(member, &name, By::Line);
+                    self.pull(member, &name, Referrer::Line);
                 }
             }
         }
-        // What a symbol stands for is needed if the symbol is; one may bring in the next.
+        // A needed symbol also needs its alternate, which may have an alternate itself.
         for _ in 0..=options.alternate_names.len() {
             for (from, to) in &options.alternate_names {
                 if matches!(self.symbols.get(from.as_bytes()), Some(Symbol::Undefined(_) | Symbol::WeakUndefined)) {
-                    self.refer(to.as_bytes(), false, By::Line);
+                    self.refer(to.as_bytes(), false, Referrer::Line);
                 }
             }
         }
@@ -337,18 +338,18 @@ impl<'f> Line<'f> {
             let real = known([b"__real_", symbol.as_bytes()].concat().as_slice());
             if known(symbol.as_bytes()) {
                 let wrap = [b"__wrap_", symbol.as_bytes()].concat();
-                if let Some(member) = self.note(Cow::Owned(wrap.clone()), false, By::Line) {
-                    self.pull(member, &wrap, By::Line);
+                if let Some(member) = self.note(Cow::Owned(wrap.clone()), false, Referrer::Line) {
+                    self.pull(member, &wrap, Referrer::Line);
                 }
             }
             if real {
-                self.refer(symbol.as_bytes(), false, By::Line);
+                self.refer(symbol.as_bytes(), false, Referrer::Line);
             }
         }
     }
 }
 
-/// The names that a definition is found by: that of a default version, `f@@V`, by `f` and by `f@V`, too.
+/// Returns the names that a definition matches. A default version, `f@@V`, matches `f` and `f@V`.
 pub(super) fn names<'n>(name: &'n [u8]) -> Vec<Cow<'n, [u8]>> {
     match name.windows(2).position(|two| two == b"@@") {
         Some(at) => vec![Cow::Borrowed(&name[..at]), Cow::Owned([&name[..at], &name[at + 1..]].concat())],

@@ -1,10 +1,10 @@
-//! What linkers take of a line, on symbol tables made by hand. What is expected is what GNU ld 2.40 and ld.lld 22 do.
+//! Members that linkers extract, on handwritten symbol tables. The expected results are those of GNU ld 2.40 and ld.lld 22.
 
 use super::*;
 use crate::link::select::line_order;
 use crate::link::select::tests::facts;
 
-/// A line of these files: objects are one each, archives (lazy) some. Returns the objects in the order in which they are read.
+/// Reads a command line of `files`: one object each, or several in a lazy archive. Returns the objects in reading order.
 fn order(
     reading: Reading,
     all: &[HostFacts<'_>],
@@ -21,7 +21,7 @@ fn order(
 
 #[test]
 fn archives_before_their_users() {
-    // lib.a(f), main, lib2.a(f): GNU ld takes the second, ld.lld the first, and reads it after main.
+    // lib.a(f), main, lib2.a(f): GNU ld extracts the second f. ld.lld extracts the first, and reads it after main.
     let all = [facts(&["f"], &[]), facts(&["main"], &["f"]), facts(&["f"], &[])];
     let files = [(true, 0..1), (false, 1..2), (true, 2..3)];
     assert_eq!(order(Reading::InTurn, &all, &files, SelectOptions::default()), [1, 2]);
@@ -30,7 +30,7 @@ fn archives_before_their_users() {
 
 #[test]
 fn members_in_the_order_in_which_they_are_taken() {
-    // main needs a; in the archive b stands before a, which needs it.
+    // main needs a. In the archive, b precedes a, which needs b.
     let all = [facts(&["main"], &["a"]), facts(&["b"], &[]), facts(&["a"], &["b"])];
     let files = [(false, 0..1), (true, 1..3)];
     for reading in [Reading::InTurn, Reading::Remembering] {
@@ -44,7 +44,7 @@ fn members_in_the_order_in_which_they_are_taken() {
     let load = |objects, group| Load { objects, group, ..Load::default() };
     let loads = vec![load(0..1, None), load(1..2, Some(0)), load(2..3, Some(0))];
     assert_eq!(order(Reading::InTurn, &all, &files, SelectOptions { loads, ..SelectOptions::default() }), [0, 2, 1]);
-    // The same archive named twice.
+    // The same archive twice.
     let loads = vec![load(0..1, None), load(1..2, None), load(2..3, None), load(1..2, None)];
     assert_eq!(order(Reading::InTurn, &all, &files, SelectOptions { loads, ..SelectOptions::default() }), [0, 2, 1]);
 }
@@ -63,7 +63,7 @@ fn shared_libraries_define_and_need() {
             [0, 2]
         );
     }
-    // One that nothing needs yet is forgotten by GNU ld.
+    // GNU ld forgets a library that nothing needs yet.
     let loads = vec![library(true), load(0..1), load(1..3)];
     let options = || SelectOptions { loads: loads.clone(), shared: shared.clone(), ..SelectOptions::default() };
     assert_eq!(order(Reading::InTurn, &all, &files, options()), [0, 1]);

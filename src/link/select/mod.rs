@@ -1,13 +1,15 @@
-//! Selects the device images to link and groups them into device links: members of archives, grouping by target and LLVM release,
-//! and the final order. Reads symbol tables through `scan`; does not decide how to link.
+//! Selects the device images to link and groups them into device links: chooses archive members, groups by target and LLVM release,
+//! and determines the final order. Reads symbol tables through `scan`. The device stage decides how to link.
 
 mod coverage;
 mod generation;
 mod host_code;
 mod line_order;
 mod resolve;
+mod served;
+mod targets;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
@@ -15,50 +17,54 @@ use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::target::Target;
 use coverage::Coverage;
+use targets::{Servers, better_images};
 
-pub(crate) use host_code::undefined_but_on_the_host;
+pub(crate) use host_code::{OnTheHost, undefined_but_on_the_host};
 pub(crate) use line_order::{Load, Reading};
+pub(crate) use served::{ForAnotherTarget, undefined_but_for_another_target};
 
-/// One device link: the images that are linked into one.
+/// One device link: the images that become one linked image.
 #[derive(Debug)]
 pub(crate) struct DeviceJob<'a> {
     /// The target of the linked image.
     pub target: Target,
     /// The generation of the entry table that lists its kernels.
     pub generation: Generation,
-    /// The runtimes it is registered with.
+    /// The runtimes that the image is registered with.
     pub kinds: OffloadKinds,
-    /// Its inputs, in the order in which the host linker reads the objects that they are in.
+    /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
+    /// The names of kernels and variables that host code registers with the image. They are filled in after selection.
+    pub registered: BTreeSet<String>,
 }
 
 /// The options that affect selection.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SelectOptions {
-    /// Architectures whose archive members are taken in any case (`--should-extract=`), compared as text.
+    /// Architectures whose archive members are always extracted (`--should-extract=`), compared as text.
     pub should_extract: Vec<String>,
     /// Symbols that the command line and its scripts require (`-u`, `-e`, `EXTERN`, …).
     pub roots: Vec<String>,
-    /// Those of them that ld.lld looks for after it has read all files.
+    /// The roots that ld.lld resolves after it has read all files.
     pub late_roots: Vec<String>,
     /// Patterns for symbols whose definitions are required (`--undefined-glob`).
     pub globs: Vec<glob::Pattern>,
     /// The symbols of the shared libraries among the inputs.
     pub shared: Vec<SharedLibrary>,
-    /// How the host linker reads its line, and the files in the order in which it does.
+    /// The way in which the host linker reads its command line.
     pub reading: Reading,
-    /// The files of the line, in order.
+    /// The files of the command line, in reading order.
     pub loads: Vec<Load>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
-    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that it stands for if it is not defined.
+    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that replaces it if it is not defined.
     pub alternate_names: Vec<(String, String)>,
 }
 
-/// What a shared library has to do with archives: linkers search these for what it leaves undefined, and not for what it defines.
+/// The symbols of a shared library. Linkers search archives for its undefined symbols, and not for symbols that it defines.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SharedLibrary {
-    /// Its path.
+    /// The path of the library.
     pub name: String,
     /// The symbols that it exports.
     pub defines: Vec<Vec<u8>>,
@@ -66,19 +72,19 @@ pub(crate) struct SharedLibrary {
     pub needs: Vec<Vec<u8>>,
 }
 
-/// The jobs in their final order, and a line for each archive member with device code that says why it is linked or not.
+/// The jobs in their final order, and the messages about the selection.
 #[derive(Debug)]
 pub(crate) struct Selection<'a> {
     /// The device links.
     pub jobs: Vec<DeviceJob<'a>>,
-    /// What `--wrapper-why` prints.
+    /// The lines of `--wrapper-why`: for each archive member with device code, the reason why it is linked or not.
     pub why: Vec<String>,
-    /// What the user has to know of it.
+    /// The warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Decides what is linked. `host_code`: host objects that device code for a CPU may call (`scan::host_code`); `facts` are those of
-/// all objects, by index; `lazy` says which objects are archive members.
+/// Selects the device links. `host_code`: host objects that device code for a CPU may call (`scan::host_code`). `facts`: the facts
+/// of all objects, by index. `lazy`: whether an object is an archive member, by index.
 pub(crate) fn select<'a>(
     found: &'a [DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -91,23 +97,24 @@ pub(crate) fn select<'a>(
     check_targets(found, &targets)?;
     let better = better_images(found, &targets)?;
     let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
-    // Members that only device code needs come last, in the order of the line.
+    // Members that only device code needs come last, in command-line order.
     let mut ranks = vec![usize::MAX; facts.len()];
     order.iter().enumerate().for_each(|(rank, &object)| ranks[object] = rank);
     let entry = |(at, image): (usize, &DeviceImage<'_>)| entry(at, image, lazy, &pulled, options);
     let entries: Vec<Entry> = found.iter().enumerate().map(entry).collect();
-    let coverage = Coverage::of(entries.iter().zip(found).filter(|(entry, _)| entry.how == How::Regular).map(|(_, image)| image));
-    let active: Vec<usize> = entries.iter().filter(|entry| entry.how != How::Waiting).map(|entry| entry.at).collect();
+    let coverage =
+        Coverage::of(entries.iter().zip(found).filter(|(entry, _)| entry.how == Membership::Regular).map(|(_, image)| image));
+    let active: Vec<usize> = entries.iter().filter(|entry| entry.how != Membership::Waiting).map(|entry| entry.at).collect();
     let host = (0..facts.len())
         .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
         .flat_map(|input_object| facts[input_object].generations());
     let generations = generation::of_images(found, facts, &active, host)?;
 
-    // The kinds that an image is registered with because of the input `at`, if the input is linked into it; none if it is not.
+    // The kinds with which the input `at` makes an image registered; none if the input is not linked into the image.
     let joins = |at: usize, target: &Target| match entries[at].how {
-        How::Waiting => None,
-        How::Regular | How::Named => Some(found[at].kinds),
-        How::Pulled => coverage.kinds(&found[at], target),
+        Membership::Waiting => None,
+        Membership::Regular | Membership::Named => Some(found[at].kinds),
+        Membership::Pulled => coverage.kinds(&found[at], target),
     };
     let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
     for &at in active.iter().filter(|&&at| joins(at, &targets[at]).is_some()) {
@@ -115,19 +122,26 @@ pub(crate) fn select<'a>(
             groups.entry((targets[at].clone(), generation)).or_default();
         }
     }
-    drop_served_generic(&mut groups);
+    let servers = Servers::of(targets.iter().enumerate());
+    let fitting = |target: &Target, generation: Generation| -> Vec<usize> {
+        let outdone = |at: usize| better[at].iter().any(|&other| targets[other].serves(target));
+        let fits = |at: &usize| generations.of(*at).contains(&generation) && !outdone(*at);
+        servers.images_for(target).into_iter().filter(fits).collect()
+    };
+    for ((target, generation), members) in &mut groups {
+        members.extend(fitting(target, *generation).into_iter().filter(|&at| joins(at, target).is_some()));
+    }
+    let kinds_of = |target: &Target, members: &BTreeSet<usize>| {
+        members.iter().filter_map(|&at| joins(at, target)).fold(OffloadKinds::default(), OffloadKinds::union)
+    };
+    let mut warnings = served::drop_served(&mut groups, found, &kinds_of, &|target| is_asked(target, options));
     let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
     let mut jobs: Vec<DeviceJob<'a>> = Vec::new();
-    // By image: the kinds that images it is linked into are registered with; none if it is linked into none.
+    // By image: the kinds of the linked images that contain it; none if no linked image does.
     let mut linked: Vec<Option<OffloadKinds>> = vec![None; found.len()];
     for ((target, generation), mut members) in groups {
-        let fits = |at: &usize| {
-            let outdone = || better[*at].iter().any(|&other| targets[other].serves(&target));
-            targets[*at].serves(&target) && generations.of(*at).contains(&generation) && !outdone()
-        };
-        members.extend(active.iter().copied().filter(|at| fits(at) && joins(*at, &target).is_some()));
-        let kinds = members.iter().filter_map(|&at| joins(at, &target)).fold(OffloadKinds::default(), OffloadKinds::union);
-        let waiting: Vec<usize> = (0..found.len()).filter(|at| fits(at) && joins(*at, &target).is_none()).collect();
+        let kinds = kinds_of(&target, &members);
+        let waiting: Vec<usize> = fitting(&target, generation).into_iter().filter(|&at| joins(at, &target).is_none()).collect();
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
         }
@@ -136,66 +150,79 @@ pub(crate) fn select<'a>(
         inputs.sort_by_key(|image| ranks[image.input_object]);
         inputs.extend(host_code::pulls(&inputs, host_code, facts, &target)?);
         let target = members.iter().fold(target, |target, &at| target.named_like(&targets[at]));
-        jobs.push(DeviceJob { target, generation, kinds, inputs });
+        jobs.push(DeviceJob { target, generation, kinds, inputs, registered: BTreeSet::new() });
     }
     for job in &jobs {
         check_kinds(job)?;
+        served::check_platforms(job)?;
     }
-    let members = found.iter().zip(&entries).filter(|(image, _)| lazy[image.input_object]);
-    let why = members.map(|(image, entry)| {
-        let reason = match (device_pulled.get(&entry.at), &pulled[image.input_object], linked[entry.at]) {
-            (_, Some(reason), Some(_)) | (Some(reason), None, _) => format!("taken: {reason}"),
-            (_, Some(_), None) => "not taken: the program's own objects have no code for this target".to_owned(),
-            (None, None, Some(_)) => "taken: --should-extract names its target".to_owned(),
-            (None, None, None) => "not taken: neither the host link nor linked device code needs it".to_owned(),
-        };
-        format!("{}: {}: {reason}", origins[image.input_object], entry.target)
+    let members = entries.iter().filter(|entry| lazy[found[entry.at].input_object]);
+    let why = members.map(|entry| {
+        let object = found[entry.at].input_object;
+        let reason = why(device_pulled.get(&entry.at), pulled[object].as_ref(), linked[entry.at].is_some());
+        format!("{}: {}: {reason}", origins[object], entry.target)
     });
     let why = why.collect();
     let is_pulled = |input_object: usize| pulled[input_object].is_some() && facts[input_object].generation.is_some();
-    let warnings = coverage::left_out(found, &coverage, &linked, &is_pulled);
+    warnings.extend(coverage::left_out(found, &coverage, &linked, &is_pulled));
+    warnings.extend(served::never_taken(&jobs));
     Ok(Selection { jobs, why, warnings })
 }
 
-/// How an image is part of the link.
+/// Returns the reason why the device code of an archive member is linked or not. `by_device` and `by_host` are the reasons for
+/// which device code and the host link extract it. `linked`: whether it is in an image.
+fn why(by_device: Option<&String>, by_host: Option<&String>, linked: bool) -> String {
+    match (by_device, by_host, linked) {
+        (_, Some(reason), true) | (Some(reason), None, _) => format!("taken: {reason}"),
+        (_, Some(_), false) => "not taken: the program's own objects have no code for this target".to_owned(),
+        (None, None, true) => "taken: --should-extract names its target".to_owned(),
+        (None, None, false) => "not taken: neither the host link nor linked device code needs the member".to_owned(),
+    }
+}
+
+/// The reason why an image is part of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// It is in an object that is linked in any case.
+enum Membership {
+    /// It is in an object that is always linked.
     Regular,
     /// It is in an archive member, and `--should-extract` names its target.
     Named,
-    /// It is in an archive member that the host link pulls.
+    /// It is in an archive member that the host link extracts.
     Pulled,
-    /// It is in an archive member that the host link does not pull: linked if other device code needs it.
+    /// It is in an archive member that the host link does not extract. It is linked if other device code needs it.
     Waiting,
 }
 
-/// An image and how it is part of the link.
+/// An image and the reason why it is part of the link.
 struct Entry {
-    /// Its index.
+    /// The index of the image.
     at: usize,
     target: Target,
-    how: How,
+    how: Membership,
 }
 
 fn entry(at: usize, image: &DeviceImage<'_>, lazy: &[bool], pulled: &[Option<String>], options: &SelectOptions) -> Entry {
     let target = Target::new(&image.triple, &image.arch);
-    let names = |arch: &str| options.should_extract.iter().any(|wanted| wanted == arch);
     let how = match image.input_object {
-        object if !lazy[object] => How::Regular,
-        _ if names(&image.arch) || target.target_id().is_some_and(|id| names(&id)) => How::Named,
-        object if pulled[object].is_some() => How::Pulled,
-        _ => How::Waiting,
+        object if !lazy[object] => Membership::Regular,
+        _ if options.should_extract.contains(&image.arch) || is_asked(&target, options) => Membership::Named,
+        object if pulled[object].is_some() => Membership::Pulled,
+        _ => Membership::Waiting,
     };
     Entry { at, target, how }
 }
 
-/// An error if the triple of an image and its target id are of different devices.
+/// Whether `--should-extract` names `target`.
+fn is_asked(target: &Target, options: &SelectOptions) -> bool {
+    target.target_id().is_some_and(|id| options.should_extract.iter().any(|wanted| *wanted == id))
+}
+
+/// Fails if an image's triple and its target ID are for different devices.
 fn check_targets(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<()> {
     match found.iter().zip(targets).find(|(_, target)| !target.is_consistent()) {
         Some((image, target)) => {
             bail!(
-                "{}: the device code is for {}, but its triple, `{}`, is not one of that processor",
+                "{}: the architecture {} of the device code does not match its triple `{}`",
                 image.origin,
                 target.arch,
                 target.triple
@@ -203,50 +230,6 @@ fn check_targets(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// For each image, those of its object that are the same code for a more specific target: an object that was compiled for a family
-/// of processors and for one of them would else be part of the image for that one twice. Objects that a relocatable link has merged
-/// hold images of several sources, so the code is the same only if a symbol is.
-fn better_images(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<Vec<Vec<usize>>> {
-    let mut better = vec![Vec::new(); found.len()];
-    let mut start = 0;
-    while start < found.len() {
-        let of_object = found[start..].iter().take_while(|image| image.input_object == found[start].input_object).count();
-        let object = start..start + of_object;
-        start = object.end;
-        for at in object.clone() {
-            for other in object.clone() {
-                let more_specific = targets[at] != targets[other] && targets[at].serves(&targets[other]);
-                if more_specific && found[at].kinds == found[other].kinds && is_same_code(&found[at], &found[other])? {
-                    better[at].push(other);
-                }
-            }
-        }
-    }
-    Ok(better)
-}
-
-/// Whether both define a symbol that a program can have only once.
-fn is_same_code(one: &DeviceImage<'_>, other: &DeviceImage<'_>) -> Result<bool> {
-    let (one, other) = (symbols(one)?, symbols(other)?);
-    let strong: HashSet<&[u8]> = one.defined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.as_ref()).collect();
-    Ok(other.defined.iter().any(|symbol| !symbol.weak && strong.contains(symbol.name.as_ref())))
-}
-
-/// Drops the job for a triple's generic image if there are jobs for specific architectures: generic inputs are linked into each of
-/// those, whereas the generic image would lack the specific inputs.
-fn drop_served_generic(groups: &mut BTreeMap<(Target, Generation), BTreeSet<usize>>) {
-    let split = |(target, generation): &(Target, Generation)| {
-        let (triple, arch) = target.device();
-        ((triple.into_owned(), *generation), arch.is_empty())
-    };
-    let all = groups.keys().map(split);
-    let specific: BTreeSet<(String, Generation)> = all.filter(|(_, generic)| !generic).map(|(triple, _)| triple).collect();
-    groups.retain(|key, _| {
-        let (triple, generic) = split(key);
-        !generic || !specific.contains(&triple)
-    });
 }
 
 fn check_kinds(job: &DeviceJob<'_>) -> Result<()> {
@@ -261,7 +244,7 @@ fn check_kinds(job: &DeviceJob<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The symbols of an image, for `resolve`.
+/// Returns the symbols of an image, for `resolve`.
 fn symbols<'f>(image: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     scan::device_symbols(image)
 }

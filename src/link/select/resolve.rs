@@ -1,6 +1,6 @@
-//! Symbol resolution: which archive members the host link takes, by the host symbol tables, and which device images other device
-//! code needs. For a linker whose reading of a line is not known, the result does not depend on the order of objects and archives,
-//! and in doubt a member is taken.
+//! Symbol resolution: decides from the host symbol tables which archive members the host link extracts, and which device images
+//! other device code needs. For a linker with an unknown reading order, the result does not depend on the order of objects and
+//! archives, and in doubt a member is extracted.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,7 +12,7 @@ use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::printable_name;
 
-/// What the host link takes, and in which order.
+/// Returns the objects of the host link, in the order in which the linker reads them.
 pub(super) fn host_link(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
     match options.reading {
         Reading::AnyOrder => {
@@ -25,7 +25,7 @@ pub(super) fn host_link(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[Strin
     }
 }
 
-/// For each lazy input object that the host link takes, the reason.
+/// Returns the reason for each lazy object that the host link extracts.
 fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Vec<Option<String>> {
     let mut pulled = vec![None; facts.len()];
     if !lazy.contains(&true) {
@@ -68,16 +68,16 @@ fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], opti
         else {
             continue;
         };
-        pulled[input_object] = Some(format!("the host link pulls it for `{}`, needed by {by}", printable_name(&name)));
+        pulled[input_object] = Some(format!("the host link extracts the member for `{}`, needed by {by}", printable_name(&name)));
         resolver.include(&facts[input_object], &origins[input_object]);
     }
     pulled
 }
 
-/// The origin that is reported for symbols that the command line requires.
+/// The origin of symbols that the command line requires, for reports.
 pub(super) const LINE: &str = "the command line";
 
-/// With `--wrap=s`, needing `s` means `__wrap_s`, and needing `__real_s` means `s`.
+/// Returns the other names of a symbol. With `--wrap=s`, a reference to `s` means `__wrap_s`, and one to `__real_s` means `s`.
 pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     let mut also = Vec::new();
     for symbol in wrapped {
@@ -91,19 +91,19 @@ pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     also
 }
 
-/// The symbol that another one stands for, and the origin of that directive.
+/// The symbol that replaces another one, and the object or option that defines the replacement.
 type Alternate<'f> = (&'f [u8], &'f str);
 
-/// A symbol to find a definition of, and the origin that needs it. A common symbol is defined already, but a definition with a
-/// value is preferred.
+/// A symbol that needs a definition, and the object or option that refers to it. A common symbol is defined already, but linkers
+/// prefer a definition with a value.
 struct Wanted<'f> {
     name: Cow<'f, [u8]>,
     by: &'f str,
     is_common: bool,
 }
 
-/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and symbols still to be resolved. Names
-/// are borrowed because large links have millions.
+/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and unresolved symbols. Names are borrowed
+/// because large links have millions.
 #[derive(Default)]
 struct Resolver<'f> {
     /// Names that are common symbols in some object.
@@ -150,8 +150,8 @@ impl<'f> Resolver<'f> {
         }
     }
 
-    /// Records that `from` stands for `to` if it is not defined. Whether it is defined is known only at the end, so whatever needs
-    /// `from` is assumed to need `to` as well.
+    /// Records that `to` replaces `from` if `from` is not defined. That is known only at the end, so a reference to `from` counts
+    /// as one to `to` as well.
     fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
         self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
@@ -160,8 +160,8 @@ impl<'f> Resolver<'f> {
     }
 }
 
-/// Adds to `members` those of `waiting` that define symbols which members leave undefined, until nothing more is needed. Returns
-/// the added ones, each with the reason.
+/// Adds to `members` the images of `waiting` that define undefined symbols of members, until nothing more is needed. Returns the
+/// added images with their reasons.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
@@ -190,7 +190,7 @@ pub(super) fn device_pulls(
                 continue;
             }
             let name = printable_name(&symbol.name);
-            taken.insert(provider, format!("it defines the device symbol `{name}`, which {} leaves undefined", found[at].origin));
+            taken.insert(provider, format!("{} needs the device symbol `{name}`", found[at].origin));
             defined.extend(tables[&provider].defined.iter().map(|symbol| symbol.name.clone()));
             queue.push_back(provider);
         }

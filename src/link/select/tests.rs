@@ -1,4 +1,4 @@
-//! Selection on symbol tables made by hand.
+//! Selection on handwritten symbol tables.
 
 use std::borrow::Cow;
 
@@ -29,8 +29,8 @@ pub(super) fn facts(defined: &[&'static str], undefined: &[&'static str]) -> Hos
     }
 }
 
-/// What each job is made of, as `target: objects`.
-fn shown(found: &[DeviceImage<'_>], facts: &[HostFacts<'_>], lazy: &[bool], options: &SelectOptions) -> Vec<String> {
+/// Returns the inputs of each job, as `arch: objects`.
+fn selected(found: &[DeviceImage<'_>], facts: &[HostFacts<'_>], lazy: &[bool], options: &SelectOptions) -> Vec<String> {
     let origins: Vec<String> = (0..facts.len()).map(|input_object| format!("{input_object}.o")).collect();
     let selection = select(found, &[], facts, lazy, &origins, options).unwrap();
     let job = |job: &DeviceJob<'_>| {
@@ -53,14 +53,14 @@ fn f15_generic_joins_the_specific_groups_in_any_order() {
         let pair = |a: usize, b: usize| format!("{} {}", a.min(b), a.max(b));
         let expected =
             [format!("gfx90a: {}", pair(position(0), position(1))), format!("gfx908: {}", pair(position(2), position(1)))];
-        assert_eq!(shown(&found, &facts, &[false; 3], &SelectOptions::default()), expected);
+        assert_eq!(selected(&found, &facts, &[false; 3], &SelectOptions::default()), expected);
     }
 }
 
 #[test]
 fn generic_alone_has_an_image_of_its_own() {
     let found = [image(0, "x86_64-pc-linux-gnu", "generic"), image(1, "x86_64-pc-linux-gnu", "")];
-    assert_eq!(shown(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &SelectOptions::default()), [": 0 1"]);
+    assert_eq!(selected(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &SelectOptions::default()), [": 0 1"]);
 }
 
 #[test]
@@ -69,19 +69,19 @@ fn f14_unused_members_stay_out_and_used_ones_come_in() {
     // main needs a; a needs b; nothing needs c.
     let facts = [facts(&["main"], &["a"]), facts(&["a"], &["b"]), facts(&["b"], &[]), facts(&["c"], &["nowhere"])];
     let lazy = [false, true, true, true];
-    assert_eq!(shown(&found, &facts, &lazy, &SelectOptions::default()), ["gfx90a: 0 1 2"]);
+    assert_eq!(selected(&found, &facts, &lazy, &SelectOptions::default()), ["gfx90a: 0 1 2"]);
     let named = SelectOptions { should_extract: vec!["gfx90a".into()], ..SelectOptions::default() };
-    assert_eq!(shown(&found, &facts, &lazy, &named), ["gfx90a: 0 1 2 3"]);
+    assert_eq!(selected(&found, &facts, &lazy, &named), ["gfx90a: 0 1 2 3"]);
     let rooted = SelectOptions { roots: vec!["c".into()], ..SelectOptions::default() };
-    assert_eq!(shown(&found, &facts, &lazy, &rooted), ["gfx90a: 0 1 2 3"]);
+    assert_eq!(selected(&found, &facts, &lazy, &rooted), ["gfx90a: 0 1 2 3"]);
 }
 
 #[test]
 fn a_definition_on_the_line_needs_no_archive_and_the_first_archive_wins() {
     let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
     let facts = [facts(&["main"], &["a", "b"]), facts(&["a"], &[]), facts(&["b"], &[]), facts(&["b"], &[])];
-    // `a` is an object; `b` is in two archives.
-    assert_eq!(shown(&found, &facts, &[false, false, true, true], &SelectOptions::default()), ["gfx90a: 1 2"]);
+    // `a` is in an object; `b` is in two archives.
+    assert_eq!(selected(&found, &facts, &[false, false, true, true], &SelectOptions::default()), ["gfx90a: 1 2"]);
 }
 
 #[test]
@@ -89,33 +89,33 @@ fn wrapped_symbols_are_followed() {
     let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
     let facts = [facts(&["main"], &["f"]), facts(&["__wrap_f"], &["__real_f"]), facts(&["f"], &[])];
     let options = SelectOptions { wrapped: vec!["f".into()], ..SelectOptions::default() };
-    assert_eq!(shown(&found, &facts, &[false, true, true], &options), ["gfx90a: 1 2"]);
+    assert_eq!(selected(&found, &facts, &[false, true, true], &options), ["gfx90a: 1 2"]);
 }
 
 #[test]
 fn alternate_names_are_followed() {
     let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
-    let says = |from: &str, to: &str| vec![(from.as_bytes().to_vec(), to.as_bytes().to_vec())];
-    // `f` is needed before `a` says what it stands for; nobody needs `k`. Names in a circle end.
-    let main = HostFacts { alternate_names: says("k", "c"), ..facts(&["main"], &["f", "a"]) };
-    let a = HostFacts { alternate_names: says("f", "b"), ..facts(&["a"], &[]) };
-    let b = HostFacts { alternate_names: says("b", "f"), ..facts(&["b"], &[]) };
+    let alternate = |from: &str, to: &str| vec![(from.as_bytes().to_vec(), to.as_bytes().to_vec())];
+    // `f` is referenced before `a` gives its alternate. Nothing references `k`. A cycle of alternates ends.
+    let main = HostFacts { alternate_names: alternate("k", "c"), ..facts(&["main"], &["f", "a"]) };
+    let a = HostFacts { alternate_names: alternate("f", "b"), ..facts(&["a"], &[]) };
+    let b = HostFacts { alternate_names: alternate("b", "f"), ..facts(&["b"], &[]) };
     let all = [main, a, b, facts(&["c"], &[])];
     let lazy = [false, true, true, true];
-    assert_eq!(shown(&found, &all, &lazy, &SelectOptions::default()), ["gfx90a: 1 2"]);
+    assert_eq!(selected(&found, &all, &lazy, &SelectOptions::default()), ["gfx90a: 1 2"]);
     let options = SelectOptions { alternate_names: vec![("f".into(), "c".into())], ..SelectOptions::default() };
-    assert_eq!(shown(&found, &all, &lazy, &options), ["gfx90a: 1 2 3"]);
+    assert_eq!(selected(&found, &all, &lazy, &options), ["gfx90a: 1 2 3"]);
 }
 
 #[test]
-fn a_shared_library_pulls_what_it_leaves_open() {
+fn a_shared_library_pulls_its_undefined_symbols() {
     let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
     let facts = [facts(&["main"], &[]), facts(&["callback"], &[]), facts(&["other"], &[])];
     let options = SelectOptions {
         shared: vec![SharedLibrary { name: "libs.so".into(), needs: vec![b"callback".to_vec()], defines: Vec::new() }],
         ..SelectOptions::default()
     };
-    assert_eq!(shown(&found, &facts, &[false, true, true], &options), ["gfx90a: 1"]);
+    assert_eq!(selected(&found, &facts, &[false, true, true], &options), ["gfx90a: 1"]);
 }
 
 #[test]
@@ -126,13 +126,13 @@ fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
         HostFacts { defined: vec![symbol], ..facts(&[], &[]) }
     };
     let all = [common("x"), common("x"), facts(&["x"], &[]), facts(&["y"], &[])];
-    assert_eq!(shown(&found, &all, &[false, true, true, true], &SelectOptions::default()), ["gfx90a: 2"]);
+    assert_eq!(selected(&found, &all, &[false, true, true, true], &SelectOptions::default()), ["gfx90a: 2"]);
     let all = [facts(&["main"], &["x"]), common("x"), facts(&["y"], &[]), facts(&["z"], &[])];
-    assert_eq!(shown(&found, &all, &[false, true, true, true], &SelectOptions::default()), ["gfx90a: 1"]);
+    assert_eq!(selected(&found, &all, &[false, true, true, true], &SelectOptions::default()), ["gfx90a: 1"]);
 }
 
 #[test]
-fn entries_without_images_tell_the_generation_of_images_without_entries() {
+fn images_without_entries_get_the_generation_of_entries_without_images() {
     let found = [image(1, AMD, "gfx90a")];
     let unknown = || HostFacts { generation: None, ..facts(&[], &[]) };
     let old = || HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };
@@ -156,14 +156,14 @@ fn each_generation_is_registered_by_itself() {
     let old = HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };
     let unknown = HostFacts { generation: None, ..facts(&[], &[]) };
     assert_eq!(
-        shown(&found, &[old.clone(), facts(&[], &[]), unknown], &[false; 3], &SelectOptions::default()),
+        selected(&found, &[old.clone(), facts(&[], &[]), unknown], &[false; 3], &SelectOptions::default()),
         ["gfx90a: 0 2", "gfx90a: 1 2"]
     );
     let twenty = HostFacts { generation: Some(Generation::Llvm20), ..facts(&[], &[]) };
-    let mut apart = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a")];
-    apart[1].kinds = OffloadKinds::default().with(OffloadKind::Hip);
-    let shown = shown(&apart, &[old.clone(), twenty.clone()], &[false; 2], &SelectOptions::default());
-    assert_eq!(shown, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
+    let mut two_kinds = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a")];
+    two_kinds[1].kinds = OffloadKinds::default().with(OffloadKind::Hip);
+    let selected = selected(&two_kinds, &[old.clone(), twenty.clone()], &[false; 2], &SelectOptions::default());
+    assert_eq!(selected, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
     let origins = ["0.o", "1.o"].map(str::to_owned);
     let error =
         select(&found[..2], &[], &[old, twenty], &[false; 2], &origins, &SelectOptions::default()).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Pointers of objects and programs: which address is where in the file, and what a pointer at an address stands for. Programs are
-//! seen at the addresses they are linked for; an object has none, so its sections stand at their offsets in the file.
+//! Pointers of objects and programs: converts addresses to file offsets, and resolves the pointer at an address. Programs are at
+//! the addresses that they are linked for. An object has no addresses, so its sections are at their file offsets.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use object::{
 
 use super::sections::{self, Section, text};
 
-/// What a pointer stands for.
+/// The target of a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pointer<'d> {
     /// Zero.
@@ -22,18 +22,20 @@ pub(super) enum Pointer<'d> {
     To(u64),
     /// A symbol that is defined elsewhere.
     Symbol(&'d str),
-    /// Something else.
+    /// Any other target.
     Unknown,
 }
 
 /// A pointer that a relocation fills in.
 #[derive(Debug, Clone, Copy)]
 struct Filled<'d> {
-    /// Where it is, as an address.
+    /// The address of the pointer.
     address: u64,
     pointer: Pointer<'d>,
-    /// The offset in the file of its value; none where a symbol gives it.
+    /// The file offset of its value; none if the value is a symbol's address.
     stored: Option<u64>,
+    /// Whether that symbol is of the program, and the value of it that of the pointer.
+    by_symbol: bool,
 }
 
 /// The memory of an object or program.
@@ -43,22 +45,31 @@ pub(super) struct AddressSpace<'d> {
     /// The size of a pointer in bytes.
     pub(super) word: u64,
     linked: bool,
-    /// Whether a word without a relocation is a pointer: in a program that is linked for its addresses.
+    /// Whether a word without a relocation can be a pointer: in a program that is linked for fixed addresses.
     fixed: bool,
-    /// By address.
+    /// The sections, sorted by address.
     sections: Vec<Section<'d>>,
     /// The address of each section.
     addresses: HashMap<SectionIndex, u64>,
-    /// By address.
+    /// The pointers that relocations fill in, sorted by address.
     filled: Vec<Filled<'d>>,
-    /// How many more relocations may be read.
+    /// How many more relocations may be read, so that damaged files end.
     relocations_left: usize,
 }
 
 impl<'d> AddressSpace<'d> {
-    /// The memory of the ELF file or COFF object `data`; none for another file, and for one that has neither images nor a section
-    /// of which `is_wanted` says so by its name.
+    /// Reads the memory of the ELF file or COFF object `data`. Returns none for other files, and for a file with neither images nor
+    /// a section whose name `is_wanted` accepts.
     pub(super) fn of(data: &'d [u8], is_wanted: impl Fn(&str) -> bool) -> Result<Option<Self>> {
+        AddressSpace::with_pointers(data, is_wanted, |_| true)
+    }
+
+    /// Like [`AddressSpace::of`], but reads only those pointers of an object whose section's name `is_read` accepts.
+    pub(super) fn with_pointers(
+        data: &'d [u8],
+        is_wanted: impl Fn(&str) -> bool,
+        is_read: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>> {
         let file = File::parse(data)?;
         let linked = !matches!(file.kind(), ObjectKind::Relocatable);
         let readable = matches!(file.format(), BinaryFormat::Elf) || matches!(file.format(), BinaryFormat::Coff) && !linked;
@@ -75,7 +86,7 @@ impl<'d> AddressSpace<'d> {
             addresses: sections.iter().map(|section| (section.index, section.address)).collect(),
             sections,
             filled: Vec::new(),
-            // None takes less than four bytes, in its section or where it applies.
+            // Each relocation takes at least four bytes, in its section or at its target.
             relocations_left: data.len() / 4,
         };
         if !space.sections.iter().any(|section| section.images || is_wanted(section.name)) {
@@ -85,25 +96,25 @@ impl<'d> AddressSpace<'d> {
         match &file {
             File::Elf64(elf) if linked => space.fill_linked(elf)?,
             File::Elf32(elf) if linked => space.fill_linked(elf)?,
-            _ => space.fill_object(&file)?,
+            _ => space.fill_object(&file, &is_read)?,
         }
         space.filled.sort_by_key(|filled| filled.address);
         Ok(Some(space))
     }
 
-    /// That no byte and no address is in two sections: a small file of which that is not so would take forever.
+    /// Fails if a byte or an address is in two sections. With such sections, a small file could take unlimited time to read.
     fn check_sections(&self) -> Result<()> {
         let total = self.sections.iter().fold(0, |total: u64, section| total.saturating_add(section.size));
         let overlap = self.sections.windows(2).any(|pair| matches!(pair, [one, next] if one.holds(next.address)));
         if overlap || total > self.data.len() as u64 {
-            bail!("its sections share their bytes");
+            bail!("sections overlap");
         }
         Ok(())
     }
 
-    /// Counts `count` relocations that are about to be read.
+    /// Counts `count` relocations that will be read next.
     fn count(&mut self, count: usize) -> Result<()> {
-        self.relocations_left = self.relocations_left.checked_sub(count).context("its relocations share their bytes")?;
+        self.relocations_left = self.relocations_left.checked_sub(count).context("relocation sections overlap")?;
         Ok(())
     }
 
@@ -117,7 +128,7 @@ impl<'d> AddressSpace<'d> {
         self.fixed
     }
 
-    /// Whether an address is between sections, or a few bytes behind the last.
+    /// Whether an address is between sections, or at most 64 KiB behind the last one.
     pub(super) fn is_near(&self, address: u64) -> bool {
         const BEHIND: u64 = 1 << 16;
         let [Some(first), Some(last)] = [self.sections.first(), self.sections.last()] else { return false };
@@ -129,50 +140,50 @@ impl<'d> AddressSpace<'d> {
         self.sections.iter().any(|section| section.images)
     }
 
-    /// The sections, by address.
+    /// The sections, sorted by address.
     pub(super) fn sections(&self) -> &[Section<'d>] {
         &self.sections
     }
 
-    /// The section with an address.
+    /// Returns the section that contains an address.
     fn section(&self, address: u64) -> Option<&Section<'d>> {
         let after = self.sections.partition_point(|section| section.address <= address);
         self.sections[..after].last().filter(|section| section.holds(address))
     }
 
-    /// Where in the file an address is.
+    /// Returns the file offset of an address.
     pub(super) fn offset(&self, address: u64) -> Option<u64> {
         self.section(address).map(|section| section.offset + (address - section.address))
     }
 
-    /// Where in the file an address is, which may be the end of a section.
+    /// Returns the file offset of an address, which may be the end of a section.
     pub(super) fn end_offset(&self, address: u64) -> Option<u64> {
         self.offset(address).or_else(|| Some(self.offset(address.checked_sub(1)?)? + 1))
     }
 
-    /// The bytes from an address on, to the end of its section.
+    /// Returns the bytes from an address to the end of its section.
     pub(super) fn from(&self, address: u64) -> Option<&'d [u8]> {
         let section = self.section(address)?;
         let (start, end) = (section.offset + (address - section.address), section.offset.checked_add(section.size)?);
         self.data.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// The 16 bits at an address.
+    /// Reads the 16 bits at an address.
     pub(super) fn u16(&self, address: u64) -> Option<u16> {
         Some(self.endian.read_u16(*self.from(address)?.first_chunk()?))
     }
 
-    /// The 32 bits at an address.
+    /// Reads the 32 bits at an address.
     pub(super) fn u32(&self, address: u64) -> Option<u32> {
         Some(self.endian.read_u32(*self.from(address)?.first_chunk()?))
     }
 
-    /// The 64 bits at an address.
+    /// Reads the 64 bits at an address.
     pub(super) fn u64(&self, address: u64) -> Option<u64> {
         Some(self.endian.read_u64(*self.from(address)?.first_chunk()?))
     }
 
-    /// The word at an address, as wide as a pointer.
+    /// Reads the word at an address, which has the size of a pointer.
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
         if self.word == 8 { self.u64(address) } else { self.u32(address).map(u64::from) }
     }
@@ -182,7 +193,7 @@ impl<'d> AddressSpace<'d> {
         self.filled.get(at)
     }
 
-    /// What the pointer at an address stands for.
+    /// Resolves the pointer at an address.
     pub(super) fn pointer(&self, address: u64) -> Pointer<'d> {
         if let Some(filled) = self.filled(address) {
             return filled.pointer;
@@ -194,15 +205,17 @@ impl<'d> AddressSpace<'d> {
         }
     }
 
-    /// The pointer at an address, by its places in the file.
+    /// Returns the pointer at an address by its file offsets.
     pub(super) fn slot(&self, address: u64) -> Option<super::Slot> {
         let offset = self.offset(address)?;
-        let value = self.filled(address).map_or(Some(offset), |filled| filled.stored);
-        Some(super::Slot { offset, value })
+        let filled = self.filled(address);
+        let value = filled.map_or(Some(offset), |filled| filled.stored);
+        Some(super::Slot { offset, value, by_symbol: filled.is_some_and(|filled| filled.by_symbol) })
     }
 
-    /// Every place that may be a pointer to an address in the file, outside of code and images: those that relocations fill in, and
-    /// in a program with fixed addresses every word that is an address of it.
+    /// Returns every location outside of code and images that may be a pointer to an address in the file, with that address. These
+    /// are the locations that relocations fill in. In a program with fixed addresses, they are also all words whose value is an
+    /// address in a section.
     pub(super) fn pointers(&self) -> impl Iterator<Item = (u64, u64)> {
         let filled = self.filled.iter().filter_map(|filled| match filled.pointer {
             Pointer::To(target) => Some((filled.address, target)),
@@ -224,13 +237,14 @@ impl<'d> AddressSpace<'d> {
         filled.chain(words)
     }
 
-    /// Notes the pointers that an object's relocations fill in. What the format's generic reader does not know is no pointer here.
-    fn fill_object(&mut self, file: &File<'d>) -> Result<()> {
+    /// Records the pointers that an object's relocations fill in. Relocations that `object`'s generic reader does not know are not
+    /// pointers here.
+    fn fill_object(&mut self, file: &File<'d>, is_read: &dyn Fn(&str) -> bool) -> Result<()> {
         let width = self.word * 8;
         for at in 0..self.sections.len() {
             let section = self.sections[at];
             let Ok(contents) = file.section_by_index(section.index) else { continue };
-            if section.opaque || section.name == ".eh_frame" {
+            if section.opaque || section.name == ".eh_frame" || !is_read(section.name) {
                 continue;
             }
             for (within, relocation) in contents.relocations() {
@@ -246,7 +260,7 @@ impl<'d> AddressSpace<'d> {
                     RelocationTarget::Section(index) => self.in_section(index, addend),
                     _ => Pointer::Unknown,
                 };
-                self.filled.push(Filled { address, pointer, stored: None });
+                self.filled.push(Filled { address, pointer, stored: None, by_symbol: false });
             }
         }
         Ok(())
@@ -267,15 +281,15 @@ impl<'d> AddressSpace<'d> {
         }
     }
 
-    /// What is `within` bytes into a section of an object.
+    /// Returns the pointer to `within` bytes into a section of an object.
     fn in_section(&self, index: SectionIndex, within: u64) -> Pointer<'d> {
         self.addresses.get(&index).map_or(Pointer::Unknown, |address| Pointer::To(address.wrapping_add(within)))
     }
 
-    /// Notes the pointers that the dynamic loader fills in.
+    /// Records the pointers that the dynamic loader fills in.
     fn fill_linked<Elf: FileHeader<Endian = Endianness>>(&mut self, file: &ElfFile<'d, Elf>) -> Result<()> {
         let (data, endian) = (self.data, file.endian());
-        let kinds = Kinds::of(file.elf_header().e_machine(endian), self.word == 8);
+        let kinds = PointerRelocations::of(file.elf_header().e_machine(endian), self.word == 8);
         for section in file.elf_section_table().iter().filter(|section| section.sh_flags(endian).contains(elf::SHF_ALLOC)) {
             if let Some((all, _)) = section.rela(endian, data)? {
                 self.count(all.len())?;
@@ -304,47 +318,50 @@ impl<'d> AddressSpace<'d> {
                     self.count(1)?;
                     let address = address.into();
                     let (Some(value), stored) = (self.size_at(address), self.offset(address)) else { continue };
-                    self.filled.push(Filled { address, pointer: Pointer::To(value), stored });
+                    self.filled.push(Filled { address, pointer: Pointer::To(value), stored, by_symbol: false });
                 }
             }
         }
         Ok(())
     }
 
-    /// Notes a pointer by its relocation (address, type, symbol) and its addend with the addend's place.
+    /// Records a pointer by its relocation (address, type, symbol), its addend, and the addend's file offset.
     fn fill<Elf: FileHeader<Endian = Endianness>>(
         &mut self,
         file: &ElfFile<'d, Elf>,
-        kinds: &Kinds,
+        kinds: &PointerRelocations,
         (address, kind, symbol): (u64, RelocationType, u32),
         (addend, place): (u64, u64),
     ) {
         if kind == kinds.relative {
-            self.filled.push(Filled { address, pointer: Pointer::To(addend), stored: Some(place) });
+            self.filled.push(Filled { address, pointer: Pointer::To(addend), stored: Some(place), by_symbol: false });
         } else if kind == kinds.absolute && symbol != 0 {
             let table = file.elf_dynamic_symbol_table();
             let Ok(symbol) = table.symbol(SymbolIndex(symbol as usize)) else { return };
-            let pointer = if symbol.st_shndx(self.endian) == elf::SHN_UNDEF {
+            let (section, value): (_, u64) = (symbol.st_shndx(self.endian), symbol.st_value(self.endian).into());
+            let pointer = if section == elf::SHN_UNDEF {
                 let name = table.symbol_name(self.endian, symbol).ok().and_then(text);
                 name.map_or(Pointer::Unknown, Pointer::Symbol)
             } else {
-                Pointer::To(symbol.st_value(self.endian).into().wrapping_add(addend))
+                Pointer::To(value.wrapping_add(addend))
             };
-            self.filled.push(Filled { address, pointer, stored: None });
+            let holds = |found: &Section<'_>| found.index == SectionIndex(section.0.into());
+            let by_symbol = addend == 0 && self.section(value).is_some_and(holds);
+            self.filled.push(Filled { address, pointer, stored: None, by_symbol });
         }
     }
 }
 
-/// The relocations of a processor that fill in pointers (the psABI documents, as `object` names their constants).
-struct Kinds {
-    /// The address that the file is loaded at, and an addend.
+/// The relocation types of a CPU architecture that fill in pointers (from the psABI documents, as `object` names their constants).
+struct PointerRelocations {
+    /// The load address of the file plus an addend.
     relative: RelocationType,
-    /// The address of a symbol, and an addend.
+    /// The address of a symbol plus an addend.
     absolute: RelocationType,
 }
 
-impl Kinds {
-    fn of(machine: elf::Machine, wide: bool) -> Kinds {
+impl PointerRelocations {
+    fn of(machine: elf::Machine, wide: bool) -> PointerRelocations {
         let (relative, absolute) = match machine {
             elf::EM_X86_64 | elf::EM_386 => (8, 1),
             elf::EM_AARCH64 => (1027, 257),
@@ -355,6 +372,6 @@ impl Kinds {
             elf::EM_ARM => (23, 2),
             _ => (u32::MAX, u32::MAX),
         };
-        Kinds { relative: RelocationType(relative), absolute: RelocationType(absolute) }
+        PointerRelocations { relative: RelocationType(relative), absolute: RelocationType(absolute) }
     }
 }

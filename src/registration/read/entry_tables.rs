@@ -1,4 +1,4 @@
-//! The tables of entries with the names of kernels and variables.
+//! Entry tables with the names of kernels and variables.
 
 use anyhow::{Context, Result};
 
@@ -10,15 +10,15 @@ use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::registration::entries::{Field, NARROW_ENTRY, WIDE_ENTRY};
 use crate::registration::fatbin::{EntryField, NARROW_READS, Read, WIDE_READS};
 
-/// The tables of the file `data`, by the names of their sections.
+/// Returns the tables of the file `data`, by the names of their sections.
 pub(super) fn sections(data: &[u8]) -> Result<Vec<EntryTable>> {
-    offload_entries::tables(data).context("its tables of entries")
+    offload_entries::tables(data).context("cannot read the entry tables")
 }
 
-/// The entries of `tables`.
+/// Reads the entries of `tables`.
 pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<Vec<Table>> {
     let mut all = Vec::new();
-    // Entries may share their names, but names that are longer than the file all together are no compiler's work.
+    // Entries may share their names. But compilers never write names whose total length exceeds the file's.
     let mut left = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size)).saturating_mul(4);
     for table in tables {
         for section in space.sections().iter().filter(|section| section.name == table.section) {
@@ -36,7 +36,7 @@ pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<
                     let entry = entry.with_context(|| table.section.clone())?;
                     left = left
                         .checked_sub(entry.name.as_ref().map_or(0, |name| name.len() as u64))
-                        .with_context(|| format!("{}: the names of its entries are longer than the file", table.section))?;
+                        .with_context(|| format!("{}: the entry names are longer than the file", table.section))?;
                     found.entries.push(entry);
                 }
             }
@@ -46,12 +46,12 @@ pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<
     Ok(all)
 }
 
-/// Where the fields of an entry are.
+/// The offsets of an entry's fields.
 struct Layout {
     fields: &'static [Field],
     reads: &'static [Read],
     word: u64,
-    /// The kinds that the section's name gives its entries; none where each says its own.
+    /// The kinds that the section's name gives its entries; none if each entry has its own.
     kinds: Option<OffloadKinds>,
 }
 
@@ -64,14 +64,14 @@ impl Layout {
         Layout { fields, reads, word, kinds }
     }
 
-    /// The offset of a field in an entry, and its type.
+    /// Returns the offset and the type of a field in an entry.
     fn at(&self, wanted: EntryField) -> Option<(u64, Field)> {
         let index = self.reads.iter().find(|read| read.field == wanted)?.index as usize;
         let offset = self.fields.get(..index)?.iter().map(|field| self.size(*field)).sum();
         Some((offset, *self.fields.get(index)?))
     }
 
-    /// The size of a field. Entries are packed: their layout has no gaps on any host.
+    /// Returns the size of a field in bytes. Entries are packed: their layout has no gaps on any host.
     fn size(&self, field: Field) -> u64 {
         match field {
             Field::U8 => 1,
@@ -93,7 +93,7 @@ impl Layout {
         }
     }
 
-    /// The entry at an address; none for one that is all zeros, which is padding.
+    /// Reads the entry at an address. Returns none if it is all zeros, which is padding.
     fn entry(&self, space: &AddressSpace<'_>, address: u64) -> Result<Option<Entry>> {
         let offset = space.offset(address).unwrap_or_default();
         let damaged = || Malformed::new("an entry past the end of its section", offset);
@@ -123,9 +123,9 @@ impl Layout {
     }
 }
 
-/// The string at an address, up to the zero that ends it.
+/// Reads the string at an address, up to the zero that ends it.
 fn name(space: &AddressSpace<'_>, address: u64) -> Option<String> {
-    /// No name is longer. That of an entry whose name does not end is not searched to the end of a large section.
+    /// Limit on the length of a name in bytes, so that a name without an end is not searched to the end of a large section.
     const LONGEST: usize = 1 << 16;
     let bytes = space.from(address)?;
     let bytes = bytes.get(..LONGEST).unwrap_or(bytes);

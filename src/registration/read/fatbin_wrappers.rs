@@ -1,4 +1,4 @@
-//! The structs through which CUDA and HIP are given a container, in sections of their own.
+//! Structs through which CUDA and HIP get a container, in sections of their own.
 
 use super::Wrapper;
 use super::address_space::{AddressSpace, Pointer};
@@ -7,17 +7,17 @@ use crate::model::{Generation, OffloadKind};
 use crate::registration::fatbin::Contract;
 use crate::registration::{cuda, hip};
 
-/// Both runtimes' contracts. The struct is the same in every generation.
+/// Returns the contracts of both runtimes. The struct is the same in every generation.
 fn contracts() -> [(OffloadKind, Contract); 2] {
     [(OffloadKind::Cuda, cuda::contract(Generation::Llvm21, false)), (OffloadKind::Hip, hip::contract(Generation::Llvm21, false))]
 }
 
-/// What the names of sections with such structs begin with.
+/// Returns the prefixes of the names of sections with such structs.
 pub(super) fn sections() -> [&'static str; 2] {
     contracts().map(|(_, contract)| contract.wrapper_section)
 }
 
-/// The structs of both runtimes. What does not begin with a runtime's magic is none.
+/// Reads the structs of both runtimes. A struct without a runtime's magic is skipped.
 pub(super) fn read(space: &AddressSpace<'_>) -> Vec<Wrapper> {
     let mut all = Vec::new();
     for (kind, contract) in &contracts() {
@@ -35,7 +35,7 @@ fn of_section(space: &AddressSpace<'_>, kind: OffloadKind, contract: &Contract, 
     let mut at = 0;
     while at + size <= section.size {
         let address = section.address + at;
-        // Each is aligned to 8 bytes.
+        // Each struct is aligned to 8 bytes.
         if space.u32(address) != Some(contract.magic) {
             at += 8;
             continue;

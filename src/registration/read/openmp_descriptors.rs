@@ -1,21 +1,21 @@
-//! OpenMP's descriptors, by their form: a number of images, a pointer to as many rows, and the bounds of a table of entries, which
-//! each of the rows repeats after the bounds of an image. Nothing else in a program looks like that, so no symbol is needed, and
-//! programs of every release are read alike.
+//! Finds OpenMP's descriptors by their layout: a number of images, a pointer to as many rows, and the bounds of an entry table.
+//! Each row has the bounds of an image and repeats those of the table. No other data in a program looks like this. So the search
+//! needs no symbol, and works for programs of every release.
 
 use anyhow::{Result, anyhow, bail};
 
 use super::address_space::{AddressSpace, Pointer};
 use super::{Bounds, Descriptor, ImageRow};
 
-/// No program has more images.
+/// Limit on the number of images of a descriptor.
 const MOST_IMAGES: u32 = 4096;
 
-/// The descriptors of a file, in the order of their addresses.
+/// Returns the descriptors of a file, in the order of their addresses.
 ///
 /// # Errors
-/// Descriptors that share their rows, or rows their images, so that a small file would be a large report.
+/// Descriptors share their rows, or rows share their images. With such descriptors, a small file could lead to a large report.
 pub(super) fn find(space: &AddressSpace<'_>) -> Result<Vec<Descriptor>> {
-    // No file has more rows than it has room for, and images are seldom registered twice.
+    // A file cannot have more rows than fit into it, and images are seldom registered twice.
     let size = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size));
     let (mut rows_left, mut bytes_left) = (u64::from(MOST_IMAGES) + size / (4 * space.word), size.saturating_mul(4));
     let mut found: Vec<(u64, Descriptor)> = Vec::new();
@@ -23,21 +23,22 @@ pub(super) fn find(space: &AddressSpace<'_>) -> Result<Vec<Descriptor>> {
         let Some(start) = address.checked_sub(space.word) else { continue };
         let Some(descriptor) = descriptor(space, start, rows, &mut rows_left) else { continue };
         let bytes = descriptor.images.iter().fold(0, |sum: u64, row| sum.saturating_add(row.end - row.start));
-        bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| anyhow!("OpenMP's descriptors share their images"))?;
+        bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| anyhow!("OpenMP descriptors share their images"))?;
         found.push((start, descriptor));
     }
     if rows_left == 0 {
-        bail!("OpenMP's descriptors share their rows");
+        bail!("OpenMP descriptors share their rows");
     }
     found.sort_by_key(|(start, _)| *start);
     Ok(found.into_iter().map(|(_, descriptor)| descriptor).collect())
 }
 
-/// The descriptor at `start`, if there is one: its second word points to `rows`. `left` is how many rows may be looked at.
+/// Reads the descriptor at `start`, if there is one: its second word points to `rows`. `left` is the number of rows that may still
+/// be read.
 fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -> Option<Descriptor> {
     let word = space.word;
     let count = space.u32(start).filter(|count| (1..=MOST_IMAGES).contains(count))?;
-    // The number has 32 bits; what follows up to the pointer is padding.
+    // The number has 32 bits; the bytes between it and the pointer are padding.
     if word == 8 && space.u32(start.checked_add(4)?) != Some(0) {
         return None;
     }
@@ -85,16 +86,16 @@ fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -
     })
 }
 
-/// The bounds of a table, if both pointers can be that.
+/// Returns the bounds of a table, if both pointers can be bounds.
 fn bounds(space: &AddressSpace<'_>, table: [Pointer<'_>; 2], words: [u64; 2]) -> Option<Bounds> {
     match table {
-        // The same in a program with fixed addresses.
+        // An empty table in a program with fixed addresses, whose bounds are in no section.
         [Pointer::Unknown, Pointer::Unknown] if space.is_fixed() => {
             (words[0] == words[1] && space.is_near(words[0])).then_some(Bounds::Nowhere { address: words[0] })
         }
         [Pointer::To(first), Pointer::To(last)] if first <= last => match space.end_offset(first) {
             Some(start) => Some(Bounds::Place { start, end: start.checked_add(last - first)? }),
-            // Linkers leave out sections without bytes, and their bounds are then somewhere near.
+            // Linkers drop sections without bytes. Their bounds are then somewhere near.
             None => (first == last).then_some(Bounds::Nowhere { address: first }),
         },
         [Pointer::Symbol(start), Pointer::Symbol(end)] if start.starts_with("__start_") && end.starts_with("__stop_") => {

@@ -1,4 +1,4 @@
-//! The sections of objects and programs that are in memory.
+//! Sections of objects and programs that are loaded into memory.
 
 use anyhow::Result;
 use object::elf;
@@ -8,41 +8,40 @@ use object::{Endianness, File, Object, ObjectSection, SectionFlags, SectionIndex
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections;
 
-/// No name of a section or symbol that is kept is longer.
+/// Limit on the length of names of sections and symbols; longer names are ignored.
 const LONGEST_NAME: usize = offload_sections::LONGEST_NAME;
 
 /// A section with contents that is part of the program in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Section<'d> {
-    /// Its name; empty where it is no text or too long to be one that is looked for.
+    /// The name; empty if it is not text, or longer than any name that is searched for.
     pub(super) name: &'d str,
-    /// Its number in the file.
+    /// The index of the section in the file.
     pub(super) index: SectionIndex,
-    /// Its address.
     pub(super) address: u64,
     /// Its size in bytes.
     pub(super) size: u64,
     /// Its offset in the file.
     pub(super) offset: u64,
-    /// Whether it is code, or holds images.
+    /// Whether the section is code or contains images.
     pub(super) opaque: bool,
-    /// Whether it holds images.
+    /// Whether the section contains images.
     pub(super) images: bool,
 }
 
 impl Section<'_> {
-    /// Whether an address is in it.
+    /// Whether an address is in the section.
     pub(super) fn holds(&self, address: u64) -> bool {
         address >= self.address && address - self.address < self.size
     }
 }
 
-/// A name that is text and no longer than any that is looked for.
+/// Returns a name if it is text and not too long.
 pub(super) fn text(name: &[u8]) -> Option<&str> {
     Some(name).filter(|name| name.len() <= LONGEST_NAME).and_then(|name| std::str::from_utf8(name).ok())
 }
 
-/// The sections with contents that are in memory, by address.
+/// Returns the sections with contents that are loaded into memory, sorted by address.
 pub(super) fn of<'d>(file: &File<'d>, len: u64, linked: bool) -> Result<Vec<Section<'d>>> {
     let mut all = Vec::new();
     for section in file.sections() {
@@ -58,7 +57,7 @@ pub(super) fn of<'d>(file: &File<'d>, len: u64, linked: bool) -> Result<Vec<Sect
         let images = typed || name.starts_with(offload_sections::NAME);
         let opaque = images || section.kind() == SectionKind::Text;
         let address = if linked { section.address() } else { offset };
-        // So that no sum of an address in a section and the size of a struct overflows.
+        // These limits ensure that an address in a section plus the size of a struct never overflows.
         let is_inside = |start: u64, most: u64| start.checked_add(size).is_some_and(|end| end <= most);
         if !is_inside(offset, len) || !is_inside(address, u64::MAX >> 1) {
             continue;
@@ -69,7 +68,7 @@ pub(super) fn of<'d>(file: &File<'d>, len: u64, linked: bool) -> Result<Vec<Sect
     Ok(all)
 }
 
-/// A section's name, as long as the file is there.
+/// Returns a section's name, which borrows the file's bytes.
 fn name_of<'d>(file: &File<'d>, index: SectionIndex) -> Option<&'d [u8]> {
     match file {
         File::Elf32(elf) => of_elf(elf, index),

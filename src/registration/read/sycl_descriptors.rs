@@ -1,20 +1,20 @@
-//! SYCL's descriptors as LLVM 22's runtime takes them, by their form: a version, a number of images, a pointer to as many rows, and no
-//! table of entries; each row has its version, the kind of SYCL, and the bounds of an image.
+//! Finds SYCL's descriptors for LLVM 22's runtime by their layout: a version, a number of images, a pointer to as many rows, and no
+//! entry table. Each row has its version, the kind of SYCL, and the bounds of an image.
 
 use super::address_space::{AddressSpace, Pointer};
 use super::{SyclDescriptor, SyclRow};
 use crate::registration::sycl::{DESCRIPTOR_VERSION, DEVICE_IMAGE_VERSION, KIND};
 
-/// No program has more images.
+/// Limit on the number of images of a descriptor.
 const MOST_IMAGES: u16 = 4096;
-/// The pointers of a row.
+/// The number of pointers in a row.
 const POINTERS: u64 = 9;
-/// Which of them are the bounds of the image.
+/// The indices of the pointers that are the bounds of the image.
 const BOUNDS: [u64; 2] = [3, 4];
 
-/// The descriptors of a file, in the order of their addresses.
+/// Returns the descriptors of a file, in the order of their addresses.
 pub(super) fn find(space: &AddressSpace<'_>) -> Vec<SyclDescriptor> {
-    // No file has more rows than it has room for.
+    // A file cannot have more rows than fit into it.
     let size = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size));
     let mut left = u64::from(MOST_IMAGES) + size / (POINTERS * space.word);
     let found = space.pointers().filter_map(|(address, rows)| {
@@ -26,7 +26,8 @@ pub(super) fn find(space: &AddressSpace<'_>) -> Vec<SyclDescriptor> {
     found.into_iter().map(|(_, descriptor)| descriptor).collect()
 }
 
-/// The descriptor at `start`, if there is one: its second word points to `rows`. `left` is how many rows may be looked at.
+/// Reads the descriptor at `start`, if there is one: its second word points to `rows`. `left` is the number of rows that may still
+/// be read.
 fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -> Option<SyclDescriptor> {
     let word = space.word;
     let count = space.u16(start.checked_add(2)?).filter(|count| (1..=MOST_IMAGES).contains(count))?;

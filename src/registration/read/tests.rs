@@ -1,4 +1,4 @@
-//! Registrations of files that `cc` makes, whole and damaged.
+//! Registrations in files from `cc`, intact and damaged.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use object::elf;
 use super::read;
 use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
 
-/// A table of two entries, an image, and its descriptor, as LLVM's wrapper has them.
+/// A table of two entries, an image, and its descriptor, in the layout of LLVM's wrapper.
 const SOURCE: &str = r#"
 extern char __start_llvm_offload_entries[], __stop_llvm_offload_entries[];
 static int variable, kernel;
@@ -22,12 +22,12 @@ struct descriptor { int count; struct row *rows; void *first, *last; };
 struct descriptor descriptor = { 1, rows, __start_llvm_offload_entries, __stop_llvm_offload_entries };
 "#;
 
-/// The bytes of the source, as `words` make `cc` compile it.
-fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
+/// Compiles the source with `cc` and the arguments `arguments`.
+fn compiled(folder: &Path, arguments: &[&str]) -> Vec<u8> {
     let (source, output) = (folder.join("registers.c"), folder.join("output"));
     std::fs::write(&source, SOURCE).unwrap();
-    let done = Command::new("cc").arg(&source).arg("-o").arg(&output).args(words).status().unwrap();
-    assert!(done.success(), "{words:?}");
+    let done = Command::new("cc").arg(&source).arg("-o").arg(&output).args(arguments).status().unwrap();
+    assert!(done.success(), "{arguments:?}");
     std::fs::read(output).unwrap()
 }
 
@@ -35,27 +35,27 @@ fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
 fn objects_libraries_and_fixed_programs_are_read_alike() {
     let folder = tempfile::tempdir().unwrap();
     let fixed = ["-no-pie", "-nostdlib", "-Wl,-e,0"];
-    for words in [&["-c"][..], &["-c", "-fPIC"], &["-shared", "-fPIC"], &["-shared", "-fPIC", "-s"], &fixed] {
-        let found = read(&compiled(folder.path(), words)).unwrap();
+    for arguments in [&["-c"][..], &["-c", "-fPIC"], &["-shared", "-fPIC"], &["-shared", "-fPIC", "-s"], &fixed] {
+        let found = read(&compiled(folder.path(), arguments)).unwrap();
         let entries: Vec<_> =
             found.tables[0].entries.iter().map(|entry| (entry.name.as_deref(), entry.size, entry.data)).collect();
-        assert_eq!(entries, [(Some("the_kernel"), 0, 0), (Some("the_variable"), 4, 7)], "{words:?}");
-        assert_eq!(found.descriptors.len(), 1, "{words:?}");
+        assert_eq!(entries, [(Some("the_kernel"), 0, 0), (Some("the_variable"), 4, 7)], "{arguments:?}");
+        assert_eq!(found.descriptors.len(), 1, "{arguments:?}");
         let image = &found.descriptors[0].images[0];
-        assert_eq!(image.end - image.start, 64, "{words:?}");
-        assert_eq!(found.linked, !words.contains(&"-c"), "{words:?}");
+        assert_eq!(image.end - image.start, 64, "{arguments:?}");
+        assert_eq!(found.linked, !arguments.contains(&"-c"), "{arguments:?}");
     }
 }
 
 #[test]
 fn no_damage_ends_the_reader() {
     let folder = tempfile::tempdir().unwrap();
-    for words in [
+    for arguments in [
         &["-c", "-g0"][..],
         &["-no-pie", "-nostdlib", "-s", "-Wl,-e,0"],
         &["-shared", "-fPIC", "-nostdlib", "-s", "-Wl,-z,noseparate-code"],
     ] {
-        let whole = compiled(folder.path(), words);
+        let whole = compiled(folder.path(), arguments);
         for len in 0..whole.len() {
             let _ = read(&whole[..len]);
         }
@@ -75,7 +75,7 @@ fn sections_and_relocations_that_share_their_bytes_are_an_error() {
     let whole = compiled(folder.path(), &["-shared", "-fPIC"]);
     let (class, header) = FileHeader::read(&whole).unwrap();
     let sections = SectionHeader::table(class, &whole, header.shoff, header.shnum.into(), "").unwrap();
-    // What comes of the program with this section changed.
+    // Reads the program with section header `at` replaced.
     let changed = |at: usize, section: &SectionHeader| {
         let mut data = whole.clone();
         let start = header.shoff as usize + at * SectionHeader::size(class);
@@ -87,8 +87,8 @@ fn sections_and_relocations_that_share_their_bytes_are_an_error() {
     let [first, second, ..] = data[..] else { panic!("{sections:?}") };
     assert!(changed(second, &sections[second]).is_ok());
     let error = changed(second, &sections[first]).unwrap_err().to_string();
-    assert_eq!(error, "its sections share their bytes");
-    // Other sections become tables of relocations, all of them at the place of the file's own.
+    assert_eq!(error, "sections overlap");
+    // Other sections become relocation tables, all at the offset of the file's own.
     let mut data = whole.clone();
     let table = sections.iter().find(|section| section.kind == elf::SHT_RELA && section.is_allocated()).unwrap();
     data.truncate(header.shoff as usize);
@@ -97,7 +97,7 @@ fn sections_and_relocations_that_share_their_bytes_are_an_error() {
     sections.iter().chain([&table; 40]).for_each(|section| section.append(class, &mut data));
     let count = u16::try_from(sections.len() + 40).unwrap();
     data[60..62].copy_from_slice(&count.to_le_bytes());
-    assert_eq!(read(&data).unwrap_err().to_string(), "its relocations share their bytes");
+    assert_eq!(read(&data).unwrap_err().to_string(), "relocation sections overlap");
 }
 
 #[test]
@@ -109,5 +109,5 @@ fn descriptors_that_share_their_images_are_an_error() {
     std::fs::write(&source, format!("{large}{many}")).unwrap();
     assert!(Command::new("cc").arg(&source).arg("-o").arg(&output).args(["-shared", "-fPIC"]).status().unwrap().success());
     let error = read(&std::fs::read(output).unwrap()).unwrap_err().to_string();
-    assert_eq!(error, "OpenMP's descriptors share their images");
+    assert_eq!(error, "OpenMP descriptors share their images");
 }

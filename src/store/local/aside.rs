@@ -1,4 +1,4 @@
-//! Files of a store that are not done yet: in a folder of their own, under names that nobody else takes.
+//! Temporary files of a store: in a directory of their own, under unique names.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::sys::folder::Folder;
 
-/// How many names are tried: another process takes the same one only where processes of several machines share a folder.
+/// Number of names to try. Another process can use the same name only if processes of several machines share a directory.
 const TRIES: usize = 100;
 
 /// A temporary file, which is removed when this is dropped.
@@ -18,7 +18,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Lets `make` make something in `folder` under the name that it is given, which it must not overwrite.
+    /// Lets `make` create a file in `folder` under the name that it gets. It must not overwrite a file.
     pub(super) fn make<T>(folder: Folder, make: impl Fn(&Folder, &str) -> io::Result<T>) -> io::Result<(Aside, T)> {
         for _ in 0..TRIES {
             let name = unique();
@@ -31,12 +31,12 @@ impl Aside {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Its name in the folder for temporary files.
+    /// Name of the file in the directory for temporary files.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Moves it to `name` in `folder`, in place of what is there.
+    /// Moves the file to `name` in `folder`, replacing an existing file.
     pub(super) fn rename(&self, folder: &Folder, name: &str) -> io::Result<()> {
         self.folder.rename(&self.name, folder, name)
     }
@@ -44,7 +44,7 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // After a rename as well: renaming a hard link over another link to the same file does nothing (POSIX).
+        // Needed after a rename as well: renaming a hard link over another link to the same file does nothing (POSIX).
         let _ = self.folder.remove(OsStr::new(&self.name));
     }
 }

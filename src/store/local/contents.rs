@@ -1,4 +1,4 @@
-//! Lists what is in a store, and what earlier releases have left beside it, by reading the folders.
+//! Lists the entries of a store, and those of earlier releases next to it, by reading the directories.
 
 use std::time::SystemTime;
 
@@ -6,32 +6,31 @@ use super::super::{BlobName, Key};
 use super::layout::{BLOBS, EARLIER, Layout, Place, RECORDS, VERSION};
 use super::on_disk;
 
-/// How much is in a store.
+/// Totals of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The number of blobs.
+    /// Number of blobs.
     pub blobs: u64,
-    /// The number of records.
+    /// Number of records.
     pub records: u64,
-    /// The room that they take on the disk, in bytes, and what earlier releases keep below the same folder.
+    /// Disk space of all entries, in bytes, including those of earlier releases below the same directory.
     pub size: u64,
-    /// How much of that is of earlier releases.
+    /// The part of `size` that belongs to earlier releases, in bytes.
     pub earlier: u64,
 }
 
-/// A blob or a record.
 pub(super) struct StoreEntry {
-    /// The layout that it is part of.
+    /// The layout that it belongs to.
     pub version: &'static str,
     pub place: Place,
     pub size: u64,
-    /// The time of its last use.
+    /// Time of its last use.
     pub used: SystemTime,
     pub is_blob: bool,
 }
 
-/// All blobs and records, of earlier releases as well, in no order. Files that disappear meanwhile, and files with other names than
-/// ours, are left out.
+/// Lists all blobs and records, including those of earlier releases, in no particular order. Files that disappear meanwhile, and
+/// files with names that offld does not use, are omitted.
 pub(super) fn entries(layout: &Layout) -> Vec<StoreEntry> {
     let versions = [VERSION].into_iter().chain(EARLIER);
     versions.flat_map(|version| entries_of(layout, version)).collect()
@@ -45,7 +44,7 @@ fn entries_of(layout: &Layout, version: &'static str) -> Vec<StoreEntry> {
             let folder = format!("{kind}/{fan}");
             let Ok(opened) = layout.folder_of(version, &folder) else { continue };
             all.extend(opened.entries().into_iter().filter(|file| file.is_file).filter_map(|file| {
-                // Earlier releases name all by digests of 32 digits.
+                // Earlier releases name all entries by digests of 32 digits.
                 let is_record = !is_blob && version == VERSION;
                 let ours = |name: &&str| if is_record { Key::parse(name).is_some() } else { BlobName::parse(name).is_some() };
                 let name = file.name.to_str().filter(ours)?.to_owned();
@@ -70,7 +69,7 @@ impl Contents {
         })
     }
 
-    /// What is left of this without `entry`.
+    /// The totals without `entry`.
     pub(super) fn without(self, entry: &StoreEntry) -> Contents {
         let one = Contents::one(entry);
         Contents {

@@ -1,4 +1,4 @@
-//! Copies out of a store, where an error of reading is one of the store's, and an error of writing is the link's.
+//! Copies blobs out of a store. A read error is a problem of the store, but a write error is a problem of the link.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::super::digest::{BlobName, Naming, copy};
 
-/// Copies `from` to `to` and returns the name of the contents. The outer error is one of writing, the inner one of reading.
+/// Copies `from` to `to` and returns the name of the contents. The outer error is a write error, the inner one a read error.
 pub(super) fn to_new_file(mut from: File, to: &Path, naming: Naming) -> Result<io::Result<BlobName>> {
     let context = || format!("cannot write `{}`", to.display());
     let mut out = ErrorKeeper { file: File::create_new(to).with_context(context)?, failed: None };
@@ -22,7 +22,7 @@ pub(super) fn to_new_file(mut from: File, to: &Path, naming: Naming) -> Result<i
     }
 }
 
-/// A file that is written, which keeps its errors, so that they can be told from those of reading.
+/// A file that remembers its write errors, so that they can be distinguished from read errors.
 struct ErrorKeeper {
     file: File,
     failed: Option<io::Error>,

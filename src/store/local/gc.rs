@@ -1,5 +1,6 @@
-//! Eviction: removes the least recently used blobs and records until the rest fits, whichever release has put them there. One process at a time does this, and the others
-//! do not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
+//! Eviction: removes the least recently used blobs and records, of any release, until the rest fits. One process at a time does
+//! this, and the others do not wait for it. A link that fetches an entry during its removal either has its own hard link already,
+//! or misses.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,45 +14,45 @@ use super::layout::{EARLIER, LOCK, STATS, TMP};
 use super::stats::{Stats, seconds};
 use super::{Event, Store, on_disk};
 
-/// The age from which a temporary file is taken for one that a killed process left: whatever is still being written is younger.
+/// Age from which a temporary file counts as a leftover of a killed process: files that are still being written are younger.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
-/// The time without use after which the store of an earlier release is removed: a month.
+/// Time without use after which the store of an earlier release is removed: a month.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How deep the folders of an earlier release may be; there are two levels in them.
+/// Maximum depth of the directories of an earlier release; they have two levels.
 const DEEPEST: usize = 8;
-/// How far the clocks of machines that share a folder may differ. Times that are later than that are wrong.
+/// Tolerated difference between the clocks of machines that share a directory. Times further in the future are wrong.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// What a collection has done.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// How many blobs and records were removed.
+    /// Number of removed blobs and records.
     pub removed: u64,
-    /// How many bytes they took.
+    /// Their disk space, in bytes.
     pub freed: u64,
-    /// What is left.
+    /// Totals of the remaining entries.
     pub left: Contents,
 }
 
 impl Store {
-    /// What is in the store and beside it, counted by reading the folders.
+    /// Totals of the store and of earlier releases, counted by reading the directories.
     pub fn contents(&self) -> Contents {
         Contents::of(&entries(&self.layout))
     }
 
-    /// Removes the least recently used entries until at most `limit` bytes are left, and temporary files that killed processes
-    /// left. `None` where another process is collecting.
+    /// Removes the least recently used entries until at most `limit` bytes are left, and temporary files of killed processes.
+    /// Returns `None` if another process is collecting.
     ///
     /// # Errors
-    /// The folder cannot be written to.
+    /// The directory cannot be written to.
     pub fn gc(&self, limit: u64) -> Result<Option<Collected>> {
         self.collect(limit, limit)
     }
 
-    /// Removes all blobs and records, and resets the counts. `None` where another process is collecting.
+    /// Removes all blobs and records, and resets the counts. Returns `None` if another process is collecting.
     ///
     /// # Errors
-    /// The folder cannot be written to.
+    /// The directory cannot be written to.
     pub fn clear(&self) -> Result<Option<Collected>> {
         let cleared = self.collect(0, 0)?;
         if cleared.is_some() {
@@ -63,16 +64,16 @@ impl Store {
         Ok(cleared)
     }
 
-    /// After a put: where the store is too large, it is brought to nine tenths of its limit, so that not every link has to do this.
+    /// After a put: shrinks a store that is too large to nine tenths of its limit, so that not every link has to do this.
     pub(super) fn trim(&self) -> Result<()> {
         self.collect(self.limit, self.limit - self.limit / 10).map(drop)
     }
 
-    /// With more than `limit` bytes, removes down to `target`.
+    /// If there are more than `limit` bytes, removes entries until `target` bytes are left.
     fn collect(&self, limit: u64, target: u64) -> Result<Option<Collected>> {
         let Some(_lock) = self.collector()? else { return Ok(None) };
-        // The order matters. A file is made as a temporary file, then counted, then renamed. Reading the counter first, then the
-        // temporary files, then the folders, finds each file that was counted at least once; some are found twice, which only
+        // The order matters. A file is created as a temporary file, then counted, then renamed. Reading the counter first, then
+        // the temporary files, then the directories, finds each counted file at least once. Some are found twice, which only
         // over-counts.
         let before = self.stats();
         let aside = self.remove_leftovers();
@@ -85,7 +86,7 @@ impl Store {
             all.sort_by(|a, b| (age_key(a.used, now), a.version, &a.place).cmp(&(age_key(b.used, now), b.version, &b.place)));
             for (at, entry) in all.iter().enumerate() {
                 let size = left.size.saturating_add(aside);
-                // The last entry, which was just put, may stay even if it alone is larger than `target`.
+                // The last entry was just put. It may stay even if it alone is larger than `target`.
                 let room = if at + 1 == all.len() { limit } else { target };
                 if size <= room {
                     break;
@@ -98,7 +99,7 @@ impl Store {
             }
         }
         done.left = left;
-        // What was put while this ran may have been seen or not; adding it may over-count, and never under-counts.
+        // Entries that were put while this ran may or may not have been seen. Adding them may over-count, but never under-counts.
         self.changed(|stats| {
             let meanwhile = stats.size.saturating_sub(before.size);
             stats.size = left.size.saturating_add(aside).saturating_add(meanwhile);
@@ -108,7 +109,7 @@ impl Store {
         Ok(Some(done))
     }
 
-    /// The lock for collecting; `None` if another process has it.
+    /// The lock for collecting, or `None` if another process holds it.
     fn collector(&self) -> Result<Option<File>> {
         let open = || self.layout.version()?.open_to_change(LOCK);
         let file = match open() {
@@ -122,8 +123,8 @@ impl Store {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Removes what releases with an earlier layout have put below the same folder, if none of them has used it for `unused`. They
-    /// write their statistics at each use, so the time of that file is the time of the last use.
+    /// Removes stores with an earlier layout below the same directory that no release has used for `unused`. Those releases write
+    /// their statistics at each use, so the time of that file is the time of the last use.
     fn remove_earlier(&self, unused: Duration) {
         let now = SystemTime::now();
         let Ok(root) = self.layout.opened_root() else { return };
@@ -131,13 +132,13 @@ impl Store {
             let Ok(folder) = root.sub(name) else { continue };
             let used = folder.entry(OsStr::new(STATS)).map(|entry| entry.modified).or_else(|_| folder.modified());
             if used.is_ok_and(|used| distance(used, now) >= unused) {
-                // The next collection tries again to remove what cannot be removed now.
+                // If this fails, the next collection tries again.
                 root.remove_folder(name, DEEPEST);
             }
         }
     }
 
-    /// Removes temporary files that killed processes left; returns the size of those that are still in use.
+    /// Removes temporary files of killed processes. Returns the disk space of those that are still in use, in bytes.
     fn remove_leftovers(&self) -> u64 {
         let now = self.clock.now();
         let mut left = 0u64;
@@ -151,7 +152,7 @@ impl Store {
         left
     }
 
-    /// Removes an entry unless it was used since it was listed; returns whether it is gone.
+    /// Removes an entry unless it was used since it was listed. Returns whether it is gone.
     fn remove_unused(&self, entry: &StoreEntry) -> bool {
         let Ok(folder) = self.layout.folder_of(entry.version, &entry.place.folder) else { return false };
         let name = OsStr::new(&entry.place.name);
@@ -163,8 +164,8 @@ impl Store {
     }
 }
 
-/// The order of eviction: the smallest key goes first. A time too far in the future was set by a wrong clock, and the entry was not
-/// used since the clock is right again (that would have corrected the time), so it goes before all others.
+/// Order of eviction: the smallest key goes first. A time too far in the future was set by a wrong clock. A use after the clock
+/// was corrected would have corrected the time, so such an entry goes before all others.
 fn age_key(used: SystemTime, now: SystemTime) -> (bool, SystemTime) {
     (used.duration_since(now).is_err() || distance(used, now) <= SKEW, used)
 }

@@ -1,12 +1,12 @@
 //! On-disk layout below the root of a store:
 //!
 //! ```text
-//! CACHEDIR.TAG      marks the folder as a cache, which backup programs skip
-//! v3/b/a0/a0f3…     a blob: the file itself, named by its digest
-//! v3/r/17/17c2…     a record, in the format of `record.rs`
-//! v3/tmp/           files that are not complete yet
-//! v3/stats          the counters; locked while they change
-//! v3/lock           locked while a process collects
+//! CACHEDIR.TAG marks the directory as a cache, which backup programs skip
+//! v3/b/a0/a0f3… a blob: the file itself, named by its digest
+//! v3/r/17/17c2… a record, in the format of `record.rs`
+//! v3/tmp/ files that are not complete yet
+//! v3/stats the counters; locked while they change
+//! v3/lock locked while a process collects
 //! ```
 
 use std::fs::DirBuilder;
@@ -22,37 +22,37 @@ use crate::sys::folder::Folder;
 
 /// The contents of a cache directory tag: <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
-    # This folder is a cache of offld's (docs/cache.md). It may be removed at any time.\n";
+    # This directory is a cache of offld (docs/reference/cache.md). You can remove it at any time.\n";
 
-/// The name of the folder of everything but the tag. An incompatible layout gets another number.
+/// Directory of everything except the tag. An incompatible layout gets another number.
 pub(super) const VERSION: &str = "v3";
-/// The layouts that earlier releases use. Releases with different layouts do not read each other's.
+/// Layouts of earlier releases. Releases with different layouts do not read each other's entries.
 pub(super) const EARLIER: [&str; 2] = ["v1", "v2"];
-/// The folders of everything that is kept, and of what is not done yet.
+/// Directories of the entries, and of temporary files.
 pub(super) const BLOBS: &str = "b";
 pub(super) const RECORDS: &str = "r";
 pub(super) const TMP: &str = "tmp";
-/// The files that are changed in place.
+/// Files that are changed in place.
 pub(super) const STATS: &str = "stats";
 pub(super) const LOCK: &str = "lock";
 const TAG_NAME: &str = "CACHEDIR.TAG";
 
-/// The mode of folders on the way to a cache that was named: teams share those.
-const NAMED: u32 = 0o775;
-/// The mode of those that the XDG Base Directory Specification names, such as `~/.cache`: it asks for this one.
-const OF_USER: u32 = 0o700;
+/// Mode of new directories on the path to a cache that the user named: teams share those.
+const MODE_OF_NAMED: u32 = 0o775;
+/// Mode of new directories that the XDG Base Directory Specification defines, such as `~/.cache`: it asks for this mode.
+const MODE_OF_USER: u32 = 0o700;
 
-/// The places of a store.
+/// The directories of a store.
 pub(super) struct Layout {
-    /// The folder that the user named, as an absolute path.
+    /// The directory that the user named, as an absolute path.
     pub root: PathBuf,
-    /// The mode of that folder and those above it, where they are made, before the umask.
+    /// Mode of that directory and its parents, if they are created, before the umask.
     mode: u32,
-    /// The folder [`VERSION`] in it, once it was opened.
+    /// The directory [`VERSION`] in it, after it was opened.
     version: Mutex<Option<Arc<Folder>>>,
 }
 
-/// Where a blob or record is: the folder, and its name there.
+/// Location of a blob or record: the directory, and the name there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) folder: String,
@@ -60,7 +60,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The first two digits name a folder, because file systems are slow where a folder has very many files.
+    /// The first two digits name a subdirectory, because file systems are slow with very many files in one directory.
     fn new(kind: &str, name: String) -> Place {
         let start: String = name.chars().take(2).collect();
         Place { folder: format!("{kind}/{start}"), name }
@@ -69,12 +69,12 @@ impl Place {
 
 impl Layout {
     pub(super) fn new(root: PathBuf) -> Layout {
-        Layout { root, mode: NAMED, version: Mutex::default() }
+        Layout { root, mode: MODE_OF_NAMED, version: Mutex::default() }
     }
 
-    /// The same below the user's own cache folder.
+    /// A layout below the user's own cache directory.
     pub(super) fn of_user(root: PathBuf) -> Layout {
-        Layout { mode: OF_USER, ..Layout::new(root) }
+        Layout { mode: MODE_OF_USER, ..Layout::new(root) }
     }
 
     pub(super) fn blob(name: BlobName) -> Place {
@@ -85,18 +85,17 @@ impl Layout {
         Place::new(RECORDS, key.to_string())
     }
 
-    /// A path for messages.
+    /// A path below [`VERSION`], for messages.
     pub(super) fn shown(&self, below: &str) -> String {
         self.root.join(VERSION).join(below).display().to_string()
     }
 
-    /// The same for a blob or record.
+    /// The path of a blob or record, for messages.
     pub(super) fn shown_place(&self, place: &Place) -> String {
         self.shown(&format!("{}/{}", place.folder, place.name))
     }
 
-    /// The folder of everything but the tag, which is opened once: it may be removed or made anew meanwhile, and then what is
-    /// looked for in it is not there.
+    /// Opens, once, the directory of everything except the tag. If it is removed or recreated meanwhile, lookups in it miss.
     pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
         let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(version) = version.as_ref() {
@@ -106,31 +105,31 @@ impl Layout {
         Ok(Arc::clone(version.insert(opened)))
     }
 
-    /// A folder below it.
+    /// Opens a directory below [`VERSION`].
     pub(super) fn folder(&self, names: &str) -> io::Result<Folder> {
         self.version()?.sub(names)
     }
 
-    /// The same below the folder of a layout, which may be an earlier one.
+    /// Opens a directory below that of a layout, which may be an earlier one.
     pub(super) fn folder_of(&self, version: &str, names: &str) -> io::Result<Folder> {
         if version == VERSION { self.folder(names) } else { self.opened_root()?.sub(&format!("{version}/{names}")) }
     }
 
-    /// The folder that the user named.
+    /// Opens the directory that the user named.
     pub(super) fn opened_root(&self) -> io::Result<Folder> {
         Folder::root(&self.root)
     }
 
-    /// Makes the folders that everything else is made in, and the tag.
+    /// Creates the base directories and the tag.
     pub(super) fn make(&self) -> Result<()> {
-        make_root(&self.root, self.mode).with_context(|| format!("cannot make the folder `{}`", self.root.display()))?;
+        make_root(&self.root, self.mode).with_context(|| format!("cannot create the directory `{}`", self.root.display()))?;
         let made = self.opened_root().and_then(|root| {
             root.make_sub(&format!("{VERSION}/{TMP}"))?;
             let version = Arc::new(root.sub(VERSION)?);
             *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version);
             Ok(root)
         });
-        let root = made.with_context(|| format!("cannot make the folder `{}`", self.shown(TMP)))?;
+        let root = made.with_context(|| format!("cannot create the directory `{}`", self.shown(TMP)))?;
         let tagged = match root.create(TAG_NAME) {
             Ok(mut file) => file.write_all(TAG.as_bytes()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -142,19 +141,19 @@ impl Layout {
 
 #[cfg(test)]
 impl Layout {
-    /// The path of a place.
+    /// The path of a blob or record.
     pub(super) fn path(&self, place: &Place) -> PathBuf {
         self.below(&place.folder).join(&place.name)
     }
 
-    /// The path of what is below the folder of everything but the tag.
+    /// A path below [`VERSION`].
     pub(super) fn below(&self, name: &str) -> PathBuf {
         self.root.join(VERSION).join(name)
     }
 }
 
-/// Makes the folder of a cache and those above it, as far as they are missing. Whatever the umask is, others cannot write to it:
-/// what is in a cache becomes part of programs.
+/// Creates the directory of a cache and its missing parents. Whatever the umask is, others cannot write to them: cached data
+/// becomes part of programs.
 fn make_root(root: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(root)
 }

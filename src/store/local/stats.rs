@@ -1,5 +1,6 @@
-//! The statistics, in one small file that is changed in place under a lock, so that they are exact however many processes count. It
-//! is text of a constant length with a digest at its end. A damaged file counts as zeros, and the next change replaces it.
+//! Statistics of the cache, in one small file. It is changed in place under a lock, so that the counts are exact for any number
+//! of processes. The file is text of a constant length with a digest at its end. A damaged file counts as zeros, and the next
+//! change replaces it.
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
@@ -13,16 +14,16 @@ use super::super::Digest;
 use super::layout::{self, Layout};
 use crate::sys::clock::Clock;
 
-/// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then
+/// Longest wait for the lock. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP). In that case
 /// nothing is counted, and this process does not wait a second time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often, in seconds, temporary files of killed processes are removed and sizes counted anew.
+/// Interval, in seconds, at which temporary files of killed processes are removed and sizes recounted.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
 const HEAD: &str = "offld cache 2\n";
-/// The most bytes that are read of the file, which is far shorter.
+/// Maximum number of bytes that are read from the file, which is far shorter.
 const LARGEST: u64 = 16 << 10;
 
-/// What is counted.
+/// A counted event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A link found its result in the cache.
@@ -33,21 +34,21 @@ pub enum Event {
     Uncached,
     /// A blob or record was put into the store.
     Stored,
-    /// The bytes that were put into the store.
+    /// Number of bytes that were put into the store.
     StoredBytes,
     /// A blob or record was removed to make room.
     Evicted,
     /// A blob or record was damaged, and was removed.
     Damaged,
-    /// The remote had what the store had not.
+    /// The remote cache had an entry that the store lacked.
     RemoteHit,
-    /// The remote did not have it either.
+    /// The remote cache did not have it either.
     RemoteMiss,
-    /// The remote gave no answer in time, an error, or wrong data.
+    /// The remote cache gave no answer in time, an error, or wrong data.
     RemoteFault,
     /// A registration object was found in the cache.
     RegistrationHit,
-    /// A registration object was not found, and one was made.
+    /// A registration object was not found, and was built.
     RegistrationMiss,
 }
 
@@ -71,26 +72,25 @@ pub(crate) const EVENTS: [(Event, &str); 12] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; EVENTS.len()],
-    /// About how many bytes are in the store: never fewer than there are, as long as only offld puts files there.
+    /// Approximate number of bytes in the store. It is never too low, as long as only offld puts files there.
     pub size: u64,
-    /// The time of the last collection, in seconds since 1970.
+    /// Time of the last collection, in seconds since 1970.
     pub collected: u64,
 }
 
 impl Stats {
-    /// How often `event` happened.
+    /// Number of times that `event` happened.
     pub fn get(&self, event: Event) -> u64 {
         self.counts.get(event as usize).copied().unwrap_or_default()
     }
 
-    /// Counts `event` `times` times.
     pub(super) fn add(&mut self, event: Event, times: u64) {
         if let Some(count) = self.counts.get_mut(event as usize) {
             *count = count.saturating_add(times);
         }
     }
 
-    /// Counts something of `size` bytes that is put into the store.
+    /// Counts an entry of `size` bytes that is put into the store.
     pub(super) fn stored(&mut self, size: u64) {
         self.add(Event::Stored, 1);
         self.add(Event::StoredBytes, size);
@@ -102,7 +102,7 @@ impl Stats {
         self.counts = Default::default();
     }
 
-    /// Whether the last collection is more than a day ago, or in the future, because a clock was wrong.
+    /// Whether the last collection is more than a day ago, or in the future because of a wrong clock.
     pub(super) fn collection_is_due(&self, now: SystemTime) -> bool {
         let now = seconds(now);
         self.collected > now || now - self.collected > COLLECT_EVERY
@@ -146,7 +146,6 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The file of the statistics.
 pub(super) struct StatsFile {
     layout: Arc<Layout>,
     /// Whether waiting for the lock has timed out once.
@@ -159,12 +158,11 @@ impl StatsFile {
         StatsFile { layout, stuck: AtomicBool::new(false), clock }
     }
 
-    /// The statistics; zeros where the file is missing or damaged.
+    /// Returns the statistics, or zeros if the file is missing or damaged.
     pub(super) fn read(&self) -> Stats {
         let file = self.layout.version().and_then(|folder| folder.open(layout::STATS));
         let Ok(file) = file else { return Stats::default() };
-        // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file
-        // either.
+        // Read even without the lock: a process that was stopped while it held the lock does not change the file either.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
     }
@@ -196,7 +194,7 @@ impl StatsFile {
                 Err(TryLockError::WouldBlock) => {
                     if self.stuck.load(Ordering::Relaxed) || self.clock.running() - start > PATIENCE {
                         self.stuck.store(true, Ordering::Relaxed);
-                        return Err(io::Error::new(ErrorKind::TimedOut, "the counters of the cache are locked"));
+                        return Err(io::Error::new(ErrorKind::TimedOut, "another process has locked the cache statistics"));
                     }
                     self.clock.sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(5));
@@ -218,7 +216,7 @@ mod tests {
     use crate::sys::clock::TestClock;
 
     #[test]
-    fn written_and_read() {
+    fn the_text_form_can_be_parsed() {
         let mut stats = Stats { size: 7, collected: u64::MAX, ..Stats::default() };
         stats.stored(4096);
         stats.add(Event::RemoteFault, 3);
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_none() {
+    fn rejects_any_damage() {
         let text = Stats { size: 7, ..Stats::default() }.text();
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
@@ -239,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn every_event_has_its_place() {
+    fn events_are_listed_in_the_order_of_their_values() {
         assert!(EVENTS.iter().enumerate().all(|(at, (event, _))| *event as usize == at));
     }
 
     #[test]
-    fn a_lock_that_is_never_given_back_holds_nobody_up_twice() {
+    fn a_lock_that_is_never_released_blocks_a_process_only_once() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::stopped());
         let layout = Arc::new(Layout::new(dir.path().to_owned()));

@@ -1,4 +1,4 @@
-//! The store by itself: what is put is found, what is damaged is not, and what is used stays.
+//! Tests of the store: stored entries are found, damaged ones are not, and recently used ones stay.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +14,6 @@ use crate::sys::clock::TestClock;
 
 const MIB: u64 = 1 << 20;
 
-/// A store, and a folder beside it.
 struct Bench {
     dir: TempDir,
     clock: Arc<TestClock>,
@@ -33,7 +32,7 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    /// Puts `bytes` by way of a file.
+    /// Stores `bytes` through a file.
     fn put(&self, bytes: &[u8]) -> BlobName {
         let file = self.path("put");
         fs::write(&file, bytes).unwrap();
@@ -43,7 +42,7 @@ impl Bench {
         name
     }
 
-    /// The blob `name`, if it can be fetched.
+    /// Returns the blob `name`, if it can be fetched.
     fn fetch(&self, name: BlobName) -> Option<Vec<u8>> {
         let to = self.path("fetched");
         let there = self.store.fetch_blob(name, &to).unwrap();
@@ -57,20 +56,20 @@ impl Bench {
         self.store.layout.path(&Layout::blob(name))
     }
 
-    /// Says that a blob was used so many seconds ago (later, if negative).
-    fn used(&self, name: BlobName, seconds: i64) {
+    /// Sets the last use of a blob to `seconds` ago (in the future if negative).
+    fn set_last_use(&self, name: BlobName, seconds: i64) {
         let by = Duration::from_secs(seconds.unsigned_abs());
         let time = if seconds < 0 { self.clock.now() + by } else { self.clock.now() - by };
         File::open(self.blob(name)).unwrap().set_modified(time).unwrap();
     }
 }
 
-/// The name of a blob in a store that shares nothing.
+/// Name of a blob in an unshared store.
 fn quick(bytes: &[u8]) -> BlobName {
     BlobName::of(bytes, Naming::Quick)
 }
 
-/// Writes to a file that its mode protects.
+/// Overwrites a file that its mode protects.
 fn overwrite(path: &Path, bytes: &[u8]) {
     let writable = Permissions::from_mode(0o644);
     fs::set_permissions(path, writable).unwrap();
@@ -78,7 +77,7 @@ fn overwrite(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_put_is_found() {
+fn stored_entries_are_found() {
     let bench = Bench::new(MIB);
     let name = bench.put(b"image");
     assert_eq!(bench.fetch(name), Some(b"image".to_vec()));
@@ -104,7 +103,7 @@ fn opening_writes_nothing() {
 }
 
 #[test]
-fn a_blob_is_one_file_by_all_its_names() {
+fn a_blob_and_its_hard_links_are_one_file() {
     let bench = Bench::new(MIB);
     let (put, to) = (bench.path("put"), bench.path("to"));
     fs::write(&put, b"image").unwrap();
@@ -115,16 +114,16 @@ fn a_blob_is_one_file_by_all_its_names() {
     assert_eq!([inode(&put), inode(&to)], [inode(&bench.blob(name)); 2]);
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o444);
     fs::remove_file(&put).unwrap();
-    // What a blob is fetched to is replaced, never written into.
+    // The target of a fetch is replaced, never written into.
     let other = bench.put(b"other");
     assert!(bench.store.fetch_blob(other, &to).unwrap());
     assert_eq!((fs::read(&to).unwrap(), bench.fetch(name)), (b"other".to_vec(), Some(b"image".to_vec())));
 }
 
 #[test]
-fn nothing_is_left_aside() {
+fn no_temporary_file_remains() {
     let bench = Bench::new(MIB);
-    // Twice: the second finds it there, by the digest or after reading.
+    // The second round finds existing entries, by the digest or after reading.
     for _ in 0..2 {
         let name = bench.put(b"image");
         fs::write(bench.path("again"), b"image").unwrap();
@@ -139,7 +138,7 @@ fn nothing_is_left_aside() {
 }
 
 #[test]
-fn what_is_damaged_is_not_there_and_goes() {
+fn damaged_blobs_count_as_missing_and_are_removed() {
     let bench = Bench::new(MIB);
     let image: Vec<u8> = (0..10_000u32).map(|at| (at % 251) as u8).collect();
     let flipped = |at: usize| {
@@ -159,7 +158,7 @@ fn what_is_damaged_is_not_there_and_goes() {
 }
 
 #[test]
-fn a_record_with_any_wrong_bit_is_none() {
+fn a_record_with_any_wrong_bit_is_missing() {
     let bench = Bench::new(MIB);
     let key = Key::of("key");
     let path = bench.store.layout.path(&Layout::record(key));
@@ -174,7 +173,7 @@ fn a_record_with_any_wrong_bit_is_none() {
             assert!(!path.exists());
         }
     }
-    // Another's record under this name.
+    // A record of another key under this name.
     bench.store.put_record(key, b"").unwrap();
     overwrite(&path, &record::write(Key::of("other"), b"some bytes").unwrap());
     assert_eq!(bench.store.record(key), None);
@@ -199,7 +198,7 @@ fn blobs_of_either_name_are_found_and_checked() {
 }
 
 #[test]
-fn a_wrong_name_is_found_out() {
+fn a_wrong_name_is_detected() {
     let bench = Bench::new(MIB);
     let file = bench.path("file");
     fs::write(&file, b"image").unwrap();
@@ -209,12 +208,12 @@ fn a_wrong_name_is_found_out() {
 }
 
 #[test]
-fn the_least_recently_used_goes_first() {
+fn evicts_the_least_recently_used_first() {
     let bench = Bench::new(MIB);
     let names: Vec<BlobName> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
-    // In seconds ago; the second was used just now, by the clock or by a machine whose clock is a minute ahead.
+    // Ages in seconds. The second blob was used just now, by a machine whose clock is a minute ahead.
     for (name, age) in names.iter().zip([4000, -60, 3000, 2000]) {
-        bench.used(*name, age);
+        bench.set_last_use(*name, age);
     }
     let left = |limit: u64| {
         let collected = bench.store.gc(limit).unwrap().unwrap();
@@ -222,7 +221,7 @@ fn the_least_recently_used_goes_first() {
         names.iter().map(|name| bench.store.has_blob(*name)).collect::<Vec<_>>()
     };
     assert_eq!(left(3 * BLOCK), [false, true, true, true]);
-    // A use keeps.
+    // A fetched entry counts as used and stays.
     assert!(bench.fetch(names[2]).is_some());
     assert_eq!(left(2 * BLOCK), [false, true, true, false]);
     assert_eq!(bench.store.stats().get(Event::Evicted), 2);
@@ -231,23 +230,23 @@ fn the_least_recently_used_goes_first() {
 }
 
 #[test]
-fn wrong_clocks_keep_nothing_for_ever() {
+fn wrong_clocks_keep_nothing_forever() {
     const YEAR: i64 = 365 * 24 * 60 * 60;
     let bench = Bench::new(MIB);
     let names: Vec<BlobName> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
     for (name, age) in names.iter().zip([-30 * YEAR, 40 * YEAR, -20 * YEAR, 0]) {
-        bench.used(*name, age);
+        bench.set_last_use(*name, age);
     }
     let mut order: Vec<BlobName> = Vec::new();
     for left in (0..4).rev() {
         bench.store.gc(left * BLOCK).unwrap();
         order.extend(names.iter().copied().find(|name| !bench.store.has_blob(*name) && !order.contains(name)));
     }
-    // What is dated in the far future first, the one in the past then, the one that was used last.
+    // Dates in the far future go first, then the past one, then the most recently used.
     assert_eq!(order, [names[2], names[0], names[1], names[3]]);
-    // A use puts the date right.
+    // A use corrects the date.
     let name = bench.put(b"image");
-    bench.used(name, -30 * YEAR);
+    bench.set_last_use(name, -30 * YEAR);
     assert!(bench.fetch(name).is_some());
     assert!(fs::metadata(bench.blob(name)).unwrap().modified().unwrap() <= bench.clock.now());
 }
@@ -261,7 +260,7 @@ fn a_put_makes_room() {
         assert!(bench.store.contents().size <= limit);
     }
     assert_eq!(bench.store.stats().size, bench.store.contents().size);
-    // More than would be left of many: it takes the place of all others.
+    // More than the size after a collection: it replaces all other entries.
     let large = bench.put(&[0; 9 * BLOCK as usize + 1]);
     assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 0, size: limit, earlier: 0 });
     assert!(bench.fetch(large).is_some());
@@ -272,7 +271,7 @@ fn a_put_makes_room() {
 }
 
 #[test]
-fn leftovers_go_when_they_are_old() {
+fn removes_old_leftovers() {
     let bench = Bench::new(MIB);
     bench.put(b"image");
     for (name, age) in [("new", 60), ("old", 3700)] {
@@ -283,15 +282,15 @@ fn leftovers_go_when_they_are_old() {
     let left: Vec<_> =
         fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["new"]);
-    // What is on its way is counted, as it may come to its place while somebody counts.
+    // Temporary files count, because they may be renamed to their places during the collection.
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
 }
 
 #[test]
-fn what_earlier_releases_keep_is_counted_and_goes_by_its_age() {
+fn entries_of_earlier_releases_are_counted_and_evicted_by_age() {
     let bench = Bench::new(MIB);
     let own = bench.put(b"image");
-    bench.used(own, 3000);
+    bench.set_last_use(own, 3000);
     let root = bench.store.root().to_owned();
     let place = |version: &str, kind: &str, name: &str| root.join(version).join(kind).join(&name[..2]).join(name);
     let name = |digit: &str| digit.repeat(32);
@@ -303,7 +302,7 @@ fn what_earlier_releases_keep_is_counted_and_goes_by_its_age() {
         file.set_modified(bench.clock.now() - Duration::from_secs(age)).unwrap();
         path
     });
-    // It has not the name of anything that offld puts there.
+    // A file name that offld does not use.
     fs::write(root.join("v2/b/33/notes.txt"), "mine").unwrap();
     let all = Contents { blobs: 1, records: 0, size: 4 * BLOCK, earlier: 3 * BLOCK };
     assert_eq!(bench.store.contents(), all);
@@ -322,7 +321,7 @@ fn what_earlier_releases_keep_is_counted_and_goes_by_its_age() {
 }
 
 #[test]
-fn who_finds_another_at_it_does_not_wait() {
+fn does_not_wait_for_another_collecting_process() {
     let bench = Bench::new(MIB);
     bench.put(b"image");
     let held = File::create(bench.store.layout.below(layout::LOCK)).unwrap();
@@ -336,7 +335,7 @@ fn who_finds_another_at_it_does_not_wait() {
 }
 
 #[test]
-fn garbage_for_counters_counts_from_nothing() {
+fn a_damaged_statistics_file_counts_from_zero() {
     for garbage in ["", "garbage", "offld cache 1\nhits 5\n", &"x".repeat(100_000)] {
         let bench = Bench::new(MIB);
         bench.put(b"image");
@@ -345,7 +344,7 @@ fn garbage_for_counters_counts_from_nothing() {
         bench.store.count(Event::Hit);
         bench.store.count(Event::Hit);
         assert_eq!(bench.store.stats().get(Event::Hit), 2);
-        // How much there is turns out at the next put, which finds that nobody has collected for long.
+        // The size is determined at the next put, which finds that no collection has run for long.
         bench.put(b"other");
         assert_eq!(bench.store.stats().size, 2 * BLOCK);
     }
@@ -354,7 +353,7 @@ fn garbage_for_counters_counts_from_nothing() {
 #[test]
 fn counts_are_exact_among_threads() {
     let dir = tempfile::tempdir().unwrap();
-    // By the system's clock: the threads wait for one another in earnest.
+    // With the system's clock, because the threads really wait for one another.
     let store = Store::open(&dir.path().join("cache"), MIB).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -1,5 +1,5 @@
-//! Keeps a remote from delaying a link: one thread does all waiting for the network, callers wait for that thread only for a
-//! limited time, and after a failure the remote is not used for the rest of the process.
+//! Prevents a remote cache from delaying a link. One thread does all waiting for the network, and callers wait for that thread
+//! only for a limited time. After a failure, the remote cache is not used for the rest of the process.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use super::{RemoteSettings, WarnFn};
 use crate::sys::session::OFFLD_CACHE_KEY;
 use crate::sys::threads;
 
-/// How long after a request's own time limit the caller gives up, because the thread itself may be delayed.
+/// Extra time that a caller waits beyond the time limit of a request, because the thread itself may be delayed.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The thread and its limits. The first request starts the thread.
 pub(super) struct Engine {
     name: String,
-    /// Whether what is there has to be signed.
+    /// Whether objects must be signed.
     signed: bool,
-    tell: WarnFn,
+    warn: WarnFn,
     each: Duration,
     whole: Duration,
     thread: OnceLock<Option<Handle>>,
     off: AtomicBool,
     no_writes: AtomicBool,
-    told_of_wrong: AtomicBool,
+    warned_of_damage: AtomicBool,
     troubled: AtomicBool,
     waits: Mutex<Waits>,
 }
@@ -42,7 +42,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// How long the link has waited so far. Callers that wait at the same time count once.
+/// Time that the link has waited so far. Callers that wait at the same time count once.
 struct Waits {
     waiting: usize,
     since: Instant,
@@ -50,41 +50,42 @@ struct Waits {
 }
 
 impl Engine {
-    /// An engine whose thread does not run yet.
-    pub(super) fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
+    /// Creates an engine whose thread does not run yet.
+    pub(super) fn new(settings: &RemoteSettings, warn: WarnFn) -> Engine {
         Engine {
             name: settings.shown(),
             signed: settings.key.is_some(),
-            tell,
+            warn,
             each: settings.each,
             whole: settings.whole,
             thread: OnceLock::new(),
             off: AtomicBool::new(false),
             no_writes: AtomicBool::new(settings.read_only),
-            told_of_wrong: AtomicBool::new(false),
+            warned_of_damage: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             waits: Mutex::new(Waits { waiting: 0, since: Instant::now(), spent: Duration::ZERO }),
         }
     }
 
-    /// Whether the remote is still used.
+    /// Whether the remote cache is still read.
     pub(super) fn reads(&self) -> bool {
         !self.off.load(Ordering::SeqCst)
     }
 
-    /// Whether the remote is still written.
+    /// Whether the remote cache is still written.
     pub(super) fn writes(&self) -> bool {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
     }
 
-    /// Counts all that is done until the value is dropped as waiting: what arrives is inflated and compared while the link waits.
+    /// Counts all time until the value is dropped as waiting: the link also waits while arrived data is decompressed and
+    /// compared.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         self.start_waiting();
         Waiting(self)
     }
 
-    /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more.
-    /// After a failure it is not used any more.
+    /// Runs a request that the link waits for. Returns `None` if the remote cache does not have the object, or is no longer used.
+    /// After a failure, it is no longer used.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -103,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// Runs a write, on a background thread; returns whether it worked. After a failure the remote is not written any more, and
-    /// after a time limit it is not used at all.
+    /// Runs a write, on a background thread. Returns whether it worked. After a failure, the remote cache is no longer written,
+    /// and after a timeout it is not used at all.
     pub(super) fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
         if !self.writes() {
             return false;
@@ -113,20 +114,20 @@ impl Engine {
         if failure.kind == Kind::Late {
             self.switch_off(&failure.cause);
         } else if self.reads() && !self.no_writes.swap(true, Ordering::SeqCst) {
-            self.tell(&format!("is not written any further: {}", failure.cause));
+            self.warn(&format!("is no longer written: {}", failure.cause));
         }
         false
     }
 
-    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has waited for as long as it may. What is not
-    /// sent by then is given up.
+    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has used up its waiting time. Uploads that
+    /// are unfinished by then are abandoned.
     pub(super) fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
         while self.reads() && !stop() {
             let now = Instant::now();
             if now >= until {
-                self.switch_off(&format!("what it was sent is not there after {:?}; it is given up", self.whole));
+                self.switch_off(&format!("uploads did not finish within {:?}; skipped", self.whole));
                 break;
             }
             if done.recv_timeout(GRACE.min(until - now)) != Err(RecvTimeoutError::Timeout) {
@@ -136,27 +137,26 @@ impl Engine {
         self.stop_waiting();
     }
 
-    /// Warns, once in a process, that the object `name` is damaged, or not signed as it should be.
+    /// Warns, once in a process, that the object `name` is damaged, or lacks a valid signature.
     pub(super) fn wrong(&self, name: &str) {
-        if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
+        if !self.warned_of_damage.swap(true, Ordering::SeqCst) {
             let unsigned =
-                if self.signed { format!(", or was not signed with the key in {OFFLD_CACHE_KEY}") } else { String::new() };
-            self.tell(&format!("holds wrong or incomplete data as `{name}`{unsigned}, which is not used"));
+                if self.signed { format!(", or data not signed with the key in {OFFLD_CACHE_KEY}") } else { String::new() };
+            self.warn(&format!("returned wrong or incomplete data for `{name}`{unsigned}; ignored"));
         }
     }
 
     fn switch_off(&self, cause: &str) {
         if !self.off.swap(true, Ordering::SeqCst) {
-            self.tell(&format!("is not used any further: {cause}"));
+            self.warn(&format!("is no longer used: {cause}"));
         }
     }
 
-    fn tell(&self, what: &str) {
+    fn warn(&self, what: &str) {
         self.troubled.store(true, Ordering::SeqCst);
-        (self.tell)(&format!("the shared cache at {} {what}", self.name));
+        (self.warn)(&format!("the remote cache at {} {what}", self.name));
     }
 
-    /// Whether there was any warning.
     pub(super) fn troubled(&self) -> bool {
         self.troubled.load(Ordering::SeqCst)
     }
@@ -168,7 +168,7 @@ impl Engine {
     ) -> Result<T, Failure> {
         let thread = self.thread.get_or_init(start).as_ref();
         let Some(thread) = thread.filter(|_| self.reads()) else {
-            return Err(Failure { kind: Kind::Other, cause: "no thread for it can be started".to_owned() });
+            return Err(Failure { kind: Kind::Other, cause: "cannot start a thread".to_owned() });
         };
         let limit = self.each.min(left);
         let (answer, answered) = mpsc::sync_channel(1);
@@ -185,12 +185,12 @@ impl Engine {
         let cause = if limit == self.each {
             format!("no full answer within {limit:?}")
         } else {
-            format!("this link has waited {limit:?} for it in all")
+            format!("this link has waited {limit:?} in total")
         };
         Failure { kind: Kind::Late, cause }
     }
 
-    /// Begins to count waiting time; returns how much longer the link may wait.
+    /// Starts to count waiting time. Returns how much longer the link may wait.
     fn start_waiting(&self) -> Duration {
         let mut waits = self.waits();
         let now = Instant::now();
@@ -215,8 +215,8 @@ impl Engine {
     }
 }
 
-/// Starts a thread that runs the futures that are spawned on it, until the process ends. None where there is no room for threads:
-/// this one starts others, to look up names.
+/// Starts a thread that runs the futures spawned on it, until the process ends. Returns `None` if there is no room for threads:
+/// this thread starts others, to look up host names.
 fn start() -> Option<Handle> {
     if threads::is_short() {
         return None;

@@ -1,53 +1,54 @@
-//! The objects of a remote: their names, and their format, a header and bytes, compressed where that makes them fewer.
+//! Names and format of the objects on a remote cache. An object is a header and a body, which is compressed if that makes it
+//! smaller.
 //!
-//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`… Where there is a key, they are in
-//! `signed`: `signed/r/<key>`, so that those who have none, and those who have, use one remote without replacing each other's.
+//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`… If there is a key, they are in
+//! `signed`: `signed/r/<key>`. So users with and without a key can share one remote cache without replacing each other's objects.
 //!
 //! ```text
-//! 0   "offld-r2"
-//! 8   how the body is compressed: 0 not at all, 1 zstd
-//! 9   the size of the whole record or blob, 8 bytes, little endian
-//! 17  BLAKE3 of the name and of all other bytes of the object, keyed where there is a key
-//! 49  the body
+//! 0 "offld-r2"
+//! 8 compression of the body: 0 none, 1 zstd
+//! 9 the size of the whole record or blob, 8 bytes, little endian
+//! 17 BLAKE3 of the name and of all other bytes of the object, keyed if there is a key
+//! 49 the body
 //! ```
 //!
-//! The objects of a blob all have as many bytes as the first, but for the last, and at most [`PART`], so that memory does not grow
-//! with blobs, and no service's limit on the size of objects is exceeded. The name is that of the key or blob and has the number of
-//! the part: no object can stand for another. The digest is checked before anything is inflated.
+//! The objects of a blob all have as many bytes as the first, except the last, and at most [`PART`]. So memory does not grow with
+//! blobs, and no service's limit on the size of objects is exceeded. The name is that of the key or blob and contains the number
+//! of the part: no object can replace another. The digest is checked before the body is decompressed.
 
 use crate::store::{Digest, Key, KeyBuilder, SecretKey};
 
-/// The most bytes of a record or blob in one object.
+/// Maximum number of bytes of a record or blob in one object.
 pub(super) const PART: usize = 4 << 20;
-/// The size of the largest object: bytes that do not become fewer are not compressed.
+/// Size of the largest object, in bytes: bodies that would not shrink are stored uncompressed.
 pub(super) const LONGEST: usize = HEAD + PART;
 
 const MAGIC: &[u8; 8] = b"offld-r2";
-/// Where the digest begins, and where the body does.
+/// Offsets of the digest and of the body.
 const DIGEST: usize = 17;
 const HEAD: usize = 49;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
-/// The level of zstd: at this one it is faster than networks.
+/// Compression level of zstd: at this one it is faster than networks.
 const LEVEL: i32 = 1;
 
-/// How many times as long as what arrives its contents may be, beyond one part. What would become shorter than that is sent as it
-/// is.
-const MOST_INFLATED: u64 = 64;
+/// Maximum ratio of contents to received bytes, not counting one part. Bodies that would shrink further are sent uncompressed.
+const MAX_EXPANSION: u64 = 64;
 
-/// Whether a blob may have `written` bytes so far of which `arrived` came over the network: few bytes cannot have a disk filled.
+/// Whether a blob may have `written` bytes so far if `arrived` bytes came over the network. This prevents a small object from
+/// filling the disk.
 pub(super) fn is_plausible(written: u64, arrived: u64) -> bool {
-    written <= arrived.saturating_mul(MOST_INFLATED).saturating_add(PART as u64)
+    written <= arrived.saturating_mul(MAX_EXPANSION).saturating_add(PART as u64)
 }
 
-/// How objects are named and written: signed or not.
+/// Names and encodes objects, with or without signatures.
 #[derive(Debug)]
 pub(super) struct Frame {
     key: Option<SecretKey>,
 }
 
 impl Frame {
-    /// For objects that are signed with `key`.
+    /// For objects that are signed with `key`, if there is one.
     pub(super) fn new(key: Option<SecretKey>) -> Frame {
         Frame { key }
     }
@@ -57,7 +58,7 @@ impl Frame {
         format!("{}r/{key}", self.folder())
     }
 
-    /// The name of an object of a blob; the first one's, without a number, stands for the blob.
+    /// The name of an object of a blob. The name of the first one, without a number, represents the blob.
     pub(super) fn part_name(&self, blob: Digest, part: u64) -> String {
         let folder = self.folder();
         if part == 0 { format!("{folder}b/{blob}") } else { format!("{folder}b/{blob}.{part}") }
@@ -67,14 +68,14 @@ impl Frame {
         if self.key.is_some() { "signed/" } else { "" }
     }
 
-    /// The object `name` for `bytes`, a part of a record or blob of `whole` bytes.
+    /// Encodes the object `name` for `bytes`, a part of a record or blob of `whole` bytes.
     pub(super) fn encode(&self, name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
-        let worth = |packed: &Vec<u8>| packed.len() < bytes.len() && (packed.len() as u64) * MOST_INFLATED >= bytes.len() as u64;
+        let worth = |packed: &Vec<u8>| packed.len() < bytes.len() && (packed.len() as u64) * MAX_EXPANSION >= bytes.len() as u64;
         let packed = zstd::bulk::compress(bytes, LEVEL).ok().filter(worth);
         packed.map_or_else(|| self.object(name, PLAIN, whole, bytes), |packed| self.packed(name, whole, &packed))
     }
 
-    /// The same for a part that is compressed already.
+    /// Encodes a part that is compressed already.
     pub(super) fn packed(&self, name: &str, whole: u64, body: &[u8]) -> Vec<u8> {
         self.object(name, ZSTD, whole, body)
     }
@@ -90,8 +91,8 @@ impl Frame {
         object
     }
 
-    /// The size of the whole record or blob, and the bytes of this object, which was fetched as `name`; `None` for one that is
-    /// damaged, or not signed with the key.
+    /// Decodes an object that was fetched as `name`: the size of the whole record or blob, and the bytes of this object. Returns
+    /// `None` if it is damaged, or not signed with the key.
     pub(super) fn decode(&self, name: &str, object: &[u8]) -> Option<(u64, Vec<u8>)> {
         let (head, body) = object.split_at_checked(HEAD)?;
         let (before, digest) = head.split_at_checked(DIGEST)?;
@@ -101,7 +102,7 @@ impl Frame {
         let whole = u64::from_le_bytes(head.get(9..DIGEST)?.try_into().ok()?);
         let bytes = match *head.get(8)? {
             PLAIN => body.to_vec(),
-            // Never more than a part, whatever the data says.
+            // Never more than a part, whatever size the data claims.
             ZSTD => zstd::bulk::decompress(body, PART).ok()?,
             _ => return None,
         };

@@ -1,4 +1,5 @@
-//! Parses the URL of a remote, and reads and writes objects there. The only file that uses opendal.
+//! Parses the URL of a remote cache, and reads and writes its objects. The only file that uses opendal; Redis has its own client,
+//! in `redis`.
 
 use std::path::PathBuf;
 
@@ -6,120 +7,118 @@ use anyhow::{Context, Result, anyhow, bail};
 use futures_util::TryStreamExt;
 use opendal::{Builder, ErrorKind, Operator, services};
 use percent_encoding::percent_decode_str;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::RedisError;
 use tokio::sync::OnceCell;
 use url::Url;
 
 use super::RemoteSettings;
 use super::frame::PART;
+use super::redis::Connection;
 use crate::sys::session::{OFFLD_CACHE_REMOTE, Session};
 
-/// Variables that AWS's tools read credentials from. Their values must not be in messages.
+/// Variables from which AWS's tools read credentials. Messages must not contain their values.
 const AWS_SECRETS: [&str; 3] = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"];
-/// The most characters of an error's cause that a message shows.
+/// Maximum number of characters of an error's cause in a message.
 const LONGEST_CAUSE: usize = 200;
 
 /// Why an object was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The kind of failure.
     pub kind: Kind,
     /// The cause, for messages.
     pub cause: String,
 }
 
-/// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There is no such object.
     Missing,
-    /// A time limit was exceeded.
     Late,
-    /// Anything else.
     Other,
 }
 
-/// A service that objects are stored on.
+/// A service that stores objects.
 pub(super) struct Service {
     place: Place,
     read_only: bool,
     secrets: Vec<String>,
-    operator: OnceCell<Operator>,
+    connected: OnceCell<Connected>,
+}
+
+/// Connection to the service.
+enum Connected {
+    Redis(Connection),
+    Other(Operator),
 }
 
 enum Place {
-    Redis { url: Url, db: i64, prefix: String },
+    Redis { url: Url, prefix: String },
     S3 { bucket: String, prefix: String, region: Option<String>, endpoint: Option<String> },
     Web { url: Url },
     Folder { path: PathBuf },
 }
 
 impl Service {
-    /// The service that `settings` name. Connects to nothing.
+    /// Creates the service that `settings` name. Does not connect.
     ///
     /// # Errors
-    /// The URL is invalid. The error does not show its credentials.
+    /// The URL is invalid. The error does not contain its credentials.
     pub(super) fn open(settings: &RemoteSettings) -> Result<Service> {
         let url = settings.url.to_str().with_context(|| format!("{OFFLD_CACHE_REMOTE} is not UTF-8"))?;
-        let url = Url::parse(url).map_err(|error| anyhow!("{OFFLD_CACHE_REMOTE} is no URL: {error}"))?;
+        let url = Url::parse(url).map_err(|error| anyhow!("{OFFLD_CACHE_REMOTE} is not a URL: {error}"))?;
         let place = place(&url).with_context(|| format!("{OFFLD_CACHE_REMOTE}={}", settings.shown()))?;
         let given = [url.password().unwrap_or_default().to_owned(), decoded(url.password().unwrap_or_default())];
         let aws = AWS_SECRETS.iter().filter_map(|name| Session::env(name)?.into_string().ok());
         let secrets = given.into_iter().chain(aws).filter(|secret| !secret.is_empty()).collect();
-        Ok(Service { place, read_only: settings.read_only, secrets, operator: OnceCell::new() })
+        Ok(Service { place, read_only: settings.read_only, secrets, connected: OnceCell::new() })
     }
 
-    /// How many bytes of a blob are in one object. More on S3, where each request takes longer; fewer elsewhere, because the Redis
-    /// client gives up after half a second.
+    /// Number of bytes of a blob in one object. It is larger on S3, where each request takes longer.
     pub(super) fn part(&self) -> usize {
         if matches!(self.place, Place::S3 { .. }) { PART } else { PART / 4 }
     }
 
-    /// The object `name`. Of one with more than `most` bytes, reading stops soon after these.
+    /// Reads the object `name`. If it has more than `most` bytes, reading stops soon after these.
     pub(super) async fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, Failure> {
-        let operator = self.operator().await?;
-        loop {
-            match read(operator, name, most).await {
-                Err(error) if is_impatience(&error) => {}
-                Err(error) => return Err(self.failure(&error)),
-                Ok(bytes) => return Ok(bytes),
+        match self.connected().await? {
+            Connected::Redis(connection) => {
+                let missing = || Failure { kind: Kind::Missing, cause: "no such key".to_owned() };
+                connection.get(name).await.map_err(|error| self.redis_failure(&error))?.ok_or_else(missing)
             }
+            Connected::Other(operator) => read(operator, name, most).await.map_err(|error| self.failure(&error)),
         }
     }
 
-    /// Writes the object `name`, in place of what is there.
+    /// Writes the object `name`, replacing an existing one.
     pub(super) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
-        let operator = self.operator().await?;
-        let bytes = opendal::Buffer::from(bytes);
-        let error = loop {
-            match operator.write(name, bytes.clone()).await {
-                Err(error) if is_impatience(&error) => {}
-                Err(error) => break error,
-                Ok(_) => return Ok(()),
+        let operator = match self.connected().await? {
+            Connected::Redis(connection) => {
+                return connection.set(name, &bytes).await.map_err(|error| self.redis_failure(&error));
             }
+            Connected::Other(operator) => operator,
         };
+        let bytes = opendal::Buffer::from(bytes);
+        let Err(error) = operator.write(name, bytes.clone()).await else { return Ok(()) };
         let (Place::Web { .. }, Some(404 | 409), Some((folder, _))) = (&self.place, status(&error), name.rsplit_once('/')) else {
             return Err(self.failure(&error));
         };
-        // Some WebDAV servers need the folder to be made first. It is not made before the first failure, because most servers make
-        // folders themselves, and many refuse to.
+        // Some WebDAV servers need the directory to be created first. It is created only after the first failure, because most
+        // servers create directories themselves, and many refuse such requests.
         let made = operator.create_dir(&format!("{folder}/")).await;
         made.map_err(|_| self.failure(&error))?;
         operator.write(name, bytes).await.map(drop).map_err(|error| self.failure(&error))
     }
 
-    async fn operator(&self) -> Result<&Operator, Failure> {
-        self.operator.get_or_try_init(|| self.connect()).await
+    async fn connected(&self) -> Result<&Connected, Failure> {
+        self.connected.get_or_try_init(|| self.connect()).await
     }
 
-    async fn connect(&self) -> Result<Operator, Failure> {
-        // rustls needs a provider of cryptography. The error that another one is installed already does not matter.
+    async fn connect(&self) -> Result<Connected, Failure> {
+        // rustls needs a cryptography provider. The error of an already installed one does not matter.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let operator = match &self.place {
-            Place::Redis { url, db, prefix } => {
-                self.greet(url).await?;
-                let builder = services::Redis::default().endpoint(&without_credentials(url)).db(*db).root(prefix);
-                build(builder.username(&decoded(url.username())).password(&decoded(url.password().unwrap_or_default())))
+            Place::Redis { url, prefix } => {
+                let connection = Connection::open(url.clone(), prefix).await.map_err(|error| self.redis_failure(&error))?;
+                return Ok(Connected::Redis(connection));
             }
             Place::S3 { bucket, prefix, region, endpoint } => {
                 let mut builder = services::S3::default().bucket(bucket).root(prefix);
@@ -138,12 +137,12 @@ impl Service {
             }
             Place::Folder { path } => self.folder(path),
         };
-        operator.map_err(|error| self.failure(&error))
+        operator.map(Connected::Other).map_err(|error| self.failure(&error))
     }
 
-    /// A folder: written by temporary files that are renamed. One that is only read is not created.
+    /// Opens a directory. It is written through temporary files that are renamed. A read-only one is not created.
     fn folder(&self, path: &std::path::Path) -> opendal::Result<Operator> {
-        let text = path.to_str().ok_or_else(|| opendal::Error::new(ErrorKind::ConfigInvalid, "its path is not UTF-8"))?;
+        let text = path.to_str().ok_or_else(|| opendal::Error::new(ErrorKind::ConfigInvalid, "the path is not UTF-8"))?;
         let builder = services::Fs::default().root(text);
         if !self.read_only {
             return build(builder.atomic_write_dir(&format!("{text}/tmp")));
@@ -154,14 +153,8 @@ impl Service {
         }
     }
 
-    /// Opens one connection to Redis. opendal retries a connection that fails and hides why; this reports the cause at once.
-    async fn greet(&self, url: &Url) -> Result<(), Failure> {
-        let mut url = url.clone();
-        url.set_query(None);
-        // The caller has a time limit of its own.
-        let unlimited = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connected = async { Client::open(url)?.get_multiplexed_async_connection_with_config(&unlimited).await };
-        connected.await.map(drop).map_err(|error| Failure { kind: Kind::Other, cause: self.censored(&innermost(&error)) })
+    fn redis_failure(&self, error: &RedisError) -> Failure {
+        Failure { kind: Kind::Other, cause: self.censored(&innermost(error)) }
     }
 
     fn failure(&self, error: &opendal::Error) -> Failure {
@@ -193,38 +186,24 @@ async fn read(operator: &Operator, name: &str, most: usize) -> opendal::Result<V
     Ok(bytes)
 }
 
-/// Whether the error is that of the Redis client, which gives up after half a second. A busy machine may take that long, so the
-/// request is repeated: the caller has a time limit for all of it.
-fn is_impatience(error: &opendal::Error) -> bool {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if error.downcast_ref::<RedisError>().is_some_and(RedisError::is_timeout) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
 fn build(builder: impl Builder) -> opendal::Result<Operator> {
     Operator::new(builder).map(opendal::OperatorBuilder::finish)
 }
 
 fn place(url: &Url) -> Result<Place> {
-    let host = || url.host_str().filter(|host| !host.is_empty()).context("no host is named");
+    let host = || url.host_str().filter(|host| !host.is_empty()).context("no host in the URL");
     match url.scheme() {
         "redis" | "rediss" => {
             host()?;
             let [prefix] = options(url, ["prefix"])?;
-            let db = match url.path().trim_matches('/') {
-                "" => 0,
-                db => db.parse().ok().context("what comes after the host is no number of a database")?,
-            };
-            Ok(Place::Redis { url: url.clone(), db, prefix: prefix.unwrap_or_else(|| "offld".to_owned()) })
+            if !matches!(url.path().trim_matches('/'), db if db.is_empty() || db.parse::<i64>().is_ok()) {
+                bail!("the path is not a database number");
+            }
+            Ok(Place::Redis { url: url.clone(), prefix: prefix.unwrap_or_else(|| "offld".to_owned()) })
         }
         "s3" => {
             let [region, endpoint] = options(url, ["region", "endpoint"])?;
-            let bucket = url.host_str().filter(|host| !host.is_empty()).context("no bucket is named")?.to_owned();
+            let bucket = url.host_str().filter(|host| !host.is_empty()).context("no bucket in the URL")?.to_owned();
             Ok(Place::S3 { bucket, prefix: decoded(url.path()), region, endpoint })
         }
         "http" | "https" => {
@@ -234,23 +213,22 @@ fn place(url: &Url) -> Result<Place> {
         }
         "file" => {
             let [] = options(url, [])?;
-            Ok(Place::Folder { path: url.to_file_path().map_err(|()| anyhow!("it takes three slashes and a path"))? })
+            Ok(Place::Folder { path: url.to_file_path().map_err(|()| anyhow!("expected three slashes and a path"))? })
         }
-        scheme => bail!("`{scheme}` is none of redis, rediss, s3, http, https and file"),
+        scheme => bail!("unknown scheme `{scheme}`: expected redis, rediss, s3, http, https or file"),
     }
 }
 
-/// The options of a URL by their names; an error for any other.
+/// The options of a URL by their names. Any other option is an error.
 fn options<const N: usize>(url: &Url, names: [&str; N]) -> Result<[Option<String>; N]> {
     let mut found = [const { None }; N];
     for (name, value) in url.query_pairs() {
         let place = names.iter().position(|known| *known == name).and_then(|at| found.get_mut(at));
-        *place.with_context(|| format!("there is no option `{name}` for {}", url.scheme()))? = Some(value.into_owned());
+        *place.with_context(|| format!("unknown option `{name}` for {}", url.scheme()))? = Some(value.into_owned());
     }
     Ok(found)
 }
 
-/// Scheme, host and port.
 fn without_credentials(url: &Url) -> String {
     let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
     format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
@@ -260,7 +238,7 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The status of the HTTP response that an error is about. opendal has it only in the error's text, as the `Debug` form of the
+/// The HTTP status of the response that caused an error. opendal has it only in the error's text, as the `Debug` form of the
 /// response's `http::response::Parts`.
 fn status(error: &opendal::Error) -> Option<u16> {
     let text = error.to_string();
@@ -275,7 +253,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
         error = source;
     }
     match error.downcast_ref::<opendal::Error>() {
-        // Its message only: what it shows besides has the address in it.
+        // Only the message: the rest of the error contains the address.
         Some(error) => error.message().to_owned(),
         None => error.to_string(),
     }

@@ -1,4 +1,4 @@
-//! A remote as the cache uses it: records and blobs, which are read while the link waits, and written in the background.
+//! A remote cache for the link: records and blobs are read while the link waits, and written in the background.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,26 +24,25 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// A remote with these settings. It connects to nothing and starts no thread before the first request. Warnings go to `tell`,
-    /// one for each kind of failure.
+    /// Creates a remote cache with these settings. It does not connect, and starts no thread, before the first request. Warnings
+    /// go to `warn`, one for each kind of failure.
     ///
     /// # Errors
     /// The settings are invalid.
-    pub(crate) fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
+    pub(crate) fn open(settings: &RemoteSettings, warn: WarnFn) -> Result<Remote> {
         let service = Arc::new(Service::open(settings)?);
         let frame = Arc::new(Frame::new(settings.key.clone()));
-        Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, frame, uploads: Uploads::default() })
+        Ok(Remote { engine: Arc::new(Engine::new(settings, warn)), service, frame, uploads: Uploads::default() })
     }
 
-    /// The record under `key`; `None` where there is none, or it is damaged, or not signed as it should be.
+    /// Returns the record under `key`, or `None` if it is missing, damaged, or lacks a valid signature.
     pub(crate) fn record(&self, key: Key) -> Option<Vec<u8>> {
         let _waiting = self.engine.waiting();
         self.object(&self.frame.record_name(key)).map(|object| object.bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged, or not signed as
-    /// it should be, leaves no file;
-    /// one of more than `limit` bytes is not looked at.
+    /// Writes the blob `name` to the new file `to`. Returns whether it was found. An incomplete or damaged blob, or one without a
+    /// valid signature, leaves no file. A blob of more than `limit` bytes is not fetched.
     pub(crate) fn fetch_blob(&self, name: Digest, to: &Path, limit: u64) -> bool {
         let _waiting = self.engine.waiting();
         let Some(first) = self.object(&self.frame.part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };
@@ -67,7 +66,7 @@ impl Remote {
             }
             namer.update(&part.bytes);
             file.write_all(&part.bytes)?;
-            // A part that is shorter than the first must be the last one; else the blob is incomplete.
+            // A part that is shorter than the first must be the last one; otherwise the blob is incomplete.
             if written >= whole || part.bytes.len() < size || size == 0 {
                 break;
             }
@@ -83,7 +82,7 @@ impl Remote {
         Ok(right)
     }
 
-    /// Sends a record in the background, in place of what is there. One that is too long for an object is not sent.
+    /// Sends a record in the background, replacing an existing one. A record that is too long for an object is not sent.
     pub(crate) fn put_record(&self, key: Key, bytes: &[u8]) {
         if bytes.len() <= PART {
             let name = self.frame.record_name(key);
@@ -92,7 +91,8 @@ impl Remote {
         }
     }
 
-    /// Sends the blob `name`, the contents of `file`, in the background. Until then nobody may write to `file`; it may be removed.
+    /// Sends the blob `name`, the contents of `file`, in the background. Until then, `file` must not be changed, but it may be
+    /// removed.
     pub(crate) fn put_blob(&self, name: Digest, file: File) {
         self.send(Job::Blob(name, file));
     }
@@ -103,7 +103,7 @@ impl Remote {
         }
     }
 
-    /// Waits until everything is sent, the link has waited for as long as it may, or `stop` returns true.
+    /// Waits until everything is sent, the link has used up its waiting time, or `stop` returns true.
     pub(crate) fn finish(&self, stop: &dyn Fn() -> bool) {
         self.uploads.finish(&self.engine, stop);
     }
@@ -117,8 +117,8 @@ impl Remote {
         if !self.engine.reads() {
             return None;
         }
-        let (service, asked) = (Arc::clone(&self.service), name.to_owned());
-        let object = self.engine.ask(async move { service.read(&asked, LONGEST).await })?;
+        let (service, wanted) = (Arc::clone(&self.service), name.to_owned());
+        let object = self.engine.ask(async move { service.read(&wanted, LONGEST).await })?;
         let decoded = self.frame.decode(name, &object);
         if decoded.is_none() {
             self.engine.wrong(name);
@@ -127,12 +127,10 @@ impl Remote {
     }
 }
 
-/// An object that has arrived.
 struct Object {
-    /// How many bytes the whole record or blob has, by its own account.
+    /// Size of the whole record or blob, as the object claims.
     whole: u64,
-    /// Those of this object.
     bytes: Vec<u8>,
-    /// How many came over the network for them.
+    /// Number of bytes that the network transferred for them.
     arrived: u64,
 }

@@ -1,23 +1,23 @@
-//! What is shown of a remote, what is understood of settings, and what an object looks like.
+//! Tests of the printed form of URLs, of settings, and of the object format.
 
 use super::*;
 
 #[test]
-fn nothing_that_could_be_a_credential_is_shown() {
+fn no_possible_credential_is_printed() {
     let shown = |url: &str| shown(OsStr::new(url));
     assert_eq!(shown("redis://user:secret@host:1/2?prefix=p"), "redis://host:1/2?prefix=p");
     assert_eq!(shown("https://host/path"), "https://host/path");
     assert_eq!(shown("s3://bucket/p?region=r&token=secret&endpoint=http://e"), "s3://bucket/p?region=r&endpoint=http://e");
     assert_eq!(shown("file:///folder"), "file:///folder");
-    // Broken ones: nobody has escaped the password.
+    // Broken URLs: the password is not escaped.
     for url in ["redis://u:se/cret@host", "redis://u:se?cret@host", "redis://u:se#cret@host", "redis://u:se@cret@host"] {
         assert_eq!(shown(url), "redis://host", "{url}");
     }
-    assert_eq!(shown("u:secret@host"), "an address that is no URL");
+    assert_eq!(shown("u:secret@host"), "an address that is not a URL");
 }
 
 #[test]
-fn timeouts_are_seconds_above_nothing() {
+fn timeouts_are_positive_numbers_of_seconds() {
     let seconds = |text: &str| seconds(OsStr::new(text));
     assert_eq!(seconds("0.25"), Some(Duration::from_millis(250)));
     assert_eq!(seconds(" 3 "), Some(Duration::from_secs(3)));
@@ -28,36 +28,36 @@ fn timeouts_are_seconds_above_nothing() {
 
 #[cfg(not(feature = "remote-cache"))]
 #[test]
-fn without_the_feature_it_says_so() {
+fn without_the_feature_the_error_names_it() {
     let error = Remote::open(&RemoteSettings::new("redis://user:secret@host"), Arc::new(|_| {})).err().unwrap().to_string();
     assert!(error.contains("`remote-cache`") && !error.contains("secret"), "{error}");
 }
 
 #[cfg(feature = "remote-cache")]
-mod with_it {
+mod with_the_feature {
     use super::super::frame::{Frame, LONGEST, PART};
     use super::*;
 
-    fn refused(url: &str) -> String {
+    fn error_for(url: &str) -> String {
         let error = Remote::open(&RemoteSettings::new(url), Arc::new(|_| {})).err();
         format!("{:#}", error.unwrap_or_else(|| panic!("{url} is taken")))
     }
 
     #[test]
-    fn urls_that_make_no_sense_say_what_is_wrong() {
+    fn errors_describe_invalid_urls() {
         let cases = [
-            ("secret", "is no URL"),
-            ("ftp://u:secret@host", "`ftp` is none of"),
-            ("redis:///1", "no host is named"),
-            ("redis://u:secret@host/db", "no number of a database"),
-            ("redis://host?secrets=1", "no option `secrets` for redis"),
-            ("s3:///prefix", "no bucket is named"),
+            ("secret", "is not a URL"),
+            ("ftp://u:secret@host", "unknown scheme `ftp`"),
+            ("redis:///1", "no host in the URL"),
+            ("redis://u:secret@host/db", "the path is not a database number"),
+            ("redis://host?secrets=1", "unknown option `secrets` for redis"),
+            ("s3:///prefix", "no bucket in the URL"),
             ("file://host/path", "three slashes"),
-            ("http://host/?prefix=1", "no option `prefix` for http"),
+            ("http://host/?prefix=1", "unknown option `prefix` for http"),
         ];
-        for (url, told) in cases {
-            let error = refused(url);
-            assert!(error.contains(told) && !error.contains("secret@") && !error.contains(":secret"), "{url}: {error}");
+        for (url, cause) in cases {
+            let error = error_for(url);
+            assert!(error.contains(cause) && !error.contains("secret@") && !error.contains(":secret"), "{url}: {error}");
         }
     }
 
@@ -90,7 +90,7 @@ mod with_it {
 
     #[test]
     fn no_thread_runs_before_the_first_request() {
-        let tell: WarnFn = Arc::new(|text| panic!("{text}"));
+        let warn: WarnFn = Arc::new(|text| panic!("{text}"));
         let ours = |task: &std::fs::DirEntry| {
             std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("offld-remote"))
         };
@@ -98,13 +98,13 @@ mod with_it {
         let before = threads();
         for url in ["redis://user:pw@192.0.2.1:6379/3?prefix=p", "s3://bucket/prefix?region=r", "https://h/p", "file:///nowhere"]
         {
-            Remote::open(&RemoteSettings::new(url), WarnFn::clone(&tell)).unwrap().finish(&|| false);
+            Remote::open(&RemoteSettings::new(url), WarnFn::clone(&warn)).unwrap().finish(&|| false);
         }
         assert_eq!(threads(), before);
         assert!(!std::path::Path::new("/nowhere").exists());
     }
 
-    /// A key of this number.
+    /// A key made of this number.
     fn key(number: u8) -> Option<SecretKey> {
         use std::os::unix::fs::PermissionsExt;
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -114,7 +114,7 @@ mod with_it {
     }
 
     #[test]
-    fn objects_are_what_they_were() {
+    fn objects_are_decoded_unchanged() {
         let text = b"the same again and again, the same again and again, the same again and again".repeat(3);
         let noise: Vec<u8> = (0..997u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for (frame, bytes) in [None, key(1)].iter().flat_map(|key| [(key, &text[..]), (key, &noise), (key, b"")]) {
@@ -138,11 +138,11 @@ mod with_it {
     }
 
     #[test]
-    fn only_what_was_signed_with_the_same_key_is_read() {
+    fn only_objects_signed_with_the_same_key_are_read() {
         let frames = [None, key(1), key(2)].map(Frame::new);
         let record = crate::store::Key::of("record");
         for (writer, reader) in (0..3).flat_map(|writer| (0..3).map(move |reader| (writer, reader))) {
-            // Also where somebody has put it at the place where the reader looks.
+            // Even if the object is stored under the name that the reader looks for.
             let name = frames[reader].record_name(record);
             let object = frames[writer].encode(&name, 5, b"bytes");
             assert_eq!(frames[reader].decode(&name, &object).is_some(), writer == reader, "{writer} {reader}");
@@ -152,7 +152,7 @@ mod with_it {
     }
 
     #[test]
-    fn what_claims_to_be_large_takes_no_memory() {
+    fn an_object_that_claims_to_be_large_takes_no_memory() {
         let bomb = zstd::bulk::compress(&vec![0; PART + 1], 1).unwrap();
         let frame = Frame::new(None);
         let sound = frame.packed("b/1", 1, &zstd::bulk::compress(&[0; 100], 1).unwrap());

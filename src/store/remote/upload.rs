@@ -1,4 +1,4 @@
-//! Sends records and blobs to a remote, on a thread of its own, while the link goes on.
+//! Sends records and blobs to a remote cache, on a thread of its own, while the link continues.
 
 use std::fs::File;
 use std::io;
@@ -11,20 +11,18 @@ use super::frame::Frame;
 use super::service::Service;
 use crate::store::Digest;
 
-/// An upload.
 pub(super) enum Job {
-    /// An object as it is: its name and its bytes.
+    /// An encoded object: its name and its bytes.
     Object(String, Vec<u8>),
     /// A blob: its name and its contents.
     Blob(Digest, File),
 }
 
-/// The queue of uploads.
 #[derive(Default)]
 pub(super) struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
-    /// Appends `job` to the queue. The first one starts the thread.
+    /// Appends `job` to the queue. The first job starts the thread.
     pub(super) fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>, frame: &Arc<Frame>) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service), Arc::clone(frame)));
@@ -32,7 +30,7 @@ impl Uploads {
         let _ = jobs.send(job);
     }
 
-    /// Waits until the queue is empty, as long as `engine` allows.
+    /// Waits until the queue is empty, for as long as `engine` allows.
     pub(super) fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
         let queue = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((jobs, done)) = queue {
@@ -46,7 +44,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Send
     let (jobs, waiting) = mpsc::channel::<Job>();
     let (done, end) = mpsc::channel::<()>();
     let run = move || {
-        // Dropped when the thread ends, which is what `finish` waits for.
+        // Dropped when the thread ends: `finish` waits for that.
         let _done = done;
         for job in waiting {
             match job {
@@ -54,7 +52,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Send
                     send(&engine, &service, name, object);
                 }
                 Job::Blob(name, file) => {
-                    // Of a file that cannot be read the first part is never sent, and readers begin with that.
+                    // If the file cannot be read, its first part is never sent, and readers begin with that part.
                     let _ = send_blob(&engine, &service, &frame, name, &file);
                 }
             }
@@ -64,7 +62,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Send
     (jobs, end)
 }
 
-/// Sends the first part last: where readers find it, all others are there.
+/// Sends the first part last: if readers find it, all others exist.
 fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, frame: &Frame, blob: Digest, file: &File) -> io::Result<()> {
     let whole = file.metadata()?.len();
     let most = service.part();

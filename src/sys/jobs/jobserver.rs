@@ -1,5 +1,5 @@
-//! Make's jobserver: a device link that runs holds one of its tokens for each of the threads that it was granted. The parts of full LTO
-//! may be more (`codegen_threads`).
+//! Make's jobserver. A running device link holds one token for each granted thread. The partitions of full LTO may use more
+//! threads (`codegen_threads`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,20 +12,20 @@ pub(super) struct Jobserver {
     own_token_taken: AtomicBool,
 }
 
-/// What a jobserver counts by; dropping it gives it back.
+/// A token of the jobserver. Dropping it gives it back.
 #[derive(Debug)]
 pub(super) enum Token<'s> {
-    /// The process's own.
+    /// The implicit token of this process.
     Own(&'s AtomicBool),
-    /// One of the jobserver's, given back by its own `Drop`.
+    /// A token from the jobserver, given back by its own `Drop`.
     Granted { _token: Acquired },
 }
 
 impl Jobserver {
-    /// The one that the environment names.
+    /// Returns the jobserver that the environment names.
     #[expect(
         unsafe_code,
-        reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and nothing here has opened any before"
+        reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and this process has opened none before"
     )]
     pub(super) fn from_environment() -> Option<Jobserver> {
         // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked to be open pipes.
@@ -33,7 +33,7 @@ impl Jobserver {
         Some(Jobserver { client, own_token_taken: AtomicBool::new(false) })
     }
 
-    /// A token, if one is free.
+    /// Returns a token, if one is free.
     pub(super) fn token(&self) -> Option<Token<'_>> {
         if !self.own_token_taken.swap(true, Ordering::SeqCst) {
             return Some(Token::Own(&self.own_token_taken));

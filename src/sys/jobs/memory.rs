@@ -1,22 +1,22 @@
-//! How much memory is free: what the system says is available, and what the limits of control groups leave; how much a process and
-//! its children have; and whether the kernel has killed a process for want of memory.
+//! Memory figures of the system: free memory within the limits of control groups, memory of a process's children, and the
+//! kernel's count of out-of-memory kills.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::sys::control_groups::{self, Group};
 
-/// Where the system tells of memory.
+/// Reads memory figures below a root directory.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// The folder that all paths are below: `/`, but in tests.
+    /// Directory that all paths are relative to: `/`, except in tests.
     root: PathBuf,
-    /// Looked up when they are first asked for: a link whose images are all in the cache never does.
+    /// Control groups of this process. They are looked up when first needed: a link whose images are all cached never needs them.
     groups: OnceLock<Vec<Group>>,
 }
 
 impl Machine {
-    /// The one whose files are below `root`.
+    /// Reads the files below `root`.
     pub(crate) fn below(root: &Path) -> Machine {
         Machine { root: root.to_owned(), groups: OnceLock::new() }
     }
@@ -25,21 +25,22 @@ impl Machine {
         self.groups.get_or_init(|| control_groups::of_this_process(&self.root, "memory"))
     }
 
-    /// How many bytes may still be used before something must be killed or swapped out. None if the system does not say.
+    /// Returns the number of bytes that can be allocated before processes must be killed or swapped out. Returns `None` if the
+    /// system does not report it.
     pub(crate) fn free(&self) -> Option<u64> {
         let around =
             self.groups().iter().flat_map(|group| group.with_those_around().map(|folder| left_in(folder, group.version)));
         around.flatten().chain(self.available()).min()
     }
 
-    /// What the kernel says can be had without swapping.
+    /// The kernel's estimate of memory that is available without swapping, in bytes.
     fn available(&self) -> Option<u64> {
         let info = std::fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
         let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
     }
 
-    /// How many processes of the innermost control group the kernel has killed for want of memory so far.
+    /// Number of processes of the innermost control group that the kernel has killed so far because of missing memory.
     pub(crate) fn killed(&self) -> u64 {
         let count = |group: &Group| {
             let name = if group.version == 1 { "memory.oom_control" } else { "memory.events" };
@@ -49,13 +50,13 @@ impl Machine {
         self.groups().iter().filter_map(count).sum()
     }
 
-    /// The memory of all that the process `pid` has started and that still runs, in bytes, without the pages of files, which
-    /// several of them may share. None if the system does not say.
+    /// Memory of all running descendants of the process `pid`, in bytes. File pages do not count, because several processes may
+    /// share them. Returns `None` if the system does not report it.
     pub(crate) fn of_children(&self, pid: u32) -> Option<u64> {
         Some(self.below_process(pid)?.into_iter().map(|child| self.used(child).unwrap_or(0)).sum())
     }
 
-    /// Whether anything that the process `pid` has started computes or reads a disk at this moment.
+    /// Whether a descendant of the process `pid` is computing or reading a disk at this moment.
     fn works_below(&self, pid: u32) -> bool {
         let works = |child: u32| {
             self.threads(child)
@@ -64,7 +65,7 @@ impl Machine {
         self.below_process(pid).is_some_and(|all| all.into_iter().any(works))
     }
 
-    /// All that the process `pid` has started, and what that has. None if the system does not say.
+    /// All descendants of the process `pid`. Returns `None` if the system does not list them.
     fn below_process(&self, pid: u32) -> Option<Vec<u32>> {
         let mut all = self.children(pid)?;
         let mut at = 0;
@@ -75,7 +76,7 @@ impl Machine {
         Some(all)
     }
 
-    /// The folders of the threads of the process `pid`.
+    /// The `/proc` directories of the threads of the process `pid`.
     fn threads(&self, pid: u32) -> std::io::Result<impl Iterator<Item = PathBuf>> {
         let threads = std::fs::read_dir(self.root.join(format!("proc/{pid}/task")))?;
         Ok(threads.flatten().map(|thread| thread.path()))
@@ -86,7 +87,7 @@ impl Machine {
         for thread in self.threads(pid).ok()? {
             let text = match std::fs::read_to_string(thread.join("children")) {
                 Ok(text) => text,
-                // A thread that has ended meanwhile.
+                // The thread has ended meanwhile.
                 Err(_) if !thread.exists() => continue,
                 Err(_) => return None,
             };
@@ -101,30 +102,30 @@ impl Machine {
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger), and with it all that it runs: what it has started is in groups of
-    /// processes of its own and may go on.
+    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger) and all its descendants are idle. The descendants are in process
+    /// groups of their own, so they may continue to run.
     pub(crate) fn is_at_rest(&self, pid: u32) -> bool {
         let stopped = state(&self.root.join(format!("proc/{pid}"))).is_some_and(|state| matches!(state, 'T' | 't'));
         stopped && !self.works_below(pid)
     }
 }
 
-/// The state of the process or thread whose folder in `/proc` this is, by its letter.
+/// State letter of the process or thread with this `/proc` directory.
 fn state(folder: &Path) -> Option<char> {
     let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
-    // The name of the program, in parentheses, may have anything in it.
+    // The program name in parentheses may contain any characters.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// What the limit of the group at `folder` leaves; none if it has no limit. Pages of files are not counted as used, because the
-/// kernel drops them first.
+/// Memory that the limit of the group at `folder` leaves, in bytes, or `None` without a limit. File pages do not count as used,
+/// because the kernel drops them first.
 fn left_in(folder: &Path, version: u8) -> Option<u64> {
     let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
-    // `max` is no number.
+    // The value `max` means no limit.
     let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
     let (limit, used, of_files) = match version {
         1 => (number("memory.limit_in_bytes")?, "memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
-        // Above `memory.high` the kernel makes processes wait.
+        // Above `memory.high`, the kernel throttles processes.
         _ => (
             [number("memory.max"), number("memory.high")].into_iter().flatten().min()?,
             "memory.current",
@@ -136,7 +137,7 @@ fn left_in(folder: &Path, version: u8) -> Option<u64> {
     Some(limit.saturating_sub(number(used)?.saturating_sub(files)))
 }
 
-/// The number behind `name` on a line of its own.
+/// The number after `name`, on a line of its own.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()
@@ -158,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_any_limit_leaves_is_free() {
+    fn free_memory_respects_every_limit() {
         let info = ("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:      90 kB\n");
         assert_eq!(machine(&[]).1.free(), None);
         assert_eq!(machine(&[info]).1.free(), Some(90 << 10));
-        // Version 2: the group around is the narrower one, and most of what it uses are files.
+        // Version 2: the outer group has the narrower limit, and uses mostly file pages.
         let two = [
             info,
             ("proc/self/cgroup", "0::/a/b\n"),
@@ -189,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_types, reason = "processes whose memory and state are looked at")]
-    fn the_memory_and_the_state_of_children_are_known() {
+    #[expect(clippy::disallowed_types, reason = "child processes to measure")]
+    fn reads_memory_and_state_of_children() {
         let here = Machine::below(Path::new("/"));
-        // One that starts another, which computes until it is killed.
+        // A child that starts another process, which computes until it is killed.
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sh -c 'while :; do :; done' & echo $!; wait"])
             .stdout(std::process::Stdio::piped())

@@ -1,43 +1,42 @@
-//! What other offld processes run and use: what they say of it in the table, and what the system says of them.
+//! Device links of other offld processes: their entries in the table, and figures of the system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::memory::Machine;
 use super::table::Share;
 
-/// Another process of the table.
 #[derive(Debug)]
 pub(super) struct Other {
-    /// Its number; none if it is in another container, where nothing more is known of it.
+    /// Its process id. `None` if it runs in another container, where nothing more is known about it.
     pub(super) pid: Option<u32>,
-    /// What it says that it has running.
+    /// The share that it reports.
     pub(super) share: Share,
 }
 
-/// What the system says of the processes of the table. That is read while the table is not locked, since it takes a while.
+/// Figures of the system about processes in the table. They are read while the table is unlocked, because that takes a while.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// Those that do nothing until somebody wakes them.
+    /// Ids of stopped processes.
     at_rest: BTreeSet<u32>,
-    /// How much memory the device links of each have by now, in bytes.
+    /// Memory in use by the device links of each process, in bytes.
     have: BTreeMap<u32, u64>,
 }
 
 impl Processes {
-    /// Looks which of `others` are stopped.
     pub(super) fn at_rest(others: &[Other], machine: &Machine) -> Processes {
         let run_something = others.iter().filter(|other| other.share != Share::default()).filter_map(|other| other.pid);
         Processes { at_rest: run_something.filter(|pid| machine.is_at_rest(*pid)).collect(), have: BTreeMap::new() }
     }
 
-    /// Looks how much memory they have.
+    /// Measures the memory of the processes that are not stopped.
     pub(super) fn look_at_memory(&mut self, others: &[Other], machine: &Machine) {
         let with_memory = others.iter().filter(|other| other.share.memory > 0).filter_map(|other| other.pid);
         let have = |pid| Some((pid, machine.of_children(pid)?));
         self.have = with_memory.filter(|pid| !self.at_rest.contains(pid)).filter_map(have).collect();
     }
 
-    /// What `others` have running together. Of one that was not looked at, none of its memory is there yet.
+    /// Sums the shares of `others` that are not stopped. For a process that was not measured, all of its memory counts as still
+    /// to come.
     pub(super) fn sum(&self, others: &[Other]) -> Share {
         let mut sum = Share::default();
         for Other { pid, share } in others {

@@ -1,6 +1,6 @@
-//! What the device links of all this user's offld processes run and use, so that a build with many of them takes no more than one:
-//! a folder with a file for each process, which the process holds locked (flock). A file that nobody holds is that of a process that
-//! has ended, however it has, and is removed.
+//! Table of the device links of all offld processes of this user, so that a build with many processes takes no more than one. The
+//! table is a directory with one file per process, which the process keeps locked (flock). An unlocked file belongs to a process
+//! that has ended, and is removed. The last process removes the directory.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -14,30 +14,28 @@ use super::others::Other;
 use crate::sys::folder::{Entry, Folder};
 use crate::sys::session::{self, Session};
 
-/// The version of the files; it is the first word in them, and part of all names.
+/// Format version. It is the first word of each file, and part of all file names.
 const VERSION: &str = "1";
-/// Locked while the files are read and written, which takes microseconds.
+/// Name of the lock file. The lock is held while the files are read and written, which takes microseconds.
 const LOCK: &str = "1.lock";
-/// How long to wait for that lock: a process may have been stopped while it held it.
+/// Longest wait for the lock: a process may have been stopped while it held the lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What one process has running.
+/// Device links of one process, and their resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Share {
-    /// Device links.
     pub(super) jobs: usize,
-    /// The threads that they have, at least one for each.
+    /// Number of their threads, at least one for each link.
     pub(super) threads: usize,
-    /// The memory that they will have at most, in bytes.
+    /// Their peak memory, in bytes.
     pub(super) memory: u64,
-    /// How much of it they do not have yet.
+    /// The part of `memory` that they have not allocated yet, in bytes.
     pub(super) to_come: u64,
-    /// A link of this process runs alone, or waits for that.
+    /// Whether a link of this process runs alone, or waits until it can.
     pub(super) alone: bool,
 }
 
 impl Share {
-    /// Adds what else runs.
     pub(super) fn add(&mut self, other: Share) {
         self.jobs += other.jobs;
         self.threads += other.threads;
@@ -46,7 +44,7 @@ impl Share {
         self.alone |= other.alone;
     }
 
-    /// Takes away what has ended.
+    /// Removes a share that has ended.
     pub(super) fn take_away(&mut self, other: Share) {
         self.jobs -= other.jobs;
         self.threads -= other.threads;
@@ -55,9 +53,10 @@ impl Share {
     }
 }
 
-/// The table, and this process's file in it.
+/// The table, and the file of this process in it.
 #[derive(Debug)]
 pub(super) struct Table {
+    path: PathBuf,
     folder: Folder,
     lock: File,
     own: File,
@@ -65,61 +64,62 @@ pub(super) struct Table {
     namespace: u64,
 }
 
-/// The table while nobody else reads or writes it.
+/// The locked table, which no other process reads or writes.
 pub(super) struct Locked<'t>(&'t Table);
 
-/// The folder of the table: that of the user's session, else one below that for temporary files. Both are the user's own, closed to
-/// everybody else, or not used: an error says why.
-fn folder() -> io::Result<Folder> {
-    let named = |folder: &Path, name: &str| {
-        let private = Folder::private(folder, name);
-        private.map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", folder.join(name).display())))
-    };
-    let session_folder = Session::env(session::XDG_RUNTIME_DIR).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let first = match session_folder.map(|folder| named(&folder, "offld")) {
-        Some(Ok(folder)) => return Ok(folder),
-        first => first,
-    };
-    let user = rustix::process::geteuid().as_raw();
-    named(&session::temp_folder(), &format!("offld-{user}")).map_err(|error| match first {
-        Some(Err(first)) => io::Error::other(format!("{first}; {error}")),
-        _ => error,
-    })
-}
-
 impl Table {
-    /// This user's table, with a file of this process in it.
+    /// Opens the table of this user and adds a file for this process. The table is in the runtime directory of the user's
+    /// session, else in the directory for temporary files. It is private to the user.
+    ///
+    /// # Errors
+    /// Neither directory can be used. The error contains the reasons.
     pub(super) fn open() -> io::Result<Table> {
-        Table::open_in(folder()?)
+        let open = |parent: &Path, name: &str| {
+            let opened = Table::open_in(parent, name);
+            opened.map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", parent.join(name).display())))
+        };
+        let session_folder = Session::env(session::XDG_RUNTIME_DIR).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let first = match session_folder.map(|folder| open(&folder, "offld")) {
+            Some(Ok(table)) => return Ok(table),
+            first => first,
+        };
+        let user = rustix::process::geteuid().as_raw();
+        open(&session::temp_folder(), &format!("offld-{user}")).map_err(|error| match first {
+            Some(Err(first)) => io::Error::other(format!("{first}; {error}")),
+            _ => error,
+        })
     }
 
-    fn open_in(folder: Folder) -> io::Result<Table> {
+    fn open_in(parent: &Path, name: &str) -> io::Result<Table> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let lock = folder.open_to_change(LOCK)?;
+        let (folder, lock) = locked_folder(parent, name)?;
+        let path = parent.join(name);
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-        // Processes of two containers may have the same number.
+        // Processes of two containers may have the same id.
         let name = format!("{VERSION}.{namespace}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        take(&lock)?;
-        // One of this name is that of a process that had this number and was killed.
+        // An existing file of this name belongs to a killed process that had the same id.
         let own = folder.create(&name).or_else(|_| {
             let old = folder.open_to_change(&name)?;
             old.try_lock()?;
             Ok::<File, io::Error>(old)
         });
         let own = own.and_then(|own| own.try_lock().map(|()| own).map_err(io::Error::from));
-        // What the killed one had running is not ours.
+        // The contents belong to the killed process.
         let own = own.and_then(|own| own.set_len(0).map(|()| own));
         let _ = lock.unlock();
-        Ok(Table { own: own?, folder, lock, name, namespace })
+        Ok(Table { path, own: own?, folder, lock, name, namespace })
     }
 
-    /// Waits until nobody else reads or writes.
+    /// Waits until no other process reads or writes the table.
+    ///
+    /// # Errors
+    /// The lock is not released in time.
     pub(super) fn lock(&self) -> io::Result<Locked<'_>> {
         take(&self.lock)?;
         Ok(Locked(self))
     }
 
-    /// What all other processes have running, by what they say.
+    /// Shares of all other processes, as they report them.
     pub(super) fn others(&self) -> io::Result<Vec<Other>> {
         Ok(self.lock()?.others())
     }
@@ -128,11 +128,19 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         let _ = self.folder.remove(OsStr::new(&self.name));
+        // A process that opens the table meanwhile waits for the lock, and then notices that the file is gone (`locked_folder`).
+        if let Ok(locked) = self.lock()
+            && locked.others().is_empty()
+            && self.folder.entries().iter().all(|entry| entry.name == LOCK)
+        {
+            let _ = self.folder.remove(OsStr::new(LOCK));
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 }
 
 impl Locked<'_> {
-    /// The same, while the lock is held. Files of processes that have ended are removed.
+    /// Like [`Table::others`], while the lock is held. Removes the files of processes that have ended.
     pub(super) fn others(&self) -> Vec<Other> {
         let prefix = format!("{VERSION}.");
         let is_other = |name: &str| name.starts_with(&prefix) && name != LOCK && name != self.0.name;
@@ -146,13 +154,12 @@ impl Locked<'_> {
             let mut text = String::new();
             file.read_to_string(&mut text).ok()?;
             let (pid, namespace, share) = parse(&text)?;
-            // The numbers of processes in another container mean others here.
+            // Process ids of another container name different processes here.
             Some(Other { pid: Some(pid).filter(|_| namespace == self.0.namespace && namespace != 0), share })
         };
         self.0.folder.entries().into_iter().filter_map(read).collect()
     }
 
-    /// Says what this process has running.
     pub(super) fn set_own(&self, share: &Share) -> io::Result<()> {
         let Share { jobs, threads, memory, alone, .. } = share;
         let (pid, namespace) = (std::process::id(), self.0.namespace);
@@ -170,7 +177,28 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Locks `file`, unless that takes too long.
+/// Opens the directory `name` in `parent` and locks it. Another process may remove both before the lock is held.
+fn locked_folder(parent: &Path, name: &str) -> io::Result<(Folder, File)> {
+    let begun = Instant::now();
+    loop {
+        let folder = Folder::private(parent, name);
+        let lock = folder.and_then(|folder| folder.open_to_change(LOCK).map(|lock| (folder, lock)));
+        match lock {
+            Ok((folder, lock)) => {
+                take(&lock)?;
+                if lock.metadata()?.nlink() > 0 {
+                    return Ok((folder, lock));
+                }
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound || !parent.is_dir() || begun.elapsed() > PATIENCE => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Locks `file`, waiting for at most [`PATIENCE`].
 fn take(file: &File) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -182,15 +210,15 @@ fn take(file: &File) -> io::Result<()> {
     }
 }
 
-/// The process, its namespace and its share. None for what is not of this form.
+/// Parses the process id, the namespace and the share. Returns `None` for any other format.
 fn parse(text: &str) -> Option<(u32, u64, Share)> {
-    let mut words = text.strip_suffix('\n')?.split(' ');
-    if words.next()? != VERSION {
+    let mut fields = text.strip_suffix('\n')?.split(' ');
+    if fields.next()? != VERSION {
         return None;
     }
-    let (pid, namespace) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let (jobs, threads, memory) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let alone = words.next()? == "1";
+    let (pid, namespace) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (jobs, threads, memory) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let alone = fields.next()? == "1";
     Some((pid, namespace, Share { jobs, threads, memory, to_come: memory, alone }))
 }
 
@@ -206,18 +234,19 @@ mod tests {
         Share { jobs, threads: jobs, memory, to_come: 0, alone: false }
     }
 
-    /// Two tables in one folder see each other as those of two processes do: a lock belongs to who has opened the file.
+    /// Two tables in one directory see each other like those of two processes: a lock belongs to the opened file, not to the
+    /// process.
     #[test]
     fn processes_see_each_other_until_they_end() {
         let dir = tempfile::tempdir().unwrap();
-        let table = || Table::open_in(Folder::private(dir.path(), "offld").unwrap()).unwrap();
+        let table = || Table::open_in(dir.path(), "offld").unwrap();
         let (first, second, third) = (table(), table(), table());
         second.lock().unwrap().set_own(&share(2, 700)).unwrap();
         third.lock().unwrap().set_own(&Share { alone: true, ..share(1, 50) }).unwrap();
         let all = seen(&first);
         assert_eq!((all.jobs, all.threads, all.memory, all.to_come, all.alone), (3, 3, 750, 750, true));
         assert_eq!(seen(&second).jobs, 1);
-        // Killed: the file stays, and its lock is gone.
+        // As after a kill: the file remains, and its lock is gone.
         let left = dir.path().join("offld").join(&third.name);
         third.own.unlock().unwrap();
         std::mem::forget(third);
@@ -227,18 +256,44 @@ mod tests {
         second.lock().unwrap().set_own(&Share::default()).unwrap();
         assert_eq!(seen(&first), Share::default());
         drop((first, second));
-        let names: Vec<_> =
-            std::fs::read_dir(dir.path().join("offld")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, [LOCK]);
+        assert!(!dir.path().join("offld").exists());
     }
 
-    /// A process that was killed leaves its file; a later one may have its number.
+    /// Retries while the machine is so busy that a link would no longer wait for the table.
+    fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> T {
+        loop {
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done.unwrap(),
+            }
+        }
+    }
+
+    /// The last user of a table removes its directory while other threads open it.
     #[test]
-    fn what_a_killed_process_had_running_is_not_that_of_the_next_with_its_number() {
+    fn the_table_can_be_opened_while_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = || Folder::private(dir.path(), "offld").unwrap();
-        let first = Table::open_in(folder()).unwrap();
-        // The names are counted up.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let table = patiently(|| Table::open_in(dir.path(), "offld"));
+                        patiently(|| table.lock()).set_own(&share(1, 1)).unwrap();
+                        let own = std::fs::read(dir.path().join("offld").join(&table.name)).unwrap();
+                        assert!(own.starts_with(VERSION.as_bytes()));
+                    }
+                });
+            }
+        });
+        assert!(!dir.path().join("offld").exists());
+    }
+
+    /// A killed process leaves its file, and a later process may get its id.
+    #[test]
+    fn a_reused_process_id_does_not_inherit_the_share_of_a_killed_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Table::open_in(dir.path(), "offld").unwrap();
+        // The names contain a counter.
         let (start, count) = first.name.rsplit_once('.').unwrap();
         let coming: Vec<String> = (1..100).map(|more| format!("{start}.{}", count.parse::<u64>().unwrap() + more)).collect();
         for name in &coming {
@@ -248,14 +303,14 @@ mod tests {
             )
             .unwrap();
         }
-        let next = Table::open_in(folder()).unwrap();
+        let next = Table::open_in(dir.path(), "offld").unwrap();
         assert!(coming.contains(&next.name), "{}", next.name);
         assert_eq!(std::fs::read(dir.path().join("offld").join(&next.name)).unwrap(), b"");
         assert_eq!(seen(&first), Share::default());
     }
 
     #[test]
-    fn what_is_not_of_the_form_is_nothing() {
+    fn rejects_other_formats() {
         assert_eq!(parse("1 7 8 2 3 4 1\n").map(|(pid, namespace, share)| (pid, namespace, share.jobs)), Some((7, 8, 2)));
         for text in ["", "\n", "1 7 8 2 3 4 1", "2 7 8 2 3 4 1\n", "1 7 8 2 3\n", "1 7 8 -2 3 4 0\n"] {
             assert_eq!(parse(text), None, "{text:?}");

@@ -1,4 +1,4 @@
-//! Who may run when: threads, memory, other processes, alone.
+//! Tests of job slots: threads, memory, other processes, links that run alone.
 
 use super::*;
 use crate::sys::session::SessionOptions;
@@ -8,19 +8,19 @@ fn slots(limit: usize, memory: MemoryLimit) -> JobSlots {
 }
 
 impl JobSlots {
-    /// On a machine that says nothing of its memory, and without other processes.
+    /// Slots on a machine without memory figures, and without other processes.
     pub(crate) fn of_a_test(limit: usize, memory: MemoryLimit) -> JobSlots {
         let nowhere = Machine::below(std::path::Path::new("/nowhere"));
         JobSlots { limit: Some(limit), memory, machine: Some(nowhere), ..JobSlots::without_limits() }.without_table()
     }
 
-    /// Other processes are not seen.
+    /// Ignores other processes.
     fn without_table(self) -> Self {
         self.table.get_or_init(|| None);
         self
     }
 
-    /// A slot for one link more than is expected.
+    /// A slot for one link that was not announced.
     fn one_more(&self, demand: &Demand) -> std::result::Result<JobSlot<'_>, Refusal> {
         self.state().refused = None;
         self.expect(1);
@@ -48,12 +48,12 @@ fn more_threads_never_keep_another_link_waiting() {
 }
 
 #[test]
-fn one_at_a_time_is_one_thread_whatever_the_machine_has() {
+fn one_slot_means_one_thread_on_any_machine() {
     assert_eq!(slots(1, MemoryLimit::Off).one_more(&demand(8, 0)).unwrap().granted(), 1);
 }
 
 #[test]
-fn a_table_that_others_keep_is_waited_for_but_not_for_ever() {
+fn waits_for_a_locked_table_but_not_forever() {
     let mut state = State::default();
     assert!(state.waits_for_table());
     state.table_busy_since = Instant::now().checked_sub(Duration::from_secs(6));
@@ -61,7 +61,7 @@ fn a_table_that_others_keep_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
-fn memory_is_reserved_and_what_is_alone_always_runs() {
+fn memory_is_reserved_and_a_link_that_is_alone_always_runs() {
     let slots = slots(8, MemoryLimit::Bytes(100));
     let large = slots.one_more(&demand(1, 500)).unwrap();
     assert_eq!(slots.one_more(&demand(1, 1)).unwrap_err(), Refusal::Memory(0));
@@ -74,7 +74,7 @@ fn memory_is_reserved_and_what_is_alone_always_runs() {
 }
 
 #[test]
-fn what_is_to_begin_before_it_finds_its_memory() {
+fn memory_of_earlier_links_stays_reserved() {
     let slots = slots(8, MemoryLimit::Bytes(100));
     let after = |reserved| Demand { reserved, ..demand(1, 30) };
     assert_eq!(slots.one_more(&after(80)).unwrap_err(), Refusal::Memory(100), "although nothing runs");
@@ -116,7 +116,7 @@ fn no_more_threads_than_there_is_memory_for() {
 }
 
 #[test]
-fn others_are_looked_at_less_often_the_longer_the_wait_is() {
+fn other_processes_are_checked_less_often_during_a_long_wait() {
     let mut state = State::default();
     assert_eq!(state.pause(), PAUSE);
     state.waits_since = Instant::now().checked_sub(Duration::from_millis(800));

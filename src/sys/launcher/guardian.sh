@@ -1,7 +1,7 @@
-# Waits for the end of offld, which alone holds the other end of its stdin. Unless offld says that all is well, ends what it has launched
-# and removes its temporary files. $1: the lease; $2: the temporary folder, or nothing.
+# Waits for the end of offld, the only process with the other end of its stdin. If offld has not sent `well` by then, ends the launched
+# processes and removes the temporary files. $1: the lease; $2: the temporary directory, or nothing.
 trap '' HUP INT QUIT TERM
-# No `--` before a group: dash takes it for a number.
+# No `--` before a group: dash reads it as a process id.
 group=''
 while read -r word value; do
   case $word in
@@ -18,7 +18,7 @@ if [ -n "$group" ]; then
   done
   kill -KILL "-$group"
 fi
-# What still runs elsewhere sees that its lease is gone, and then says that it has ended.
+# A job that still runs on another machine notices the missing lease, and then reports its end.
 folder=${1%/*}
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
   if [ ! -e "$folder/began" ] || [ -e "$folder/ended" ] || [ -e "$folder/status" ]; then break; fi

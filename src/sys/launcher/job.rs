@@ -1,5 +1,6 @@
-//! One job: its folder, which both sides must see, with the script that is run there, the lease without which that ends, and what it
-//! tells: that it has begun, that it is alive, how the command ended, and what the files are there that the command depends on.
+//! Directory of one job, which both machines must see. offld writes the script of the job, and a lease. The job ends if the lease
+//! is not renewed. The job reports its start, signs of life, the exit status of the command, and the files that the command
+//! depends on.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,15 +20,16 @@ use crate::sys::run::Cmd;
 use crate::sys::scratch::Scratch;
 use crate::sys::session;
 
-/// What is the same for every job.
+/// The part of the script that is the same for every job.
 const SCRIPT: &str = include_str!("job.sh");
-/// How often the script sees its lease unchanged, five times in a second, before it ends the command.
+/// Number of checks, five per second, after which the script ends the command if its lease has not changed.
 const PATIENCE: u32 = 300;
-/// How long the other side may take to end a command whose lease is gone: it sees that, and kills after a second what does not end.
-const ENDS: Duration = Duration::from_secs(2);
+/// Time that the other machine has to end a command whose lease is gone. It notices the missing lease, and after a second kills
+/// the processes that have not ended.
+const TIME_TO_END: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A job's folder. Dropping it removes it, unless temporary files are kept.
+/// Directory of a job. Dropping it removes the directory, except with `--save-temps`.
 #[derive(Debug)]
 pub(super) struct Job {
     folder: PathBuf,
@@ -36,33 +38,33 @@ pub(super) struct Job {
     renewals: u64,
 }
 
-/// How the job ended, as the other side tells it.
+/// How the job ended, as the other machine reports it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) node: String,
     /// Why the command was not run, or not to its end.
     pub(super) refused: Option<String>,
-    /// As a shell has it: 128+n after signal n.
+    /// As in a shell: 128+n after signal n.
     pub(super) status: i32,
-    /// Whether the job was told to end, by somebody else.
+    /// Whether a signal from elsewhere ended the job.
     pub(super) told: bool,
-    /// The most resident memory of a process of it, in bytes; 0 where that is not known.
+    /// Peak resident memory of any process of the job, in bytes; 0 if unknown.
     pub(super) peak_memory: u64,
     pub(super) cpu: Duration,
 }
 
-/// The sizes and times of files on the other side.
+/// Sizes and times of files on the other machine.
 #[derive(Debug, Default)]
 pub(crate) struct Files(HashMap<PathBuf, (u64, i64)>);
 
 impl Job {
-    /// Makes the folder and the script that runs `cmd` there, as it would run here.
+    /// Creates the directory and the script that runs `cmd` as this machine would.
     pub(super) fn make(cmd: &Cmd, request: &Request<'_>, scratch: &Scratch) -> Result<Job> {
         let folder = std::path::absolute(scratch.path(&format!("job-{}", request.job), "launched")?)?;
         let shown = folder.display().to_string();
-        let cannot = || format!("cannot make the files of a job in `{shown}`");
+        let cannot = || format!("cannot create the files of a job in `{shown}`");
         match private(&folder) {
-            // With --save-temps, it may be there from the link before.
+            // With --save-temps, the directory of the previous link may still exist.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && scratch.keeps() => {
                 std::fs::remove_dir_all(&folder).and_then(|()| private(&folder)).with_context(cannot)?;
             }
@@ -71,7 +73,8 @@ impl Job {
         let mut job = Job { folder, nonce: nonce(), keep: scratch.keeps(), renewals: 0 };
         let text = job.script_text(cmd, request).with_context(cannot)?;
         std::fs::write(job.script(), text).with_context(cannot)?;
-        // It is there before the other side looks for it, which may remember for a while that a file was not there.
+        // Create the file before the other machine looks for it: a network file system may remember for a while that a file was
+        // missing.
         std::fs::write(job.path("alive"), [b'\n'; 1024]).with_context(cannot)?;
         job.renew().with_context(cannot)?;
         Ok(job)
@@ -89,46 +92,46 @@ impl Job {
         &self.folder
     }
 
-    /// Says that offld still is there.
+    /// Renews the lease: offld is still running.
     pub(super) fn renew(&mut self) -> io::Result<()> {
         self.renewals += 1;
-        // In its place and of the same length, so that it can be done when the disk is full, and is never seen empty.
+        // The lease is overwritten in place with the same length: that works on a full disk, and readers never see an empty file.
         let mut lease = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.lease())?;
         lease.write_all(format!("{:020}\n", self.renewals).as_bytes())
     }
 
-    /// Makes the other side end the job.
+    /// Makes the other machine end the job.
     pub(super) fn end(&self) {
         let _ = std::fs::remove_file(self.lease());
     }
 
-    /// The same, and waits until it has ended, so that nothing it does meets what comes after it.
+    /// Like [`Job::end`], and waits until the job has ended, so that it cannot interfere with later work.
     pub(super) fn end_and_wait(&self) {
         self.end();
-        let until = Instant::now() + ENDS;
-        while self.told("began").is_some() && self.told("ended").is_none() && self.status().is_none() && Instant::now() < until {
+        let until = Instant::now() + TIME_TO_END;
+        while self.read("began").is_some() && self.read("ended").is_none() && self.status().is_none() && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// The node on which the job has begun, once it has.
+    /// The node that the job runs on, once it has started.
     pub(super) fn node(&self) -> Option<String> {
-        let text = self.told("began")?;
+        let text = self.read("began")?;
         let line = text.strip_suffix('\n')?;
         let node = line.strip_prefix(self.nonce.as_str())?.trim();
         Some(if node.is_empty() { "another machine".to_owned() } else { node.to_owned() })
     }
 
-    /// What changes as long as the job is alive; and its peak of memory so far, in bytes.
+    /// Returns a text that changes as long as the job is alive, and the job's peak memory so far, in bytes.
     pub(super) fn alive(&self) -> (String, u64) {
-        let text = self.told("alive").unwrap_or_default();
+        let text = self.read("alive").unwrap_or_default();
         let peak = text.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
         (text, peak << 10)
     }
 
-    /// How it has ended, once that is told.
+    /// How the job has ended, once it has reported that.
     pub(super) fn status(&self) -> Option<Status> {
-        let text = self.told("status")?;
+        let text = self.read("status")?;
         let mut lines = text.strip_suffix("end\n")?.lines();
         if lines.next()? != self.nonce {
             return None;
@@ -142,20 +145,19 @@ impl Job {
                 "status" => status.status = value.parse().ok()?,
                 "told" => status.told = !value.is_empty(),
                 "peak" => status.peak_memory = value.parse::<u64>().unwrap_or(0) << 10,
-                // The last line that `times` prints is that of the shell's children.
+                // `times` prints the times of the shell's children last.
                 _ => status.cpu = times(line).unwrap_or(status.cpu),
             }
         }
         Some(status)
     }
 
-    /// What the command has said: on stdout, and on stderr.
+    /// Output of the command: stdout and stderr.
     pub(super) fn said(&self) -> (Vec<u8>, Vec<u8>) {
         let read = |name| std::fs::read(self.path(name)).unwrap_or_default();
         (read("stdout"), read("stderr"))
     }
 
-    /// What the files are there.
     pub(super) fn files(&self) -> Files {
         Files::read(&std::fs::read(self.path("files")).unwrap_or_default())
     }
@@ -164,8 +166,8 @@ impl Job {
         self.folder.join(name)
     }
 
-    /// The contents of a file that the other side writes.
-    fn told(&self, name: &str) -> Option<String> {
+    /// Contents of a file that the other machine writes.
+    fn read(&self, name: &str) -> Option<String> {
         const MOST: u64 = 64 << 10;
         refresh(&self.folder);
         let mut text = String::new();
@@ -174,7 +176,7 @@ impl Job {
     }
 
     fn script_text(&self, cmd: &Cmd, request: &Request<'_>) -> io::Result<Vec<u8>> {
-        let mut text = b"# A job of offld: what it runs on another machine.\n".to_vec();
+        let mut text = b"# An offld job: runs a command on another machine.\n".to_vec();
         let mut set = |name: &str, value: &[u8]| {
             text.extend_from_slice(name.as_bytes());
             text.push(b'=');
@@ -194,7 +196,7 @@ impl Job {
         };
         environment(&self.folder).iter().for_each(|variable| word(variable.as_bytes()));
         if cmd.program.as_os_str().as_bytes().contains(&b'=') {
-            // env would take it for a variable.
+            // env would read the program as a variable.
             ["/bin/sh", "-c", "exec \"$0\" \"$@\""].iter().for_each(|part| word(part.as_bytes()));
         }
         word(cmd.program.as_os_str().as_bytes());
@@ -236,43 +238,44 @@ impl Files {
         Files(text.split(|byte| *byte == b'\n').filter_map(line).collect())
     }
 
-    /// The size of the file there.
+    /// The size of the file on the other machine.
     pub(super) fn size(&self, path: &Path) -> Option<u64> {
         self.0.get(path).map(|(size, _)| *size)
     }
 
-    /// The first of `paths` that is not the same file here and there, by size and time, or is only on one side.
+    /// The first of `paths` that differs between the machines, by size and time, or exists on one machine only.
     pub(super) fn differing<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Option<&'p Path> {
         let here = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.size(), meta.mtime()));
         paths.into_iter().find(|path| here(path) != self.0.get(*path).copied())
     }
 }
 
-/// Makes a network file system ask its server what is in `folder`: files that were missing are otherwise taken to be missing for a while.
+/// Makes a network file system ask its server for the contents of `folder`. Otherwise a file that was missing may seem missing
+/// for a while.
 pub(super) fn refresh(folder: &Path) {
     if let Ok(mut entries) = std::fs::read_dir(folder) {
         let _ = entries.next();
     }
 }
 
-/// Makes a folder that is closed to other users: our environment is in it.
+/// Creates a directory that is closed to other users, because the script contains our environment.
 fn private(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
-/// Our environment, as `NAME=VALUE`, with what the children of offld get.
+/// Our environment as `NAME=VALUE`, with the variables that children of offld get.
 fn environment(temporary: &Path) -> Vec<OsString> {
     let ours = [("TMPDIR", temporary.as_os_str()), (session::OFFLD_WITHIN, OsStr::new("1"))];
     let is_ours = |name: &OsStr| ours.iter().any(|(own, _)| name == *own);
-    // A name cannot begin with the sign that ends it.
-    let kept = std::env::vars_os().filter(|(name, _)| !is_ours(name) && !name.is_empty() && name.as_bytes()[0] != b'=');
+    // env cannot set a variable whose name begins with `=`.
+    let inherited = std::env::vars_os().filter(|(name, _)| !is_ours(name) && !name.is_empty() && name.as_bytes()[0] != b'=');
     let line = |name: &OsStr, value: &OsStr| OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat());
-    let mut all: Vec<OsString> = kept.map(|(name, value)| line(&name, &value)).collect();
+    let mut all: Vec<OsString> = inherited.map(|(name, value)| line(&name, &value)).collect();
     all.extend(ours.iter().map(|(name, value)| line(OsStr::new(name), value)));
     all
 }
 
-/// What nobody can know who cannot read the script.
+/// Random nonce that only readers of the script know.
 fn nonce() -> String {
     let mut bytes = [0; 16];
     let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -283,7 +286,7 @@ fn nonce() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The sum of a line of the shell's `times`: `0m1.500s 0m0.020s`.
+/// Sum of the two times on a line of the shell's `times`: `0m1.500s 0m0.020s`.
 fn times(line: &str) -> Option<Duration> {
     let one = |text: &str| {
         let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
@@ -299,14 +302,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_shells_children_is_read() {
+    fn parses_the_times_of_a_shell() {
         assert_eq!(times("0m1.500s 1m0.250s"), Some(Duration::from_millis(61_750)));
         assert_eq!(times("0m0,50s 0m0,00s"), Some(Duration::from_millis(500)));
         assert_eq!(times("end"), None);
     }
 
     #[test]
-    fn files_differ_by_size_or_time_or_where_they_are_not_known() {
+    fn files_differ_by_size_or_time_or_if_they_are_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a b\u{fc}");
         std::fs::write(&path, "1234").unwrap();

@@ -1,19 +1,20 @@
-# From here on the same for every job (src/sys/launcher/job.sh). Above are: job, nonce, folder, program, listed, patience, run_it, look_at.
+# This part is the same for every job (src/sys/launcher/job.sh). The part above sets: job, nonce, folder, program, listed, patience, run_it,
+# look_at.
 node=${SLURMD_NODENAME:-$(uname -n)}
 if ! printf '%s %s\n' "$nonce" "$node" > "$job/began"; then
-  echo "offld: $job cannot be written to on $node: is the disk full?" >&2
+  echo "offld: cannot write to $job on $node: is the disk full?" >&2
   exit 125
 fi
-# Whatever shells say of processes that were killed is not for the user.
+# Hides the messages of shells about killed processes from the user.
 exec 2>/dev/null
 
-# Ends the job, which was not run, or whose end is not its own.
+# Reports a job that was not run, or not to its end.
 refuse() {
   printf '%s\nnode %s\nrefused %s\nend\n' "$nonce" "$node" "$1" > "$job/status.new" && mv -f "$job/status.new" "$job/status"
   exit 0
 }
 
-# Puts the processes below $1 and itself into $all.
+# Sets $all to $1 and all of its descendants.
 below() {
   all=$1 next=$1
   while [ -n "$next" ]; do
@@ -29,9 +30,9 @@ below() {
   done
 }
 
-# Ends the command with all that it has started, and what does not end within a second by force. Whoever sent a signal may have sent it
-# to all of them: what is left of those that have ended already is in the list of the last look. Of a process that has ended and still has
-# its number, there is no exe.
+# Ends the command and its descendants, and kills those that do not end within a second. A signal may have been sent to all of them, so
+# some parents may have ended already: the list of the last look still has their descendants. An ended process that still has its id
+# has no exe.
 end_command() {
   trap '' HUP INT TERM
   below "$child"
@@ -50,7 +51,7 @@ end_command() {
   kill -KILL $still
 }
 
-# Ends the job when its lease is gone, or is not renewed any more. Tells that it runs, its peak of memory, and its processes.
+# Ends the job when its lease is gone, or is no longer renewed. Reports signs of life, peak memory and processes.
 watch() {
   cd /
   unchanged=0 last='' count=0 peak=0 shown=''
@@ -67,7 +68,7 @@ watch() {
     done
     count=$((count + 1))
     now="$((count / 5)) $peak $all"
-    # In its place, so that it can be done when the disk is full.
+    # Overwritten in place, which works on a full disk.
     [ "$now" = "$shown" ] || { shown=$now; printf '%s\n' "$now" 1<> "$job/alive"; }
     if [ "$count" -lt 5 ]; then pause=0.05; else pause=0.2; fi
     sleep "$pause" || sleep 1
@@ -78,8 +79,8 @@ watch() {
 child='' told=''
 # Two signals may come at once.
 trap '[ -n "$told" ] || { told=1; [ -z "$child" ] || end_command; }' HUP INT TERM
-cd "$folder" || refuse "the folder $folder is not there"
-[ -x "$program" ] || refuse "the program $program is not there"
+cd "$folder" || refuse "the directory $folder does not exist"
+[ -x "$program" ] || refuse "the program $program does not exist"
 run_it < /dev/null > "$job/stdout" 2> "$job/stderr" &
 child=$!
 watch < /dev/null > /dev/null 2>&1 &
@@ -98,9 +99,9 @@ for try in 1 2 3; do
 done
 kill -KILL "$watcher"
 [ -e "$job/lease" ] || { : > "$job/ended"; exit 1; }
-[ ! -e "$job/stale" ] || refuse "its lease was not renewed any more"
+[ ! -e "$job/stale" ] || refuse "the lease of the job was not renewed"
 
-# What the files are here that the command depends on.
+# Reports the files on this machine that the command depends on.
 if [ "$status" -eq 0 ]; then
   set --
   if [ -s "$listed" ]; then

@@ -1,4 +1,4 @@
-//! Jobs by stand-ins for launchers, on this machine.
+//! Tests of jobs, with stand-ins for launchers on this machine.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::error;
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 
-/// What was written to a shell.
+/// Collects the messages of a shell.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -28,7 +28,8 @@ impl Write for Written {
     }
 }
 
-/// A folder with a name that shells would read otherwise, a session whose temporary files are in it, and what that says.
+/// A directory whose name needs quoting in a shell, a session with its temporary files in there, and the messages of that
+/// session.
 struct Bench {
     folder: tempfile::TempDir,
     session: Session,
@@ -77,7 +78,7 @@ impl Bench {
         String::from_utf8(std::mem::take(&mut *self.said.0.lock().unwrap())).unwrap()
     }
 
-    /// How many files there are besides those of the test.
+    /// Number of files that the jobs have left.
     fn left(&self) -> usize {
         let job = self.session.scratch.folder().unwrap();
         std::fs::read_dir(job).unwrap().count()
@@ -101,7 +102,7 @@ fn ran(launched: Result<Launched>) -> Ran {
 }
 
 #[test]
-fn a_job_runs_with_our_folder_and_environment_whatever_those_of_the_launcher_are() {
+fn a_job_runs_in_our_directory_and_environment_not_the_launchers() {
     let bench = Bench::new();
     let launcher = launcher("env -i -C / PATH=/usr/bin:/bin OTHER=1 SLURMD_NODENAME=node7");
     let script = "{ pwd; echo \"$2\" | od -An -tx1; echo \"$OTHER.$OFFLD_WITHIN\"; echo \"$CARGO_PKG_NAME\"; } > \"$1\"; echo told >&2; \
@@ -121,7 +122,7 @@ fn a_job_runs_with_our_folder_and_environment_whatever_those_of_the_launcher_are
 }
 
 #[test]
-fn every_shell_takes_the_script() {
+fn every_shell_runs_the_script() {
     for shell in ["dash", "bash", "busybox sh", "bash --posix"] {
         let program = shell.split(' ').next().unwrap();
         if !Path::new("/bin").join(program).exists() && !Path::new("/usr/bin").join(program).exists() {
@@ -143,7 +144,7 @@ fn a_long_command_is_in_a_response_file() {
     let bench = Bench::new();
     bench.file("it's", "#!/bin/sh\n[ $# = 1 ] && grep -c it \"${1#@}\" > output && cp \"${1#@}\" words\n");
     let folder = bench.folder.path().to_owned();
-    // env would take it for a variable.
+    // env would read the program as a variable.
     let program = bench.file("program=1", &format!("#!/bin/sh\ncd {}; exec ./it\\'s \"$@\"\n", shell_word(&folder)));
     let args = vec![OsString::from("it's \"$x\""); 20_000];
     let output = Some(folder.join("output"));
@@ -155,14 +156,14 @@ fn a_long_command_is_in_a_response_file() {
 }
 
 #[test]
-fn the_launcher_is_told_what_the_job_needs() {
+fn the_launcher_gets_the_needs_of_the_job() {
     let bench = Bench::new();
     let told = bench.folder.path().join("told");
     let words = format!("sh -c 'echo \"$*\" > \"$0\"; shift 3; exec \"$@\"' {} {{threads}} {{mem}} {{job}}", shell_word(&told));
     ran(bench.run(&launcher(&words), "echo x > \"$1\""));
     let text = std::fs::read_to_string(&told).unwrap();
     assert!(text.starts_with("3 384 offld-a-b /bin/sh /"), "{text}");
-    assert_eq!(asked_memory(0), 256 << 20);
+    assert_eq!(requested_memory(0), 256 << 20);
     assert_eq!(launcher("a {threads}").threads(9, Jobs::N(4)), 4);
     assert_eq!(launcher("a").threads(9, Jobs::N(4)), 1);
 }
@@ -179,26 +180,21 @@ fn a_command_that_fails_is_an_error_that_names_the_node() {
     let report = error::chain(&bench.run(&launcher, "kill -6 $$").unwrap_err());
     assert!(report.starts_with("a step failed: 'sh' was ended by signal 6 on node7\n"), "{report}");
     let report = error::chain(&bench.run(&launcher, ":").unwrap_err());
-    assert!(report.contains("ended well on node7, but what it should have written is not here"), "{report}");
+    assert!(report.contains("succeeded on node7, but this machine does not see its output"), "{report}");
     assert!(launcher.is_available());
     assert_eq!(bench.left(), 0);
 }
 
 #[test]
-fn too_little_memory_is_tried_again_with_twice_as_much() {
+fn too_little_memory_is_retried_with_twice_as_much() {
     let bench = Bench::new();
     let launcher = launcher("env MEM={mem}");
     let error = bench.run(&launcher, "echo x >> \"$1.runs\"; kill -9 $$").unwrap_err();
     assert!(error.downcast_ref::<OutOfMemory>().is_some());
     assert_eq!(std::fs::read_to_string(bench.folder.path().join("output.runs")).unwrap(), "x\nx\n");
     let said = bench.said();
-    assert!(
-        said.contains(
-            "a step: it was killed, most probably for want of memory, with 384 MiB; it is launched once more, with 768 MiB"
-        ),
-        "{said}"
-    );
-    // Where the launcher is not told how much there should be, it would be the same again.
+    assert!(said.contains("a step: was killed (probably out of memory) with 384 MiB; launching again with 768 MiB"), "{said}");
+    // If the launcher does not get the amount of memory, a second try would end the same way.
     bench.run(&super::tests::launcher("env"), "echo x >> \"$1.runs\"; kill -9 $$").unwrap_err();
     assert_eq!(std::fs::read_to_string(bench.folder.path().join("output.runs")).unwrap().len(), 6);
 }
@@ -208,20 +204,20 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
     let hides = "sh -c 'exec /bin/sh /nowhere/run'";
     let cases = [
         ("/nowhere/srun", "`/nowhere/srun`: No such file or directory"),
-        ("false", "it exited with status 1, and the job has not begun. Do the machines that it runs jobs on see `"),
-        ("true", "it ended well, and the job has not begun. "),
-        (hides, "and the job has not begun. "),
-        ("sh -c 'sleep 60; exec \"$@\"' sh", "its queue has not started the job in 1 seconds"),
-        ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "but not told its end. Was it cancelled, or the node lost?"),
-        ("sh -c '\"$@\" & sleep 0.3; kill $!; wait' sh", "the job was ended on "),
-        ("sh -c 'sed -i \"s/^patience=.*/patience=3/\" \"$1\"; exec \"$0\" \"$@\"'", ": its lease was not renewed any more"),
+        ("false", "the launcher exited with status 1, but the job did not start. Do its machines see `"),
+        ("true", "the launcher succeeded, but the job did not start. "),
+        (hides, "but the job did not start. "),
+        ("sh -c 'sleep 60; exec \"$@\"' sh", "the queue did not start the job within 1 seconds"),
+        ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "did not report its end. Was the job cancelled, or the node lost?"),
+        ("sh -c '\"$@\" & sleep 0.3; kill $!; wait' sh", "something other than offld ended the job on "),
+        ("sh -c 'sed -i \"s/^patience=.*/patience=3/\" \"$1\"; exec \"$0\" \"$@\"'", ": the lease of the job was not renewed"),
         ("sh -c '\"$0\" \"$@\" & sleep 0.3; kill -STOP 0'", " for 2 seconds"),
     ];
     let given_up = |(words, why): (&str, &str)| {
         let bench = Bench::new();
         let launcher = launcher(words);
         let begun = Instant::now();
-        // What is given up is not told twice.
+        // The second run prints no second warning.
         for _ in 0..if words == "false" { 2 } else { 1 } {
             let launched = bench.run(&launcher, "sleep 2; echo x > \"$1\"");
             assert!(matches!(launched, Ok(Launched::Unavailable)), "{words}: {launched:?}");
@@ -232,7 +228,7 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
         assert!(
             warnings.len() == 1
                 && warnings[0].contains(
-                    "a step: run on this machine, like all that has not begun yet, since --wrapper-launcher cannot run it: "
+                    "a step: running this and all remaining jobs on this machine, because --wrapper-launcher cannot run them: "
                 )
                 && warnings[0].contains(why),
             "{words}: {said}"
@@ -244,18 +240,18 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
 }
 
 #[test]
-fn wrong_words_name_the_option() {
+fn errors_in_the_arguments_name_the_option() {
     let asked = |launcher: &str| Launching { launcher: Some(launcher.into()), ..Launching::default() };
     let error = Launcher::new(&asked("srun 'a"), false).unwrap_err();
-    assert_eq!(error.to_string(), "--wrapper-launcher=srun 'a: a single quote (') is not closed");
+    assert_eq!(error.to_string(), "--wrapper-launcher=srun 'a: unclosed single quote (')");
     assert!(Launcher::new(&asked(" "), false).unwrap().is_none());
 }
 
 #[test]
-fn the_script_is_quoted_for_launchers_that_hand_it_to_a_shell() {
+fn the_script_is_quoted_for_launchers_that_pass_it_to_a_shell() {
     let path = Path::new("/a b/run");
-    let by = |words: &str| words::for_program(path, launcher(words).words.iter().any(|word| is_read_by_a_shell(word)));
+    let by = |words: &str| arguments::for_program(path, launcher(words).words.iter().any(|word| is_read_by_a_shell(word)));
     assert_eq!(by("nice /usr/bin/ssh host"), "'/a b/run'");
     assert_eq!(by("srun -n1"), "/a b/run");
-    assert_eq!(words::for_program(Path::new("/a/run"), true), "/a/run");
+    assert_eq!(arguments::for_program(Path::new("/a/run"), true), "/a/run");
 }

@@ -1,5 +1,5 @@
-//! Waits for the end of a launcher: renews the lease of its job, looks whether that has begun and is alive, forwards what the launcher
-//! says and the signals that arrive, and ends both where they are to end.
+//! Waits for the end of a launcher. Meanwhile it renews the lease of the job, watches its start and its signs of life, and
+//! forwards the launcher's output and arriving signals. It ends the job and the launcher if necessary.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
@@ -14,35 +14,36 @@ use crate::sys::run::LauncherProcess;
 use crate::sys::session::Session;
 use crate::sys::signals::Relay;
 
-/// How often the files of the job are looked at: before it has begun, first often and after a long wait seldom; and afterwards.
+/// Time between two looks at the files of the job. Before the job starts, it grows from `LOOK` to `LONGEST_LOOK`, as the time
+/// waited so far divided by `LOOKS_OF_A_WAIT`. After the start, it is `LOOK_AT_ALIVE`.
 const LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 const LOOKS_OF_A_WAIT: u32 = 10;
 const LOOK_AT_ALIVE: Duration = Duration::from_secs(1);
-/// How often the lease is renewed.
+/// Time between two renewals of the lease.
 const RENEW: Duration = Duration::from_secs(5);
-/// How long nothing may be heard of a job that has begun.
+/// Longest time without a sign of life from a started job.
 const SILENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
-/// How long a launcher may take to end after it was told to.
+/// Time that a launcher has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
-/// How much is kept of what a launcher says.
+/// Number of bytes that are stored of a launcher's output.
 const TEXT: usize = 64 << 10;
 
-/// How a launcher has ended.
+/// How a launcher ended.
 pub(super) struct Ended {
-    /// Its own status.
+    /// Exit status of the launcher.
     pub(super) status: ExitStatus,
-    /// The end of what it said.
+    /// The end of its output.
     pub(super) text: Vec<u8>,
-    /// Why it was ended, where it was.
+    /// Why offld ended the launcher, if it did.
     pub(super) stopped: Option<String>,
-    /// Where its job has begun.
+    /// The node that its job started on.
     pub(super) node: Option<String>,
-    /// How long that took.
+    /// Time until the job started.
     pub(super) queued: Duration,
 }
 
-/// Waits for the end of `process`, whose job must begin within `limit`. `began` is called with its node.
+/// Waits for the end of `process`, whose job must start within `limit`. Calls `began` with the node of the job.
 pub(super) fn until_end(
     mut process: LauncherProcess,
     job: &mut Job,
@@ -73,6 +74,7 @@ pub(super) fn until_end(
         forward(output, &mut text, session);
     }
     let Watch { job, stopped, node, queued, .. } = watch;
+    let _hold = session.signals.hold();
     drop(relay);
     let status = process.child.wait()?;
     if stopped.is_some() || session.signals.check().is_err() {
@@ -81,7 +83,7 @@ pub(super) fn until_end(
     Ok(Ended { status, text, stopped: stopped.and_then(|(_, why)| why), node, queued })
 }
 
-/// Forwards what can be read without waiting; false at the end.
+/// Forwards the output that can be read without waiting. Returns false at the end of the output.
 fn forward(output: &mut PipeReader, text: &mut Vec<u8>, session: &Session) -> bool {
     let mut buffer = [0; 4096];
     loop {
@@ -98,7 +100,7 @@ fn forward(output: &mut PipeReader, text: &mut Vec<u8>, session: &Session) -> bo
     }
 }
 
-/// Looks after one job.
+/// Watches one job.
 struct Watch<'w> {
     group: Option<Pid>,
     job: &'w mut Job,
@@ -112,7 +114,7 @@ struct Watch<'w> {
     queued: Duration,
     alive: String,
     heard: Instant,
-    /// When it was told to end, and why, unless that is known anyway.
+    /// When offld ended the job, and why, unless a signal was the reason.
     stopped: Option<(Instant, Option<String>)>,
     killed: bool,
 }
@@ -138,7 +140,7 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// How long to wait between two looks.
+    /// Time between two looks.
     fn pause(&self) -> Duration {
         match (&self.stopped, &self.node) {
             (Some(_), _) => LOOK,
@@ -160,7 +162,7 @@ impl<'w> Watch<'w> {
         }
         if self.renewed.elapsed() >= RENEW {
             self.renewed = Instant::now();
-            // Where it cannot be renewed for a minute, the other side ends.
+            // If the lease cannot be renewed for a minute, the other machine ends the job.
             let _ = self.job.renew();
         }
         if self.looked.elapsed() < self.pause() {
@@ -174,7 +176,7 @@ impl<'w> Watch<'w> {
             if let Some(node) = &self.node {
                 (self.began)(node);
             } else if self.queued >= self.limit {
-                self.stop(Some(format!("its queue has not started the job in {} seconds", self.limit.as_secs())));
+                self.stop(Some(format!("the queue did not start the job within {} seconds", self.limit.as_secs())));
             }
             return;
         }
@@ -184,11 +186,11 @@ impl<'w> Watch<'w> {
             self.heard = self.looked;
         } else if self.heard.elapsed() >= SILENCE {
             let node = self.node.as_deref().unwrap_or_default();
-            self.stop(Some(format!("nothing was heard from {node} for {} seconds", SILENCE.as_secs())));
+            self.stop(Some(format!("no report from {node} for {} seconds", SILENCE.as_secs())));
         }
     }
 
-    /// Ends job and launcher.
+    /// Ends the job and the launcher.
     fn stop(&mut self, why: Option<String>) {
         self.stopped = Some((Instant::now(), why));
         self.job.end();
@@ -197,7 +199,7 @@ impl<'w> Watch<'w> {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // This fails if it has ended already, which is fine.
+            // This fails if the launcher has ended already, which is fine.
             let _ = kill_process_group(group, signal);
         }
     }

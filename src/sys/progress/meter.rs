@@ -1,5 +1,4 @@
-//! Progress of going through files: on a terminal, once it has taken a second, a bar of how many of their bytes have been gone
-//! through; else nothing.
+//! Progress of reading files: on a terminal, a bar with the number of bytes done, after the work has taken a second.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +9,16 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::TICK;
+use crate::model::printable;
 
-/// How long it may take before anything is shown.
+/// Time before the bar appears.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// The bar; dropping it clears it.
+/// The bar. Dropping it clears it.
 pub(crate) struct Meter {
     done: Arc<AtomicU64>,
+    /// Name of the current file or member.
+    at: Arc<Mutex<String>>,
     shown: Option<(Arc<Ended>, JoinHandle<()>)>,
 }
 
@@ -26,13 +28,15 @@ struct Ended {
     changed: Condvar,
 }
 
-/// How far one file has been gone through; clones share it.
+/// Progress within one file. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reached {
-    /// What the bar shows, of all files.
+    /// Bytes done in all files, which the bar shows.
     done: Arc<AtomicU64>,
-    /// How many bytes of this file are in it.
+    /// The part of `done` that belongs to this file, in bytes.
     mark: Arc<AtomicU64>,
+    /// Name of the current file or member, for the bar.
+    at: Arc<Mutex<String>>,
 }
 
 impl fmt::Debug for Meter {
@@ -42,30 +46,42 @@ impl fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// For files of `total` bytes, on stderr; when that is no terminal (`visible`), nothing is shown.
+    /// A bar for files of `total` bytes, on stderr. If stderr is not a terminal (`visible`), nothing appears.
     pub(crate) fn new(visible: bool, total: u64) -> Self {
-        let done = Arc::new(AtomicU64::new(0));
+        let (done, at) = (Arc::new(AtomicU64::new(0)), Arc::<Mutex<String>>::default());
         if !visible {
-            return Meter { done, shown: None };
+            return Meter { done, at, shown: None };
         }
-        let (ended, counted) = (Arc::<Ended>::default(), Arc::clone(&done));
+        let (ended, counted, name) = (Arc::<Ended>::default(), Arc::clone(&done), Arc::clone(&at));
         let watched = Arc::clone(&ended);
-        // Without a thread nothing is shown.
-        let watcher = std::thread::Builder::new().spawn(move || watched.show(&counted, total)).ok();
-        Meter { done, shown: watcher.map(|watcher| (ended, watcher)) }
+        // Without a thread, there is no bar.
+        let watcher = std::thread::Builder::new().spawn(move || watched.show(&counted, &name, total)).ok();
+        Meter { done, at, shown: watcher.map(|watcher| (ended, watcher)) }
     }
 
-    /// For one of the files.
+    /// Progress within one of the files.
     pub(crate) fn file(&self) -> Reached {
-        Reached { done: Arc::clone(&self.done), mark: Arc::default() }
+        Reached { done: Arc::clone(&self.done), mark: Arc::default(), at: Arc::clone(&self.at) }
     }
 }
 
 impl Reached {
-    /// All before the byte `at` of the file has been gone through.
+    /// Marks all bytes before the offset `at` of the file as done.
     pub(crate) fn up_to(&self, at: u64) {
         let before = self.mark.fetch_max(at, Ordering::Relaxed);
         self.done.fetch_add(at.saturating_sub(before), Ordering::Relaxed);
+    }
+
+    /// Marks `bytes` more bytes of the file as done.
+    pub(crate) fn more(&self, bytes: u64) {
+        self.mark.fetch_add(bytes, Ordering::Relaxed);
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the name in the bar: a file, or a member of one. A path is cut to its last component, because a line is short.
+    pub(crate) fn now_at(&self, name: &str) {
+        let name = name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(name);
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = printable(name).into_owned();
     }
 }
 
@@ -81,17 +97,19 @@ impl Drop for Meter {
 }
 
 impl Ended {
-    /// Waits for [`SHOW_AFTER`], then shows the bar until all has ended.
-    fn show(&self, done: &AtomicU64, total: u64) {
+    /// Waits for [`SHOW_AFTER`], then shows the bar until the work has ended.
+    fn show(&self, done: &AtomicU64, at: &Mutex<String>, total: u64) {
         if self.wait(SHOW_AFTER) {
             return;
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_elapsed(SHOW_AFTER);
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {binary_bytes} of {binary_total_bytes} ({elapsed})") {
-            bar.set_style(style);
+        if let Ok(style) = ProgressStyle::with_template("{bar:20} {binary_bytes} of {binary_total_bytes} ({elapsed}) {wide_msg}")
+        {
+            bar.set_style(if crate::sys::terminal::is_ascii() { style.progress_chars("#>-") } else { style });
         }
         loop {
             bar.set_position(done.load(Ordering::Relaxed).min(total));
+            bar.set_message(at.lock().unwrap_or_else(PoisonError::into_inner).clone());
             bar.tick();
             if self.wait(TICK) {
                 return bar.finish_and_clear();
@@ -99,7 +117,7 @@ impl Ended {
         }
     }
 
-    /// Waits for `time`, or for the end; whether that has come.
+    /// Waits for `time`, or for the end. Returns whether the work has ended.
     fn wait(&self, time: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(ended, time, |ended| !*ended);
@@ -123,7 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_shows_nothing_and_ends_at_once() {
+    fn more_and_up_to_together_count_each_byte_once() {
+        let meter = Meter::new(false, 100);
+        let file = meter.file();
+        file.more(20);
+        file.more(30);
+        assert_eq!(meter.done.load(Ordering::Relaxed), 50);
+        file.up_to(100);
+        assert_eq!(meter.done.load(Ordering::Relaxed), 100);
+        file.now_at("a/lib\u{1b}.so");
+        assert_eq!(*meter.at.lock().unwrap(), "lib\\u{1b}.so");
+    }
+
+    #[test]
+    fn short_work_shows_nothing_and_ends_at_once() {
         let started = std::time::Instant::now();
         drop(Meter::new(true, 100));
         assert!(started.elapsed() < SHOW_AFTER);

@@ -1,4 +1,4 @@
-//! What programs say, where somebody else has to know it, too: it is forwarded to our own streams all the same.
+//! Captures the output of programs and forwards it to our own streams.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
@@ -8,18 +8,19 @@ use std::process::{ChildStderr, Command, Stdio};
 use super::Real;
 use crate::sys::signals::Relay;
 
-/// What a program has said.
+/// Captured output of a program.
 #[derive(Debug, Default)]
-pub struct Said {
-    /// Its stderr.
+pub struct CapturedOutput {
+    /// The complete stderr.
     pub stderr: Vec<u8>,
-    /// Whether it has written anything to its stdout.
+    /// Whether the program wrote anything to its stdout.
     pub printed: bool,
 }
 
 impl Real {
-    /// Captures both streams of `command`: stderr through a pipe, as it comes, and stdout, which is empty but for options that ask
-    /// for something, in a file without a name. None if no such file can be made; then stdout is ours.
+    /// Captures both streams of `command`. Its stderr goes through a pipe, so that it can be forwarded as it arrives. Its stdout
+    /// goes to an unnamed file, because it is usually empty. Returns `None` if no such file can be created; stdout then stays
+    /// ours.
     pub(super) fn capture(&self, command: &mut Command) -> Option<File> {
         command.stderr(Stdio::piped());
         let file = self.scratch.folder().map_or_else(tempfile::tempfile, tempfile::tempfile_in).ok()?;
@@ -40,16 +41,16 @@ impl Real {
                     self.shell.bytes(&buffer[..count]);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // If the child has ended, its exit status tells.
+                // If the child has ended, its exit status is reported elsewhere.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// Copies what a child has written to `file` to our stdout; returns whether it was anything.
+/// Copies the contents of `file`, a child's stdout, to our stdout. Returns whether there were any.
 pub(super) fn forward_stdout(mut file: File) -> bool {
     let copied = file.rewind().and_then(|()| std::io::copy(&mut file, &mut std::io::stdout().lock()));
-    // What cannot be read or shown was there.
+    // A failed copy means that there was output.
     copied.map_or(true, |count| count > 0)
 }

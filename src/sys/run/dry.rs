@@ -1,4 +1,4 @@
-//! The runner of a dry run, which prints commands.
+//! Runner of a dry run: prints commands.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::sys::trace::Usage;
 
 /// Prints commands, and creates empty outputs so that later steps find them.
 pub(crate) struct Dry {
-    /// Where commands are printed.
+    /// Receives the printed commands.
     pub shell: Arc<Shell>,
 }
 

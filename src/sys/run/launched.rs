@@ -1,7 +1,7 @@
-//! Starts the launcher of a job, and the guardian of what was launched: a small shell that ends it and removes the temporary files when
-//! offld was killed and could not.
+//! Starts the launcher of a job, and the guardian of that job. The guardian is a small shell that ends the job and removes the
+//! temporary files if offld was killed before it could do so.
 
-#![expect(clippy::disallowed_types, reason = "a part of the file that starts processes")]
+#![expect(clippy::disallowed_types, reason = "a part of `run`, which starts processes")]
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Write};
@@ -14,18 +14,18 @@ use anyhow::Result;
 use crate::sys::signals::Signals;
 use crate::sys::threads;
 
-/// What the guardian's shell does.
+/// Script of the guardian.
 const GUARDIAN: &str = include_str!("../launcher/guardian.sh");
 
-/// A launcher that runs, in a process group of its own.
+/// A running launcher, in a process group of its own.
 pub(in crate::sys) struct LauncherProcess {
-    /// It.
     pub(in crate::sys) child: Child,
-    /// What it says, on both streams.
+    /// Output of the launcher, both streams together.
     pub(in crate::sys) output: PipeReader,
 }
 
-/// Starts the program `words`, which is looked up on `PATH`. The outer error is a signal, the inner one that it cannot be started.
+/// Starts the program `words`, found through `PATH`. The outer error is a signal, the inner error a program that cannot be
+/// started.
 pub(in crate::sys) fn start(words: &[OsString], signals: &Signals) -> Result<io::Result<LauncherProcess>> {
     let Some((program, args)) = words.split_first() else { return Ok(Err(io::ErrorKind::NotFound.into())) };
     threads::retry(signals, || {
@@ -37,26 +37,26 @@ pub(in crate::sys) fn start(words: &[OsString], signals: &Signals) -> Result<io:
     })
 }
 
-/// The guardian of one job. Dropping it tells it that all is well.
+/// The guardian of one job. Dropping it ends it without any action.
 pub(in crate::sys) struct Guardian(Option<Child>);
 
 impl Guardian {
-    /// For a job with this lease. `folder`: the temporary files, if they are to be removed. Where no guardian can be started, the job
-    /// ends when its lease is not renewed any longer.
+    /// Starts the guardian of the job with this lease. `folder`: the temporary files, if they are to be removed. If no guardian
+    /// can be started, the job ends as soon as its lease is no longer renewed.
     pub(in crate::sys) fn start(lease: &Path, folder: Option<&Path>) -> Guardian {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", GUARDIAN, "sh"]).arg(lease).args(folder).current_dir("/").process_group(0);
         Guardian(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok())
     }
 
-    /// The process group that it has to end.
+    /// Sets the process group that the guardian ends.
     pub(in crate::sys) fn guards(&mut self, group: u32) {
-        self.say(&format!("group {group}\n"));
+        self.send(&format!("group {group}\n"));
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         if let Some(stdin) = self.0.as_mut().and_then(|child| child.stdin.as_mut()) {
-            // Without it, the job still has its lease.
+            // Without the guardian, the job still has its lease.
             let _ = stdin.write_all(line.as_bytes());
         }
     }
@@ -64,7 +64,7 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        self.say("well\n");
+        self.send("well\n");
         if let Some(child) = &mut self.0 {
             drop(child.stdin.take());
             let _ = child.wait();

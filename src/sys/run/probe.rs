@@ -1,6 +1,6 @@
-//! Programs that are run for what they say on stderr.
+//! Runs programs for their stderr.
 
-#![expect(clippy::disallowed_types, reason = "a part of the file that starts processes")]
+#![expect(clippy::disallowed_types, reason = "a part of `run`, which starts processes")]
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,27 +13,24 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::sys::signals::Signals;
 use crate::sys::threads;
 
-/// A program that runs, and what it has said so far.
+/// A running program, and its stderr so far.
 pub(crate) struct Probe {
     child: Child,
     stderr: File,
 }
 
-/// What a [`Probe`] has found out.
 pub(crate) struct ProbeOutput {
-    /// Whether the exit status was 0.
     pub success: bool,
-    /// The program's stderr.
     pub stderr: Vec<u8>,
 }
 
 impl Probe {
-    /// Starts `program`, also where that is possible only after other processes have ended.
+    /// Starts `program`. If there are too many processes, waits for others to end first.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub(crate) fn start(program: &Path, args: &[OsString]) -> io::Result<Probe> {
-        // Not a pipe: clang writes its answer one character at a time, and whoever reads the pipe would be woken for each.
+        // Not a pipe: clang writes its answer one character at a time, and each character would wake the reader of a pipe.
         let stderr = match memfd_create("stderr", MemfdFlags::CLOEXEC) {
             Ok(file) => File::from(file),
             Err(_) => tempfile::tempfile()?,
@@ -44,10 +41,10 @@ impl Probe {
         Ok(Probe { child, stderr })
     }
 
-    /// Waits for the program's end.
+    /// Waits for the end of the program.
     ///
     /// # Errors
-    /// What it has said cannot be read.
+    /// The wait fails, or its stderr cannot be read.
     pub(crate) fn finish(mut self) -> io::Result<ProbeOutput> {
         let status = self.child.wait()?;
         let mut stderr = Vec::new();
@@ -62,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_on_stderr_is_kept_and_nothing_else() {
+    fn captures_stderr_only() {
         let run = |script: &str| Probe::start(Path::new("/bin/sh"), &["-c".into(), script.into()]).unwrap().finish().unwrap();
         let ended_well = run("echo out; echo one >&2; echo two >&2");
         assert!(ended_well.success);

@@ -1,5 +1,5 @@
-//! Archives of fat objects and bundles, unbundled into one archive for each target (docs/spec/containers.md 2.12). A code object
-//! goes into the archive of each target that it is compatible with.
+//! Unbundles archives of fat objects and bundles into one archive per target (docs/spec/containers.md 2.12). Each archive gets all
+//! code objects that are compatible with its target.
 
 mod check;
 mod members;
@@ -10,18 +10,18 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::container::{self, BundleEntry, Hint};
-use super::{Request, object, verbose};
-use crate::formats::bundle::{Id, compatibility};
+use super::{Request, matching, object, verbose};
+use crate::formats::bundle::{Id, Objects};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::Outputs;
-use crate::io::piece::{Piece, Spool};
 use crate::sys::session::Session;
 
-/// A code object, and the archive member that it is in.
+/// A code object with the archive member that contains it.
 struct MemberObject {
     /// The member's name.
     member: String,
     entry: BundleEntry,
-    /// The entry's id, parsed.
+    /// The parsed ID of the entry.
     id: Id,
 }
 
@@ -43,45 +43,39 @@ pub(super) fn unbundle(request: &Request, ids: &[Id], session: &Session) -> Resu
     }
     let mut outputs = Outputs::new(session);
     for (chosen, output) in chosen.iter().zip(&request.outputs) {
-        let mut made = outputs.create_or_stdout(output)?;
+        let mut made = outputs.create_anew_or_stdout(output)?;
         write::archive(chosen, output, &mut made, &mut spool, session)?;
     }
     outputs.commit()
 }
 
-/// The code objects of all members, in order. Members without any, such as archives and texts, are skipped.
+/// The code objects of all members, in order. Members without code objects, such as archives and texts, are skipped.
 fn code_objects(request: &Request, path: &Path, spool: &mut Spool, session: &Session) -> Result<Vec<MemberObject>> {
-    let archive = Piece::open(path)?;
+    let archive = FileSlice::open(path)?;
     let mut found = Vec::new();
     members::each(&archive, path, spool, |member, piece, spool| {
         let name = format!("{}({member})", path.display());
-        let held = container::read(piece, &name, Hint::Object, "code object", spool, session)?;
-        verbose::read(request, piece, &held.compressed, &session.shell);
+        let contents = container::read(piece, &name, Hint::Object, "code object", spool, session)?;
+        verbose::read(request, piece, &contents.compressed, &session.shell);
         let of_member = |entry: BundleEntry| MemberObject { member: member.to_owned(), id: entry.parsed_id(), entry };
-        found.extend(held.entries.into_iter().map(of_member));
+        found.extend(contents.entries.into_iter().map(of_member));
         Ok(())
     })?;
     Ok(found)
 }
 
-/// For each target, the code objects that are compatible with it.
+/// The compatible code objects of each target.
 fn choose<'f>(request: &Request, found: &'f [MemberObject], ids: &[Id], session: &Session) -> Vec<Vec<&'f MemberObject>> {
-    let mut chosen: Vec<Vec<&MemberObject>> = vec![Vec::new(); ids.len()];
-    for one in found {
-        for (id, chosen) in ids.iter().zip(&mut chosen) {
-            let verdict = compatibility(&one.id, id, request.hip_openmp_compatible);
-            if request.explain {
-                session.shell.line(&verdict.line(&one.id, id));
-            }
-            if verdict.serves() {
-                chosen.push(one);
-            }
-        }
+    let of_members = || found.iter().map(|one| &one.id);
+    if request.explain {
+        matching::explain(of_members(), ids, request, &session.shell);
     }
-    chosen
+    let objects = Objects::new(of_members());
+    let serving = |id| objects.serving(id, request.hip_openmp_compatible).into_iter().map(|(at, _)| &found[at]).collect();
+    ids.iter().map(serving).collect()
 }
 
-/// Prints the commands that LLVM's bundler would run for the host's objects; returns whether there are any.
+/// Prints the commands that LLVM's bundler would run for the host objects. Returns whether there are any.
 fn show(chosen: &[Vec<&MemberObject>], session: &Session) -> bool {
     let hosts: Vec<&&MemberObject> = chosen.iter().flatten().filter(|one| one.entry.is_host_mark()).collect();
     hosts.iter().for_each(|one| object::show_host(Path::new(&one.member), session));

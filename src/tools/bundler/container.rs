@@ -1,6 +1,6 @@
-//! The entries of a file that holds bundles, whatever it is: a bundle, a compressed one, several of both in a row, an object with
-//! bundles in its sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file where
-//! it was compressed: code objects themselves are not read here.
+//! Finds the entries of files with bundles. Such a file is a row of bundles, compressed or not, an object with bundles in its
+//! sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file after decompression.
+//! Code objects are not read here.
 
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
@@ -9,86 +9,84 @@ use anyhow::{Context, Result};
 
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
+use crate::formats::bundled_object;
 use crate::formats::compressed::{self, Header, Method, Unpack};
-use crate::formats::fat_object;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// How much is read and written at once when something is decompressed.
+/// The buffer size for decompression.
 const BUFFER: usize = 256 << 10;
 
-/// What a file may be, by the type that the user gives with `-type=`.
+/// The possible formats of a file, according to the user's `-type=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// An object with bundles in its sections, or, where it is not an object, a bundle (`-type=o`, members of archives).
+    /// An object with bundles in its sections, or else a bundle (`-type=o`, members of archives).
     Object,
-    /// A bundle, whatever else it looks like (`-type=bc`, `gch`, `ast`).
+    /// A bundle, whatever else the file looks like (`-type=bc`, `gch`, `ast`).
     Binary,
 }
 
-/// A file's entries.
 pub(crate) struct Container {
-    /// In the order of the file.
+    /// The entries, in the order of the file.
     pub entries: Vec<BundleEntry>,
     /// The compressed bundles among them, in the order of the file.
     pub compressed: Vec<Inflated>,
-    /// All of the file, decompressed.
+    /// The whole file, decompressed.
     pub whole: Rope,
 }
 
-/// An entry of a bundle: an id and a code object.
+/// An entry of a bundle: an ID and a code object.
 #[derive(Clone)]
 pub(crate) struct BundleEntry {
-    /// Its id, as stored.
+    /// The ID, as stored.
     pub id: String,
     content: EntryContent,
 }
 
 #[derive(Clone)]
 enum EntryContent {
-    Bytes(Piece),
+    Bytes(FileSlice),
     /// This object without its bundles.
-    HostOf(Piece),
+    HostOf(FileSlice),
 }
 
 /// A compressed bundle that was decompressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inflated {
-    /// The version of its header.
+    /// The version of the header.
     pub version: u16,
-    /// How it was compressed.
+    /// The compression method.
     pub method: Method,
-    /// Its size with the header.
+    /// The size, including the header.
     pub total_size: u64,
-    /// The size of the compressed data alone.
+    /// The size of the compressed data, without the header.
     pub packed_size: u64,
-    /// The size decompressed.
+    /// The uncompressed size.
     pub plain_size: u64,
-    /// Its hash, which has been verified.
+    /// The hash, which has been verified.
     pub hash: u64,
-    /// How long it took.
+    /// The duration of decompression.
     pub time: Duration,
 }
 
 impl BundleEntry {
-    /// An entry with these bytes.
-    pub(crate) fn new(id: String, bytes: Piece) -> Self {
+    /// An entry with these contents.
+    pub(crate) fn new(id: String, bytes: FileSlice) -> Self {
         BundleEntry { id, content: EntryContent::Bytes(bytes) }
     }
 
-    /// Whether it stands for the host's object, which is what remains of the file without its bundles.
+    /// Whether the entry stands for the host object: the file without its bundles.
     pub(crate) fn is_host_mark(&self) -> bool {
         matches!(self.content, EntryContent::HostOf(_))
     }
 
-    /// The id, parsed.
     pub(crate) fn parsed_id(&self) -> Id {
         Id::parse(&self.id)
     }
 
-    /// The code object. In an object with bundles, the host's entry holds no bytes of its own: its code object is the object itself
-    /// without the bundles.
+    /// The code object. In an object with bundles, the host's entry is empty: its code object is the object itself without the
+    /// bundles.
     pub(crate) fn contents(&self) -> Result<Rope> {
         match &self.content {
             EntryContent::Bytes(piece) => Ok(Rope::from(piece.clone())),
@@ -99,7 +97,7 @@ impl BundleEntry {
 
 /// Finds the entries of `piece`. Messages call it `what` (`input`, `code object`) and `name`.
 pub(crate) fn read(
-    piece: &Piece,
+    piece: &FileSlice,
     name: &str,
     hint: Hint,
     what: &'static str,
@@ -111,9 +109,8 @@ pub(crate) fn read(
     Ok(Container { entries: reader.entries, compressed: reader.compressed, whole })
 }
 
-/// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the
-/// piece itself.
-pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
+/// Decompresses `piece` for text bundles, whose entries are found by their markers. Uncompressed data is returned as it is.
+pub(crate) fn inflate(piece: &FileSlice, name: &str, spool: &mut Spool, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
     let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
     if !compressed::is_compressed(piece.bytes()) {
@@ -138,8 +135,8 @@ struct BundleReader<'r> {
 }
 
 impl BundleReader<'_> {
-    /// Takes in the entries of a file; returns all of it decompressed.
-    fn file(&mut self, piece: &Piece) -> Result<Rope> {
+    /// Collects the entries of a file. Returns the decompressed file.
+    fn file(&mut self, piece: &FileSlice) -> Result<Rope> {
         if !starts_bundle(piece.bytes()) {
             self.object(piece)?;
             return Ok(Rope::from(piece.clone()));
@@ -157,9 +154,9 @@ impl BundleReader<'_> {
         Ok(if self.compressed.is_empty() { Rope::from(piece.clone()) } else { plain })
     }
 
-    /// Hands on each of the bundles that follow one another in `piece`, decompressed. Zeros may be between them: linkers put the
-    /// sections of several objects together, each aligned.
-    fn each(&mut self, piece: &Piece, mut take: impl FnMut(&mut Self, Piece) -> Result<()>) -> Result<()> {
+    /// Passes on each bundle in `piece`, decompressed. Zeros may follow each bundle, because linkers concatenate the aligned
+    /// sections of several objects.
+    fn each(&mut self, piece: &FileSlice, mut take: impl FnMut(&mut Self, FileSlice) -> Result<()>) -> Result<()> {
         let data = piece.bytes();
         let mut at = 0;
         while let Some(rest) = data.get(at as usize..).filter(|rest| !rest.is_empty()) {
@@ -173,7 +170,7 @@ impl BundleReader<'_> {
                 size
             } else {
                 let text =
-                    format!("'{}': {} bytes after the last bundle, from offset {at:#x} on, are no bundle", self.name, rest.len());
+                    format!("'{}': ignoring {} bytes after the last bundle, from offset {at:#x} on", self.name, rest.len());
                 self.session.shell.warn(&text);
                 break;
             };
@@ -183,9 +180,9 @@ impl BundleReader<'_> {
         Ok(())
     }
 
-    /// Decompresses the bundle that starts at `at`; also returns the size it has in the file. It is streamed: neither form of it is
-    /// ever in memory.
-    fn inflate_at(&mut self, piece: &Piece, at: u64) -> Result<(u64, Piece)> {
+    /// Decompresses the bundle at offset `at`. Returns its size in the file too. Both forms are streamed, so that neither has to be
+    /// in memory.
+    fn inflate_at(&mut self, piece: &FileSlice, at: u64) -> Result<(u64, FileSlice)> {
         let context = || format!("Failed to decompress {}: {}", self.what, self.name);
         let started = Instant::now();
         let rest = piece.slice(at, piece.size() - at).with_context(context)?;
@@ -218,8 +215,8 @@ impl BundleReader<'_> {
         Ok((size - left, plain))
     }
 
-    /// Takes in the entries of a bundle.
-    fn bundle(&mut self, piece: &Piece) -> Result<()> {
+    /// Collects the entries of a bundle.
+    fn bundle(&mut self, piece: &FileSlice) -> Result<()> {
         let read = bundle::read_at(piece.bytes(), 0).with_context(|| self.name.to_owned())?;
         for entry in read.entries {
             let content = EntryContent::Bytes(part(piece, entry.at, entry.object.len() as u64)?);
@@ -228,12 +225,12 @@ impl BundleReader<'_> {
         Ok(())
     }
 
-    /// Takes in the entries that an object holds in its sections.
-    fn object(&mut self, piece: &Piece) -> Result<()> {
-        if self.hint == Hint::Binary || fat_object::kind(piece.bytes()).is_none() {
+    /// Collects the entries in an object's sections.
+    fn object(&mut self, piece: &FileSlice) -> Result<()> {
+        if self.hint == Hint::Binary || bundled_object::kind(piece.bytes()).is_none() {
             return Ok(());
         }
-        let sections = fat_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
+        let sections = bundled_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
         for section in &sections {
             let bytes = part(piece, section.at, section.size)?;
             let mark = is_mark(&bytes) && Id::parse(section.id).kind == "host";
@@ -243,7 +240,7 @@ impl BundleReader<'_> {
         if !sections.is_empty() {
             return Ok(());
         }
-        for section in fat_object::hip_sections(piece.bytes()).with_context(|| self.name.to_owned())? {
+        for section in bundled_object::hip_sections(piece.bytes()).with_context(|| self.name.to_owned())? {
             let bundles = part(piece, section.start, section.end - section.start)?;
             if starts_bundle(bundles.bytes()) {
                 self.each(&bundles, |reader, one| reader.bundle(&one))?;
@@ -253,38 +250,38 @@ impl BundleReader<'_> {
     }
 }
 
-/// Whether these are the contents of a host's section that stands for the object itself: one zero byte, or several where a linker
-/// has put objects together (`-r`).
-fn is_mark(bytes: &Piece) -> bool {
-    const MOST: u64 = 4096;
-    (1..MOST).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)
+/// Whether these are the contents of a host section that stands for the object itself: one zero byte, or several after a
+/// relocatable link (`-r`).
+fn is_mark(bytes: &FileSlice) -> bool {
+    const LIMIT: u64 = 4096;
+    (1..LIMIT).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)
 }
 
 fn starts_bundle(data: &[u8]) -> bool {
     bundle::is_bundle(data) || compressed::is_compressed(data)
 }
 
-fn part(piece: &Piece, at: u64, size: u64) -> Result<Piece> {
+fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
     piece.slice(at, size).with_context(|| format!("{size} bytes from offset {at:#x} are past the end of the file"))
 }
 
-/// `object` without its bundles.
-fn host_object(object: &Piece) -> Result<Rope> {
-    let plan = fat_object::without_bundles(object.bytes())?;
+/// Returns `object` without its bundles.
+fn host_object(object: &FileSlice) -> Result<Rope> {
+    let plan = bundled_object::without_bundles(object.bytes())?;
     rewritten(plan, object, &[])
 }
 
-/// The object that `plan` makes of `object`, with new sections whose contents are `payloads`.
-pub(crate) fn rewritten(plan: fat_object::ObjectPlan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
+/// Returns `object` changed according to `plan`, with `payloads` as the contents of new sections.
+pub(crate) fn rewritten(plan: bundled_object::ObjectPlan, object: &FileSlice, payloads: &[FileSlice]) -> Result<Rope> {
     let mut rope = Rope::default();
     for one in plan.parts {
         match one {
-            fat_object::ObjectPart::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
-            fat_object::ObjectPart::Section(index) => {
+            bundled_object::ObjectPart::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
+            bundled_object::ObjectPart::Section(index) => {
                 rope.push_piece(payloads.get(index).context("a section without contents")?.clone());
             }
-            fat_object::ObjectPart::Made(bytes) => rope.push_bytes(bytes),
-            fat_object::ObjectPart::Zeros(count) => rope.push_zeros(count),
+            bundled_object::ObjectPart::Made(bytes) => rope.push_bytes(bytes),
+            bundled_object::ObjectPart::Zeros(count) => rope.push_zeros(count),
         }
     }
     Ok(rope)

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 
 use anyhow::{Result, bail};
 
-/// How bundles of files of a type are laid out.
+/// The bundle format of a file type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// As text, with this start of a comment.
+    /// A text bundle with this comment prefix.
     Text(&'static str),
-    /// As a binary bundle.
+    /// A binary bundle.
     Binary,
-    /// In sections of an object where the reference input is one, else as a binary bundle.
+    /// Sections of an object if the reference input is one, otherwise a binary bundle.
     Object,
     /// An archive whose members are like `Object`.
     Archive,

@@ -1,4 +1,4 @@
-//! Listing: prints the ids of a file's code objects, as they are stored, in the order of the file (docs/spec/containers.md 2.11).
+//! Lists the IDs of a file's code objects, as stored and in the order of the file (docs/spec/containers.md 2.11).
 
 use std::io::{BufReader, Read};
 
@@ -10,16 +10,15 @@ use super::{Request, text, verbose};
 use crate::error::Malformed;
 use crate::formats::bundle;
 use crate::formats::compressed::{Header, Unpack};
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::printable;
 use crate::sys::session::Session;
 use crate::sys::shell;
 
-/// Prints the ids.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let [path] = &request.inputs[..] else { bail!("only one input file supported for -list") };
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path)?;
+    let piece = FileSlice::open(path)?;
     let name = path.display().to_string();
     let layout = layout(&request.file_type)?;
     let ids = match layout {
@@ -41,7 +40,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     print(&ids)
 }
 
-/// What a file of this layout may turn out to be.
+/// The possible formats of a file with this layout.
 pub(super) fn hint(layout: Layout) -> Hint {
     if layout == Layout::Binary { Hint::Binary } else { Hint::Object }
 }
@@ -51,9 +50,9 @@ fn print(ids: &[String]) -> Result<()> {
     shell::print(&text)
 }
 
-/// The ids in compressed bundles that follow one another, each decompressed no further than its header goes. `None` where the file
-/// is anything else, or must be decompressed whole: version 1 of the format does not store where a bundle ends.
-fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
+/// The IDs in consecutive compressed bundles, each decompressed only up to the end of its header. `None` for other files, and for
+/// those that must be decompressed completely: version 1 does not store where a bundle ends.
+fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
     let mut ids = Vec::new();
     let mut at = 0;
     let data = piece.bytes();
@@ -66,7 +65,7 @@ fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
         }
         let plain = Unpack::new(header, BufReader::new(packed.reader()), at).ok()?;
         match head(plain, header.plain_size, name)? {
-            Ok(of_this) => ids.extend(of_this),
+            Ok(found) => ids.extend(found),
             Err(error) => return Some(Err(error)),
         }
         at += size;
@@ -75,7 +74,7 @@ fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
     (at > 0).then_some(Ok(ids))
 }
 
-/// The ids of the binary bundle that `plain` starts with; `None` where it starts with something else.
+/// The IDs of the binary bundle at the start of `plain`, or `None` for other data.
 fn head(mut plain: impl Read, size: u64, name: &str) -> Option<Result<Vec<String>>> {
     let mut magic = [0; bundle::MAGIC.len()];
     plain.read_exact(&mut magic).ok().filter(|()| bundle::is_bundle(&magic))?;

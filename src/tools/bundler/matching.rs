@@ -1,12 +1,14 @@
-//! Which code object each target gets (docs/spec/containers.md 2.6): the one with the same id, else, of the compatible ones, the
-//! one with the most specific id. One code object may be written for several targets (docs/spec/faults.md B13, B14).
+//! Selects a code object for each target (docs/spec/containers.md 2.6): the one with the same ID, otherwise the compatible one with
+//! the most specific ID. A code object may be written for several targets (docs/spec/faults.md B13, B14).
+
+use std::collections::HashMap;
 
 use super::Request;
 use super::container::BundleEntry;
-use crate::formats::bundle::{Id, best, compatibility};
+use crate::formats::bundle::{Id, Objects, compatibility};
 use crate::sys::shell::Shell;
 
-/// For each target, the entry it gets: of several that fit equally well, the first in the file.
+/// Selects an entry for each target. If several fit equally well, the first one in the file wins.
 pub(super) fn choose<'e>(
     entries: &'e [BundleEntry],
     targets: &[Id],
@@ -15,23 +17,26 @@ pub(super) fn choose<'e>(
 ) -> Vec<Option<&'e BundleEntry>> {
     let ids: Vec<Id> = entries.iter().map(BundleEntry::parsed_id).collect();
     if request.explain {
-        explain(&ids, targets, request, shell);
+        explain(ids.iter(), targets, request, shell);
     }
-    let one = |target| {
-        let index = best(&ids, target, request.hip_openmp_compatible)?;
+    let mut counts: HashMap<&Id, usize> = HashMap::new();
+    ids.iter().for_each(|id| *counts.entry(id).or_default() += 1);
+    let objects = Objects::new(&ids);
+    let choose_one = |target| {
+        let index = objects.best(target, request.hip_openmp_compatible)?;
         let chosen = ids.get(index)?;
-        // A linked program holds a bundle of each of its objects, so one id may be there several times.
-        let others = ids.iter().filter(|id| *id == chosen).count().saturating_sub(1);
+        // A linked program contains the bundles of all its objects, so an ID may occur several times.
+        let others = counts.get(chosen).map_or(0, |count| count - 1);
         if others > 0 {
             shell.warn(&format!("'{}' has {others} more code objects for {chosen}: the first is written", input(request)));
         }
         entries.get(index)
     };
-    targets.iter().map(one).collect()
+    targets.iter().map(choose_one).collect()
 }
 
-/// What `-debug-only=CodeObjectCompatibility` prints: every comparison.
-pub(super) fn explain(objects: &[Id], targets: &[Id], request: &Request, shell: &Shell) {
+/// Prints every comparison, as `-debug-only=CodeObjectCompatibility` does.
+pub(super) fn explain<'i>(objects: impl Iterator<Item = &'i Id>, targets: &[Id], request: &Request, shell: &Shell) {
     for object in objects {
         for target in targets {
             shell.line(&compatibility(object, target, request.hip_openmp_compatible).line(object, target));

@@ -1,4 +1,4 @@
-//! Bundling: several inputs into one output. The inputs are copied from file to file and are never in memory
+//! Bundles several inputs into one output. Inputs are copied from file to file, so that they need not be in memory
 //! (docs/spec/containers.md 2.8, 2.9).
 
 use std::io::{self, BufWriter, Read, Seek};
@@ -18,7 +18,6 @@ use crate::io::rope::Rope;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// Makes the bundle.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
     let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
@@ -83,7 +82,7 @@ fn compress(output: Output, bundle: &Rope, path: &Path, options: Options, verbos
     Ok(())
 }
 
-/// Writes `bundle`, compressed, to `output`. zstd does not come back for minutes where it is told to compress as well as it can.
+/// Writes `bundle`, compressed, to `output`. At its highest levels, zstd may run for minutes before it returns.
 fn packed(output: Output, bundle: &Rope, path: &Path, options: Options) -> Result<Output> {
     let context = |error: io::Error| io_error(path, &error);
     let mut out = Compressor::new(BufWriter::new(output), bundle.size(), options)?;

@@ -1,4 +1,4 @@
-//! The target ids of a command line (`-targets=`), with LLVM's checks, in its order and with its messages (docs/spec/containers.md
+//! The target IDs of a command line (`-targets=`), with LLVM's checks in LLVM's order and LLVM's messages (docs/spec/containers.md
 //! 2.3).
 
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use super::Task;
 use crate::formats::bundle::{self, Id, IdFault, is_known_arch};
 
-/// Parses the ids. Each form that some release of LLVM takes is taken, and all of it is kept: LLVM drops target ids with a
-/// processor that it does not know (docs/spec/faults.md B1, B17).
+/// Parses the IDs. Every form that an LLVM release accepts is valid, and no part is dropped: LLVM drops target IDs with unknown
+/// processors (docs/spec/faults.md B1, B17).
 pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
     let mut seen = BTreeSet::new();
     let mut ids = Vec::with_capacity(texts.len());
@@ -18,20 +18,20 @@ pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
         if !seen.insert(text) {
             bail!(IdFault::Duplicate);
         }
-        ids.push(one(&text.to_string_lossy())?);
+        ids.push(parse(&text.to_string_lossy())?);
     }
     let fault = bundle::check(&ids);
     if let Err(fault @ IdFault::Conflict(..)) = &fault {
         bail!(fault.clone());
     }
     check_hosts(&ids, task)?;
-    // LLVM compares the texts only, so it takes two spellings of one id, and writes a bundle that nobody can read
+    // LLVM only compares the texts. It accepts two spellings of an ID and writes a bundle that no reader accepts
     // (docs/spec/faults.md B4).
     fault?;
     Ok(ids)
 }
 
-fn one(text: &str) -> Result<Id> {
+fn parse(text: &str) -> Result<Id> {
     let mut parts = text.splitn(6, '-');
     let kind = parts.next().unwrap_or_default();
     let triple: Vec<&str> = parts.take(4).collect();
@@ -57,17 +57,17 @@ fn one(text: &str) -> Result<Id> {
 
 fn check_hosts(ids: &[Id], task: Task) -> Result<()> {
     let hosts = ids.iter().filter(|id| id.kind == "host").count();
-    let fine = match task {
+    let valid = match task {
         Task::Bundle => hosts == 1 || ids.iter().all(is_hip),
         Task::Unbundle | Task::List => hosts <= 1,
     };
-    if !fine {
+    if !valid {
         bail!("expecting exactly one host target but got {hosts}");
     }
     Ok(())
 }
 
-/// Whether the id is for HIP, whose bundles need no host entry.
+/// HIP bundles need no host entry.
 fn is_hip(id: &Id) -> bool {
     id.kind == "hip" || id.kind == "hipv4"
 }
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(ids(&[text], Task::Unbundle), Ok(vec![id.to_owned()]));
         }
         for text in ["", "host", "host-"] {
-            assert!(ids(&[text], Task::Unbundle).is_err_and(|said| said.starts_with("Targets need to follow the format")));
+            assert!(ids(&[text], Task::Unbundle).is_err_and(|error| error.starts_with("Targets need to follow the format")));
         }
     }
 

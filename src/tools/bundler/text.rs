@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use super::container::BundleEntry;
 use crate::error::Malformed;
 use crate::formats::bundle::text;
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 
-/// The entries of the text bundle in `piece`, which is of the file `name`. `comment` begins the lines with its marks.
-pub(super) fn entries(piece: &Piece, comment: &str, name: &str) -> Result<Vec<BundleEntry>> {
+/// The entries of the text bundle in `piece`, which belongs to the file `name`. `comment` is the prefix of marker lines.
+pub(super) fn entries(piece: &FileSlice, comment: &str, name: &str) -> Result<Vec<BundleEntry>> {
     let spans = text::scan(comment, BufReader::with_capacity(128 << 10, piece.reader()));
     let spans = spans.map_err(Malformed::or_io).with_context(|| name.to_owned())?;
     let entry = |span: text::Span| {

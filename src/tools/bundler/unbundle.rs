@@ -1,4 +1,4 @@
-//! Unbundling: one input into an output for each target (docs/spec/containers.md 2.11).
+//! Unbundles one input into one output per target (docs/spec/containers.md 2.11).
 
 use std::path::Path;
 
@@ -9,12 +9,11 @@ use super::kinds::{Layout, layout};
 use super::list::hint;
 use super::{Request, archive, matching, object, targets, text, verbose};
 use crate::formats::bundle::Id;
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::{Outputs, io_error};
-use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// Writes an output for each target.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
     let [path] = &request.inputs[..] else { bail!("only one input file supported in unbundling mode") };
@@ -25,7 +24,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
         return archive::unbundle(request, &ids, session);
     }
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path)?;
+    let piece = FileSlice::open(path)?;
     let name = path.display().to_string();
     let (entries, whole) = match layout(&request.file_type)? {
         Layout::Text(comment) => {
@@ -53,7 +52,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     for ((id, chosen), output) in ids.iter().zip(&chosen).zip(&request.outputs) {
         let contents = match chosen {
             Some(entry) => Some(entry.contents()?),
-            // A file in which nothing is found is taken for the host's: a compiler that had no device code made it.
+            // A file without any match counts as the host's: a compiler without device code wrote it.
             None => (nothing && id.kind == "host").then(|| whole.clone()),
         };
         write(&mut outputs, output, contents.as_ref())?;
@@ -69,7 +68,7 @@ fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Rope>) -> Result<
     Ok(())
 }
 
-/// An error that names the targets without a code object, sorted.
+/// Fails if targets lack a code object, and lists these targets, sorted.
 fn check_missing(ids: &[Id], chosen: &[Option<&BundleEntry>]) -> Result<()> {
     let missing = ids.iter().zip(chosen).filter(|(_, chosen)| chosen.is_none());
     let mut missing: Vec<String> = missing.map(|(id, _)| id.to_string()).collect();

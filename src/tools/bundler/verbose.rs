@@ -1,14 +1,14 @@
-//! What `-verbose` prints about compressing and decompressing; the lines are LLVM's (docs/spec/containers.md 2.15).
+//! The output of `-verbose` about compression and decompression. The lines are LLVM's (docs/spec/containers.md 2.15).
 
 use std::time::Duration;
 
 use super::Request;
 use super::container::Inflated;
 use crate::formats::compressed::{Header, Method};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::sys::shell::Shell;
 
-/// Prints about a bundle that was compressed at `level`, of which this is the header.
+/// Prints statistics of a bundle with this header that was compressed at `level`.
 pub(super) fn compressed(header: &Header, level: i32, time: Duration, shell: &Shell) {
     let total = header.total.unwrap_or_default();
     let packed = total.saturating_sub(header.size);
@@ -23,31 +23,31 @@ pub(super) fn compressed(header: &Header, level: i32, time: Duration, shell: &Sh
     shell.line(&format!("Truncated MD5 hash: {:#018x}", header.hash));
 }
 
-/// Prints about a file that was read: about each compressed bundle in it, or that there are none.
-pub(super) fn read(request: &Request, file: &Piece, compressed: &[Inflated], shell: &Shell) {
+/// Prints statistics of each compressed bundle in a file, or a line if there are none.
+pub(super) fn read(request: &Request, file: &FileSlice, compressed: &[Inflated], shell: &Shell) {
     if !request.verbose {
         return;
     }
-    // LLVM prints nothing for a file that is too short for a compressed bundle's header.
+    // LLVM prints nothing for a file that is shorter than the header of a compressed bundle.
     if compressed.is_empty() && file.size() > 20 {
         shell.line("Uncompressed bundle.");
     }
     compressed.iter().for_each(|one| decompressed(one, shell));
 }
 
-/// Prints about a bundle that was decompressed, after its hash was verified.
-fn decompressed(of: &Inflated, shell: &Shell) {
-    shell.line(&format!("Compressed bundle format version: {}", of.version));
-    if of.version > 1 {
-        shell.line(&format!("Total file size (from header): {} bytes", with_commas(of.total_size)));
+/// Prints statistics of a decompressed bundle with a verified hash.
+fn decompressed(bundle: &Inflated, shell: &Shell) {
+    shell.line(&format!("Compressed bundle format version: {}", bundle.version));
+    if bundle.version > 1 {
+        shell.line(&format!("Total file size (from header): {} bytes", with_commas(bundle.total_size)));
     }
-    shell.line(&format!("Decompression method: {}", name(of.method)));
-    shell.line(&format!("Size before decompression: {} bytes", with_commas(of.packed_size)));
-    shell.line(&format!("Size after decompression: {} bytes", with_commas(of.plain_size)));
-    ratios(of.packed_size, of.plain_size, shell);
-    shell.line(&format!("Decompression speed: {} MB/s", speed(of.plain_size, of.time)));
-    shell.line(&format!("Stored hash: {:#018x}", of.hash));
-    shell.line(&format!("Recalculated hash: {:#018x}", of.hash));
+    shell.line(&format!("Decompression method: {}", name(bundle.method)));
+    shell.line(&format!("Size before decompression: {} bytes", with_commas(bundle.packed_size)));
+    shell.line(&format!("Size after decompression: {} bytes", with_commas(bundle.plain_size)));
+    ratios(bundle.packed_size, bundle.plain_size, shell);
+    shell.line(&format!("Decompression speed: {} MB/s", speed(bundle.plain_size, bundle.time)));
+    shell.line(&format!("Stored hash: {:#018x}", bundle.hash));
+    shell.line(&format!("Recalculated hash: {:#018x}", bundle.hash));
     shell.line("Hashes match: Yes");
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::report::{Answer, Finding};
 use crate::contents::claims;
 use crate::contents::report::{Image, Step};
-use crate::contents::units::{Content, Unit, name, target};
+use crate::contents::units::{self, Content, Unit, name, target};
+use crate::formats::kernels::shown_name;
 use crate::model::{OffloadKind, llvm_major, printable};
 use crate::registration::read::{Bounds, Registered};
 use crate::target::Target;
@@ -20,19 +21,41 @@ const NARROW_ENTRY: u64 = 32;
 
 /// What is wrong with the images of a unit.
 pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = unit.images.iter().filter_map(|image| disagrees(image)).collect();
+    let mut findings = of_each(unit);
     findings.extend(same_targets(unit));
     findings.extend(unit.images.iter().filter(|image| image.choice.compression == Some("zstd")).take(1).map(|image| {
-        let text = "its fatbinary is compressed with zstd, which NVIDIA's drivers read from 550.54.14 on";
+        let text = "the fatbinary is compressed with zstd, which NVIDIA drivers read from version 550.54.14 on";
         Finding::new("compression", Answer::Yes, text).of_image(image.index)
     }));
     findings
+}
+
+/// What is wrong with images by themselves.
+pub(super) fn of_each(unit: &Unit<'_>) -> Vec<Finding> {
+    let disagreements = unit.images.iter().filter_map(|image| disagrees(image));
+    disagreements.chain(unit.images.iter().filter_map(|image| unknown_resources(image))).collect()
 }
 
 /// An image whose own header is not of the device that its container says.
 pub(super) fn disagrees(image: &Image) -> Option<Finding> {
     let disagreement = claims::disagreement(image)?;
     Some(Finding::new(disagreement.what, Answer::No, disagreement.text).of_image(image.index))
+}
+
+/// An image of AMD GPU code that was generated object by object.
+pub(super) fn unknown_resources(image: &Image) -> Option<Finding> {
+    let kernel = image.choice.open_kernel.as_ref()?;
+    let text = format!(
+        "kernel `{}` of image {} ({}) calls separately compiled functions, so it may get too few registers and too little \
+         scratch memory; compile the device code with -foffload-lto",
+        shown_name(kernel),
+        image.index,
+        name(image)
+    );
+    Some(Finding {
+        kernel: Some(kernel.clone()),
+        ..Finding::new("unknown-resources", Answer::Unknown, text).of_image(image.index)
+    })
 }
 
 /// Images for one target: a runtime takes the first and never the others.
@@ -48,9 +71,9 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
         match seen.get(&(target.clone(), image.format)) {
             Some(first) => {
                 let same = image.sha256.is_some() && image.sha256 == first.sha256;
-                let (answer, more) = if same { (Answer::Yes, ", and both are the same") } else { (Answer::No, "") };
+                let (answer, more) = if same { (Answer::Yes, ", and both are equal") } else { (Answer::No, "") };
                 let text = format!(
-                    "image {} is for {} like image {}{more}: a runtime takes the first one of both, and never the other",
+                    "image {} is for {} like image {}{more}: a runtime always takes the first of both",
                     image.index,
                     name(image),
                     first.index
@@ -68,12 +91,11 @@ pub(super) fn of_registrations(kind: &str, content: &Content<'_>, units: &[Unit<
     let mut findings = runtimes(kind, content, units);
     findings.extend(content.registered.into_iter().flat_map(shared_tables));
     let linked = content.registered.is_some_and(|found| found.linked);
-    for unit in units.iter().filter(|unit| linked && unit.kind == OffloadKind::OpenMp && unit.place == "not registered") {
+    for unit in units.iter().filter(|unit| linked && unit.kind == OffloadKind::OpenMp && unit.place == units::NOT_REGISTERED) {
         if unit.images.is_empty() {
             continue;
         }
-        let text =
-            "images for OpenMP are in the program, and no descriptor hands them to the runtime: the link made no registration";
+        let text = "the program has OpenMP images, but no descriptor hands them to the runtime: the link made no registration";
         findings.push(Finding::new("not-registered", Answer::No, text).of_unit(unit));
     }
     findings.iter_mut().for_each(|finding| finding.members = content.members.to_vec());
@@ -100,7 +122,8 @@ fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Findin
         let release = library.name.split_once(".so.").and_then(|(_, version)| llvm_major(version));
         let wide = content.registered.is_some_and(|found| found.tables.iter().any(|table| table.entry_size > Some(NARROW_ENTRY)));
         if registration.runtime == "openmp" && wide && release.is_some_and(|release| release < READS_WIDE_ENTRIES) {
-            let text = format!("{} cannot read its entries, which LLVM 20 or later made", printable(&library.name));
+            let text =
+                format!("{} cannot read the entry table, which has the layout of LLVM 20 or later", printable(&library.name));
             findings.push(finding("old-runtime", Answer::No, text));
         }
         if registration.runtime == "hip" {
@@ -133,7 +156,7 @@ fn shared_tables(registered: &Registered) -> Vec<Finding> {
         let earlier = registered.descriptors.iter().take(index).find(|other| other.entries == descriptor.entries);
         if let Some(other) = earlier.filter(|_| !is_empty) {
             let text = format!(
-                "the descriptors at {:#x} and {:#x} name the same table of entries: the kernels of both are looked for in the images of each",
+                "descriptors at {:#x} and {:#x} share an entry table: the runtime looks for the kernels of both in the images of each",
                 other.offset, descriptor.offset
             );
             findings.push(Finding { runtime: Some("openmp"), ..Finding::new("shared-table", Answer::No, text) });

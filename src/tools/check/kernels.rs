@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{Answer, Finding};
 use crate::contents::report::Image;
-use crate::contents::units::{Unit, listed, name, names};
-use crate::model::{OffloadKind, printable};
+use crate::contents::units::{LATER, NOT_REGISTERED, Unit, listed, name, names};
+use crate::formats::kernels::shown_name;
+use crate::model::OffloadKind;
 
 /// How many kernels are looked for.
 pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
@@ -20,7 +21,7 @@ pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
 pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
     match &unit.kernels {
         _ if unit.kind == OffloadKind::Sycl => {
-            let text = "SYCL's images each have some of the kernels, and the host asks for them by name: nothing tells which there must be";
+            let text = "cannot verify SYCL kernels: the host looks them up by name at run time";
             ("none", vec![Finding::new("unknown-kernels", Answer::Unknown, text)])
         }
         Some(kernels) if !unit.shares_entries => ("entries", with_entries(unit, kernels)),
@@ -31,27 +32,44 @@ pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
 fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if unit.images.is_empty() && !kernels.is_empty() {
-        let (are, them) = if kernels.len() == 1 { ("kernel is", "it") } else { ("kernels are", "them") };
-        let text = format!("{} {are} registered with {}, and there is no image for {them}", kernels.len(), unit.kind.title());
+        let count = if kernels.len() == 1 { "1 kernel".to_owned() } else { format!("{} kernels", kernels.len()) };
+        let text = match (unit.kind, unit.place.as_str()) {
+            // No descriptor hands the table to the runtime.
+            (OffloadKind::OpenMp, NOT_REGISTERED) => format!(
+                "{count}, but the program was linked without device images: relink with -fopenmp-targets=… and -B DIR, or with \
+                 --ld-path=DIR/ld.offld (offld links DIR creates DIR)"
+            ),
+            (OffloadKind::OpenMp, LATER) => {
+                format!("{count} in the OpenMP table, but no device image: compile with -fopenmp-targets=… or --offload-arch=…")
+            }
+            (kind, _) => format!("{count} registered with {}, but no device image", kind.title()),
+        };
         findings.push(Finding::new("no-image", Answer::No, text));
         return findings;
     }
     let unnamed = kernels.iter().filter(|name| name.is_none()).count();
     if unnamed > 0 {
         let (name, kernels) = if unnamed == 1 { ("name", "kernel") } else { ("names", "kernels") };
-        let text = format!("the {name} of {unnamed} registered {kernels} cannot be read");
+        let text = format!("cannot read the {name} of {unnamed} registered {kernels}");
         findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
     }
     for image in &unit.images {
         match names(image) {
-            Some(names) => {
-                let missing = kernels.iter().flatten().filter(|kernel| !names.contains(**kernel));
+            Some(_) => {
+                let missing = missing(unit, image).into_iter();
                 findings.extend(missing.map(|kernel| missing_kernel(kernel, image, Answer::No, "is registered and not in")));
             }
             None => findings.push(unknown(image)),
         }
     }
     findings
+}
+
+/// The kernels that the host registers with `image` alone and that are not in it, as far as both can be told.
+pub(super) fn missing<'f>(unit: &Unit<'f>, image: &Image) -> Vec<&'f str> {
+    let kernels = unit.kernels.as_ref().filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl);
+    let (Some(kernels), Some(names)) = (kernels, names(image)) else { return Vec::new() };
+    kernels.iter().flatten().copied().filter(|kernel| !names.contains(kernel)).collect()
 }
 
 fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
@@ -64,7 +82,7 @@ fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
         }
     }
     if unit.images.len() < 2 {
-        let text = "the host registers its kernels by code, and with one image there is nothing to compare it with";
+        let text = "cannot verify the kernels: no table lists the registered ones, and there is no second image to compare";
         findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
     }
     let mut has: BTreeMap<&str, &Image> = BTreeMap::new();
@@ -84,12 +102,12 @@ fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
 }
 
 fn missing_kernel(kernel: &str, image: &Image, answer: Answer, how: &str) -> Finding {
-    let text = format!("kernel `{}` {how} image {} ({})", printable(kernel), image.index, name(image));
+    let text = format!("kernel `{}` {how} image {} ({})", shown_name(kernel), image.index, name(image));
     Finding { kernel: Some(kernel.to_owned()), ..Finding::new("missing-kernel", answer, text).of_image(image.index) }
 }
 
 fn unknown(image: &Image) -> Finding {
-    let text = format!("the kernels of image {} ({}, {}) cannot be listed", image.index, name(image), image.format);
+    let text = format!("cannot list the kernels of image {} ({}, {})", image.index, name(image), image.format);
     Finding::new("unknown-kernels", Answer::Unknown, text).of_image(image.index)
 }
 
@@ -105,7 +123,7 @@ pub(super) fn in_no_container(members: &[String], units: &[Unit<'_>]) -> Vec<Fin
             continue;
         }
         for kernel in kernels.iter().flatten().filter(|kernel| !all.iter().flatten().any(|names| names.contains(**kernel))) {
-            let text = format!("kernel `{}` is registered with {} and in no image", printable(kernel), kind.title());
+            let text = format!("kernel `{}` is registered with {}, but is in no image", shown_name(kernel), kind.title());
             findings.push(Finding {
                 members: members.to_vec(),
                 runtime: Some(kind.name()),

@@ -1,9 +1,11 @@
-//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json` writes (docs/check.md).
+//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json` writes (docs/reference/json.md).
 
 use serde::Serialize;
 
+use super::modules::Bare;
 use crate::contents::units::Unit;
 use crate::error::Error;
+use crate::model::OffloadKind;
 use crate::registration::read::Registered;
 
 /// The version of the report's form.
@@ -14,6 +16,9 @@ pub(crate) const SCHEMA: u32 = 1;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Answer {
+    /// It is not what was asked about, and another file of the same wheel or folder is: it decides nothing.
+    #[serde(rename = "not-applicable")]
+    NotApplicable,
     /// It will run.
     Yes,
     /// It cannot be known.
@@ -25,9 +30,10 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The word for it: `yes`, `unknown`, `no`, `unreadable`.
+    /// The word for it: `not applicable`, `yes`, `unknown`, `no`, `unreadable`.
     pub fn name(self) -> &'static str {
         match self {
+            Answer::NotApplicable => "not applicable",
             Answer::Yes => "yes",
             Answer::Unknown => "unknown",
             Answer::No => "no",
@@ -86,6 +92,15 @@ pub struct FileCheck {
     pub errors: Vec<String>,
     /// What is registered, with places in the file; in the JSON.
     pub(crate) registered: Vec<Registered>,
+    /// What it is if it has nothing but images that stand by themselves.
+    #[serde(skip)]
+    pub(super) bare: Option<Bare>,
+    /// Which of the devices that were asked for load something of it, or would have to.
+    #[serde(skip)]
+    pub(crate) used: Vec<bool>,
+    /// The kinds of the file's registrations.
+    #[serde(skip)]
+    pub(crate) kinds: Vec<OffloadKind>,
 }
 
 /// Images that are registered together: a runtime takes one of them.
@@ -94,7 +109,7 @@ pub struct FileCheck {
 pub struct UnitCheck {
     /// The members of archives that they are in, the outermost first.
     pub members: Vec<String>,
-    /// `openmp`, `cuda`, `hip`, `sycl`.
+    /// `openmp`, `cuda`, `hip`, `sycl`; `module` for images that a program loads by itself.
     pub runtime: &'static str,
     /// Where they are.
     pub place: String,
@@ -107,6 +122,9 @@ pub struct UnitCheck {
     pub images: Vec<usize>,
     /// Their devices, in the same order.
     pub targets: Vec<String>,
+    /// The same in a word each, for people.
+    #[serde(skip)]
+    pub(crate) devices: Vec<String>,
     /// The answer.
     pub answer: Answer,
     /// What each of the devices that were asked for would load.
@@ -125,6 +143,26 @@ pub struct Load {
     pub image: Option<usize>,
     /// Why it is this one, or why none; for the latter, the nearest and the option that would add one.
     pub text: String,
+}
+
+impl UnitCheck {
+    /// Gives the answer that the loads give.
+    pub(super) fn conclude(&mut self) {
+        self.answer = self.loads.iter().map(|load| load.answer).max().unwrap_or(self.answer);
+    }
+}
+
+impl Load {
+    /// Whether there is no image for the device.
+    pub(super) fn is_missing(&self) -> bool {
+        self.answer == Answer::No && self.image.is_none()
+    }
+
+    /// Makes it unknown whether an image that is missing is needed, for the reason `why`.
+    pub(super) fn doubt(&mut self, why: &str) {
+        self.answer = Answer::Unknown;
+        self.text = format!("{}; but {why}", self.text);
+    }
 }
 
 /// Something that decides an answer, or a note (its answer is `yes`).

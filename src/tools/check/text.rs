@@ -1,103 +1,163 @@
-//! The report as text for people: a line for each file, below it what decides its answer, and the verdict on all.
+//! The report as text for people: a line for each file, below it the reasons for its answer, and the verdict on all.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::report::{Answer, FileCheck, Finding, Report, UnitCheck};
-use crate::model::printable;
+use crate::model::{OffloadKind, printable};
+use crate::sys::terminal::{Colour, Style, wrapped};
 
 /// Of findings of one sort, as many are shown; JSON has them all.
 const SHOWN: usize = 10;
 
 /// The report as text.
-pub(crate) fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report, style: Style) -> String {
     let mut out = String::new();
     for file in &report.files {
-        file_text(&mut out, file, !report.devices.is_empty());
+        file_text(&mut out, file, !report.devices.is_empty(), style);
     }
     let count = |answer: Answer| report.files.iter().filter(|file| file.answer == answer).count();
-    let others = [Answer::Unreadable, Answer::No, Answer::Unknown]
+    let others = [Answer::Unreadable, Answer::No, Answer::Unknown, Answer::NotApplicable]
         .into_iter()
         .filter(|answer| count(*answer) > 0)
         .map(|answer| format!("{} {}", count(answer), answer.name()))
         .collect::<Vec<_>>();
     let files = report.files.len();
     let of = if others.is_empty() || files < 2 { String::new() } else { format!(" ({} of {files} files)", others.join(", ")) };
-    let _ = writeln!(out, "verdict: {}{of}", report.answer.name());
-    out
+    let _ = writeln!(out, "verdict: {}{of}", answer(report.answer, style));
+    wrapped(&out, style.width)
 }
 
-fn file_text(out: &mut String, file: &FileCheck, asked: bool) {
+/// The word for an answer, in its colour.
+fn answer(answer: Answer, style: Style) -> String {
+    let colour = match answer {
+        Answer::Yes => Colour::Good,
+        Answer::Unknown | Answer::NotApplicable => Colour::Unsure,
+        Answer::No | Answer::Unreadable => Colour::Bad,
+    };
+    style.paint(colour, answer.name())
+}
+
+fn file_text(out: &mut String, file: &FileCheck, asked: bool, style: Style) {
     let member = file.members.iter().map(|member| format!("({})", printable(member))).collect::<String>();
-    let _ = writeln!(out, "{}{member}: {}", printable(&file.file), file.answer.name());
-    let summary = if asked { loads(&file.units) } else { units(&file.units) };
+    let _ = writeln!(out, "{}{member}: {}", printable(&file.file), answer(file.answer, style));
+    let summary = if asked { loads(&file.units, style) } else { units(&file.units, style) };
     for line in summary {
         let _ = writeln!(out, "  {line}");
     }
+    findings(out, file, style);
+    for error in &file.errors {
+        let _ = writeln!(out, "  {}: {}", answer(Answer::Unreadable, style), printable(error));
+    }
+}
+
+/// The findings on a file, those of one sort only as far as [`SHOWN`]; equal ones of several members are in one line.
+fn findings(out: &mut String, file: &FileCheck, style: Style) {
     let mut shown: BTreeMap<(&str, Option<usize>), usize> = BTreeMap::new();
+    let mut lines: Vec<(String, &Finding, usize)> = Vec::new();
     for finding in &file.findings {
+        let text = line(finding, style);
+        if let Some((.., times)) = lines.iter_mut().find(|(known, ..)| *known == text) {
+            *times += 1;
+            continue;
+        }
         let count = shown.entry((finding.what, finding.image)).or_default();
         *count += 1;
         if *count <= SHOWN {
-            let _ = writeln!(out, "  {}", line(finding, file));
+            lines.push((text, finding, 1));
         }
+    }
+    for (text, finding, times) in lines {
+        let members = finding.members.get(file.members.len()..).unwrap_or_default().join(": ");
+        let more = match times {
+            1 if members.is_empty() => String::new(),
+            1 => format!(" (in {})", printable(&members)),
+            times => format!(" ({times} times)"),
+        };
+        let _ = writeln!(out, "  {text}{more}");
     }
     for ((what, image), count) in shown.into_iter().filter(|(_, count)| *count > SHOWN) {
         let image = image.map_or(String::new(), |image| format!(" of image {image}"));
-        let _ = writeln!(out, "  … and {} more {what}{image}", count - SHOWN);
-    }
-    for error in &file.errors {
-        let _ = writeln!(out, "  unreadable: {}", printable(error));
+        let _ = writeln!(out, "  {} {} more {what}{image}", style.ellipsis(), count - SHOWN);
     }
 }
 
-fn line(finding: &Finding, file: &FileCheck) -> String {
-    let answer = if finding.answer == Answer::Yes { "note" } else { finding.answer.name() };
-    let members: Vec<_> =
-        finding.members.iter().skip(file.members.len()).map(|member| format!("{}: ", printable(member))).collect();
-    let runtime = finding.runtime.map_or(String::new(), |runtime| format!("{runtime}: "));
-    format!("{answer}: {}{runtime}{}", members.concat(), finding.text)
+fn line(finding: &Finding, style: Style) -> String {
+    let answer = if finding.answer == Answer::Yes { "note".to_owned() } else { answer(finding.answer, style) };
+    let runtime = finding.runtime.map_or(String::new(), |runtime| format!("{}: ", OffloadKind::title_of(runtime)));
+    // The mark is in advice such as -fopenmp-targets=….
+    let text = if style.ascii { finding.text.replace('…', style.ellipsis()) } else { finding.text.clone() };
+    format!("{answer}: {runtime}{text}")
 }
 
 /// The units in lines; those that differ in nothing but their place are in one.
-fn units(units: &[UnitCheck]) -> Vec<String> {
+fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
     let line = |unit: &UnitCheck| {
-        let kernels = unit.kernels.map_or("kernels".to_owned(), |count| match count {
-            1 => "1 kernel".to_owned(),
-            count => format!("{count} kernels"),
-        });
-        let images = match unit.targets.len() {
-            0 => "no image".to_owned(),
-            1 => format!("1 image: {}", unit.targets[0]),
-            count => format!("{count} images: {}", unit.targets.join(", ")),
+        let kernels = match unit.kernels {
+            None => String::new(),
+            Some(1) => "1 kernel in ".to_owned(),
+            Some(count) => format!("{count} kernels in "),
         };
-        format!("{}: {} (by {}): {kernels}, {images}", unit.runtime, unit.answer.name(), unit.basis)
+        let images = match unit.devices.len() {
+            0 => "no image".to_owned(),
+            1 => format!("1 image: {}", unit.devices[0]),
+            count => format!("{count} images: {}", unit.devices.join(", ")),
+        };
+        format!("{}: {} ({kernels}{images}", OffloadKind::title_of(unit.runtime), answer(unit.answer, style))
     };
-    grouped(units.iter().map(line))
+    let lines = grouped(units.iter().map(|unit| (unit, line(unit))));
+    lines.into_iter().map(|(line, units)| format!("{line}{})", places(&units))).collect()
 }
 
-/// What is loaded of each unit, in lines.
-fn loads(units: &[UnitCheck]) -> Vec<String> {
-    let line = |unit: &UnitCheck| -> Vec<String> {
-        let each =
-            unit.loads.iter().map(|load| format!("{}: {}: {} ({})", load.device, load.answer.name(), load.text, unit.runtime));
-        each.collect()
+/// What is loaded of each unit, in lines; if a device loads something of one unit and nothing of another, with their places.
+fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
+    let several = units.iter().any(|unit| unit.runtime != units[0].runtime);
+    let each = units.iter().flat_map(|unit| unit.loads.iter().map(move |load| (unit, load)));
+    let differ = |device: &str, runtime: &str| {
+        let mut answers = units.iter().filter(|unit| unit.runtime == runtime).flat_map(|unit| &unit.loads);
+        let first = answers.clone().find(|load| load.device == device).map(|load| load.answer);
+        answers.any(|load| load.device == device && Some(load.answer) != first)
     };
-    grouped(units.iter().flat_map(line))
+    let lines = grouped(each.map(|(unit, load)| {
+        let runtime = if several { format!("{}: ", OffloadKind::title_of(unit.runtime)) } else { String::new() };
+        let is_place_shown = load.answer != Answer::Yes && differ(&load.device, unit.runtime);
+        let begin = format!("{}: {}", load.device, answer(load.answer, style));
+        (unit, (begin, is_place_shown, load.answer == Answer::Yes, format!("{runtime}{}", load.text)))
+    }));
+    let line = |((begin, is_place_shown, is_yes, text), units): ((String, bool, bool, String), Vec<&UnitCheck>)| match units[..] {
+        [first, ref more @ ..] if is_place_shown => {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            format!("{begin} in {}{more}: {text}", printable(&first.place))
+        }
+        _ if is_yes => format!("{begin} ({text}{})", places(&units)),
+        _ => format!("{begin}: {text}{}", places(&units)),
+    };
+    lines.into_iter().map(line).collect()
 }
 
-/// Equal lines once, with their number.
-fn grouped(lines: impl Iterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<(String, usize)> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    for line in lines {
+/// How many containers or registrations units of one runtime are in, if there are several.
+fn places(units: &[&UnitCheck]) -> String {
+    let things = match units.first().map_or("", |unit| unit.runtime) {
+        "cuda" => "fatbinaries",
+        "hip" => "bundles",
+        "openmp" => "registrations",
+        _ => "containers",
+    };
+    if units.len() > 1 { format!(", in {} {things}", units.len()) } else { String::new() }
+}
+
+/// Equal lines once, each with its units.
+fn grouped<'u, Line: Clone + Ord>(lines: impl Iterator<Item = (&'u UnitCheck, Line)>) -> Vec<(Line, Vec<&'u UnitCheck>)> {
+    let mut all: Vec<(Line, Vec<&UnitCheck>)> = Vec::new();
+    let mut places: BTreeMap<Line, usize> = BTreeMap::new();
+    for (unit, line) in lines {
         match places.get(&line).and_then(|at| all.get_mut(*at)) {
-            Some((_, count)) => *count += 1,
+            Some((_, units)) => units.push(unit),
             None => {
                 places.insert(line.clone(), all.len());
-                all.push((line, 1));
+                all.push((line, vec![unit]));
             }
         }
     }
-    all.into_iter().map(|(line, count)| if count > 1 { format!("{line}, {count} times") } else { line }).collect()
+    all
 }

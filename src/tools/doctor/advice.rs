@@ -1,12 +1,12 @@
-//! How to get what is missing: packages of Debian and PyPI, options, and what else there is. Where LLVM's packages have a number, it is that
-//! of the clang that is there.
+//! Sources of missing requirements: packages of Debian and PyPI, options, and others. The version in the names of LLVM packages is
+//! that of the installed clang.
 
 use super::report::Source;
 
-/// The release that is recommended where no clang is there.
+/// The recommended LLVM version if no clang is installed.
 pub(super) const RECOMMENDED: u32 = crate::model::LLVM_MAJOR;
 
-/// Something that can be missing.
+/// A requirement that can be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thing {
     Clang,
@@ -15,7 +15,7 @@ pub(super) enum Thing {
     CLibrary,
     Omp,
     OmpTarget,
-    /// For a triple.
+    /// The OpenMP device runtime for this triple.
     OmpDevice(&'static str),
     Lld,
     NvlinkWrapper,
@@ -46,38 +46,38 @@ fn other(what: impl Into<String>) -> Source {
     Source { from: "other", what: what.into() }
 }
 
-/// How to get `thing` for a clang of release `llvm`, or for the one that is recommended.
+/// Returns the sources of `thing` for a clang of LLVM version `llvm`, or of the recommended version.
 pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
     let release = llvm.unwrap_or(RECOMMENDED);
     match thing {
         Thing::Clang => vec![debian(format!("clang-{release} lld-{release}")), option("OFFLD_CLANG=/path/to/clang")],
         Thing::OffldLlvm => vec![
-            other("install offld and offld-llvm of one build (`make install`, or the package offld)"),
+            other("install offld and offld-llvm from the same build (`make install`, or the package offld)"),
             option("OFFLD_LLVM=/path/to/offld-llvm"),
         ],
         Thing::HostLinker => vec![debian(format!("binutils, or lld-{release}")), option("OFFLD_LINKER=/path/to/linker")],
         Thing::CLibrary => vec![debian("gcc libc6-dev")],
         Thing::Omp => vec![debian(format!("libomp-{release}-dev"))],
-        // LLVM 20 was the first whose sources have it in a project of its own.
+        // LLVM 20 was the first version whose sources have libomptarget in a separate project.
         Thing::OmpTarget if release >= 22 => vec![debian(format!("liboffload-{release}-dev"))],
         Thing::OmpTarget if release >= 20 => vec![debian(format!("liboffload-{release}-dev, or libomp-{release}-dev"))],
         Thing::OmpTarget => vec![debian(format!("libomp-{release}-dev"))],
         Thing::OmpDevice(_) if release < 20 => vec![debian(format!("libomp-{release}-dev"))],
         Thing::OmpDevice(triple) => {
             let mut all = vec![other(format!(
-                "Debian's packages of this release have none: build LLVM's runtimes for the GPU (-DLLVM_RUNTIME_TARGETS='default;{triple}' \
+                "not in Debian's packages of this LLVM version: build LLVM's runtimes for the GPU (-DLLVM_RUNTIME_TARGETS='default;{triple}' \
                  -DRUNTIMES_{triple}_LLVM_ENABLE_RUNTIMES=openmp)"
             ))];
             if triple.starts_with("amdgcn") {
-                all.push(option("OFFLD_CLANG=/opt/rocm/llvm/bin/clang: ROCm's own clang has it"));
+                all.push(option("OFFLD_CLANG=/opt/rocm/llvm/bin/clang (ROCm's clang includes the runtime)"));
             }
-            all.push(debian("clang-19 lld-19 libomp-19-dev, an earlier release that has it"));
+            all.push(debian("clang-19 lld-19 libomp-19-dev (an earlier version that includes the runtime)"));
             all
         }
         Thing::Lld => vec![debian(format!("lld-{release}"))],
         Thing::NvlinkWrapper | Thing::SyclLinker => vec![debian(format!("clang-tools-{release}"))],
         Thing::CudaTools => vec![
-            pypi("nvidia-cuda-nvcc (in the active environment, or its folder by --cuda-path=)"),
+            pypi("nvidia-cuda-nvcc (in the active environment, or pass its directory with --cuda-path=)"),
             debian("nvidia-cuda-toolkit (non-free)"),
             option("--cuda-path=/usr/local/cuda"),
         ],
@@ -91,7 +91,7 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
         ],
         Thing::CudaRuntime => {
             vec![
-                pypi("nvidia-cuda-runtime (its folder by -L)"),
+                pypi("nvidia-cuda-runtime (pass its directory with -L)"),
                 debian("nvidia-cuda-dev (non-free)"),
                 option("-L/usr/local/cuda/lib64"),
             ]
@@ -101,7 +101,7 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
             option("--rocm-path=/opt/rocm"),
         ],
         Thing::HipRuntime => vec![debian("libamdhip64-dev"), option("--rocm-path=/opt/rocm")],
-        Thing::SyclHeaders => vec![other("oneAPI's compiler has them, or LLVM's libsycl, built from its sources")],
-        Thing::SyclRuntime => vec![pypi("intel-sycl-rt"), option("-L with the folder of libsycl.so")],
+        Thing::SyclHeaders => vec![other("install oneAPI's compiler, or build LLVM's libsycl from its sources")],
+        Thing::SyclRuntime => vec![pypi("intel-sycl-rt"), option("-L with the directory of libsycl.so")],
     }
 }

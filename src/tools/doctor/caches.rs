@@ -1,4 +1,4 @@
-//! The state of the cache of device links, and of the one that machines share.
+//! The state of the cache of device links, and of the remote cache.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::store::local::Store;
 use crate::store::settings::{self, Setting};
 use crate::store::{self, Key, RemoteSettings, SecretKey};
 
-/// The cache that a link in this environment would use.
+/// Examines the cache that a link in this environment would use.
 pub(super) fn own() -> Cache {
     let setting = settings::resolve(None);
     let Setting { root, limit, why_off, .. } = &setting;
@@ -21,35 +21,41 @@ pub(super) fn own() -> Cache {
         Ok(store) => {
             let contents = store.contents();
             (cache.size, cache.images) = (Some(contents.size), Some(contents.blobs));
-            cache.error = (!cache.writable).then(|| format!("`{}` cannot be written to", root.display()));
+            cache.error = (!cache.writable).then(|| format!("cannot write to `{}`", root.display()));
         }
         Err(error) => cache.error = Some(error::chain(&error)),
     }
     cache
 }
 
-/// Whether files can be made in `folder`, or it can be made.
+/// The reason why every link with device code fails: a cache with an unusable key.
+pub(super) fn key_error() -> Option<String> {
+    settings::resolve(None).root?;
+    SecretKey::of_environment().err().map(|error| error::chain(&error))
+}
+
+/// Whether files can be created in `folder`, or `folder` itself can be created.
 fn is_writable(folder: &Path) -> bool {
     let there = folder.ancestors().find(|path| path.exists());
     there.is_some_and(|path| path.is_dir() && rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
-/// The cache that machines share, which is asked for something that it does not have. It is behind that of this machine, `own`.
+/// Examines the remote cache by a request for a key that it does not have. It needs the local cache, `own`.
 pub(super) fn shared(own: &Cache) -> Option<Remote> {
     let settings = RemoteSettings::from_environment()?;
     let mut problems: Vec<String> = settings.doubt.clone().into_iter().collect();
     if own.folder.is_none() {
-        problems.push("the cache is off, and so this one is not used".to_owned());
+        problems.push("not used, because the local cache is off".to_owned());
     }
     let key = SecretKey::of_environment().unwrap_or_else(|error| {
         problems.push(error::chain(&error));
         None
     });
     let (url, read_only, signed) = (settings.shown(), settings.read_only, key.is_some());
-    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let tell = {
-        let said = Arc::clone(&said);
-        Arc::new(move |text: &str| said.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()))
+        let messages = Arc::clone(&messages);
+        Arc::new(move |text: &str| messages.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()))
     };
     let answers = match store::Remote::open(&RemoteSettings { key, ..settings }, tell) {
         Ok(remote) => {
@@ -61,6 +67,6 @@ pub(super) fn shared(own: &Cache) -> Option<Remote> {
             false
         }
     };
-    problems.append(&mut said.lock().unwrap_or_else(PoisonError::into_inner));
+    problems.append(&mut messages.lock().unwrap_or_else(PoisonError::into_inner));
     Some(Remote { url, read_only, signed, answers, problems })
 }

@@ -1,4 +1,4 @@
-//! What a clang says of itself: its version, where it looks for programs and libraries, and what it lacks for the code of a kind.
+//! Questions to a clang: its version, its search directories, and its errors for code of a kind.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use super::report::Kind;
 use crate::sys::run::{self, Probe};
 
-/// Where a clang looks.
+/// The search directories of a clang.
 #[derive(Debug, Default)]
 pub(super) struct Folders {
     pub programs: Vec<PathBuf>,
     pub libraries: Vec<PathBuf>,
 }
 
-/// The first line of what `program` answers to `--version`; none where it does not run, or says nothing.
+/// Returns the first line of `program`'s output for `--version`; `None` if it does not run or prints nothing.
 pub(super) fn first_line(program: &Path) -> Option<String> {
     let text = run::stdout_of(program, &["--version"])?;
     let line = text.lines().find(|line| !line.trim().is_empty())?;
     Some(line.trim().to_owned())
 }
 
-/// Where `clang` looks for programs and libraries.
+/// Returns the directories in which `clang` searches for programs and libraries.
 pub(super) fn folders(clang: &Path) -> Folders {
     folders_in(&run::stdout_of(clang, &["-print-search-dirs"]).unwrap_or_default())
 }
@@ -33,12 +33,12 @@ fn folders_in(text: &str) -> Folders {
     Folders { programs: list("programs:"), libraries: list("libraries:") }
 }
 
-/// The file that `clang` answers with, if it is there.
+/// Returns the file that `clang` prints for the option `question`, if it exists.
 pub(super) fn file(clang: &Path, question: &str) -> Option<PathBuf> {
     Some(PathBuf::from(run::stdout_of(clang, &[question])?)).filter(|path| path.is_absolute() && path.is_file())
 }
 
-/// What `clang` says it lacks to compile code of `kind`.
+/// Returns the errors that `clang` would report when compiling code of `kind`.
 pub(super) fn complaints(clang: &Path, kind: Kind) -> Vec<String> {
     let words: &[&str] = match kind {
         Kind::OpenMpHost | Kind::Sycl => return Vec::new(),
@@ -58,14 +58,14 @@ pub(super) fn complaints(clang: &Path, kind: Kind) -> Vec<String> {
     };
     let args: Vec<OsString> =
         ["-###", "-c", "-o", "/dev/null"].iter().chain(words).chain(&["/dev/null"]).map(OsString::from).collect();
-    let told = Probe::start(clang, &args).and_then(Probe::finish);
-    told.map(|told| errors_in(&String::from_utf8_lossy(&told.stderr))).unwrap_or_default()
+    let output = Probe::start(clang, &args).and_then(Probe::finish);
+    output.map(|output| errors_in(&String::from_utf8_lossy(&output.stderr))).unwrap_or_default()
 }
 
-/// The errors in what a driver says, each once, beside the commands that it would run.
+/// Returns the errors in a driver's output, each once, without the commands that the driver would run.
 fn errors_in(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
-    // A command begins with a space.
+    // Lines that begin with a space are commands.
     for line in text.lines().filter(|line| !line.starts_with(' ')) {
         let error = line.split_once("error: ").map(|(_, error)| error.trim().to_owned());
         all.extend(error.filter(|error| !all.contains(error)));
@@ -79,17 +79,17 @@ mod tests {
 
     #[test]
     fn the_folders_of_a_clang() {
-        let told = folders_in("programs: =/usr/lib/llvm-22/bin:/usr/bin\nlibraries: =/usr/lib/llvm-22/lib/clang/22::/lib\n");
-        assert_eq!(told.programs, [Path::new("/usr/lib/llvm-22/bin"), Path::new("/usr/bin")]);
-        assert_eq!(told.libraries, [Path::new("/usr/lib/llvm-22/lib/clang/22"), Path::new("/lib")]);
+        let folders = folders_in("programs: =/usr/lib/llvm-22/bin:/usr/bin\nlibraries: =/usr/lib/llvm-22/lib/clang/22::/lib\n");
+        assert_eq!(folders.programs, [Path::new("/usr/lib/llvm-22/bin"), Path::new("/usr/bin")]);
+        assert_eq!(folders.libraries, [Path::new("/usr/lib/llvm-22/lib/clang/22"), Path::new("/lib")]);
         let none = folders_in("");
         assert!(none.programs.is_empty() && none.libraries.is_empty());
     }
 
     #[test]
     fn the_errors_of_a_driver() {
-        let told = "clang version 22\nclang: error: cannot find HIP runtime; x\nclang: error: cannot find HIP runtime; x\n \
+        let output = "clang version 22\nclang: error: cannot find HIP runtime; x\nclang: error: cannot find HIP runtime; x\n \
                     \"/usr/bin/clang\" \"-DX=error: no\"\nclang: warning: y\n";
-        assert_eq!(errors_in(told), ["cannot find HIP runtime; x"]);
+        assert_eq!(errors_in(output), ["cannot find HIP runtime; x"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the machine: programs, and the files that links need, where the compiler looks for them.
+//! Search for the programs and files that links need, in the compiler's search directories.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use super::report::{Part, Program};
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, Compiler};
 
-/// Programs that some links run, and clang or offld finds.
+/// Programs that some links run, found by clang or by offld.
 const TOOLS: [&str; 6] = [LLD, NVLINK_WRAPPER_NAME, SYCL_LINKER_NAME, "ptxas", "nvlink", "fatbinary"];
-/// Host linkers by their names.
-const LINKERS: [&str; 5] = ["ld.lld", "ld", "ld.bfd", "ld.gold", "mold"];
-/// Where vendors install libraries that clang finds by options, or by looking there itself.
-const OF_VENDORS: [&str; 4] =
+/// Names of host linkers.
+const LINKERS: [&str; 6] = ["ld.lld", "ld", "ld.bfd", "ld.gold", "mold", "wild"];
+/// Library directories of vendors. clang gets them from options, or searches them by default.
+const VENDOR_LIBRARIES: [&str; 4] =
     ["/opt/rocm/lib", "/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/opt/intel/oneapi/compiler/latest/lib"];
 
-/// The host linkers, each program once, and which of them `ld.offld` would run.
+/// Returns the host linkers, each program once, with a mark on the one that `ld.offld` would run.
 pub(super) fn linkers(folders: &Folders) -> Vec<Program> {
     let chosen = toolchain::host_linker(None, false).ok();
     let named = LINKERS.iter().flat_map(|name| {
@@ -31,18 +31,18 @@ pub(super) fn linkers(folders: &Folders) -> Vec<Program> {
     once.map(|path| Program { says: compiler::first_line(&path), chosen: chosen.as_ref() == Some(&path), path }).collect()
 }
 
-/// The other programs that links run.
+/// Returns the other programs that links run.
 pub(super) fn tools(folders: &Folders) -> Vec<Part> {
     let path = |name: &str| {
-        let beside = folders.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-        let found = beside.or_else(|| which::which(name).ok());
+        let in_compiler_folders = folders.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+        let found = in_compiler_folders.or_else(|| which::which(name).ok());
         found
             .or_else(|| ["ptxas", "nvlink", "fatbinary"].contains(&name).then(|| toolchain::cuda_tool(name, None).ok()).flatten())
     };
     TOOLS.iter().map(|name| Part { name, path: path(name) }).collect()
 }
 
-/// The files that links need; none is there without a compiler, which says where to look.
+/// Returns the files that links need. All are missing without a compiler, because it determines the search directories.
 pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part> {
     let own = compiler.and_then(Compiler::library_folder);
     let named: Vec<PathBuf> = Session::env(session::LIBRARY_PATH)
@@ -50,7 +50,7 @@ pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part>
         .flat_map(std::env::split_paths)
         .filter(|folder| folder.is_absolute())
         .collect();
-    let vendors = OF_VENDORS.iter().map(PathBuf::from);
+    let vendors = VENDOR_LIBRARIES.iter().map(PathBuf::from);
     let all: Vec<PathBuf> = own.iter().chain(&folders.libraries).cloned().chain(named).chain(vendors).collect();
     let library = |name: &str| all.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     let files = names().filter(|name| !TOOLS.contains(name));
@@ -58,7 +58,7 @@ pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part>
         .map(|name| {
             let path = compiler.and_then(|compiler| match name {
                 "omp.h" | SYCL_HEADER => header(compiler, name),
-                // What takes its place where clang has a runtime of its own.
+                // The file that replaces libgcc if clang has its own runtime.
                 LIBGCC => compiler::file(&compiler.path, "-print-libgcc-file-name"),
                 _ => library(name),
             });
@@ -79,7 +79,7 @@ pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part>
     parts
 }
 
-/// A header of the compiler's own, of its installation, or of the system.
+/// Finds a header of the compiler, of its installation, or of the system.
 fn header(compiler: &Compiler, name: &str) -> Option<PathBuf> {
     let of_installation = || Some(compiler.library_folder()?.with_file_name("include").join(name));
     let others = [of_installation(), Some(Path::new("/usr/include").join(name))];
@@ -87,9 +87,9 @@ fn header(compiler: &Compiler, name: &str) -> Option<PathBuf> {
         .or_else(|| others.into_iter().flatten().find(|path| path.is_file()))
 }
 
-/// OpenMP's device runtime as bitcode: one of its files, which there is for each architecture, or one for all.
+/// Finds OpenMP's device runtime as bitcode: there is one file for each architecture, or one for all of them.
 fn device_bitcode(folders: &[PathBuf], devices: &[&str]) -> Option<PathBuf> {
-    let is_it = |path: &PathBuf| {
+    let is_for_device = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let device = name.strip_prefix("libomptarget-").map(|rest| rest.trim_start_matches("new-"));
         name.ends_with(".bc") && device.is_some_and(|rest| devices.iter().any(|device| rest.starts_with(device)))
@@ -98,7 +98,7 @@ fn device_bitcode(folders: &[PathBuf], devices: &[&str]) -> Option<PathBuf> {
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten())
         .map(|entry| entry.path())
-        .filter(is_it)
+        .filter(is_for_device)
         .collect();
     all.sort();
     all.into_iter().next()
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bitcode_of_a_device_is_known_by_its_name() {
+    fn device_bitcode_is_found_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().join("none"), folder.path().to_owned()];
         for name in ["libomptarget-nvptx-sm_80.bc", "libomptarget.so", "libomptarget-amdgpu.txt", "other-amdgpu.bc"] {

@@ -1,5 +1,5 @@
-//! `offld doctor`: what is here of all that links need, what is missing for which kind of link, and how to get it. It looks and asks, and
-//! changes nothing.
+//! `offld doctor`: reports the requirements of links that this machine meets, the missing ones for each kind of link, and how to
+//! install those. It only inspects the machine and changes nothing.
 
 mod advice;
 mod caches;
@@ -19,16 +19,16 @@ use crate::sys::native::Machine;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 use needs::Facts;
-use report::{Compiler, Devices, Kind, OffldLlvm, Own, Report, VERSION};
+use report::{Compiler, Devices, Kind, OffldLlvm, Own, Report, SCHEMA};
 
-/// What to look at.
+/// The settings of an examination.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// The folder that the machine's devices are read below.
+    /// The directory below which the machine's devices are read.
     pub native_root: PathBuf,
 }
 
-/// Looks at this machine, as a link in the same environment would.
+/// Examines this machine, like a link in the same environment.
 pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     let chosen = chosen();
     let compilers = compilers(chosen.as_ref().ok());
@@ -37,7 +37,7 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     let files = found::files(chosen.as_ref().ok(), &folders);
     let offld_llvm = offld_llvm(session);
     let compiler_error = chosen.as_ref().err().cloned();
-    let asked = |kind: Kind| {
+    let complaints_of = |kind: Kind| {
         let all = chosen.as_ref().map(|own| compiler::complaints(&own.path, kind)).unwrap_or_default();
         all.into_iter().map(move |text| (kind, text))
     };
@@ -45,13 +45,15 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
         llvm: chosen.as_ref().ok().and_then(|own| own.major),
         compiler_error: compiler_error.clone(),
         offld_llvm_error: offld_llvm.error.clone(),
+        key_error: caches::key_error(),
         has_linker: linkers.iter().any(|linker| linker.chosen),
         parts: tools.iter().chain(&files).cloned().collect(),
-        complaints: Kind::ALL.into_iter().flat_map(asked).collect(),
+        complaints: Kind::ALL.into_iter().flat_map(complaints_of).collect(),
     });
     let cache = caches::own();
     Report {
-        version: VERSION,
+        schema: SCHEMA,
+        version: SCHEMA,
         generator: concat!("offld ", env!("CARGO_PKG_VERSION")).to_owned(),
         host_openmp: links.iter().any(|link| link.kind == Kind::OpenMpHost && link.link),
         offld: Own { path: std::env::current_exe().ok(), names: toolchain::folder_of_names() },
@@ -68,39 +70,39 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     }
 }
 
-/// The compiler that a link would take where its bitcode does not ask for another release, or why there is none.
+/// Returns the compiler for device links, unless their bitcode requires another LLVM version, or the reason why none is usable.
 fn chosen() -> Result<toolchain::Compiler, String> {
     let chosen = toolchain::device_compiler(None, None).map_err(|error| crate::error::chain(&error))?.compiler;
     let path = chosen.path.display();
     match chosen.major {
-        None => Err(format!("`{path}` does not say its version")),
+        None => Err(format!("`{path}` does not report its version")),
         Some(_) if compiler::first_line(&chosen.path).is_none() => Err(format!("`{path}` does not run")),
         Some(major) if major < needs::FIRST => {
-            Err(format!("`{path}` is of LLVM {major}: {} is the first that is known", needs::FIRST))
+            Err(format!("`{path}` is of LLVM {major}: LLVM {} or later is required", needs::FIRST))
         }
         Some(_) => Ok(chosen),
     }
 }
 
-/// Every clang that is found, and which one is chosen.
+/// Every installed clang, with a mark on the chosen one.
 fn compilers(chosen: Option<&toolchain::Compiler>) -> Vec<Compiler> {
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    let of_choice = chosen.map(|own| real(&own.path));
+    let chosen_path = chosen.map(|own| real(&own.path));
     let mut paths = toolchain::installed_compilers();
-    // One that a variable names need not be among those that are found.
+    // `OFFLD_CLANG` may name a clang that the search does not find.
     if let Some(own) = chosen.filter(|own| !paths.iter().any(|path| real(path) == real(&own.path))) {
         paths.insert(0, own.path.clone());
     }
     let all = paths.into_iter().map(|path| Compiler {
         says: compiler::first_line(&path),
         llvm: toolchain::release_of(&path),
-        chosen: of_choice.as_ref() == Some(&real(&path)),
+        chosen: chosen_path.as_ref() == Some(&real(&path)),
         path,
     });
     all.collect()
 }
 
-/// Where `offld-llvm` is, and whether it runs and is of the same build.
+/// Finds `offld-llvm` and checks that it runs and is from the same build.
 fn offld_llvm(session: &Session) -> OffldLlvm {
     let path = match program::find() {
         Ok(path) => path,

@@ -1,18 +1,18 @@
-//! What each kind of link needs, as a table, and what of it is missing.
+//! The requirements of each kind of link, as a table, and the missing ones.
 
 use super::advice::{Thing, how_to_get};
 use super::report::{Kind, Link, Missing, Part, Step};
 
-/// The first release of LLVM whose compilers make fat objects that offld reads.
+/// The first LLVM version whose compilers write fat objects that offld reads.
 pub(super) const FIRST: u32 = 14;
-/// The first release that has OpenMP's device runtime as a library for the link; before, it is bitcode that the compiler adds.
+/// The first version with OpenMP's device runtime as a library for the link. Before, the compiler adds it as bitcode.
 const DEVICE_LIBRARY: u32 = 22;
-/// The first release that links for NVIDIA's GPUs by `clang-nvlink-wrapper`.
+/// The first version that links for NVIDIA GPUs with `clang-nvlink-wrapper`.
 const NVLINK_WRAPPER: u32 = 19;
-/// The first release that has a linker for SYCL.
+/// The first version with a linker for SYCL.
 const SYCL_LINKER: u32 = 20;
 
-/// Programs and files by the names that the report has.
+/// Names of programs and files in the report.
 pub(super) const LLD: &str = "ld.lld";
 pub(super) const NVLINK_WRAPPER_NAME: &str = "clang-nvlink-wrapper";
 pub(super) const SYCL_LINKER_NAME: &str = "clang-sycl-linker";
@@ -21,20 +21,22 @@ pub(super) const NVIDIA_DEVICE_RUNTIME: &str = "device runtime for nvptx";
 pub(super) const SYCL_HEADER: &str = "sycl/sycl.hpp";
 pub(super) const LIBGCC: &str = "libgcc.a";
 
-/// What is known of the machine when this is asked.
+/// The state of the machine.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The release of LLVM of the clang that is chosen; `None` where there is no clang, or none that runs.
+    /// The LLVM version of the chosen clang; `None` without a clang that runs.
     pub llvm: Option<u32>,
-    /// Why there is no clang to be used.
+    /// The reason why no clang is usable.
     pub compiler_error: Option<String>,
-    /// Why `offld-llvm` cannot be used.
+    /// The reason why `offld-llvm` is unusable.
     pub offld_llvm_error: Option<String>,
+    /// The reason why every link with device code fails: an unusable key of the cache.
+    pub key_error: Option<String>,
     /// Whether there is a host linker.
     pub has_linker: bool,
     /// Tools and files.
     pub parts: Vec<Part>,
-    /// What clang says is missing for code of a kind.
+    /// The errors of clang for code of each kind.
     pub complaints: Vec<(Kind, String)>,
 }
 
@@ -48,13 +50,13 @@ impl Facts {
     }
 }
 
-/// Something that kinds of links need, by its name in the report.
+/// A requirement of some kinds of links, with its name in the report.
 struct Need {
     name: &'static str,
     thing: Thing,
     step: Step,
     kinds: &'static [Kind],
-    /// The first release of LLVM that needs it.
+    /// The first LLVM version with this requirement.
     since: u32,
 }
 
@@ -67,7 +69,7 @@ const fn link(name: &'static str, thing: Thing, kinds: &'static [Kind], since: u
     Need { name, thing, step: Step::Link, kinds, since }
 }
 
-/// Every need but for those of [`common`] and [`device_runtime`].
+/// All requirements except those of [`common`] and [`device_runtime`].
 const NEEDS: [Need; 16] = [
     link("crt1.o", Thing::CLibrary, EVERY, FIRST),
     link("libc.so", Thing::CLibrary, EVERY, FIRST),
@@ -87,19 +89,19 @@ const NEEDS: [Need; 16] = [
     link("libsycl.so", Thing::SyclRuntime, &[Kind::Sycl], SYCL_LINKER),
 ];
 
-/// The names of the needs that are files beside the libraries of the system.
+/// The names of the required programs and files in the table.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|need| need.name)
 }
 
-/// What can be linked, a row for each kind.
+/// Determines which links are possible, with one row for each kind.
 pub(super) fn links(facts: &Facts) -> Vec<Link> {
-    Kind::ALL.into_iter().map(|kind| of_kind(kind, facts)).collect()
+    Kind::ALL.into_iter().map(|kind| link_of_kind(kind, facts)).collect()
 }
 
-fn of_kind(kind: Kind, facts: &Facts) -> Link {
+fn link_of_kind(kind: Kind, facts: &Facts) -> Link {
     let mut missing = common(facts);
-    // What a clang needs is not known before there is one.
+    // The requirements depend on the version of clang.
     if facts.compiler_error.is_none() {
         let needed = NEEDS.iter().filter(|need| need.kinds.contains(&kind) && facts.is_at_least(need.since));
         missing.extend(needed.filter(|need| !facts.has(need.name)).map(|need| Missing {
@@ -108,20 +110,20 @@ fn of_kind(kind: Kind, facts: &Facts) -> Link {
             get: how_to_get(need.thing, facts.llvm),
         }));
         if kind == Kind::Sycl && !facts.is_at_least(SYCL_LINKER) {
-            let what = format!("a clang of LLVM {SYCL_LINKER} or later: this one has no linker for SYCL");
+            let what = format!("clang of LLVM {SYCL_LINKER} or later, with a linker for SYCL");
             missing.push(Missing { step: Step::Link, what, get: how_to_get(Thing::Clang, None) });
         }
         let runtime = device_runtime(kind, facts);
-        let told = runtime.is_some();
+        let lacks_runtime = runtime.is_some();
         missing.extend(runtime);
-        missing.extend(complaints(kind, facts).filter(|own| !told || !own.what.contains("libomptarget")));
+        missing.extend(complaints(kind, facts).filter(|own| !lacks_runtime || !own.what.contains("libomptarget")));
     }
     let nothing = |step| !missing.iter().any(|own| own.step == step);
     let has_compiler = facts.compiler_error.is_none();
     Link { kind, link: nothing(Step::Link), compile: has_compiler && nothing(Step::Compile), missing }
 }
 
-/// What every link needs.
+/// The missing requirements that all links share.
 fn common(facts: &Facts) -> Vec<Missing> {
     let mut missing = Vec::new();
     let mut need = |what: &str, thing| {
@@ -136,10 +138,13 @@ fn common(facts: &Facts) -> Vec<Missing> {
     if !facts.has_linker {
         need("a host linker (ld.lld or ld)", Thing::HostLinker);
     }
+    if let Some(error) = &facts.key_error {
+        missing.push(Missing { step: Step::Link, what: error.clone(), get: Vec::new() });
+    }
     missing
 }
 
-/// The device runtime of OpenMP, where it is needed and not there.
+/// OpenMP's device runtime, if it is required and missing.
 fn device_runtime(kind: Kind, facts: &Facts) -> Option<Missing> {
     let (name, bitcode, triple) = match kind {
         Kind::OpenMpAmd => (AMD_DEVICE_RUNTIME, "libomptarget-amdgpu", "amdgcn-amd-amdhsa"),
@@ -150,14 +155,14 @@ fn device_runtime(kind: Kind, facts: &Facts) -> Option<Missing> {
         return None;
     }
     let (step, what) = if facts.is_at_least(DEVICE_LIBRARY) {
-        (Step::Link, format!("libompdevice.a for {triple}, OpenMP's runtime on the device"))
+        (Step::Link, format!("libompdevice.a for {triple}, the OpenMP device runtime"))
     } else {
-        (Step::Compile, format!("{bitcode}*.bc, OpenMP's runtime on the device"))
+        (Step::Compile, format!("{bitcode}*.bc, the OpenMP device runtime"))
     };
     Some(Missing { step, what, get: how_to_get(Thing::OmpDevice(triple), facts.llvm) })
 }
 
-/// What clang says of code for this kind: it cannot compile it.
+/// The errors that clang reports for code of this kind, as missing requirements of the compilation.
 fn complaints(kind: Kind, facts: &Facts) -> impl Iterator<Item = Missing> + '_ {
     const MEANINGS: [(&str, Thing); 6] = [
         ("ROCm device library", Thing::RocmBitcode),
@@ -167,10 +172,10 @@ fn complaints(kind: Kind, facts: &Facts) -> impl Iterator<Item = Missing> + '_ {
         ("libomptarget-nvptx", Thing::OmpDevice("nvptx64-nvidia-cuda")),
         ("libomptarget", Thing::OmpDevice("amdgcn-amd-amdhsa")),
     ];
-    let own = facts.complaints.iter().filter(move |(of, _)| *of == kind);
+    let own = facts.complaints.iter().filter(move |(own, _)| *own == kind);
     own.map(|(_, text)| {
         let thing = MEANINGS.iter().find(|(part, _)| text.contains(part)).map(|(_, thing)| *thing);
         let get = thing.map_or_else(Vec::new, |thing| how_to_get(thing, facts.llvm));
-        Missing { step: Step::Compile, what: format!("clang says: {text}"), get }
+        Missing { step: Step::Compile, what: format!("clang reports: {text}"), get }
     })
 }

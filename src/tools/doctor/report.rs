@@ -1,62 +1,63 @@
-//! What `offld doctor` finds, as plain data with the names that its JSON has (docs/doctor.md).
+//! The report of `offld doctor`, as plain data with the names of its JSON (docs/guides/doctor.md).
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// The version of the report's form.
-pub(crate) const VERSION: u32 = 1;
+/// The version of the report's schema.
+pub(crate) const SCHEMA: u32 = 1;
 
 /// The report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// [`VERSION`].
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The same number under its name up to offld 0.9.
     pub version: u32,
-    /// The program and version that wrote it.
+    /// The program and version that wrote the report.
     pub generator: String,
-    /// Whether OpenMP programs whose device is the processor can be linked: the exit status.
+    /// Whether OpenMP programs for the CPU can be linked. It determines the exit status.
     pub host_openmp: bool,
     /// This program.
     pub offld: Own,
-    /// The program that makes registration code.
+    /// The program that generates registration code.
     pub offld_llvm: OffldLlvm,
-    /// Every clang that is found; at most one is chosen.
+    /// Every installed clang; at most one is chosen.
     pub compilers: Vec<Compiler>,
-    /// Why no clang is chosen.
+    /// The reason why no clang is chosen.
     pub compiler_error: Option<String>,
-    /// The host linkers that are found; at most one is what `ld.offld` would run.
+    /// The installed host linkers; `ld.offld` runs the chosen one.
     pub linkers: Vec<Program>,
     /// The other programs that a link may run.
     pub tools: Vec<Part>,
-    /// Libraries and headers, where the chosen clang looks for them.
+    /// Libraries and headers in the search directories of the chosen clang.
     pub files: Vec<Part>,
     /// The devices of this machine.
     pub devices: Devices,
     /// The cache of device links.
     pub cache: Cache,
-    /// The cache that machines share; none where the environment names none.
+    /// The remote cache, if the environment names one.
     pub remote: Option<Remote>,
-    /// What can be linked, a row for each kind.
+    /// The possible links, one row for each kind.
     pub links: Vec<Link>,
 }
 
-/// Where offld is.
+/// The locations of offld.
 #[derive(Debug, Serialize)]
 pub(crate) struct Own {
     /// The executable.
     pub path: Option<PathBuf>,
-    /// The folder for clang's `-B`.
+    /// The directory for clang's `-B`.
     pub names: Option<PathBuf>,
 }
 
-/// What is known of `offld-llvm`.
+/// The state of `offld-llvm`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct OffldLlvm {
-    /// Where it is.
     pub path: Option<PathBuf>,
-    /// The triple that it makes code for where none is named: it runs, and is of the same build.
+    /// Its default triple. If this is present, the program runs and is from the same build.
     pub host_triple: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it is unusable.
     pub error: Option<String>,
 }
 
@@ -64,21 +65,21 @@ pub(crate) struct OffldLlvm {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Compiler {
     pub path: PathBuf,
-    /// The first line of what it says of itself; none where it does not run.
+    /// The first line of its version output; `None` if it does not run.
     pub says: Option<String>,
-    /// The release of LLVM that it is of.
+    /// Its LLVM version.
     pub llvm: Option<u32>,
-    /// Whether device links run it where nothing else is said.
+    /// Whether device links run it by default.
     pub chosen: bool,
 }
 
-/// A program with its version.
+/// A host linker with its version.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Program {
     pub path: PathBuf,
-    /// The first line of what it says of itself; none where it does not run.
+    /// The first line of its version output; `None` if it does not run.
     pub says: Option<String>,
-    /// Whether it is the one that is used.
+    /// Whether links use it by default.
     pub chosen: bool,
 }
 
@@ -86,11 +87,11 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Part {
     pub name: &'static str,
-    /// Where it is; null: nowhere.
+    /// Its location; null if it is missing.
     pub path: Option<PathBuf>,
 }
 
-/// The devices of the machine, as far as the system tells.
+/// The devices of the machine that the system reports.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Devices {
     pub cpu: Option<String>,
@@ -98,7 +99,7 @@ pub(crate) struct Devices {
     pub nvidia: Vec<String>,
     /// The major version of NVIDIA's driver.
     pub nvidia_driver: Option<u32>,
-    /// What could not be read.
+    /// The error if the devices could not be read.
     pub error: Option<String>,
 }
 
@@ -106,28 +107,28 @@ pub(crate) struct Devices {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Cache {
     pub folder: Option<PathBuf>,
-    /// How many bytes it may hold.
+    /// The size limit in bytes.
     pub limit: Option<u64>,
-    /// How many it holds.
+    /// The current size in bytes.
     pub size: Option<u64>,
     pub images: Option<u64>,
-    /// Whether this user can write there.
+    /// Whether this user can write to the cache.
     pub writable: bool,
-    /// Why there is no cache, or why it is of no use.
+    /// The reason why there is no cache, or why it is unusable.
     pub error: Option<String>,
 }
 
-/// The cache that machines share.
+/// The remote cache.
 #[derive(Debug, Serialize)]
 pub(crate) struct Remote {
-    /// Where it is, without names and passwords.
+    /// Its URL, without user names and passwords.
     pub url: String,
     pub read_only: bool,
-    /// Whether what is there is signed.
+    /// Whether its entries are signed.
     pub signed: bool,
     /// Whether it answered.
     pub answers: bool,
-    /// What it said, or what is wrong with the settings.
+    /// Its error messages, and errors in the settings.
     pub problems: Vec<String>,
 }
 
@@ -152,12 +153,12 @@ impl Kind {
     /// All kinds, in the order of the report.
     pub(crate) const ALL: [Kind; 6] = [Kind::OpenMpHost, Kind::OpenMpAmd, Kind::OpenMpNvidia, Kind::Hip, Kind::Cuda, Kind::Sycl];
 
-    /// Its name in the text.
+    /// The name in the text.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::OpenMpHost => "OpenMP, the processor as device",
-            Kind::OpenMpAmd => "OpenMP, AMD's GPUs (amdgcn)",
-            Kind::OpenMpNvidia => "OpenMP, NVIDIA's GPUs (nvptx)",
+            Kind::OpenMpHost => "OpenMP for the CPU",
+            Kind::OpenMpAmd => "OpenMP for AMD GPUs (amdgcn)",
+            Kind::OpenMpNvidia => "OpenMP for NVIDIA GPUs (nvptx)",
             Kind::Hip => "HIP",
             Kind::Cuda => "CUDA",
             Kind::Sycl => "SYCL",
@@ -165,44 +166,43 @@ impl Kind {
     }
 }
 
-/// What can be done of a kind of link.
+/// The possible steps of a kind of link.
 #[derive(Debug, Serialize)]
 pub(crate) struct Link {
     pub kind: Kind,
-    /// Whether nothing is missing that a link needs.
+    /// Whether the link has all requirements.
     pub link: bool,
-    /// Whether nothing is missing that clang needs before that, to compile.
+    /// Whether the compilation, which comes before the link, has all requirements.
     pub compile: bool,
-    /// What is missing.
+    /// The missing requirements.
     pub missing: Vec<Missing>,
 }
 
-/// Which step needs something.
+/// The step that has a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Step {
     /// The compilation.
     Compile,
-    /// The link.
     Link,
 }
 
-/// Something that is missing.
+/// A missing requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Missing {
     /// The step that needs it.
     pub step: Step,
-    /// What it is, or what clang says.
+    /// Its name, or clang's error.
     pub what: String,
-    /// How to get it: any one of these.
+    /// Sources; any one of them is sufficient.
     pub get: Vec<Source>,
 }
 
-/// Where something can be had.
+/// A source of a missing requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Source {
     /// `debian`, `pypi`, `option`, or `other`.
     pub from: &'static str,
-    /// The packages, the option, or what to do.
+    /// The packages, the option, or instructions.
     pub what: String,
 }

@@ -1,5 +1,6 @@
-//! `offld explain`: where the time of a build went, from time traces (`--wrapper-time-trace=`, and those of clang and of LLVM's own
-//! wrapper) and from logs (`OFFLD_CACHE_LOG`): the critical path, the slowest device links, what the cache had and why not the rest.
+//! `offld explain`: reports which steps of a build took time. It reads time traces (`--wrapper-time-trace=`, and those of clang and
+//! of LLVM's own wrapper) and logs (`OFFLD_CACHE_LOG`). The report contains the critical path, the slowest device links, cache
+//! hits, and the reasons for misses.
 
 mod path;
 mod show;
@@ -14,28 +15,31 @@ use crate::build_log::{self, Damaged, Input, Outcome, Record, Summary};
 pub(crate) use show::text;
 use trace::Trace;
 
-/// The version of the JSON. Another one when a key goes or changes its meaning.
-const VERSION: u32 = 1;
+/// The version of the JSON schema. It changes if a key is removed or changes its meaning.
+const SCHEMA: u32 = 1;
 
-/// What is known of a build.
+/// The report on a build.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    /// [`SCHEMA`].
+    schema: u32,
+    /// The same number under its name up to offld 0.9.
     version: u32,
     /// The files that were read.
     files: Vec<SourceFile>,
-    /// When the first thing began that the files tell of, in microseconds since 1970.
+    /// The start of the first step in the files, in microseconds since 1970.
     begin_us: u64,
-    /// How long it was from there to the end of the last.
+    /// The time from there to the end of the last step, in microseconds.
     wall_us: u64,
-    /// What was waited for, from the first to the last.
+    /// The steps that determined the duration, from the first to the last.
     critical_path: Vec<Step>,
-    /// The device links that took longest, the longest first.
+    /// The slowest device links, the slowest first.
     slowest: Vec<DeviceLink>,
-    /// How many device links there are in all.
+    /// The total number of device links.
     device_links: u64,
-    /// What the logs say of the cache; none without a log.
+    /// The cache statistics from the logs; `None` without a log.
     cache: Option<Summary>,
-    /// The lines of logs that are not counted, because they are damaged.
+    /// The damaged lines of logs, which are not counted.
     #[serde(skip)]
     pub(crate) damaged: Vec<Damaged>,
 }
@@ -57,29 +61,29 @@ enum SourceKind {
 /// A part of the critical path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Step {
-    /// When it begins, in microseconds after the begin of the whole.
+    /// The start, in microseconds after the start of the build.
     begin_us: u64,
-    /// How long the rest waits for it.
+    /// The contribution to the critical path, in microseconds.
     wall_us: u64,
-    /// The program, or the file that the trace is in.
+    /// The program, or the file with the trace.
     program: String,
-    /// What was done; empty for time of which no file tells anything.
+    /// The step; empty for time that no file covers.
     what: String,
-    /// The device, where it is a device link.
+    /// The device of a device link, the linker of a host link.
     target: String,
 }
 
 /// A device link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct DeviceLink {
-    /// How long it took, without what it waited until it was allowed to run.
+    /// The duration without the wait for permission to run, in microseconds.
     wall_us: u64,
     waited_us: u64,
     cpu_us: u64,
     peak_memory: u64,
     program: String,
     target: String,
-    /// What became of it, if a log says so.
+    /// The outcome in the cache, if a log contains it.
     outcome: Option<Outcome>,
     why: String,
     input_count: u64,
@@ -106,10 +110,10 @@ impl DeviceLink {
     }
 }
 
-/// What all `files` tell together. `top`: how many of the slowest device links are named; all of them for none.
+/// Combines all `files` into one report. `top`: the number of slowest device links to list; `None` for all.
 ///
 /// # Errors
-/// A file cannot be read, or is neither a trace nor a log, or a trace is damaged, or a log has no line that is not.
+/// A file is unreadable, is neither a trace nor a log, is a damaged trace, or is a log without an intact line.
 pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
     let (mut traces, mut records, mut sources, mut damaged) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for file in files {
@@ -124,16 +128,17 @@ pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
         }
         sources.push(SourceFile { path: file.to_string_lossy().into_owned(), kind });
     }
-    // A link with a trace that also stands in a log is one link; the log says more of it.
-    let told = |trace: &Trace| records.iter().any(|record| trace.has(record));
-    let of_traces = traces.iter().filter(|trace| !told(trace)).flat_map(Trace::device_links);
+    // A link that is in both a trace and a log counts once; the log has more data.
+    let is_logged = |trace: &Trace| records.iter().any(|record| trace.has(record));
+    let of_traces = traces.iter().filter(|trace| !is_logged(trace)).flat_map(Trace::device_links);
     let mut slowest: Vec<DeviceLink> = records.iter().map(DeviceLink::of_record).chain(of_traces).collect();
     let device_links = slowest.len() as u64;
     slowest.sort_by(|a, b| b.wall_us.cmp(&a.wall_us).then_with(|| (&a.program, &a.target).cmp(&(&b.program, &b.target))));
     slowest.truncate(top.unwrap_or(usize::MAX));
     let path = path::critical(&traces, &records);
     Ok(Report {
-        version: VERSION,
+        schema: SCHEMA,
+        version: SCHEMA,
         files: sources,
         begin_us: path.begin_us,
         wall_us: path.wall_us,
@@ -145,7 +150,7 @@ pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
     })
 }
 
-/// Whether the file is a trace or a log, going by its beginning. The first line of a log may be damaged.
+/// Determines from the beginning of a file whether it is a trace or a log. The first line of a log may be damaged.
 fn kind_of(file: &Path) -> Result<SourceKind> {
     use std::io::Read;
     let mut start = Vec::new();
@@ -153,14 +158,14 @@ fn kind_of(file: &Path) -> Result<SourceKind> {
     opened.with_context(|| format!("cannot read `{}`", file.display()))?;
     let start = start.trim_ascii_start();
     match start.first() {
-        None => bail!("{}:1: the file is empty: neither a time trace nor a log of device links", file.display()),
+        None => bail!("{}:1: empty file: expected a time trace or a build log", file.display()),
         Some(_) if start.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"version\"")) => Ok(SourceKind::Log),
         Some(b'{' | b'[') => Ok(SourceKind::Trace),
-        Some(_) => bail!("{}:1: this is neither a time trace nor a log of device links", file.display()),
+        Some(_) => bail!("{}:1: neither a time trace nor a build log", file.display()),
     }
 }
 
-/// The report as JSON.
+/// Formats the report as JSON.
 pub(crate) fn json(report: &Report) -> Result<String> {
     let mut text = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
     text.push('\n');
@@ -188,12 +193,12 @@ mod tests {
         assert_eq!(report.slowest[1].why, "a.o has changed");
         assert_eq!(report.cache.as_ref().unwrap().links, 2);
         let warnings: Vec<String> = report.damaged.iter().map(Damaged::warning).collect();
-        assert_eq!(warnings, [format!("{}:2: this line is damaged and not counted", log.display())]);
+        assert_eq!(warnings, [format!("{}:2: skipped a damaged line", log.display())]);
         assert_eq!(explain(std::slice::from_ref(&trace), Some(1)).unwrap().slowest.len(), 1);
         let alone = explain(&[trace], None).unwrap();
         assert!(alone.cache.is_none() && alone.device_links == 2, "{alone:?}");
         let value: serde_json::Value = serde_json::from_str(&json(&report).unwrap()).unwrap();
-        assert_eq!(value["version"], 1);
+        assert_eq!((&value["schema"], &value["version"]), (&1.into(), &1.into()));
         assert!(text(&report, crate::sys::table::Style::default()).contains("a.o has changed"));
     }
 
@@ -220,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A process that was killed may have written half of the first line.
+    /// A killed process may have written half of the first line.
     #[test]
     fn a_log_whose_first_line_is_damaged_is_a_log() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Time traces, as Chrome's viewer reads them: those of offld and of LLVM's tools, which give the moment at which a trace begins.
+//! Time traces in Chrome's format, from offld and LLVM's tools, which record the absolute time of the trace's start.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,22 +11,20 @@ use super::DeviceLink;
 use crate::build_log::Record;
 use crate::sys::trace::span;
 
-/// A trace: the spans of one process.
+/// The spans of one process.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// The program that the trace is of, or the file that it is in.
+    /// The traced program, or the file with the trace.
     pub(super) program: String,
-    /// The process.
     process: u64,
     /// Its spans, without the totals that LLVM adds.
     pub(super) spans: Vec<Span>,
 }
 
-/// A span.
 #[derive(Debug, Clone)]
 pub(super) struct Span {
     pub(super) name: String,
-    /// The thread, or what stands for one: spans of a lane are within each other or after each other.
+    /// The thread, or a substitute for one. Spans of one lane are nested or follow each other.
     pub(super) lane: u64,
     /// In microseconds since 1970.
     pub(super) begin: u64,
@@ -35,16 +33,27 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// Returns an argument of a type other than a number; `None` if it is missing or has another type.
+    fn value<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
+        self.args.get(key).and_then(|value| T::deserialize(value).ok())
+    }
+
     fn number(&self, key: &str) -> u64 {
         self.args.get(key).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// The device that a device link is for, where the trace says so.
+    /// The device of a device link; empty if the trace does not contain it.
     pub(super) fn target(&self) -> String {
         self.args.get("target").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// What was compiled or linked: LLVM's `detail`.
+    /// The file name of the host linker; empty if the trace does not contain it.
+    pub(super) fn linker(&self) -> String {
+        let path = self.args.get("linker").and_then(Value::as_str).unwrap_or_default();
+        Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The compiled or linked file: LLVM's `detail`.
     pub(super) fn detail(&self) -> String {
         self.args.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
@@ -76,12 +85,12 @@ struct Event<'t> {
     args: Map<String, Value>,
 }
 
-/// The trace in `file`.
+/// Reads the trace in `file`.
 pub(super) fn read(file: &Path) -> Result<Trace> {
     let shown = file.display();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the trace `{shown}`"))?;
     let parsed: File<'_> = serde_json::from_slice(&bytes)
-        .map_err(|error| anyhow::anyhow!("{shown}:{}: this is no time trace, or it is damaged: {error}", error.line().max(1)))?;
+        .map_err(|error| anyhow::anyhow!("{shown}:{}: not a time trace, or damaged: {error}", error.line().max(1)))?;
     let File { events, beginning } = parsed;
     let totals = |event: &Event<'_>| event.name.starts_with("Total ");
     let micros = |time: f64| time.max(0.0) as u64;
@@ -95,10 +104,10 @@ pub(super) fn read(file: &Path) -> Result<Trace> {
             args: event.args.clone(),
         }
     });
-    // LLVM also writes what came between two moments as `b` and `e`; whatever that tells is in other spans as well.
+    // LLVM also writes intervals as `b` and `e` events; other spans contain the same data.
     let spans: Vec<Span> = spans.collect();
     let Some(process) = events.iter().find(|event| event.ph == "X").map(|event| event.pid).filter(|_| !spans.is_empty()) else {
-        bail!("{shown}:1: there is no span in this trace");
+        bail!("{shown}:1: time trace without spans");
     };
     Ok(Trace { program: file.to_string_lossy().into_owned(), process, spans })
 }
@@ -112,12 +121,11 @@ impl Trace {
         self.spans.iter().map(|span| span.end).max().unwrap_or_default()
     }
 
-    /// Whether `record` is of a device link in this trace.
+    /// Whether `record` is a device link in this trace.
     pub(super) fn has(&self, record: &Record) -> bool {
         u64::from(record.process) == self.process && (self.begin()..=self.end()).contains(&record.time_us)
     }
 
-    /// The device links in it.
     pub(super) fn device_links(&self) -> Vec<DeviceLink> {
         let jobs = self.spans.iter().filter(|span| span.name == span::JOB);
         let link = |job: &Span| {
@@ -131,18 +139,18 @@ impl Trace {
                 peak_memory: figures.number("peak memory KiB") * 1024,
                 program: self.program.clone(),
                 target: Some(figures.target()).filter(|target| !target.is_empty()).unwrap_or_else(|| job.detail()),
-                outcome: None,
+                outcome: job.value("cache"),
                 why: String::new(),
-                input_count: 0,
-                input_bytes: 0,
-                inputs: Vec::new(),
+                input_count: job.number("input count"),
+                input_bytes: job.number("input bytes"),
+                inputs: job.value("inputs").unwrap_or_default(),
             }
         };
         jobs.map(link).collect()
     }
 }
 
-/// The trace of a link with two device links beside each other, the second of which is waited for.
+/// A trace of a link with two parallel device links. The link waits for the second one.
 #[cfg(test)]
 pub(super) fn example_text(beginning: u64, process: u64) -> String {
     let span = |name: &str, lane: u64, begin: u64, length: u64| serde_json::json!({"pid": process, "tid": process + lane, "ph": "X", "ts": begin, "dur": length, "name": name});

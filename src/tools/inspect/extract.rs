@@ -14,7 +14,7 @@ use crate::sys::session::Session;
 
 /// Extracts the images of all files to `folder`, and notes their names in the reports.
 pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) -> Result<()> {
-    let context = || format!("cannot make the folder `{}`", folder.display());
+    let context = || format!("cannot create the directory `{}`", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
     let mut outputs = Outputs::new(session);
     let mut taken = HashSet::new();
@@ -24,7 +24,7 @@ pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) ->
             let Some(piece) = image.piece.take().filter(|piece| image.is_device() && piece.size() > 0) else { continue };
             let path = free(folder, &name(&stem, image), &mut taken);
             if fs::symlink_metadata(&path).is_ok() {
-                bail!("`{}` is there already: remove it, or name another folder", path.display());
+                bail!("`{}` already exists: remove the file, or pass another directory", path.display());
             }
             let mut output = outputs.create(&path)?;
             piece.copy_to(&mut output).map_err(|error| io_error(&path, &error))?;

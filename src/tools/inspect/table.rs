@@ -5,8 +5,31 @@ use std::fmt::Write as _;
 
 use crate::contents::report::{Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
-use crate::model::printable;
-use crate::sys::table::{Style, columns, size};
+use crate::model::{OffloadKind, printable};
+use crate::sys::table::{Column, Style, left_out, size, table};
+use crate::sys::terminal::wrapped;
+
+const SUMMARY: [Column; 6] = [
+    Column::text("kind"),
+    Column::text("triple"),
+    Column::text("target"),
+    Column::number("images"),
+    Column::number("files").left_out(1),
+    Column::number("size"),
+];
+/// Columns that tell least are left out first.
+const IMAGES: [Column; 10] = [
+    Column::number("#"),
+    Column::text("where").shows_end(),
+    Column::text("container").left_out(3),
+    Column::text("kind").left_out(2),
+    Column::text("triple"),
+    Column::text("target"),
+    Column::text("format").left_out(1),
+    Column::number("size"),
+    Column::number("packed").left_out(4),
+    Column::text("sha256").left_out(5),
+];
 
 /// One line for each kind and target of device code in all files: how many images, in how many files, and their size.
 pub(crate) fn summary(report: &Report, style: Style) -> String {
@@ -20,72 +43,78 @@ pub(crate) fn summary(report: &Report, style: Style) -> String {
             *size = size.saturating_add(image.size);
         }
     }
-    let mut rows = vec![["kind", "triple", "target", "images", "files", "size"].map(str::to_owned)];
-    rows.extend(totals.into_iter().map(|([kind, triple, target], (images, files, bytes))| {
+    let row = |([kind, triple, target], (images, files, bytes)): ([String; 3], (u64, BTreeSet<&str>, u64))| {
         [kind, triple, target, images.to_string(), files.len().to_string(), size(bytes, style)]
-    }));
-    let mut out = String::new();
-    if rows.len() == 1 {
-        out.push_str("no device code\n");
-    } else {
-        columns(&mut out, &rows, &[3, 4, 5], style);
+    };
+    let rows: Vec<_> = totals.into_iter().map(row).collect();
+    if rows.is_empty() {
+        return "no device code\n".to_owned();
     }
-    out
+    let mut out = String::new();
+    let hidden = table(&mut out, &SUMMARY, &rows, style);
+    out + &wrapped(&left_out(&hidden), style.width)
 }
 
 /// The report as text. Files without device code and without errors have a line, too.
 pub(crate) fn text(report: &Report, style: Style) -> String {
     let mut out = String::new();
+    let mut hidden = Vec::new();
     for (index, file) in report.files.iter().enumerate() {
         if index > 0 {
             out.push('\n');
         }
-        file_text(&mut out, file, style);
+        file_text(&mut out, file, &mut hidden, style);
     }
-    out
+    out + &wrapped(&left_out(&hidden), style.width)
 }
 
-fn file_text(out: &mut String, file: &FileReport, style: Style) {
-    let device = file.images.iter().filter(|image| image.is_device()).count();
+fn file_text(out: &mut String, file: &FileReport, hidden: &mut Vec<&'static str>, style: Style) {
     if file.kind == UNREADABLE {
-        let _ = writeln!(out, "{}: {UNREADABLE}", printable(&file.file));
-        return;
+        return prose(out, &format!("{}: {UNREADABLE}", file.file), style);
     }
-    let count = match (file.errors.is_empty(), device) {
-        (false, 0) => "nothing that can be read".to_owned(),
+    prose(out, &format!("{}: {}, {}", file.file, file.kind, count(file)), style);
+    if !file.also.is_empty() {
+        prose(out, &format!("  the same file as {}", file.also.join(", ")), style);
+    }
+    if !file.images.is_empty() {
+        let rows: Vec<_> = file.images.iter().map(|image| row(image, style)).collect();
+        hidden.extend(table(out, &IMAGES, &rows, style));
+    }
+    for image in &file.images {
+        if let Some(kernels) = image.kernels.as_deref().filter(|kernels| !kernels.is_empty()) {
+            let _ = writeln!(out, "  kernels of image {}:", image.index);
+            hidden.extend(kernel_table(out, kernels, style));
+        }
+    }
+    let extracted = file.images.iter().filter_map(|image| Some((image.index, image.extracted.as_deref()?)));
+    extracted.for_each(|(index, path)| prose(out, &format!("  image {index} -> {path}"), style));
+    made_by(&file.images).iter().for_each(|line| prose(out, line, style));
+    let lines = file.registrations.iter().map(registers).chain(file.entries.iter().map(entries));
+    let lines = lines.chain(file.linked_by.iter().map(linked_by));
+    lines.for_each(|line| prose(out, &format!("  {line}"), style));
+}
+
+/// Appends a line with names from the file, wrapped.
+fn prose(out: &mut String, line: &str, style: Style) {
+    out.push_str(&wrapped(&printable(line), style.width));
+    out.push('\n');
+}
+
+/// How many images a file has. Bundles have entries for the host, too, which are rows of the table and no device images.
+fn count(file: &FileReport) -> String {
+    let device = file.images.iter().filter(|image| image.is_device()).count();
+    let host = match file.images.len() - device {
+        0 => String::new(),
+        1 => ", 1 host entry".to_owned(),
+        many => format!(", {many} host entries"),
+    };
+    let device = match (file.errors.is_empty(), device) {
+        (false, 0) => "nothing readable".to_owned(),
         (true, 0) => "no device code".to_owned(),
         (_, 1) => "1 device image".to_owned(),
         (_, many) => format!("{many} device images"),
     };
-    let _ = writeln!(out, "{}: {}, {count}", printable(&file.file), file.kind);
-    if !file.also.is_empty() {
-        let _ = writeln!(out, "  the same file as {}", printable(&file.also.join(", ")));
-    }
-    if !file.images.is_empty() {
-        let title =
-            ["#", "where", "container", "kind", "triple", "target", "format", "size", "packed", "sha256"].map(str::to_owned);
-        let rows = std::iter::once(title).chain(file.images.iter().map(|image| row(image, style)));
-        columns(out, &rows.collect::<Vec<_>>(), &[0, 7, 8], style);
-    }
-    for image in &file.images {
-        if let Some(kernels) = image.kernels.as_deref().filter(|kernels| !kernels.is_empty()) {
-            let _ = writeln!(out, "  kernels of {}:", image.index);
-            kernel_table(out, kernels, style);
-        }
-    }
-    for image in file.images.iter().filter(|image| image.extracted.is_some()) {
-        let _ = writeln!(out, "  {} -> {}", image.index, printable(image.extracted.as_deref().unwrap_or_default()));
-    }
-    made_by(out, &file.images);
-    for registration in &file.registrations {
-        let _ = writeln!(out, "  {}", printable(&registers(registration)));
-    }
-    for table in &file.entries {
-        let _ = writeln!(out, "  {}", printable(&entries(table)));
-    }
-    for linker in &file.linked_by {
-        let _ = writeln!(out, "  {}", printable(&linked_by(linker)));
-    }
+    device + &host
 }
 
 fn row(image: &Image, style: Style) -> [String; 10] {
@@ -99,7 +128,8 @@ fn row(image: &Image, style: Style) -> [String; 10] {
         dash(&image.triple),
         dash(&image.target),
         match (&image.machine, image.format) {
-            (Some(machine), "elf") => format!("elf/{machine}"),
+            // Machine 0 is none.
+            (Some(machine), "elf") if machine != "0" => format!("elf/{machine}"),
             (_, format) => format.to_owned(),
         },
         size(image.size, style),
@@ -141,46 +171,61 @@ fn dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-/// A column of the table of kernels: its title, and the value for a kernel.
-type Column = (&'static str, fn(&Kernel) -> Option<u64>);
+/// A value of a kernel: its title, when its column is left out, whether it is a number of bytes, and the value.
+struct Value {
+    title: &'static str,
+    left_out: u8,
+    is_size: bool,
+    of: fn(&Kernel) -> Option<u64>,
+}
 
-fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
-    const SIZES: [&str; 4] = ["shared", "scratch", "arguments", "code"];
-    let all: [Column; 10] = [
-        ("registers", |kernel| kernel.registers),
-        ("vgprs", |kernel| kernel.vgprs),
-        ("agprs", |kernel| kernel.agprs),
-        ("sgprs", |kernel| kernel.sgprs),
-        ("vgpr spills", |kernel| kernel.spilled_vgprs),
-        ("sgpr spills", |kernel| kernel.spilled_sgprs),
-        ("shared", |kernel| kernel.shared),
-        ("scratch", |kernel| kernel.scratch),
-        ("arguments", |kernel| kernel.arguments),
-        ("code", |kernel| kernel.code_size),
-    ];
+const fn count_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
+    Value { title, left_out, is_size: false, of }
+}
+
+const fn bytes_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
+    Value { title, left_out, is_size: true, of }
+}
+
+const VALUES: [Value; 10] = [
+    count_of("registers", 0, |kernel| kernel.registers),
+    count_of("vgprs", 0, |kernel| kernel.vgprs),
+    count_of("agprs", 6, |kernel| kernel.agprs),
+    count_of("sgprs", 5, |kernel| kernel.sgprs),
+    count_of("vgpr spills", 2, |kernel| kernel.spilled_vgprs),
+    count_of("sgpr spills", 4, |kernel| kernel.spilled_sgprs),
+    bytes_of("shared", 1, |kernel| kernel.shared),
+    bytes_of("scratch", 1, |kernel| kernel.scratch),
+    bytes_of("arguments", 3, |kernel| kernel.arguments),
+    bytes_of("code", 0, |kernel| kernel.code_size),
+];
+
+fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'static str> {
     // Columns that no kernel of this image has a value for belong to other vendors' devices.
-    let used: Vec<Column> = all.into_iter().filter(|(_, value)| kernels.iter().any(|kernel| value(kernel).is_some())).collect();
-    let titles = used.iter().map(|(title, _)| (*title).to_owned());
+    let has = |value: &&Value| kernels.iter().any(|kernel| (value.of)(kernel).is_some());
+    let used: Vec<&Value> = VALUES.iter().filter(has).collect();
+    let numbers = used.iter().map(|value| Column::number(value.title).left_out(value.left_out));
+    let columns: Vec<Column> = numbers.chain([Column::text("name")]).collect();
     let name = |kernel: &Kernel| kernel.demangled.as_ref().filter(|_| !style.mangled).unwrap_or(&kernel.name).clone();
-    let mut rows = vec![titles.chain(["name".to_owned()]).collect::<Vec<_>>()];
-    for kernel in kernels {
-        let cell = |(title, value): &Column| match value(kernel) {
-            Some(bytes) if SIZES.contains(title) => size(bytes, style),
+    let row = |kernel: &Kernel| {
+        let cell = |value: &&Value| match (value.of)(kernel) {
+            Some(bytes) if value.is_size => size(bytes, style),
             Some(count) => count.to_string(),
             None => "-".to_owned(),
         };
-        rows.push(used.iter().map(cell).chain([name(kernel)]).collect());
-    }
-    columns(out, &rows, &(0..used.len()).collect::<Vec<_>>(), style);
+        used.iter().map(cell).chain([name(kernel)]).collect()
+    };
+    let rows: Vec<Vec<String>> = kernels.iter().map(row).collect();
+    table(out, &columns, &rows, style)
 }
 
 fn registers(registration: &Registration) -> String {
     let Registration { members, runtime, symbol, found, libraries, .. } = registration;
     let members: String = members.iter().map(|member| format!("({member}) ")).collect();
-    let mut text = format!("{members}registers with {runtime}: {symbol}");
+    let mut text = format!("{members}registers with {}: calls {symbol}", OffloadKind::title_of(runtime));
     match *found {
-        "here" => text.push_str(", which is in the file itself"),
-        "library" if libraries.is_empty() => text.push_str(", which no needed library was found to have"),
+        "here" => text.push_str(", which the file itself defines"),
+        "library" if libraries.is_empty() => text.push_str(", which no needed library defines"),
         _ => {}
     }
     for library in libraries {
@@ -193,17 +238,19 @@ fn registers(registration: &Registration) -> String {
     text
 }
 
-/// Who made the images: one line for each tool or pair of tools, with the numbers of its images.
-fn made_by(out: &mut String, images: &[Image]) {
+/// The tools that made the images: one line for each tool or pair of tools, with the numbers of its images.
+fn made_by(images: &[Image]) -> Vec<String> {
     let mut by: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
     for image in images.iter().filter(|image| !image.producers.is_empty()) {
         by.entry(&image.producers).or_default().push(image.index);
     }
     let mut lines: Vec<_> = by.into_iter().collect();
     lines.sort_by_key(|(_, indices)| indices.first().copied());
-    for (producers, indices) in lines {
-        let _ = writeln!(out, "  made by {}: {}", printable(&producers.join(", ")), ranges(&indices));
-    }
+    let line = |(producers, indices): (&[String], Vec<usize>)| {
+        let images = if indices.len() == 1 { "image" } else { "images" };
+        format!("  {images} {}: made by {}", ranges(&indices), producers.join(", "))
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// Numbers in ascending order, as in `0-3 7`.
@@ -220,9 +267,9 @@ fn entries(Entries { members, section, entry_size, count, llvm }: &Entries) -> S
     match (entry_size, count, llvm) {
         (Some(size), Some(count), Some(llvm)) => {
             let entries = if *count == 1 { "entry" } else { "entries" };
-            format!("{members}{section}: {count} {entries} of {size} bytes, as LLVM {llvm} has them")
+            format!("{members}{section}: {count} {entries} of {size} bytes, as in LLVM {llvm}")
         }
-        _ => format!("{members}{section}: entries of an unknown form"),
+        _ => format!("{members}{section}: entries of an unknown layout"),
     }
 }
 

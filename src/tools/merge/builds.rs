@@ -13,7 +13,7 @@ use crate::contents::{Options, Reader};
 use crate::edit::merge::{Build, MergedUnit, check_images, differences, join, name_kinds};
 use crate::error;
 use crate::formats::zip::is_zip;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::OffloadKind;
 use crate::sys::session::Session;
@@ -68,7 +68,7 @@ type Seen = (String, Option<u64>);
 ///
 /// # Errors
 /// A file is damaged, or not of a kind that can be merged; a signal.
-pub(crate) fn merge(files: &[(PathBuf, Piece)], spool: &mut Spool, session: &Session) -> Result<Outcome> {
+pub(crate) fn merge(files: &[(PathBuf, FileSlice)], spool: &mut Spool, session: &Session) -> Result<Outcome> {
     if files.iter().all(|(_, piece)| is_zip(piece.bytes())) {
         return wheels::merge(files, session);
     }
@@ -98,7 +98,7 @@ pub(crate) fn merge(files: &[(PathBuf, Piece)], spool: &mut Spool, session: &Ses
     };
     let joined = join(&builds, &units, spool)?;
     let is_changed = joined.is_some();
-    let first = files.first().context("there is no build")?;
+    let first = files.first().context("no builds to merge")?;
     let bytes = joined.unwrap_or_else(|| first.1.clone().into());
     let expected: Vec<Expected> = units.iter().map(|unit| expected(unit, &reports)).collect();
     let mut devices = Vec::new();
@@ -139,7 +139,7 @@ impl Merged {
     ///
     /// # Errors
     /// It has others: that is a defect of this program.
-    pub(crate) fn check(&self, place: &Path, piece: &Piece, session: &Session) -> Result<()> {
+    pub(crate) fn check(&self, place: &Path, piece: &FileSlice, session: &Session) -> Result<()> {
         let expected = match &self.holds {
             Holds::Units(expected) => expected,
             Holds::Members(members) => return wheels::check(members, place, piece, session),
@@ -148,7 +148,7 @@ impl Merged {
         let mut report = Reader::new(options, session).opened(place, piece.clone());
         name_kinds(&mut report);
         if let Some(error) = report.errors.first() {
-            bail!("{error} (this is a defect of offld: the merged file cannot be read)");
+            bail!("{error} (a bug in offld: the merged file cannot be read)");
         }
         let contents = units::contents(&report);
         let mut found: Vec<Expected> = Vec::new();
@@ -162,7 +162,7 @@ impl Merged {
             match found.iter().position(is_it) {
                 Some(at) => drop(found.remove(at)),
                 None => bail!(
-                    "{}: this is a defect of offld: {} images for {} were to be in the merged file, and they are not",
+                    "{}: a bug in offld: the merged file lacks {} images for {}",
                     place.display(),
                     unit.images.len(),
                     unit.kind.title()
@@ -170,7 +170,7 @@ impl Merged {
             }
         }
         match found.iter().find(|unit| !unit.images.is_empty()) {
-            Some(unit) => bail!("{}: this is a defect of offld: more images for {}", place.display(), unit.kind.title()),
+            Some(unit) => bail!("{}: a bug in offld: the merged file has more images for {}", place.display(), unit.kind.title()),
             None => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use super::builds::{self, Merged, Outcome};
 use super::names::unmatched;
 use crate::edit::files::{Entry, copy_checked, copy_with_attributes, entries, tree};
 use crate::error;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::printable;
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
@@ -45,7 +45,7 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
     if !reasons.is_empty() {
         return Ok(Err(reasons));
     }
-    let entries = all.into_iter().next().context("there is no build")?;
+    let entries = all.into_iter().next().context("no builds to merge")?;
     let files: Vec<PathBuf> = entries.into_iter().filter(|(_, entry)| *entry == Entry::File).map(|(path, _)| path).collect();
     let size = |path: &PathBuf| {
         let sizes = folders.iter().filter_map(|folder| std::fs::metadata(folder.join(path)).ok());
@@ -100,7 +100,7 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
                 && to != other
             {
                 let [link, old, to, other] = [&folder.join(path), &first.join(path), to, other].map(|path| shown(path));
-                reasons.push(format!("{link} is a link to {to}, and {old} one to {other}: every build must have the same"));
+                reasons.push(format!("{link} is a link to {to}, but {old} to {other}: every build must have the same link"));
             }
         }
     }
@@ -113,11 +113,11 @@ fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Out
     let open = |folder: &PathBuf| {
         let path = folder.join(path);
         // There may be more files than can be open at once.
-        let piece = Piece::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
+        let piece = FileSlice::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
         Ok((path, piece))
     };
     let files = folders.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let (_, first) = files.first().context("there is no build")?;
+    let (_, first) = files.first().context("no builds to merge")?;
     if files.iter().all(|(_, piece)| piece.has_bytes_of(first)) {
         return Ok(None);
     }
@@ -139,11 +139,11 @@ impl Folder {
         }
         let each = |(path, written): &(PathBuf, Written)| match &written.merged {
             Some(merged) => {
-                let check = |piece: &Piece| merged.check(&written.place, piece, session);
+                let check = |piece: &FileSlice| merged.check(&written.place, piece, session);
                 copy_checked(path, &merged.bytes, &written.place, session, &check)
             }
             None => {
-                let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
+                let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
                 copy_with_attributes(path, &piece.into(), &written.place, session)
             }
         };

@@ -19,14 +19,13 @@ pub(super) fn unmatched(builds: &[(String, BTreeSet<&[u8]>)], what: &str) -> Vec
             .chain(theirs.difference(names).map(|name| (other, first, name)))
         {
             let name = printable_name(name);
-            found
-                .push(format!("{lacks}: there is no {what} {name} in it, and in {has} there is: every build must have the same"));
+            found.push(format!("{lacks}: no {what} {name}, which {has} has: every build must have the same"));
         }
     }
     let more = found.len().saturating_sub(MOST);
     found.truncate(MOST);
     if more > 0 {
-        found.push(format!("and {more} more that not every build has"));
+        found.push(format!("and {more} more that are not in every build"));
     }
     found
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::edit::pack::{compressor, pack};
-use crate::edit::recipe::{self, Device, Host, PackedStep, Part, Step, Sum, is_host, read_host, read_part};
-use crate::io::piece::{Piece, Spool};
+use crate::edit::split_manifest::{self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, read_host, read_part};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::printable;
 
@@ -17,19 +17,19 @@ use crate::model::printable;
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The host part, as it was named.
-    pub host: (PathBuf, Piece),
+    pub host: (PathBuf, FileSlice),
     /// The parts.
-    pub parts: Vec<(PathBuf, Piece)>,
+    pub parts: Vec<(PathBuf, FileSlice)>,
 }
 
 /// Whether `piece` is a host part.
-pub(crate) fn is_host_part(piece: &Piece) -> bool {
+pub(crate) fn is_host_part(piece: &FileSlice) -> bool {
     is_host(piece)
 }
 
 /// Whether `piece` is the part of a device.
-pub(crate) fn is_part(piece: &Piece) -> bool {
-    recipe::is_part(piece)
+pub(crate) fn is_part(piece: &FileSlice) -> bool {
+    split_manifest::is_part(piece)
 }
 
 /// A file that is put together.
@@ -37,6 +37,8 @@ pub(crate) fn is_part(piece: &Piece) -> bool {
 pub(crate) struct Joined {
     /// Its bytes.
     pub bytes: Rope,
+    /// How many of its streams were compressed anew when it was taken apart, and are not those of the original.
+    pub recompressed: usize,
     /// What it is made of, with what that has to be.
     checks: Vec<Check>,
 }
@@ -44,8 +46,8 @@ pub(crate) struct Joined {
 /// Bytes of a part, and what they have to be.
 #[derive(Debug)]
 struct Check {
-    piece: Piece,
-    sum: Sum,
+    piece: FileSlice,
+    sum: Checksum,
     /// What is wrong where they are not.
     fault: String,
 }
@@ -61,11 +63,9 @@ impl Joined {
 }
 
 fn check_all(checks: &[Check]) -> Result<()> {
-    checks.par_iter().try_for_each(
-        |check| {
-            if Sum::of(&check.piece)? == check.sum { Ok(()) } else { Err(anyhow!("{}", check.fault)) }
-        },
-    )
+    checks
+        .par_iter()
+        .try_for_each(|check| if Checksum::of(&check.piece)? == check.sum { Ok(()) } else { Err(anyhow!("{}", check.fault)) })
 }
 
 /// Puts the file together. What had to be compressed for it is in `spool`.
@@ -77,17 +77,17 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
     let parts = all(&host, path, &job.parts)?;
-    let fault = format!("{}: damaged: what it has of the host is not what was written", path.display());
+    let fault = format!("{}: damaged: the host contents do not match their checksum", path.display());
     let mut checks = vec![Check { piece: host.rest.clone(), sum: host.recipe.rest.clone(), fault }];
     let mut images = Vec::new();
     for image in &host.recipe.images {
         let device = host.recipe.parts.get(image.part).ok_or_else(|| damaged(path))?;
         let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
         let found = part.images.get(image.entry).with_context(|| {
-            format!("{}: an image is missing: it has {}, and the host part wants more", from.display(), part.images.len())
+            format!("{}: an image is missing: the part has {}, but the host part needs more", from.display(), part.images.len())
         })?;
         let entry = image.entry;
-        let fault = format!("{}: damaged: its image {entry} is not the one that was taken out of the file", from.display());
+        let fault = format!("{}: damaged: image {entry} does not match its checksum", from.display());
         checks.push(Check { piece: found.clone(), sum: image.sum.clone(), fault });
         images.push(found);
     }
@@ -102,50 +102,46 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
         images,
         spool,
         path,
-        compressor: host.recipe.compressor.as_deref().unwrap_or("another release"),
+        compressor: host.recipe.compressor.as_deref().unwrap_or("another version"),
     };
     let bytes = joiner.take(&host.recipe.steps)?;
     if joiner.at != host.rest.size() || bytes.size() != host.recipe.size {
         return Err(damaged(path));
     }
-    Ok(Joined { bytes, checks })
+    Ok(Joined { bytes, recompressed: host.recipe.recompressed, checks })
 }
 
 /// The name that the file had.
 ///
 /// # Errors
 /// The host part cannot be read.
-pub(crate) fn name_of(host: &(PathBuf, Piece)) -> Result<String> {
+pub(crate) fn name_of(host: &(PathBuf, FileSlice)) -> Result<String> {
     Ok(read_host(&host.1).with_context(|| host.0.display().to_string())?.recipe.file)
 }
 
 fn damaged(path: &Path) -> anyhow::Error {
-    anyhow!("{}: damaged: its recipe contradicts what is in it", path.display())
+    anyhow!("{}: damaged: the recipe contradicts the contents", path.display())
 }
 
 /// The parts by their devices: one for each of the host part's, and no other.
-fn all<'p>(host: &Host, path: &Path, parts: &'p [(PathBuf, Piece)]) -> Result<HashMap<Device, (&'p Path, Part)>> {
+fn all<'p>(host: &HostPart, path: &Path, parts: &'p [(PathBuf, FileSlice)]) -> Result<HashMap<Device, (&'p Path, Part)>> {
     let mut all: HashMap<Device, (&Path, Part)> = HashMap::new();
     for (from, piece) in parts {
         if is_host(piece) {
-            bail!(
-                "{}: is a host part, and {} is one already: one file is put together at a time",
-                from.display(),
-                path.display()
-            );
+            bail!("{}: a host part, like {}: pass the parts of one file at a time", from.display(), path.display());
         }
-        if !recipe::is_part(piece) {
-            bail!("{}: is no part that `offld split` has made", from.display());
+        if !split_manifest::is_part(piece) {
+            bail!("{}: not a part from `offld split`", from.display());
         }
         let part = read_part(piece).with_context(|| from.display().to_string())?;
         if part.host != host.digest {
             let (own, other) = (printable(&host.recipe.file), printable(&part.file));
-            let why = if own == other { format!("another build of `{own}`") } else { format!("`{other}`, and not of `{own}`") };
-            bail!("{}: is a part of {why}: it does not belong to {}", from.display(), path.display());
+            let why = if own == other { format!("another build of `{own}`") } else { format!("`{other}`, not of `{own}`") };
+            bail!("{}: a part of {why}, which does not belong to {}", from.display(), path.display());
         }
         if !host.recipe.parts.contains(&part.device) {
             bail!(
-                "{}: is for {}, and {} has no such device: {}",
+                "{}: a part for {}, but {} has only these devices: {}",
                 from.display(),
                 part.device.name(),
                 path.display(),
@@ -159,7 +155,7 @@ fn all<'p>(host: &Host, path: &Path, parts: &'p [(PathBuf, Piece)]) -> Result<Ha
     }
     let missing: Vec<Device> = host.recipe.parts.iter().filter(|device| !all.contains_key(device)).cloned().collect();
     if !missing.is_empty() {
-        bail!("{}: no part is given for {}", path.display(), names(&missing));
+        bail!("{}: parts are missing: also pass those for {}", path.display(), names(&missing));
     }
     Ok(all)
 }
@@ -170,10 +166,10 @@ fn names(devices: &[Device]) -> String {
 
 /// Follows the steps of a recipe.
 struct Joiner<'j> {
-    rest: Piece,
+    rest: FileSlice,
     /// How much of the host part has been used.
     at: u64,
-    images: Vec<&'j Piece>,
+    images: Vec<&'j FileSlice>,
     spool: &'j mut Spool,
     path: &'j Path,
     /// What the streams were made with.
@@ -196,12 +192,12 @@ impl Joiner<'_> {
         Ok(rope)
     }
 
-    fn stream(&mut self, stream: &PackedStep) -> Result<Piece> {
+    fn stream(&mut self, stream: &PackedStep) -> Result<FileSlice> {
         let plain = self.take(&stream.steps)?;
         let packed = pack(&plain, &stream.how, self.spool).with_context(|| self.path.display().to_string())?;
-        if Sum::of(&packed)? != stream.sum {
+        if Checksum::of(&packed)? != stream.sum {
             bail!(
-                "{}: a compressed stream does not come out as it was: it was made by {}, and here is {}",
+                "{}: cannot reproduce a compressed stream from {}: this offld has {}",
                 self.path.display(),
                 self.compressor,
                 compressor()

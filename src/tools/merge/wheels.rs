@@ -14,7 +14,7 @@ use crate::contents::{Options, Reader};
 use crate::edit::files::wheel::{self, is_record};
 use crate::error;
 use crate::formats::zip::{ZipMember, is_zip};
-use crate::io::piece::{Piece, Spool, start_of_zip_member, zip_member};
+use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use crate::io::rope::Rope;
 use crate::model::{printable, printable_name};
 use crate::sys::session::Session;
@@ -25,7 +25,7 @@ use crate::sys::threads;
 const PACKING: [&str; 3] = ["Tag:", "Build:", "Generator:"];
 
 /// A member in every build, with the zip file that it is in, in the order of the builds.
-type Row<'r> = Vec<(&'r Piece, &'r ZipMember<'r>)>;
+type Row<'r> = Vec<(&'r FileSlice, &'r ZipMember<'r>)>;
 
 /// What becomes of a member.
 enum Fate {
@@ -39,7 +39,7 @@ enum Fate {
 ///
 /// # Errors
 /// A file is damaged, or signed; a signal.
-pub(super) fn merge(files: &[(PathBuf, Piece)], session: &Session) -> Result<Outcome> {
+pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result<Outcome> {
     let zips = files.iter().map(|(path, piece)| wheel::opened(path, piece)).collect::<Result<Vec<_>>>()?;
     let all = files.iter().zip(&zips).map(|((path, _), zip)| wheel::members(path, zip)).collect::<Result<Vec<_>>>()?;
     let mut by_name = Vec::with_capacity(all.len());
@@ -58,7 +58,7 @@ pub(super) fn merge(files: &[(PathBuf, Piece)], session: &Session) -> Result<Out
     if !missing.is_empty() {
         return Ok(Outcome::Refused(missing));
     }
-    let (Some((path, piece)), Some(members)) = (files.first(), all.first()) else { bail!("there is no build") };
+    let (Some((path, piece)), Some(members)) = (files.first(), all.first()) else { bail!("no builds to merge") };
     let each = |member: &ZipMember<'_>| {
         session.signals.check()?;
         let row = files.iter().zip(&by_name).filter_map(|((_, piece), names)| Some((piece, *names.get(member.name)?)));
@@ -102,10 +102,10 @@ pub(super) fn merge(files: &[(PathBuf, Piece)], session: &Session) -> Result<Out
 }
 
 /// What becomes of a member; `files` are where the builds are.
-fn one(files: &[(PathBuf, Piece)], row: &Row<'_>, session: &Session) -> Result<Fate> {
-    let (zip, member) = *row.first().context("there is no build")?;
-    let is_stored_alike = |(zip, other): &(&Piece, &ZipMember<'_>)| {
-        let stored = |zip: &Piece, member: &ZipMember<'_>| zip.slice(member.offset, member.size);
+fn one(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Result<Fate> {
+    let (zip, member) = *row.first().context("no builds to merge")?;
+    let is_stored_alike = |(zip, other): &(&FileSlice, &ZipMember<'_>)| {
+        let stored = |zip: &FileSlice, member: &ZipMember<'_>| zip.slice(member.offset, member.size);
         let own = row.first().and_then(|(zip, member)| stored(zip, member));
         member.method == other.method && own.zip(stored(zip, other)).is_some_and(|(one, other)| one.has_bytes_of(&other))
     };
@@ -115,16 +115,16 @@ fn one(files: &[(PathBuf, Piece)], row: &Row<'_>, session: &Session) -> Result<F
     let mut pieces = Vec::new();
     for ((path, _), (zip, member)) in files.iter().zip(row) {
         let name = member.path().with_context(|| format!("{}({})", path.display(), member.shown_name()));
-        let name = name.context("the name of the member leads out of the zip file")?;
+        let name = name.context("the member's name points outside the zip file")?;
         let piece = zip_member(zip, member).with_context(|| format!("{}({})", path.display(), member.shown_name()))?;
         pieces.push((path.join(name), piece.as_file()));
     }
-    let (_, first) = pieces.first().context("there is no build")?;
+    let (_, first) = pieces.first().context("no builds to merge")?;
     if pieces.iter().all(|(_, piece)| piece.has_bytes_of(first) || is_wheel_file(member.name) && is_packing(first, piece)) {
         return same(files, (zip, member), session);
     }
     if let Some((path, _)) = pieces.iter().find(|(_, piece)| is_zip(piece.bytes())) {
-        return Ok(Fate::Refused(vec![format!("{}: a zip file in another one cannot be merged", path.display())]));
+        return Ok(Fate::Refused(vec![format!("{}: cannot merge a zip file inside another one", path.display())]));
     }
     Ok(match builds::merge(&pieces, &mut Spool::new(session), session)? {
         Outcome::Merged(merged) => Fate::Merged(Box::new(merged)),
@@ -133,7 +133,7 @@ fn one(files: &[(PathBuf, Piece)], row: &Row<'_>, session: &Session) -> Result<F
 }
 
 /// A member that stays, with its images.
-fn same(files: &[(PathBuf, Piece)], (zip, member): (&Piece, &ZipMember<'_>), session: &Session) -> Result<Fate> {
+fn same(files: &[(PathBuf, FileSlice)], (zip, member): (&FileSlice, &ZipMember<'_>), session: &Session) -> Result<Fate> {
     let (mut count, mut devices) = (0, Vec::new());
     if let Some((path, _)) = files.first()
         && may_have_device_code(&start_of_zip_member(zip, member, START)?)
@@ -153,8 +153,8 @@ fn is_wheel_file(name: &[u8]) -> bool {
 }
 
 /// Whether two files `WHEEL` differ in nothing but for what, and by what, the wheels were packed.
-fn is_packing(one: &Piece, other: &Piece) -> bool {
-    let lines = |piece: &Piece| {
+fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
+    let lines = |piece: &FileSlice| {
         let text = String::from_utf8_lossy(piece.bytes()).into_owned();
         let kept = text.lines().filter(|line| !PACKING.iter().any(|start| line.starts_with(start)));
         kept.map(str::to_owned).collect::<Vec<_>>()
@@ -166,14 +166,14 @@ fn is_packing(one: &Piece, other: &Piece) -> bool {
 ///
 /// # Errors
 /// It has not: that is a defect of this program.
-pub(super) fn check(members: &[(Vec<u8>, Merged)], place: &Path, piece: &Piece, session: &Session) -> Result<()> {
+pub(super) fn check(members: &[(Vec<u8>, Merged)], place: &Path, piece: &FileSlice, session: &Session) -> Result<()> {
     let zip = wheel::opened(place, piece)?;
     let all = wheel::members(place, &zip)?;
     let each = |(name, merged): &(Vec<u8>, Merged)| {
         session.signals.check()?;
         let shown = || format!("{}({})", place.display(), printable_name(name));
         let member = all.iter().find(|member| member.name == name.as_slice());
-        let member = member.with_context(|| format!("{}: this is a defect of offld: the member is missing", shown()))?;
+        let member = member.with_context(|| format!("{}: a bug in offld: the member is missing", shown()))?;
         let contents = zip_member(piece, member).with_context(shown)?.as_file();
         merged.check(Path::new(&shown()), &contents, session)
     };

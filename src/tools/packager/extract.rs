@@ -1,4 +1,4 @@
-//! Extracts images from a file: those that the `--image` arguments ask for, or all of them where there are none.
+//! Extracts images from a file: those that match the `--image` arguments, or all images if there are none.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,42 +7,42 @@ use anyhow::{Context, Result, bail};
 
 use super::arguments::ImageArguments;
 use super::names;
-use super::read::{Image, images};
+use super::read::{Image, Member, images};
+use crate::io::file_slice::{FileSlice, write_archive};
 use crate::io::outputs::{Output, Outputs, io_error};
-use crate::io::piece::{Piece, write_archive};
 use crate::sys::session::Session;
 use crate::target::Target;
 
-/// What is extracted, and where from.
+/// The settings of an extraction.
 #[derive(Debug)]
 pub(crate) struct Extract {
-    /// The file; `-` is stdin.
+    /// The input. `-` is stdin.
     pub input: PathBuf,
-    /// What is looked for; where this is empty, all images are extracted.
+    /// The filters. If there are none, all images are extracted.
     pub images: Vec<ImageArguments>,
-    /// Whether the images that match one of `images` become an archive.
+    /// Whether the images that match one of `images` are written as an archive.
     pub archive: bool,
-    /// Whether it is an error, and nothing is written, when something looked for is not there.
+    /// Whether a filter without a match is an error, in which case nothing is written.
     pub all_must_match: bool,
 }
 
-/// What extraction has written.
+/// The result of an extraction.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extracted {
-    /// The files that the user has not named: their names are generated from what the images are for.
+    /// The files with generated names, which the user has not specified.
     pub generated: Vec<String>,
 }
 
-/// A file to write: an image, or an archive of several.
+/// A file to write: an image, or an archive of several images.
 struct ExtractedFile<'a> {
     path: PathBuf,
-    members: Vec<(String, &'a Piece)>,
+    members: Vec<(String, &'a FileSlice)>,
     archive: bool,
 }
 
-/// Extracts. Either all files appear or none.
+/// Extracts images. Either all files appear, or none.
 pub(crate) fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
-    let piece = Piece::open(&request.input)?;
+    let piece = FileSlice::open(&request.input)?;
     let found = images(&request.input, &piece, session)?;
     let mut plan = ExtractPlan { request, session, files: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };
     if found.is_empty() {
@@ -56,25 +56,25 @@ pub(crate) fn extract(request: &Extract, session: &Session) -> Result<Extracted>
     let ExtractPlan { files, generated, .. } = plan;
     let mut outputs = Outputs::new(session);
     for file in &files {
-        let mut out = outputs.create_or_stdout(&file.path)?;
+        let mut out = outputs.create_anew_or_stdout(&file.path)?;
         file.write(&mut out, session)?;
     }
     outputs.commit()?;
     Ok(Extracted { generated })
 }
 
-/// The files that will be written.
+/// The files to write.
 struct ExtractPlan<'a, 'r> {
     request: &'r Extract,
     session: &'r Session,
     files: Vec<ExtractedFile<'a>>,
-    /// The index in `files` of each path; stdout (`-`) is not in it.
+    /// The index in `files` of each path, except stdout (`-`).
     by_path: HashMap<PathBuf, usize>,
     generated: Vec<String>,
 }
 
 impl<'a> ExtractPlan<'a, '_> {
-    /// Something that was asked for is not there: an error or a warning, as the user wants.
+    /// Reports a filter without a match, as an error or a warning according to the user's choice.
     fn missing(&self, what: &str) -> Result<()> {
         if self.request.all_must_match {
             bail!("{what}");
@@ -91,11 +91,11 @@ impl<'a> ExtractPlan<'a, '_> {
         Ok(())
     }
 
-    /// What one `--image` asks for.
+    /// Adds the images that match one `--image`.
     fn matching(&mut self, wanted: &ImageArguments, found: &'a [Image]) -> Result<()> {
         let mut matches = Vec::new();
         let of_member = |image: &&Image| match wanted.get("member") {
-            Some(member) => image.member.as_ref().is_some_and(|own| own.as_bytes() == member),
+            Some(member) => image.member.as_ref().is_some_and(|own| own.name.as_bytes() == member),
             None => true,
         };
         found.iter().filter(of_member).for_each(|image| collect(wanted, image, &mut matches));
@@ -111,9 +111,7 @@ impl<'a> ExtractPlan<'a, '_> {
             return Ok(());
         };
         if self.request.archive {
-            let leaves = leaves(&matches).into_iter().enumerate();
-            let members = leaves.map(|(index, image)| (self.name(image, index), &image.contents)).collect();
-            self.put(ExtractedFile { path: file, members, archive: true });
+            self.put(ExtractedFile { path: file, members: self.members(&matches), archive: true });
         } else {
             if matches.len() > 1 {
                 self.clash(&file);
@@ -127,7 +125,7 @@ impl<'a> ExtractPlan<'a, '_> {
         self.session.shell.warn(&format!("Multiple inputs match to a single file, '{}'", file.display()));
     }
 
-    /// Adds a file that the user named. Of several with one name the last is written; on stdout, all are.
+    /// Adds a file with a name from the user. If several have the same name, the last one wins, except on stdout, which gets all.
     fn put(&mut self, file: ExtractedFile<'a>) {
         let known = self.by_path.get(&file.path).and_then(|at| self.files.get_mut(*at));
         if let Some(known) = known {
@@ -141,8 +139,8 @@ impl<'a> ExtractPlan<'a, '_> {
         self.files.push(file);
     }
 
-    /// Adds a file with a generated name for each image. The name has a number in it, the image's index, or the next one at which
-    /// no other image has the name. An image that was added under the name before is not added again.
+    /// Adds a file with a generated name for each image. The name contains the image's index, or the next number that makes it
+    /// unique. An image that was added before under that name is not added again.
     fn generate(&mut self, matches: &[&'a Image]) {
         let mut index = 0;
         for image in leaves(matches) {
@@ -163,17 +161,40 @@ impl<'a> ExtractPlan<'a, '_> {
         }
     }
 
+    /// The members of an archive of images. An image from an archive keeps the name of its member, as in LLVM, because users look
+    /// for that name. If a member contains several images, each gets a generated name.
+    fn members(&self, matches: &[&'a Image]) -> Vec<(String, &'a FileSlice)> {
+        let all: Vec<(&Image, Option<&Member>)> =
+            matches.iter().flat_map(|image| leaves(&[*image]).into_iter().map(|leaf| (leaf, image.member.as_ref()))).collect();
+        let mut counts: HashMap<&Member, usize> = HashMap::new();
+        all.iter().filter_map(|(_, member)| *member).for_each(|member| *counts.entry(member).or_default() += 1);
+        let named = |(index, (image, member)): (usize, (&'a Image, Option<&Member>))| {
+            let name = match member {
+                Some(member) if counts.get(member) == Some(&1) => member.name.clone(),
+                Some(member) => generated(Path::new(&member.name), image, index),
+                None => self.name(image, index),
+            };
+            (name, &image.contents)
+        };
+        all.into_iter().enumerate().map(named).collect()
+    }
+
     fn name(&self, image: &Image, index: usize) -> String {
-        names::generated(&self.request.input, image.get(b"triple"), image.get(b"arch"), index, image.image_kind)
+        generated(&self.request.input, image, index)
     }
 }
 
-/// Adds `image` to `matches` if it is what is wanted, else those of the images in it that are.
+/// The generated name of an image of `input`.
+fn generated(input: &Path, image: &Image, index: usize) -> String {
+    names::generated(input, image.get(b"triple"), image.get(b"arch"), index, image.image_kind)
+}
+
+/// Adds `image` to `matches` if it matches. Otherwise, adds the matching images in it.
 fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a Image>) {
     let device = is_device(wanted, image);
     let strings = || {
-        let asked = wanted.strings().into_iter();
-        let stored = asked.filter(|(key, _)| *key != b"member");
+        let requested = wanted.strings().into_iter();
+        let stored = requested.filter(|(key, _)| *key != b"member");
         stored.filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch"))).all(|(key, value)| image.get(key) == value)
     };
     let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
@@ -184,24 +205,24 @@ fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a 
     }
 }
 
-/// Whether the AMD GPU that is asked for is that of the image, under any of its names: `triple=amdgcn-amd-amdhsa,arch=gfx908` is
-/// `triple=amdgpu9.08-amd-amdhsa` as well. A triple without `arch` asks for every device that it covers.
+/// Whether the requested AMD GPU is that of the image, in any spelling: `triple=amdgcn-amd-amdhsa,arch=gfx908` equals
+/// `triple=amdgpu9.08-amd-amdhsa`. A triple without `arch` matches every device that it covers.
 fn is_device(wanted: &ImageArguments, image: &Image) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(triple) = wanted.get("triple").map(text) else { return false };
     let own = Target::new(&text(image.get(b"triple")), &text(image.get(b"arch")));
     let Some(arch) = own.amd_arch() else { return false };
     match wanted.get("arch") {
-        Some(asked) => Target::new(&triple, &text(asked)) == own,
+        Some(requested) => Target::new(&triple, &text(requested)) == own,
         None => {
-            let asked = Target::new(&triple, "");
+            let requested = Target::new(&triple, "");
             let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
-            asked.amd_arch().is_some_and(|asked| asked.covers(&arch)) && rest(&asked.triple) == rest(&own.triple)
+            requested.amd_arch().is_some_and(|requested| requested.covers(&arch)) && rest(&requested.triple) == rest(&own.triple)
         }
     }
 }
 
-/// The images that hold no images themselves: an image that is a container is replaced by those in it.
+/// The innermost images: an image that is a container is replaced by the images in it.
 fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
     let mut all = Vec::new();
     for image in images {
@@ -215,7 +236,7 @@ fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
 }
 
 impl ExtractedFile<'_> {
-    /// Whether the file is this image and not an archive.
+    /// Whether the file is this image, and not an archive.
     fn is_of(&self, image: &Image) -> bool {
         !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
     }

@@ -1,4 +1,4 @@
-//! File names and image kinds: which kind a file's extension means, and what the file of an extracted image is called.
+//! Image kinds from file extensions, and file names for extracted images.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::model::ImageKind;
 
-/// The kind of the image in a file of this name, by its extension (docs/spec/containers.md 4.2). Two extensions that LLVM 22 does
-/// not know: `spv`, which LLVM 23 added, and `ptx`, which CUDA's tools use.
+/// The image kind of a file, by its extension (docs/spec/containers.md 4.2). LLVM 22 does not know `spv`, which LLVM 23 added, and
+/// `ptx`, which CUDA's tools use.
 pub(super) fn image_kind(file: &Path) -> ImageKind {
     match split(file).1 {
         b"o" => ImageKind::Object,
@@ -20,7 +20,7 @@ pub(super) fn image_kind(file: &Path) -> ImageKind {
     }
 }
 
-/// The extension for a file with such an image; empty for kinds without one.
+/// The file extension for an image kind. Empty for kinds without one.
 fn extension(kind: ImageKind) -> &'static str {
     match kind {
         ImageKind::Object => "o",
@@ -33,20 +33,20 @@ fn extension(kind: ImageKind) -> &'static str {
     }
 }
 
-/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`: always a file of the current folder. Triple and architecture are
-/// strings from the file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
+/// Returns `<stem of the input>-<triple>-<arch>.<index>.<extension>`, always a file in the current directory. Triple and
+/// architecture come from the file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
 pub(super) fn generated(input: &Path, triple: &[u8], arch: &[u8], index: usize, kind: ImageKind) -> String {
     let stem = plain(split(input).0);
     format!("{stem}-{}-{}.{index}.{}", plain(triple), plain(arch), extension(kind))
 }
 
-/// `text` with `_` for each character that cannot or should not be in a file's name.
+/// Replaces each character that is invalid or unwise in a file name by `_`.
 fn plain(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() || c == '\u{fffd}' { '_' } else { c }).collect()
 }
 
-/// A file's name, without its folder, split at the last dot. `.bc` is an extension and nothing else, as LLVM has it.
+/// The file name without its directory, split at the last dot. As in LLVM, `.bc` is only an extension.
 fn split(file: &Path) -> (&[u8], &[u8]) {
     let name = file.file_name().unwrap_or(OsStr::new("")).as_bytes();
     match name.iter().rposition(|byte| *byte == b'.') {

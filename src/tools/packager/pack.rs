@@ -1,9 +1,7 @@
-//! Packs images, with what they are for, into one file: an OffloadBinary for each image, or, in version 2, one for all of them.
+//! Packs images and their metadata into one file: one OffloadBinary per image, or, in version 2, one for all images.
 
 use std::ffi::OsStr;
-#[cfg(feature = "capi")]
-use std::io::Read;
-use std::io::{Seek, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,52 +10,59 @@ use anyhow::{Result, bail};
 use super::arguments::{ImageArguments, kind_number};
 use super::names::image_kind;
 use crate::formats::magic::is_bitcode;
-use crate::formats::offload_binary::{Entry, frame_of, shared_frame};
+use crate::formats::offload_binary::{self, Entry, frame_of, plain_frame, shared_frame};
+use crate::formats::recipe::Recipe;
+use crate::io::file_slice::FileSlice;
 use crate::io::outputs::{Output, Outputs, io_error};
-use crate::io::piece::Piece;
 use crate::model::{ImageKind, OffloadKind};
 use crate::sys::session::Session;
 
-/// The version of the format that is written.
+/// The format version of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Format {
-    /// Version 1, which every release reads: a binary for each image.
+    /// Version 1, which every release reads: one binary per image.
     #[default]
     Separate,
     /// Version 2, which LLVM 23 reads: one binary for all images.
     Shared,
 }
 
-/// What is packed, how, and where to.
+/// The settings of packing.
 #[derive(Debug)]
 pub(crate) struct Pack {
     /// The images.
     pub images: Vec<ImageArguments>,
-    /// The file; `-` is stdout.
+    /// The output. `-` is stdout.
     pub output: PathBuf,
-    /// The version of the format.
+    /// The format version.
     pub format: Format,
-    /// Whether offload kinds are numbered as LLVM 15 to 20 number them, where HIP is 3.
+    /// The recipe that compresses all images together into one binary of version 3, which LLVM 24 reads. `None` for uncompressed
+    /// binaries.
+    pub compression: Option<Recipe>,
+    /// Whether to use the offload kind numbers of LLVM 15 to 20, in which HIP is 3.
     pub legacy_kinds: bool,
 }
 
-/// An image's file. Only its first bytes have been read.
+/// An image's file, of which only the first bytes have been read.
 struct ImageFile<'a> {
     path: &'a Path,
-    contents: Piece,
+    contents: FileSlice,
     entry: Entry<'a>,
 }
 
-/// Packs images as `request` says.
+/// Packs images according to `request`.
 pub(crate) fn pack(request: &Pack, session: &Session) -> Result<()> {
     if request.images.is_empty() {
-        bail!("no --image is given: there is nothing to write to '{}'", request.output.display());
+        bail!("nothing to write to '{}': pass at least one --image", request.output.display());
     }
     let mut inputs = Vec::new();
     for image in &request.images {
         let Some(files) = image.get("file") else { bail!("'file' is a required image arguments") };
         if image.get("triple").is_none() {
-            session.shell.warn(&format!("'--image={}' has no 'triple': no linker will find it by its target", image.shown()));
+            session.shell.warn(&format!(
+                "'--image={}' has no 'triple': linkers cannot find the image by its target; add triple=TRIPLE",
+                image.shown()
+            ));
         }
         let kind = kind_of(image, request.legacy_kinds, session)?;
         for file in files.split(|byte| *byte == b',') {
@@ -65,33 +70,34 @@ pub(crate) fn pack(request: &Pack, session: &Session) -> Result<()> {
         }
     }
     let mut outputs = Outputs::new(session);
-    let mut out = outputs.create_or_stdout(&request.output)?;
-    match request.format {
-        Format::Separate => write_separate(&inputs, &mut out)?,
-        Format::Shared => write_shared(&inputs, &mut out)?,
+    let mut out = outputs.create_anew_or_stdout(&request.output)?;
+    match (request.compression, request.format) {
+        (Some(recipe), _) => write_compressed(&inputs, recipe, &mut out)?,
+        (None, Format::Separate) => write_separate(&inputs, &mut out)?,
+        (None, Format::Shared) => write_shared(&inputs, &mut out)?,
     }
     outputs.commit()
 }
 
-/// The number that is stored for an image's offload kind.
+/// The number to store for an image's offload kind.
 fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u16> {
     const LEGACY_HIP: u16 = 3;
     let Some(name) = image.get("kind") else { return Ok(0) };
     let kind = kind_number(name);
     if kind == 0 && !matches!(name, b"" | b"none") {
         let name = String::from_utf8_lossy(name);
-        session.shell.warn(&format!("nothing is known of the kind '{name}': 0 is stored (known are openmp, cuda, hip, sycl)"));
+        session.shell.warn(&format!("unknown kind '{name}', stored as 0: expected openmp, cuda, hip or sycl"));
     }
     match kind {
         _ if !legacy => Ok(kind),
         kind if kind == OffloadKind::Hip as u16 => Ok(LEGACY_HIP),
-        kind if kind == OffloadKind::Sycl as u16 => bail!("'--image={}': no legacy kind stands for sycl", image.shown()),
+        kind if kind == OffloadKind::Sycl as u16 => bail!("'--image={}': the legacy format has no kind for sycl", image.shown()),
         kind => Ok(kind),
     }
 }
 
 fn open<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<ImageFile<'a>> {
-    let contents = Piece::open_one_of_many(path)?;
+    let contents = FileSlice::open_one_of_many(path)?;
     let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { image_kind(path) };
     let entry = Entry { image_kind, offload_kind, flags: 0, strings: image.strings(), image_size: contents.size() };
     Ok(ImageFile { path, contents, entry })
@@ -118,26 +124,40 @@ fn write_shared(inputs: &[ImageFile<'_>], out: &mut Output) -> Result<()> {
     Ok(out.pad_to(frame.total_size)?)
 }
 
+/// Compresses images while it reads them, so that none has to be in memory.
+fn write_compressed(inputs: &[ImageFile<'_>], recipe: Recipe, out: &mut Output) -> Result<()> {
+    let entries: Vec<Entry<'_>> = inputs.iter().map(|input| input.entry.clone()).collect();
+    let frame = plain_frame(&entries);
+    let images: u64 = inputs.iter().map(|input| input.contents.size()).sum();
+    let padding = frame.total_size.saturating_sub(frame.head.len() as u64 + images);
+    let mut plain: Box<dyn Read + '_> = Box::new(&frame.head[..]);
+    for input in inputs {
+        plain = Box::new(plain.chain(input.contents.reader()));
+    }
+    offload_binary::pack(plain.chain(std::io::repeat(0).take(padding)), frame.total_size, recipe, &mut *out)?;
+    Ok(())
+}
+
 fn copy(input: &ImageFile<'_>, out: &mut Output) -> Result<()> {
     input.contents.copy_to(out).map_err(|error| io_error(input.path, &error))
 }
 
-/// Writes `images` to `out`, wherever that is. An image is copied part by part.
+/// Writes `images` to `out`. Each image is copied in chunks.
 ///
 /// # Errors
-/// There is no image; a string has a zero in it, which ends strings in version 1; those of `out`.
+/// There is no image, a string contains a zero (which terminates strings in version 1), or `out` fails.
 #[cfg(feature = "capi")]
 pub(crate) fn pack_to(images: &[&super::StoredImage], format: Format, out: &mut dyn Write) -> Result<()> {
     use crate::error::Error;
 
     if images.is_empty() {
-        return Err(Error::usage("there are no images to pack").into());
+        return Err(Error::usage("no images to pack").into());
     }
     let entries: Vec<Entry<'_>> = images.iter().map(|image| image.entry()).collect();
     let ends_early = |text: &[u8]| text.contains(&0);
     let mut strings = entries.iter().flat_map(|entry| &entry.strings);
     if format == Format::Separate && strings.any(|(key, value)| ends_early(key) || ends_early(value)) {
-        return Err(Error::usage("a string has a zero byte in it, which only version 2 of the format can store").into());
+        return Err(Error::usage("a string contains a zero byte, which only version 2 of the format can store").into());
     }
     let mut whole = |head: &[u8], parts: &[&super::StoredImage], size: u64| -> Result<()> {
         out.write_all(head)?;

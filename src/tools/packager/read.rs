@@ -1,5 +1,5 @@
-//! Finds every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects, linked programs, bitcode,
-//! and archives of all these (docs/spec/containers.md 4.4).
+//! Finds every device image in a file: OffloadBinaries, fat objects, linked programs, bitcode, and archives of these
+//! (docs/spec/containers.md 4.4).
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,72 +12,82 @@ use crate::formats::bitcode::embedded_images;
 use crate::formats::magic::{Magic, is_bitcode, magic};
 use crate::formats::offload_binary::{self, Image as Stored, Packed};
 use crate::formats::offload_sections;
-use crate::io::piece::{Piece, Spool, member_of};
+use crate::io::file_slice::{FileSlice, Spool, member_of};
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
-/// How many images a file may hold: more than any build makes. Entries may share bytes, so a damaged file of some kilobytes can
-/// hold containers within containers whose images would fill the memory.
-const MOST: usize = 1 << 18;
+/// The limit on images per file, which no build reaches. Entries may share bytes, so a damaged file of some kilobytes can contain
+/// nested containers whose images would fill the memory.
+const MAX_IMAGES: usize = 1 << 18;
 /// The number that LLVM 15 to 19 stored for HIP.
 const OLD_HIP: u16 = 3;
 
-/// A device image, and what is stored with it.
+/// A device image with its metadata.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// The kind of image that the entry says it is.
+    /// The image kind, as stored.
     pub image_kind: ImageKind,
-    /// The offload kinds, a bit for each. LLVM 15 to 19 stored 3 for HIP, which is changed to today's 4 (docs/spec/faults.md P2).
+    /// The offload kinds, one bit each. The value 3, which LLVM 15 to 19 stored for HIP, is replaced by today's 4
+    /// (docs/spec/faults.md P2).
     pub offload_kind: u16,
     /// The entry's flags, as stored.
     #[cfg_attr(not(feature = "capi"), expect(dead_code, reason = "only C asks for them"))]
     pub flags: u32,
-    /// Key and value, as stored.
+    /// Pairs of key and value, as stored.
     pub strings: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The bytes.
-    pub contents: Piece,
-    /// The images in it, where it is a container itself.
+    /// The contents.
+    pub contents: FileSlice,
+    /// The images in this one, if it is a container.
     pub inner: Vec<Image>,
-    /// The member of the archive that it is in, by the name that `ar t` prints.
-    pub member: Option<String>,
+    /// The archive member that contains the image.
+    pub member: Option<Member>,
+}
+
+/// A member of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Member {
+    /// The name, as `ar t` prints it.
+    pub name: String,
+    /// The number among all members of the file, because several may have the same name.
+    number: usize,
 }
 
 impl Image {
-    /// The value of `key`, empty where there is none; the last one, where there are several.
+    /// The value of `key`, or an empty one if there is none. If a key occurs several times, the last value counts.
     pub(crate) fn get(&self, key: &[u8]) -> &[u8] {
         self.strings.iter().rfind(|(name, _)| name == key).map_or(&[], |(_, value)| value)
     }
 }
 
-/// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has
-/// none.
-pub(crate) fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
-    let mut reader = ImageReader { images: Vec::new(), seen: 0, left: u64::MAX, spool: Spool::new(session) };
+/// Returns all images in `piece`, the contents of the file at `path`, in the order of the file. Files of other types have none.
+pub(crate) fn images(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<Image>> {
+    let mut reader = ImageReader { images: Vec::new(), seen: 0, members: 0, left: u64::MAX, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
 }
 
-/// The images of the OffloadBinaries that `bytes` are, in their order. No more than `most` bytes may come out of compressed ones.
+/// Returns the images of the OffloadBinaries in `bytes`, in order. The decompressed size of compressed ones is limited to `most`
+/// bytes.
 #[cfg(feature = "capi")]
 pub(crate) fn unpack(bytes: &[u8], most: u64, session: &Session) -> Result<Vec<Image>> {
     if !offload_binary::is_offload_binary(bytes) {
         return Err(Malformed::new("not an offload binary", 0).into());
     }
-    let mut reader = ImageReader { images: Vec::new(), seen: 0, left: most, spool: Spool::new(session) };
-    reader.binaries(&Origin::file(Path::new("package")), &Piece::owned(bytes.to_vec()), 0)?;
+    let mut reader = ImageReader { images: Vec::new(), seen: 0, members: 0, left: most, spool: Spool::new(session) };
+    reader.binaries(&Origin::file(Path::new("package")), &FileSlice::owned(bytes.to_vec()), 0)?;
     Ok(reader.images)
 }
 
 #[cfg(feature = "capi")]
 impl Image {
-    /// An image for no programming model and without strings, whose kind is told by its bytes.
-    pub(crate) fn new(contents: Piece) -> Self {
+    /// An image without programming model and strings, whose kind is detected from its contents.
+    pub(crate) fn new(contents: FileSlice) -> Self {
         let image_kind = kind_by_bytes(&contents);
         let (strings, inner) = (Vec::new(), Vec::new());
         Image { image_kind, offload_kind: 0, flags: 0, strings, contents, inner, member: None }
     }
 
-    /// Its description in an OffloadBinary.
+    /// The image's description in an OffloadBinary.
     pub(super) fn entry(&self) -> offload_binary::Entry<'_> {
         let Image { image_kind, offload_kind, flags, strings, contents, .. } = self;
         let strings = strings.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
@@ -86,24 +96,26 @@ impl Image {
     }
 }
 
-/// What an image is that nobody has said it of.
-fn kind_by_bytes(contents: &Piece) -> ImageKind {
+/// The kind of an image without metadata.
+fn kind_by_bytes(contents: &FileSlice) -> ImageKind {
     if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { ImageKind::Object }
 }
 
 struct ImageReader {
     images: Vec<Image>,
-    /// How many images were read, those within images included.
+    /// The number of images so far, including those within images.
     seen: usize,
-    /// How many more bytes may come out of what is compressed.
+    /// The number of archive members so far.
+    members: usize,
+    /// The number of bytes that may still be decompressed.
     left: u64,
-    /// Where compressed binaries are decompressed to.
+    /// The temporary files for decompressed binaries.
     spool: Spool,
 }
 
 impl ImageReader {
-    /// Takes in the images of `piece`. `at` is the file that it is in: names in a thin archive are relative to that.
-    fn read(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
+    /// Collects the images of `piece`. `at` is the file that contains it: names in a thin archive are relative to that file.
+    fn read(&mut self, origin: &Origin, at: &Path, piece: &FileSlice, depth: usize) -> Result<()> {
         if depth > MAX_NESTING {
             bail!("{origin}: nested more than {MAX_NESTING} deep");
         }
@@ -117,25 +129,25 @@ impl ImageReader {
         Ok(())
     }
 
-    fn object(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        let context = |error| anyhow::anyhow!("{origin}: {error} (it has {:#x} bytes)", piece.bytes().len());
+    fn object(&mut self, origin: &Origin, piece: &FileSlice, depth: usize) -> Result<()> {
+        let context = |error| anyhow::anyhow!("{origin}: {error} (size: {:#x} bytes)", piece.bytes().len());
         for section in offload_sections::sections(piece.bytes()).map_err(context)? {
             let origin = origin.in_section(&section.name);
             let Some(contents) = piece.slice(section.offset, section.size) else {
-                bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
+                bail!("{origin}: the section is past the end of the file, at offset {:#x}", section.offset);
             };
             if offload_binary::is_offload_binary(contents.bytes()) {
                 self.linked_or_fat(&origin, &contents, section.allocated, depth)?;
             } else if offload_sections::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
-            // What remains are sections of linked programs with bare SYCL images, which cannot be told from other data.
+            // The remaining sections are those of linked programs with bare SYCL images, which have no distinguishing mark.
         }
         Ok(())
     }
 
-    /// A section that does not begin with a container: an image as LLVM 14 embedded them, else it is damaged.
-    fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
+    /// Reads a section that does not begin with a container: a bare image of LLVM 14, otherwise damaged data.
+    fn section(&mut self, origin: &Origin, name: &str, contents: FileSlice, depth: usize) -> Result<()> {
         match offload_sections::named(name) {
             Some((triple, arch)) => self.images.push(bare(triple, arch, contents)),
             None => self.binaries(origin, &contents, depth)?,
@@ -143,18 +155,18 @@ impl ImageReader {
         Ok(())
     }
 
-    fn bitcode(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
+    fn bitcode(&mut self, origin: &Origin, piece: &FileSlice, depth: usize) -> Result<()> {
         for embedded in embedded_images(piece.bytes()).with_context(|| origin.to_string())? {
             let origin = origin.in_section(&embedded.section);
-            self.section(&origin, &embedded.section, Piece::owned(embedded.bytes.into_owned()), depth)?;
+            self.section(&origin, &embedded.section, FileSlice::owned(embedded.bytes.into_owned()), depth)?;
         }
         Ok(())
     }
 
-    fn archive(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
-        let told = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
-        for member in archive::members(piece.bytes()).map_err(told)? {
-            let member = member.map_err(told)?;
+    fn archive(&mut self, origin: &Origin, at: &Path, piece: &FileSlice, depth: usize) -> Result<()> {
+        let in_archive = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
+        for member in archive::members(piece.bytes()).map_err(in_archive)? {
+            let member = member.map_err(in_archive)?;
             let inner = origin.member(&member.shown_name());
             let first = self.images.len();
             match member.contents {
@@ -164,25 +176,29 @@ impl ImageReader {
                 }
                 MemberContents::File => {
                     let path = member.file(at);
-                    let opened = Piece::open_member(&path);
-                    let contents = opened.with_context(|| format!("{origin}: the thin archive's member"))?;
+                    let opened = FileSlice::open_member(&path);
+                    let contents = opened.with_context(|| format!("{origin}: cannot read the thin archive's member"))?;
                     self.read(&inner, &path, &contents, depth + 1)?;
                 }
                 MemberContents::InArchive { header } => {
                     let path = member.file(at);
-                    let contents = member_of(&path, header).with_context(|| format!("{origin}: the thin archive's member"))?;
+                    let contents =
+                        member_of(&path, header).with_context(|| format!("{origin}: cannot read the thin archive's member"))?;
                     self.read(&inner, &path, &contents, depth + 1)?;
                 }
             }
+            let name = inner.members.last().cloned().unwrap_or_default();
+            let member = Member { name, number: self.members };
+            self.members += 1;
             let unnamed = self.images.iter_mut().skip(first).filter(|image| image.member.is_none());
-            unnamed.for_each(|image| image.member = inner.members.last().cloned());
+            unnamed.for_each(|image| image.member = Some(member.clone()));
         }
         Ok(())
     }
 }
 
-/// An image as LLVM 14 embedded them: a section without a header, whose name says what the image is for.
-fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
+/// A bare image, as LLVM 14 embedded it. The name of its section contains the target.
+fn bare(triple: &str, arch: &str, contents: FileSlice) -> Image {
     let image_kind = kind_by_bytes(&contents);
     let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
     Image {
@@ -197,16 +213,15 @@ fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
 }
 
 impl ImageReader {
-    /// Takes in the images of the containers in a section, which follow one another. In a section of a linked program (`allocated`)
-    /// other data may come after them.
-    fn linked_or_fat(&mut self, origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<()> {
+    /// Collects the images of consecutive containers in a section. In a linked program (`allocated`), other data may follow them.
+    fn linked_or_fat(&mut self, origin: &Origin, contents: &FileSlice, allocated: bool, depth: usize) -> Result<()> {
         let whole = if allocated { offload_binary::extent(contents.bytes()) } else { 0 };
         let part = contents.slice(0, whole).filter(|_| whole > 0);
         self.binaries(origin, part.as_ref().unwrap_or(contents), depth)
     }
 
-    /// Takes in the images of the containers that `piece` consists of.
-    fn binaries(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
+    /// Collects the images of the consecutive containers in `piece`.
+    fn binaries(&mut self, origin: &Origin, piece: &FileSlice, depth: usize) -> Result<()> {
         if depth > MAX_NESTING {
             bail!("{origin}: nested more than {MAX_NESTING} deep");
         }
@@ -222,7 +237,7 @@ impl ImageReader {
                 let mut stored = Vec::new();
                 let size = offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
                 for image in stored {
-                    let image = self.taken(origin, piece, image, depth)?;
+                    let image = self.image_of(origin, piece, image, depth)?;
                     self.images.push(image);
                 }
                 size
@@ -232,9 +247,9 @@ impl ImageReader {
         Ok(())
     }
 
-    /// A compressed binary, decompressed into a temporary file: it may be larger than the memory.
-    fn inflate(&mut self, packed: &Packed<'_>, at: u64) -> Result<Piece> {
-        let too_much = Malformed::new("more comes out of what is compressed than is allowed", at);
+    /// Decompresses a binary into a temporary file, because it may be larger than the memory.
+    fn inflate(&mut self, packed: &Packed<'_>, at: u64) -> Result<FileSlice> {
+        let too_much = Malformed::new("decompressed data exceeds the limit", at);
         self.left = self.left.checked_sub(packed.plain_size()).ok_or(too_much)?;
         self.spool.add(|file| {
             packed.inflate(file).map_err(|error| match error.kind() {
@@ -244,11 +259,11 @@ impl ImageReader {
         })
     }
 
-    /// The image that is `stored` in `piece`.
-    fn taken(&mut self, origin: &Origin, piece: &Piece, stored: Stored<'_>, depth: usize) -> Result<Image> {
+    /// The image for the entry `stored` in `piece`.
+    fn image_of(&mut self, origin: &Origin, piece: &FileSlice, stored: Stored<'_>, depth: usize) -> Result<Image> {
         self.seen += 1;
-        if self.seen > MOST {
-            bail!("{origin}: more than {MOST} images");
+        if self.seen > MAX_IMAGES {
+            bail!("{origin}: more than {MAX_IMAGES} images");
         }
         let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
         let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
@@ -256,14 +271,14 @@ impl ImageReader {
         let part = piece.slice(stored.at, stored.image.len() as u64);
         let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
         // Metadata-only images have no bytes, and their offset may be anything.
-        let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
+        let contents = part.unwrap_or_else(|| FileSlice::owned(stored.image.into_owned()));
         let inner = self.inner(origin, &contents, depth);
         let Stored { image_kind, flags, .. } = stored;
         Ok(Image { image_kind, offload_kind, flags, strings, contents, inner, member: None })
     }
 
-    /// The images within an image. One that begins like a container and is damaged is taken for an image like any other.
-    fn inner(&mut self, origin: &Origin, contents: &Piece, depth: usize) -> Vec<Image> {
+    /// The images within an image. A damaged container counts as a plain image.
+    fn inner(&mut self, origin: &Origin, contents: &FileSlice, depth: usize) -> Vec<Image> {
         if !offload_binary::is_offload_binary(contents.bytes()) {
             return Vec::new();
         }

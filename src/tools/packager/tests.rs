@@ -1,4 +1,4 @@
-//! Packing and extracting as a library does it, in a folder of its own.
+//! Packing and extracting through the internal functions, in a temporary directory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use super::names;
 use super::read::images;
 use super::*;
 use crate::formats::offload_binary::tests::{compress, write_shared};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::model::ImageKind;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
@@ -29,7 +29,7 @@ fn arguments(text: &str) -> ImageArguments {
 fn packed(folder: &Path, output: &str, format: Format, images: &[&str]) -> anyhow::Result<()> {
     let at = |text: &&str| arguments(&text.replace("file=", &format!("file={}/", folder.display())));
     let images = images.iter().map(at).collect();
-    pack(&Pack { images, output: folder.join(output), format, legacy_kinds: false }, &session())
+    pack(&Pack { images, output: folder.join(output), format, compression: None, legacy_kinds: false }, &session())
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn pk_01_pk_03_pk_11_packed_is_read() -> Outcome {
     fs::write(path("b.bc"), vec![7; 200_000])?;
     for format in [Format::Separate, Format::Shared] {
         packed(folder.path(), "out", format, &["file=a.o,triple=t,x=1,kind=hip", "file=b.bc,triple=u,arch=v"])?;
-        let found = images(&path("out"), &Piece::open(&path("out"))?, &session())?;
+        let found = images(&path("out"), &FileSlice::open(&path("out"))?, &session())?;
         assert_eq!(found.len(), 2, "{format:?}");
         assert_eq!((found[0].contents.bytes(), found[0].offload_kind, found[0].get(b"x")), (&b"one"[..], 4, &b"1"[..]));
         assert_eq!((found[1].contents.bytes(), found[1].image_kind), (&vec![7; 200_000][..], ImageKind::Bitcode));
@@ -92,11 +92,11 @@ fn pk_01_pk_03_pk_11_packed_is_read() -> Outcome {
 #[test]
 fn p7_p9_errors_name_what_is_missing_and_leave_nothing() -> Outcome {
     let folder = tempfile::tempdir()?;
-    let said = |images: &[&str]| packed(folder.path(), "out", Format::Separate, images).err().map(|error| error.to_string());
+    let error_of = |images: &[&str]| packed(folder.path(), "out", Format::Separate, images).err().map(|error| error.to_string());
     let missing = format!("'{}/no.o': No such file or directory", folder.path().display());
-    assert_eq!(said(&["file=no.o,triple=t"]), Some(missing));
-    assert_eq!(said(&["triple=t"]), Some("'file' is a required image arguments".into()));
-    assert!(said(&[]).is_some_and(|text| text.starts_with("no --image is given")));
+    assert_eq!(error_of(&["file=no.o,triple=t"]), Some(missing));
+    assert_eq!(error_of(&["triple=t"]), Some("'file' is a required image arguments".into()));
+    assert!(error_of(&[]).is_some_and(|text| text.starts_with("nothing to write to ")));
     assert_eq!(fs::read_dir(folder.path())?.count(), 0);
     Ok(())
 }
@@ -113,14 +113,14 @@ fn compressed_containers_are_read_among_others() -> Outcome {
         data.resize(data.len().next_multiple_of(8), 0);
     }
     fs::write(&path, &data)?;
-    let found = images(&path, &Piece::open(&path)?, &session())?;
+    let found = images(&path, &FileSlice::open(&path)?, &session())?;
     let bytes: Vec<_> = found.iter().map(|image| image.contents.bytes()).collect();
     assert_eq!(bytes, [&b"one"[..], b"two", b"one", b"two", b"one", b"two"]);
     let at = compress(&plain, true)?.len() - 1;
     data[at] ^= 0x55;
     data[at - 8] ^= 0x55;
     fs::write(&path, &data)?;
-    assert!(images(&path, &Piece::open(&path)?, &session()).is_err());
+    assert!(images(&path, &FileSlice::open(&path)?, &session()).is_err());
     Ok(())
 }
 
@@ -134,7 +134,7 @@ fn p2_the_hip_of_older_releases() -> Outcome {
         &path,
         [binary(3, "amdgcn-amd-amdhsa"), binary(3, "x86_64-pc-linux-gnu"), binary(4, "amdgcn-amd-amdhsa")].concat(),
     )?;
-    let found = images(&path, &Piece::open(&path)?, &session())?;
+    let found = images(&path, &FileSlice::open(&path)?, &session())?;
     assert_eq!(found.iter().map(|image| image.offload_kind).collect::<Vec<_>>(), [4, 3, 4]);
     Ok(())
 }
@@ -150,15 +150,15 @@ fn p1_damaged_files_are_errors_or_images_but_never_more() -> Outcome {
     let archive = [b"!<arch>\n".to_vec(), member.into_bytes(), whole.clone()].concat();
     for (name, data) in [("in.bin", whole), ("lib.a", archive)] {
         for len in 0..data.len() {
-            let cut = Piece::owned(data[..len].to_vec());
+            let cut = FileSlice::owned(data[..len].to_vec());
             let found = images(&path(name), &cut, &session).map_or(0, |found| found.len());
             assert!(found < 2, "{name}: {len}");
         }
-        assert_eq!(images(&path(name), &Piece::owned(data.clone()), &session)?.len(), 2);
+        assert_eq!(images(&path(name), &FileSlice::owned(data.clone()), &session)?.len(), 2);
         for at in 0..data.len() {
             let mut bad = data.clone();
             bad[at] ^= 0xff;
-            let _any = images(&path(name), &Piece::owned(bad), &session);
+            let _any = images(&path(name), &FileSlice::owned(bad), &session);
         }
     }
     Ok(())
@@ -166,7 +166,7 @@ fn p1_damaged_files_are_errors_or_images_but_never_more() -> Outcome {
 
 #[test]
 fn containers_that_share_bytes_do_not_multiply() {
-    // Each level is 64 times the one in it, told by 64 entries.
+    // Each level has 64 entries for the level inside it.
     let mut data = write_shared(2, &[(0, &[], b"innermost")]);
     for _ in 0..6 {
         let mut many = write_shared(2, &vec![(0, &[][..], &[][..]); 64]);
@@ -181,14 +181,14 @@ fn containers_that_share_bytes_do_not_multiply() {
         many[8..16].copy_from_slice(&size.to_le_bytes());
         data = many;
     }
-    let found = images(Path::new("in.bin"), &Piece::owned(data), &session());
+    let found = images(Path::new("in.bin"), &FileSlice::owned(data), &session());
     assert!(found.is_err_and(|error| error.to_string().contains("more than")));
 }
 
 #[test]
 fn od_07_images_embedded_in_bitcode_are_found() -> Outcome {
     let module = include_bytes!("../../formats/bitcode/tests/clang14-host.bc");
-    let found = images(Path::new("host.bc"), &Piece::owned(module.to_vec()), &session())?;
+    let found = images(Path::new("host.bc"), &FileSlice::owned(module.to_vec()), &session())?;
     let triples: Vec<_> = found.iter().map(|image| String::from_utf8_lossy(image.get(b"triple")).into_owned()).collect();
     assert_eq!(triples, ["x86_64-unknown-linux-gnu"]);
     assert!(found.iter().all(|image| !image.contents.bytes().is_empty()));
@@ -196,8 +196,8 @@ fn od_07_images_embedded_in_bitcode_are_found() -> Outcome {
 }
 
 #[test]
-fn damaged_bitcode_is_an_error_with_its_place() {
-    let found = images(Path::new("in.bc"), &Piece::owned(b"BC\xc0\xde....".to_vec()), &session());
+fn damaged_bitcode_is_an_error_with_its_offset() {
+    let found = images(Path::new("in.bc"), &FileSlice::owned(b"BC\xc0\xde....".to_vec()), &session());
     assert!(found.is_err_and(|error| crate::error::chain(&error).starts_with("in.bc+0x")));
 }
 

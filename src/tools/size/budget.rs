@@ -8,7 +8,11 @@ use serde::Serialize;
 
 use super::{ImageSize, Sizes};
 use crate::model::OffloadKinds;
+use crate::sys::table::{Style, size};
 use crate::target::{Selector, Target};
+
+/// What can be limited beside devices.
+const NAMES: [&str; 4] = ["total", "inflated", "host", "growth"];
 
 /// What is limited.
 #[derive(Debug, Clone)]
@@ -53,7 +57,7 @@ pub(crate) struct Outcome {
     pub value: f64,
     /// Whether it is kept.
     pub kept: bool,
-    /// What broke it, for people; empty where nothing did.
+    /// What exceeds it, for people; empty if it is kept.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -85,7 +89,7 @@ impl Budget {
 
     fn one(text: &str, size: &impl Fn(&str) -> Result<u64>) -> Result<Budget> {
         let (name, limit) =
-            text.split_once('<').with_context(|| format!("`{text}` is no budget: expected something like total<850M"))?;
+            text.split_once('<').with_context(|| format!("invalid budget `{text}`: expected NAME<SIZE, such as total<850M"))?;
         let (inclusive, limit) = limit.strip_prefix('=').map_or((false, limit), |limit| (true, limit));
         let what = match name.trim() {
             "total" => What::Total,
@@ -97,9 +101,9 @@ impl Budget {
         let limit = match limit.trim().strip_suffix('%') {
             Some(share) if matches!(what, What::Growth) => {
                 let share = share.trim().parse().ok().filter(|share: &f64| share.is_finite());
-                Limit::Percent(share.with_context(|| format!("the budget `{text}`: `{limit}` is no percentage"))?)
+                Limit::Percent(share.with_context(|| format!("invalid budget `{text}`: `{limit}` is not a percentage"))?)
             }
-            Some(_) => bail!("the budget `{text}`: only growth can be limited by a percentage"),
+            Some(_) => bail!("invalid budget `{text}`: only growth can have a limit in percent"),
             None => Limit::Bytes(size(limit.trim()).with_context(|| format!("the budget `{text}`"))?),
         };
         Ok(Budget { text: text.to_owned(), what, limit, inclusive })
@@ -110,8 +114,23 @@ impl Budget {
         matches!(self.what, What::Growth)
     }
 
-    /// Compares what was measured with the limit; `old` is what it is compared with.
-    pub(crate) fn check(&self, sizes: &Sizes, old: Option<&Sizes>) -> Outcome {
+    /// Why the limit would be kept whatever the files have: it is of devices for which neither `sizes` nor `old` has an image. None
+    /// for every other limit.
+    pub(crate) fn unmatched(&self, sizes: &Sizes, old: Option<&Sizes>) -> Option<String> {
+        let What::Devices(selector) = &self.what else { return None };
+        if std::iter::once(sizes).chain(old).any(|sizes| selected(sizes, selector).next().is_some()) {
+            return None;
+        }
+        let name = selector.to_string();
+        let near = NAMES.into_iter().map(|known| (strsim::damerau_levenshtein(&name, known), known)).min();
+        let hint =
+            near.filter(|(distance, _)| *distance <= 2).map_or(String::new(), |(_, known)| format!(" (did you mean `{known}`?)"));
+        let known = NAMES.join(", ");
+        Some(format!("no image matches `{name}` in the budget `{self}`: expected {known} or a device such as sm_90{hint}"))
+    }
+
+    /// Compares what was measured with the limit; `old` is what it is compared with. Sizes are told in `style`.
+    pub(crate) fn check(&self, sizes: &Sizes, old: Option<&Sizes>, style: Style) -> Outcome {
         let (bytes, before) = match &self.what {
             What::Total => (sizes.size(), None),
             What::Inflated => (sizes.inflated(), None),
@@ -125,18 +144,22 @@ impl Budget {
             Limit::Percent(limit) => (came * 100.0 / before.unwrap_or_default().max(1) as f64, limit),
         };
         let kept = value < limit || (self.inclusive && value <= limit);
-        let why = if kept { String::new() } else { self.broken(bytes, before, value) };
+        let why = if kept { String::new() } else { self.broken(bytes, before, value, style) };
         Outcome { budget: self.text.clone(), value, kept, why }
     }
 
-    fn broken(&self, bytes: u64, before: Option<u64>, value: f64) -> String {
-        match (before, self.limit) {
-            (Some(before), Limit::Percent(_)) => {
-                format!("{}: it grew by {value:.2} %, from {before} to {bytes} bytes", self.text)
-            }
-            (Some(before), Limit::Bytes(_)) => format!("{}: it grew by {value:.0} bytes, from {before} to {bytes}", self.text),
-            (None, _) => format!("{}: it has {bytes} bytes", self.text),
-        }
+    /// How much over the limit it is: `total is 57M, limit 50M (6.6M too much)`.
+    fn broken(&self, bytes: u64, before: Option<u64>, value: f64, style: Style) -> String {
+        let bytes_of = |bytes: f64| size(bytes.round() as u64, style);
+        let name = self.text.split('<').next().unwrap_or_default().trim();
+        let (shown, limit, excess) = match self.limit {
+            Limit::Percent(limit) => (format!("{value:.2}%"), format!("{limit}%"), format!("{:.2}%", value - limit)),
+            Limit::Bytes(limit) => (bytes_of(value), bytes_of(limit as f64), bytes_of(value - limit as f64)),
+        };
+        let from = before.map_or(String::new(), |before| format!(", from {} to {}", size(before, style), size(bytes, style)));
+        let is_limit = matches!(self.limit, Limit::Bytes(limit) if value <= limit as f64);
+        let excess = if is_limit { "must be less".to_owned() } else { format!("{excess} too much") };
+        format!("{name} is {shown}{from}, limit {limit} ({excess})")
     }
 }
 
@@ -147,9 +170,13 @@ impl fmt::Display for Budget {
 }
 
 fn devices(sizes: &Sizes, selector: &Selector) -> u64 {
-    let selected = |image: &&ImageSize| {
+    selected(sizes, selector).map(|image| image.file).sum()
+}
+
+fn selected<'s>(sizes: &'s Sizes, selector: &Selector) -> impl Iterator<Item = &'s ImageSize> {
+    let is_selected = |image: &&ImageSize| {
         let kinds = OffloadKinds::from_names(image.kind.split(','));
         selector.selects(kinds, &Target::new(&image.triple, &image.target))
     };
-    sizes.images.iter().filter(selected).map(|image| image.file).sum()
+    sizes.images.iter().filter(is_selected)
 }

@@ -13,7 +13,8 @@ use super::items::{Items, Level};
 use super::served::Served;
 use crate::contents::bytes_of;
 use crate::contents::layout::{Footprint, FunctionCode, Name, Names, SizedImage};
-use crate::io::piece::Piece;
+use crate::formats::kernels::demangled;
+use crate::io::file_slice::FileSlice;
 
 /// Bytes that are there more than once.
 #[derive(Debug, Clone, Serialize)]
@@ -202,7 +203,7 @@ fn functions(placed: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names
         };
         let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
         Repeated {
-            kernel: Some(crate::formats::kernels::demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
+            kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
             arch: names.text(first.image.arch).to_string(),
             copies: group.len() as u64,
             size: function.size,
@@ -233,8 +234,8 @@ fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
         let all = footprints.iter().flat_map(|one| &one.uncompressed).filter(|one| one.container == format);
         let all: Vec<_> = all.collect();
         let size: u64 = all.iter().map(|one| one.size).sum();
-        let samples: Vec<&Piece> = all.iter().step_by(all.len().div_ceil(SAMPLES)).map(|one| &one.sample).collect();
-        let packed = |sample: &&Piece| {
+        let samples: Vec<&FileSlice> = all.iter().step_by(all.len().div_ceil(SAMPLES)).map(|one| &one.sample).collect();
+        let packed = |sample: &&FileSlice| {
             let plain = sample.size();
             let size = zstd::bulk::compress(sample.bytes(), LEVEL).map_or(plain, |packed| plain.min(packed.len() as u64));
             sample.release();

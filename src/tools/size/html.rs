@@ -15,7 +15,7 @@ use crate::contents::layout::Name;
 use crate::sys::atomic_file;
 
 /// What the page tells apart.
-const LEVELS: [Level; 6] = [Level::File, Level::Arch, Level::Unit, Level::Template, Level::Kernel, Level::Part];
+const LEVELS: [Level; 7] = [Level::File, Level::Member, Level::Arch, Level::Unit, Level::Template, Level::Kernel, Level::Part];
 
 /// What a row of the page belongs to, by the names at [`LEVELS`].
 type Key = [Name; LEVELS.len()];
@@ -83,7 +83,7 @@ fn row<'r>(rows: &'r mut HashMap<Key, PageRow>, items: &Items, item: &Item, seve
         key[0] = Name::NONE;
     }
     rows.entry(key).or_insert_with(|| {
-        let [input, arch, unit, template, kernel, part]: [Arc<str>; LEVELS.len()] = key.map(|name| items.text(name));
-        PageRow { input, arch, unit, template, kernel, part, ..PageRow::default() }
+        let [input, member, arch, unit, template, kernel, part]: [Arc<str>; LEVELS.len()] = key.map(|name| items.text(name));
+        PageRow { input, member, arch, unit, template, kernel, part, ..PageRow::default() }
     })
 }

@@ -11,7 +11,7 @@ use super::FileSize;
 use super::template::template_of;
 use crate::contents::layout::{Footprint, ImageIndex, Name, Names, Part};
 use crate::error::Error;
-use crate::formats::kernels;
+use crate::formats::kernels::SourceName;
 use crate::model::printable;
 
 /// What can be told apart.
@@ -37,11 +37,13 @@ pub enum Level {
     Section,
     /// What bytes are for.
     Part,
+    /// The member of a wheel, another zip file or a tar archive.
+    Member,
 }
 
 impl Level {
     /// All of them, in the order of [`Item::keys`].
-    pub(crate) const ALL: [Level; 9] = [
+    pub(crate) const ALL: [Level; 10] = [
         Level::File,
         Level::Arch,
         Level::Kind,
@@ -51,6 +53,7 @@ impl Level {
         Level::Kernel,
         Level::Section,
         Level::Part,
+        Level::Member,
     ];
 
     /// Its name on the command line and in reports.
@@ -65,6 +68,7 @@ impl Level {
             Level::Kernel => "kernel",
             Level::Section => "section",
             Level::Part => "part",
+            Level::Member => "member",
         }
     }
 
@@ -78,6 +82,7 @@ impl Level {
             Level::Unit => "(unit unknown)",
             Level::Template | Level::Kernel => "(no kernel)",
             Level::Section => "(no section)",
+            Level::Member => "(no member)",
         }
     }
 }
@@ -89,9 +94,7 @@ impl FromStr for Level {
     fn from_str(name: &str) -> Result<Level, Error> {
         let known = || Level::ALL.map(Level::name).join(", ");
         let found = Level::ALL.into_iter().find(|level| level.name() == name);
-        found.ok_or_else(|| {
-            Error::usage(format!("`{}` is nothing that bytes are told apart by: there are {}", printable(name), known()))
-        })
+        found.ok_or_else(|| Error::usage(format!("unknown level `{}`: expected one of {}", printable(name), known())))
     }
 }
 
@@ -147,6 +150,9 @@ impl Items {
             let file = names.of(file.file.as_bytes());
             for leaf in std::mem::take(&mut footprint.leaves) {
                 let label = leaf.label;
+                if label.part == Part::LeftOut {
+                    continue;
+                }
                 let image = label.image.place().and_then(|image| footprint.images.get(image));
                 let part = *parts.entry(label.part).or_insert_with(|| names.of(label.part.name().as_bytes()));
                 let arch = match image {
@@ -156,7 +162,8 @@ impl Items {
                 };
                 let kernel = called.get(&label.kernel).copied().unwrap_or_default();
                 let kind = image.map_or(label.kind, |image| image.kind);
-                let keys = [file, arch, kind, label.container, label.unit, kernel.template, kernel.kernel, label.section, part];
+                let (template, kernel) = (kernel.template, kernel.kernel);
+                let keys = [file, arch, kind, label.container, label.unit, template, kernel, label.section, part, label.member];
                 list.push(Item { keys, image: label.image.after(first), file: leaf.file, inflated: leaf.inflated });
             }
             first += footprint.images.len();
@@ -204,12 +211,42 @@ fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
         footprints.iter().flat_map(|footprint| &footprint.leaves).map(|leaf| leaf.label.kernel).collect();
     kernels.sort_unstable();
     kernels.dedup();
-    let each = kernels.into_par_iter().filter(|kernel| *kernel != Name::NONE).map(|kernel| {
-        let mangled = names.text(kernel);
-        let text = kernels::demangled(&mangled);
-        let source = text.as_ref().map_or(kernel, |text| names.of(text.as_bytes()));
-        let template = names.of(template_of(text.as_deref().unwrap_or(&mangled)).as_bytes());
-        (kernel, Called { kernel: source, template })
-    });
-    each.collect()
+    let each = kernels.into_par_iter().filter(|kernel| *kernel != Name::NONE);
+    each.map(|kernel| (kernel, Called::of(kernel, &names.text(kernel), names))).collect()
+}
+
+impl Called {
+    /// How `kernel`, which images call `mangled`, is called in its source.
+    fn of(kernel: Name, mangled: &str, names: &Names) -> Called {
+        let Some(name) = SourceName::of(mangled) else {
+            return Called { kernel, template: names.of(template_of(mangled).as_bytes()) };
+        };
+        let source = names.of(name.to_string().as_bytes());
+        let template = SourceName { function: template_of(&name.function).to_owned(), ..name };
+        Called { kernel: source, template: names.of(template.to_string().as_bytes()) }
+    }
+}
+
+impl Items {
+    /// Gives OpenMP regions their present names: offld 0.9 and earlier saved them under names that begin as in the image.
+    pub(super) fn rename_regions(&mut self) {
+        const OLD: &str = "__omp_offloading_";
+        let mut known: HashMap<Name, Option<Called>> = HashMap::new();
+        let mut in_image = HashMap::new();
+        for item in &mut self.list {
+            let kernel = item.key(Level::Kernel);
+            let renamed = *known.entry(kernel).or_insert_with(|| {
+                let text = self.names.text(kernel);
+                let mangled = self.mangled.get(&kernel).copied().unwrap_or(kernel);
+                let called = text.starts_with(OLD).then(|| Called::of(kernel, &self.names.text(mangled), &self.names))?;
+                in_image.entry(called.kernel).or_insert(mangled);
+                Some(called)
+            });
+            if let Some(Called { kernel, template }) = renamed {
+                item.keys[Level::Kernel as usize] = kernel;
+                item.keys[Level::Template as usize] = template;
+            }
+        }
+        self.mangled.extend(in_image);
+    }
 }

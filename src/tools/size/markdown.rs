@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Sizes;
 use super::budget::Outcome;
-use super::rows::Row;
+use super::rows::{Row, together};
 use super::table::change;
 use crate::model::printable;
 use crate::sys::table::{Style, size};
@@ -15,7 +15,7 @@ pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<
     for file in &sizes.files {
         let _ = writeln!(
             out,
-            "**{}**: {}, {}, {} inflated",
+            "**{}**: {}, {}, {} uncompressed",
             cell(&file.file),
             file.kind,
             size(file.size, style),
@@ -23,8 +23,8 @@ pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<
         );
     }
     let compared = root.old_file.is_some();
-    out.push_str("\n| | images | kernels | file | share | inflated |");
-    out.push_str(if compared { " change | change, inflated |\n" } else { "\n" });
+    out.push_str("\n| | images | kernels | file | share | uncompressed |");
+    out.push_str(if compared { " change | change, uncompressed |\n" } else { "\n" });
     out.push_str("|---|--:|--:|--:|--:|--:|");
     out.push_str(if compared { "--:|--:|\n" } else { "\n" });
     rows(&mut out, &root.rows, 0, root, top, style);
@@ -36,11 +36,14 @@ pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<
     let found = &sizes.duplicates;
     let wasted: u64 = found.images.iter().chain(&found.kernels).map(|one| one.wasted_file).sum();
     if wasted > 0 {
-        let _ = writeln!(out, "\n{} are taken by images and kernels that are there more than once.", size(wasted, style));
+        let _ = writeln!(out, "\nRepeated images and kernels take {}.", size(wasted, style));
     }
     for one in &found.not_compressed {
         let saved = size(one.estimated_saving, style);
-        let _ = writeln!(out, "\n{} {} are not compressed: zstd would save about {saved}.", size(one.size, style), one.container);
+        let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
+        let (count, container, bytes) = (one.count, &one.container, size(one.size, style));
+        let _ =
+            writeln!(out, "\n{count} {container} {containers} with {bytes} {are} uncompressed: zstd would save about {saved}.");
     }
     out
 }
@@ -51,10 +54,8 @@ fn rows(out: &mut String, rows_of_level: &[Row], depth: usize, root: &Row, top: 
         line(out, &format!("{}{}", "&emsp;".repeat(depth), cell(&row.name)), row, root, style);
         rows(out, &row.rows, depth + 1, root, top, style);
     }
-    let rest = &rows_of_level[shown..];
-    if !rest.is_empty() {
-        let bytes: u64 = rest.iter().map(|row| row.file).sum();
-        let _ = writeln!(out, "| {}{} more | | | {} | | |", "&emsp;".repeat(depth), rest.len(), size(bytes, style));
+    if let Some(rest) = together(&rows_of_level[shown..], root.old_file.is_some()) {
+        line(out, &format!("{}{} more", "&emsp;".repeat(depth), rows_of_level.len() - shown), &rest, root, style);
     }
 }
 

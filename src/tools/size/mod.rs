@@ -24,7 +24,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use rayon::prelude::*;
 
-use crate::contents::layout::{Footprint, Names, SizedImage};
+use crate::contents::layout::{Footprint, Names, Part, SizedImage};
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader, folders};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
@@ -49,9 +50,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// The bytes of all files.
+    /// The bytes of all files that are counted.
     pub(crate) fn size(&self) -> u64 {
-        self.files.iter().map(|file| file.size).sum()
+        self.items.list.iter().map(|item| item.file).sum()
     }
 
     /// The bytes of the host.
@@ -60,27 +61,40 @@ impl Sizes {
         host.map(|item| item.file).sum()
     }
 
-    /// The bytes of all files, inflated.
+    /// The bytes of all files that are counted, inflated.
     pub(crate) fn inflated(&self) -> u64 {
-        self.files.iter().map(|file| file.inflated).sum()
+        self.items.list.iter().map(|item| item.inflated).sum()
     }
 }
 
-/// Counts the bytes of files, and of every file below folders; at most `max_unpacked` come out of what is compressed in a file. What
-/// is wrong with what is in them is in the result.
+/// What is counted of files.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted {
+    /// The names of what bytes belong to.
+    pub names: Arc<Names>,
+    /// How many bytes may come out of compressed data in a file.
+    pub max_unpacked: u64,
+    /// Which files and members are counted.
+    pub selection: Arc<Selection>,
+}
+
+/// Counts the bytes of files, and of every file below folders, as `counted` says. Errors in them are in the result.
 ///
 /// # Errors
 /// A signal; a file that cannot be read any more when its duplicates are looked for.
-pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
-    let (found, faults) = folders::expand(paths, session);
-    let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, ..contents::Options::default() };
+pub(crate) fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Result<Sizes> {
+    let Counted { names, max_unpacked, selection } = counted;
+    let (found, faults) = folders::selected(paths, selection, session);
+    let (max_unpacked, selection) = (*max_unpacked, Arc::clone(selection));
+    let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, selection, ..contents::Options::default() };
     let meter = Meter::new(session.shell.is_terminal(), found.iter().map(|found| found.size).sum());
     let reader = Reader::new(options, session).shown_by(&meter);
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
             let (file, footprint) = one(&reader, &found.path);
             // Of a folder, what holds no device code is none of our business.
-            (found.named || !footprint.images.is_empty() || !file.errors.is_empty()).then_some((file, footprint))
+            let named = found.named && !footprint.leaves.iter().any(|leaf| leaf.label.part == Part::LeftOut);
+            (named || !footprint.images.is_empty() || !file.errors.is_empty()).then_some((file, footprint))
         });
         each.collect()
     });
@@ -139,13 +153,13 @@ fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
 ///
 /// # Errors
 /// It cannot be read, or it could not be read completely when it was saved.
-pub(crate) fn measure_old(path: &Path, names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
-    let old = match load(path, names)? {
+pub(crate) fn measure_old(path: &Path, counted: &Counted, session: &Session) -> Result<Sizes> {
+    let old = match load(path, counted)? {
         Some(saved) => saved,
-        None => measure(&[path.to_owned()], names, max_unpacked, session)?,
+        None => measure(&[path.to_owned()], counted, session)?,
     };
     if let Some(error) = old.files.iter().flat_map(|file| &file.errors).next() {
-        bail!("what is compared with: {error}");
+        bail!("cannot read the --diff file: {error}");
     }
     Ok(old)
 }

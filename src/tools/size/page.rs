@@ -32,6 +32,8 @@ const WITHOUT_SCRIPTS: usize = 100;
 pub(crate) struct PageRow {
     /// The file that they are in, of several; empty where there is one.
     pub input: Arc<str>,
+    /// The member of the wheel, other zip file or tar archive that they are in; empty for none.
+    pub member: Arc<str>,
     /// `gfx90a`, `sm_80`, `host`; empty for containers' own bytes.
     pub arch: Arc<str>,
     /// The translation unit; empty if it is unknown.
@@ -54,12 +56,12 @@ pub(crate) struct PageRow {
 
 impl PageRow {
     fn key(&self) -> Key<'_> {
-        [&self.input, &self.arch, &self.unit, &self.template, &self.kernel, &self.part]
+        [&self.input, &self.member, &self.arch, &self.unit, &self.template, &self.kernel, &self.part]
     }
 }
 
-/// The names of a row: file, architecture, translation unit, template, kernel and part.
-type Key<'a> = [&'a str; 6];
+/// The names of a row: file, member, architecture, translation unit, template, kernel and part.
+type Key<'a> = [&'a str; 7];
 
 /// Sizes in bytes, now and before.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,6 +93,7 @@ struct Data<'a> {
     shared: Vec<usize>,
     rest: Vec<&'a str>,
     input: Vec<i64>,
+    member: Vec<i64>,
     arch: Vec<i64>,
     unit: Vec<i64>,
     template: Vec<i64>,
@@ -129,7 +132,7 @@ pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared
             "totals" => out.write_all(totals(&merged).as_bytes())?,
             "tables" => tables(out, &merged, compared)?,
             "data" => pack(out, &Data::of(&merged, compared))?,
-            _ => return Err(io::Error::other(format!("page.html: nothing is known of `{name}`"))),
+            _ => return Err(io::Error::other(format!("page.html: unknown name `{name}`"))),
         }
     }
     out.write_all(page.as_bytes())
@@ -170,11 +173,12 @@ impl<'a> Data<'a> {
             shared,
             rest,
             input: column(0),
-            arch: column(1),
-            unit: column(2),
-            template: column(3),
-            kernel: column(4),
-            part: column(5),
+            member: column(1),
+            arch: column(2),
+            unit: column(3),
+            template: column(4),
+            kernel: column(5),
+            part: column(6),
             file: rows.values().map(|sizes| sizes.file).collect(),
             inflated: rows.values().map(|sizes| i128::from(sizes.inflated) - i128::from(sizes.file)).collect(),
             old_file: old(|(file, _)| file, |sizes| sizes.file),
@@ -215,14 +219,14 @@ fn escaped(text: &str) -> String {
 
 fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
     let sum = |of: fn(&Sizes) -> u64| rows.values().map(of).sum::<u64>();
-    format!("{} bytes in the file, {} inflated", sum(|sizes| sizes.file), sum(|sizes| sizes.inflated))
+    format!("{} bytes in the file, {} uncompressed", sum(|sizes| sizes.file), sum(|sizes| sizes.inflated))
 }
 
 /// What a browser without scripts shows: the architectures and the largest kernels.
 fn tables(out: &mut impl Write, rows: &BTreeMap<Key<'_>, Sizes>, compared: bool) -> io::Result<()> {
     let mut archs: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
     let mut kernels: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
-    for ([_, arch, _, _, kernel, _], sizes) in rows {
+    for ([_, _, arch, _, _, kernel, _], sizes) in rows {
         let row = PageRow {
             file: sizes.file,
             inflated: sizes.inflated,
@@ -252,7 +256,7 @@ fn table(
 ) -> io::Result<()> {
     let mut rows: Vec<([&str; 2], Sizes)> = rows.into_iter().collect();
     rows.sort_by_key(|(_, sizes)| std::cmp::Reverse(sizes.file));
-    let numbers: &[&str] = if compared { &["In file", "Inflated", "Before"] } else { &["In file", "Inflated"] };
+    let numbers: &[&str] = if compared { &["In file", "Uncompressed", "Before"] } else { &["In file", "Uncompressed"] };
     write!(out, "  <table><caption>{caption}</caption><thead><tr>")?;
     names.iter().try_for_each(|name| write!(out, "<th scope=\"col\">{name}</th>"))?;
     numbers.iter().try_for_each(|name| write!(out, "<th scope=\"col\" class=\"number\">{name}</th>"))?;
@@ -264,7 +268,7 @@ fn table(
         }
         write!(out, "<td class=\"number\">{}</td><td class=\"number\">{}</td>", sizes.file, sizes.inflated)?;
         if compared {
-            let old = sizes.old.map_or_else(|| "not there".to_owned(), |(file, _)| file.to_string());
+            let old = sizes.old.map_or_else(|| "absent".to_owned(), |(file, _)| file.to_string());
             write!(out, "<td class=\"number\">{old}</td>")?;
         }
         writeln!(out, "</tr>")?;

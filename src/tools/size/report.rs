@@ -1,4 +1,4 @@
-//! What [`size`](crate::size()) counts, as plain data with the names that `offld size --json` writes (docs/size.md).
+//! What [`size`](crate::size()) counts, as plain data with the names that `offld size --json` writes (docs/reference/json.md).
 
 use serde::{Deserialize, Serialize};
 

@@ -76,24 +76,37 @@ pub(crate) fn levels(by: &[Level]) -> Vec<Level> {
 pub(crate) fn tree(items: &Items, old: Option<&Items>, view: &View) -> Row {
     let new: Vec<&Item> = items.list.iter().collect();
     let before: Option<Vec<&Item>> = old.map(|old| old.list.iter().collect());
-    let mut root = sum(&new, before.as_deref());
+    let mut root = sum(&new, before.as_deref(), items.host);
     root.rows = below(&new, before.as_deref(), &view.by, items, view);
     root
 }
 
-fn sum(new: &[&Item], old: Option<&[&Item]>) -> Row {
+fn sum(new: &[&Item], old: Option<&[&Item]>, host: Name) -> Row {
     let mut row = Row::default();
     let (mut images, mut kernels) = (Marks::default(), Marks::default());
     for item in new {
         row.file += item.file;
         row.inflated += item.inflated;
-        images.mark(item.image.place());
+        // An entry for the host is no device image.
+        images.mark(item.image.place().filter(|_| item.key(Level::Arch) != host));
         kernels.mark(item.key(Level::Kernel).place());
     }
     (row.images, row.kernels) = (images.count, kernels.count);
     row.old_file = old.map(|old| old.iter().map(|item| item.file).sum());
     row.old_inflated = old.map(|old| old.iter().map(|item| item.inflated).sum());
     row
+}
+
+/// The sizes of several rows as one, with the old ones if they are `compared`; none of no rows.
+pub(super) fn together(rows: &[Row], compared: bool) -> Option<Row> {
+    let sum = |value: fn(&Row) -> u64| rows.iter().map(value).sum();
+    (!rows.is_empty()).then(|| Row {
+        file: sum(|row| row.file),
+        inflated: sum(|row| row.inflated),
+        old_file: compared.then(|| sum(|row| row.old_file.unwrap_or_default())),
+        old_inflated: compared.then(|| sum(|row| row.old_inflated.unwrap_or_default())),
+        ..Row::default()
+    })
 }
 
 /// Which of many are there, each counted once: all bytes of a large library are gone through for each level.
@@ -133,7 +146,7 @@ fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, 
             let name = if text.is_empty() { level.nothing().to_owned() } else { text.to_string() };
             let mangled = (*level == Level::Kernel).then(|| items.mangled.get(&key)).flatten().filter(|mangled| **mangled != key);
             let mangled = mangled.map(|mangled| items.text(*mangled).to_string());
-            Row { name, mangled, level: level.name(), rows, ..sum(&new, before) }
+            Row { name, mangled, level: level.name(), rows, ..sum(&new, before, items.host) }
         })
         .collect();
     let size = |row: &Row| match (view.by_inflated, old.is_some()) {

@@ -7,11 +7,28 @@ use console::style;
 use super::budget::Outcome;
 use super::duplicates::Repeated;
 use super::items::Level;
-use super::rows::{Row, View, tree};
+use super::rows::{Row, View, together, tree};
 use super::served::Served;
 use super::{Sizes, rows};
+use crate::contents::report::UNREADABLE;
 use crate::model::printable;
-use crate::sys::table::{Style, columns, size};
+use crate::sys::table::{Column, Style, columns, left_out, size, table};
+use crate::sys::terminal::wrapped;
+
+/// The columns of a tree, without and with a comparison.
+const COLUMNS: [Column; 8] = [
+    Column::text(""),
+    Column::number("images").left_out(3),
+    Column::number("kernels").left_out(2),
+    Column::number("file"),
+    Column::number("share").left_out(1),
+    Column::number("uncompressed").left_out(4),
+    Column::number("change"),
+    Column::number("change, uncompressed").left_out(5),
+];
+
+/// How many repeated images, and how many repeated kernels, are shown if nobody asks for all of them.
+const FEW: usize = 3;
 
 /// How tables are made.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +37,8 @@ pub(crate) struct Look {
     pub style: Style,
     /// How many rows of a level are shown; none for all.
     pub top: Option<usize>,
+    /// Whether `top` rows of repeated images and kernels are shown, too, and not only a few.
+    pub duplicates: bool,
     /// Whether there are colours.
     pub colour: bool,
 }
@@ -27,46 +46,60 @@ pub(crate) struct Look {
 /// What is shown where nobody says by what: architectures, what their bytes are for, the largest kernels, and what is there twice.
 pub(crate) fn overview(sizes: &Sizes, old: Option<&Sizes>, by_inflated: bool, look: Look) -> String {
     let mut out = String::new();
-    for file in &sizes.files {
-        let inflated =
-            if file.inflated == file.size { String::new() } else { format!(", {} inflated", size(file.inflated, look.style)) };
-        let _ = writeln!(out, "{}: {}, {}{inflated}", printable(&file.file), file.kind, size(file.size, look.style));
+    // Errors say what could not be opened.
+    let files = || sizes.files.iter().filter(|file| file.kind != UNREADABLE);
+    for file in files() {
+        let inflated = if file.inflated == file.size {
+            String::new()
+        } else {
+            format!(", {} uncompressed", size(file.inflated, look.style))
+        };
+        let has_code = sizes.images.iter().any(|image| image.input == file.file && image.arch != "host");
+        let code = if has_code { "" } else { ", no device code" };
+        let (name, bytes) = (printable(&file.file), size(file.size, look.style));
+        let _ = writeln!(out, "{name}: {}, {bytes}{inflated}{code}", file.kind);
     }
-    let sections =
-        [("By architecture", Level::Arch), ("What the bytes are for", Level::Part), ("Largest kernels", Level::Template)];
+    if files().next().is_none() {
+        return out;
+    }
+    let mut hidden = Vec::new();
+    let sections = [("By architecture", Level::Arch), ("By part", Level::Part), ("Largest kernels", Level::Template)];
     for (title, level) in sections {
         let view = View { by: vec![level], by_inflated };
         let mut root = tree(&sizes.items, old.map(|old| &old.items), &view);
         if level == Level::Template {
             root.rows.retain(|row| row.name != Level::Template.nothing());
-            if root.rows.is_empty() {
-                continue;
-            }
+        }
+        // A table of one row repeats what the line of the file says.
+        if root.rows.len() <= usize::from(root.images == 0) {
+            continue;
         }
         let _ = writeln!(out, "\n{}", heading(title, look));
-        out.push_str(&of_tree(&root, level != Level::Template, look));
+        out.push_str(&tree_table(&root, level != Level::Template, look, &mut hidden));
     }
+    out.push_str(&wrapped(&left_out(&hidden), look.style.width));
     duplicates(&mut out, sizes, look);
     out
 }
 
 /// The rows of a tree, indented by their level; `total`: with a line for all of them.
 pub(crate) fn of_tree(root: &Row, total: bool, look: Look) -> String {
+    let mut hidden = Vec::new();
+    let out = tree_table(root, total, look, &mut hidden);
+    out + &wrapped(&left_out(&hidden), look.style.width)
+}
+
+/// The same without a word about columns that do not fit, which are added to `hidden`.
+fn tree_table(root: &Row, total: bool, look: Look, hidden: &mut Vec<&'static str>) -> String {
     let compared = root.old_file.is_some();
     let mut lines = Vec::new();
     collect(&root.rows, 0, root.file, compared, look, &mut lines);
     if total {
         lines.push(line("total", root, 0, root.file, compared, look));
     }
-    let mut titles = vec!["".to_owned(), "images".to_owned(), "kernels".to_owned(), "file".to_owned(), "share".to_owned()];
-    titles.push("inflated".to_owned());
-    if compared {
-        titles.extend(["change".to_owned(), "change, inflated".to_owned()]);
-    }
-    let right: Vec<usize> = (1..titles.len()).collect();
-    lines.insert(0, titles);
+    let shown = if compared { &COLUMNS[..] } else { &COLUMNS[..6] };
     let mut out = String::new();
-    columns(&mut out, &lines, &right, look.style);
+    hidden.extend(table(&mut out, shown, &lines, look.style));
     if look.colour && compared { coloured(&out) } else { out }
 }
 
@@ -83,17 +116,8 @@ fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lin
         lines.push(line(&row.name, row, depth, all, compared, look));
         collect(&row.rows, depth + 1, all, compared, look, lines);
     }
-    let rest = &rows[shown..];
-    if !rest.is_empty() {
-        let sum = |value: fn(&Row) -> u64| rest.iter().map(value).sum();
-        let more = Row {
-            file: sum(|row| row.file),
-            inflated: sum(|row| row.inflated),
-            old_file: compared.then(|| sum(|row| row.old_file.unwrap_or_default())),
-            old_inflated: compared.then(|| sum(|row| row.old_inflated.unwrap_or_default())),
-            ..Row::default()
-        };
-        lines.push(line(&format!("{} more", rest.len()), &more, depth, all, compared, look));
+    if let Some(more) = together(&rows[shown..], compared) {
+        lines.push(line(&format!("{} more", rows.len() - shown), &more, depth, all, compared, look));
     }
 }
 
@@ -150,11 +174,11 @@ fn heading(text: &str, look: Look) -> String {
 /// What is there twice, and what is not compressed.
 pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
     let found = &sizes.duplicates;
-    repeated(out, "The same image more than once", &found.images, look);
-    repeated(out, "The same kernel or device function more than once", &found.kernels, look);
+    repeated(out, "Repeated images", &found.images, look);
+    repeated(out, "Repeated kernels and device functions", &found.kernels, look);
     if !found.served.is_empty() {
-        let _ = writeln!(out, "\n{}", heading("Architectures whose devices also take another one's images", look));
-        let mut lines = vec![["arch", "images", "file", "inflated", "taken from"].map(str::to_owned)];
+        let _ = writeln!(out, "\n{}", heading("Architectures whose devices also run another one's images", look));
+        let mut lines = vec![["arch", "images", "file", "uncompressed", "run by"].map(str::to_owned)];
         let line = |one: &Served| {
             let sizes = [one.file, one.inflated].map(|bytes| size(bytes, look.style));
             let [file, inflated] = sizes;
@@ -167,7 +191,7 @@ pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
         let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
         let _ = writeln!(
             out,
-            "\n{} {} {containers} with {} {are} not compressed: zstd would save about {} (an estimate from samples)",
+            "\n{} {} {containers} with {} {are} uncompressed: zstd would save about {} (estimated from samples)",
             one.count,
             one.container,
             size(one.size, look.style),
@@ -182,7 +206,8 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
     }
     let wasted: u64 = all.iter().map(|one| one.wasted_file).sum();
     let inflated: u64 = all.iter().map(|one| one.wasted_inflated).sum();
-    let title = format!("{title}: {} of the file ({} inflated) could go", size(wasted, look.style), size(inflated, look.style));
+    let (wasted, inflated) = (size(wasted, look.style), size(inflated, look.style));
+    let title = format!("{title}: up to {wasted} in the file ({inflated} uncompressed) could be saved");
     let _ = writeln!(out, "\n{}", heading(&title, look));
     let with_kernels = all.iter().any(|one| one.kernel.is_some());
     let mut lines = vec![
@@ -191,7 +216,8 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
             .map(str::to_owned)
             .collect::<Vec<_>>(),
     ];
-    let shown = look.top.unwrap_or(all.len()).min(all.len());
+    let most = look.top.unwrap_or(all.len()).min(if look.duplicates { all.len() } else { FEW });
+    let shown = most.min(all.len());
     for one in &all[..shown] {
         lines.push(vec![
             one.kernel.clone().unwrap_or_default(),
@@ -205,7 +231,8 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
     columns(out, &lines, &[2, 3, 4], look.style);
     if shown < all.len() {
         let rest: u64 = all[shown..].iter().map(|one| one.wasted_file).sum();
-        let _ = writeln!(out, "  {} more, {}", all.len() - shown, size(rest, look.style));
+        let option = if look.duplicates { "" } else { " (pass --duplicates to list them)" };
+        let _ = writeln!(out, "  {} more, {}{option}", all.len() - shown, size(rest, look.style));
     }
 }
 
@@ -216,9 +243,9 @@ fn few(places: &[String]) -> String {
     if places.len() > SHOWN { format!("{shown} and {} more", places.len() - SHOWN) } else { shown }
 }
 
-/// What came of limits.
+/// The limits that are kept.
 pub(crate) fn budgets(outcomes: &[Outcome]) -> String {
-    outcomes.iter().filter(|outcome| outcome.kept).map(|outcome| format!("kept: {}\n", outcome.budget)).collect()
+    outcomes.iter().filter(|outcome| outcome.kept).map(|outcome| format!("ok: {}\n", outcome.budget)).collect()
 }
 
 /// The tree that `view` asks for, as a table.

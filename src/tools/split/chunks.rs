@@ -8,11 +8,11 @@ use anyhow::{Context, Result, anyhow};
 use super::report;
 use crate::contents::report::Image;
 use crate::contents::what::{START, may_have_device_code};
-use crate::edit::places::{Held, Place, places};
-use crate::edit::recipe::Device;
+use crate::edit::image_ranges::{Held, Place, places};
+use crate::edit::split_manifest::Device;
 use crate::formats::archive::ArchiveFault;
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
-use crate::io::piece::{Piece, Spool, start_of_zip_member, zip_member};
+use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use crate::model::{ImageKind, OffloadKinds};
 use crate::sys::session::Session;
 
@@ -31,7 +31,7 @@ pub(super) enum Holds {
 pub(super) struct Stream {
     /// Whether it is a member of a zip file.
     pub(super) deflate: bool,
-    pub(super) plain: Piece,
+    pub(super) plain: FileSlice,
     pub(super) chunks: Vec<Chunk>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct About {
 }
 
 /// The chunks of the file `piece`, in order.
-pub(super) fn of(path: &Path, piece: &Piece, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
     if is_zip(piece.bytes()) {
         return of_zip(path, piece, session, spool);
     }
@@ -96,11 +96,13 @@ fn about(image: &Image) -> Option<About> {
         "spirv" => ImageKind::Spirv,
         _ => ImageKind::Object,
     };
-    let device = Device { triple: image.triple.clone(), target: image.target.clone() };
+    // An archive of the code for several devices is one part.
+    let target = if image.steps_to_archive().is_some() { String::new() } else { image.target.clone() };
+    let device = Device { triple: image.triple.clone(), target };
     Some(About { device, image_kind, offload_kind })
 }
 
-fn of_zip(path: &Path, zip: &Piece, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+fn of_zip(path: &Path, zip: &FileSlice, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
     let told_fault = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
     let mut all = Vec::new();
     let read = ZipFile::read(zip.bytes()).map_err(told_fault)?;

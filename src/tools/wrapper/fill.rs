@@ -1,4 +1,4 @@
-//! Writes a registration module: LLVM's output for the plan, with the images that LLVM has not seen copied to their places in it.
+//! Writes a registration module: LLVM's output for the plan, with large images copied into their positions.
 
 use std::io::{Seek, Write};
 
@@ -52,7 +52,7 @@ fn bitcode(module: &[u8], contents: &[Rope], out: &mut Output) -> Result<()> {
     for piece in insert(module, &sizes).context("cannot put the images into the bitcode")? {
         match piece {
             StreamPiece::Bytes(bytes) => out.write_all(&bytes)?,
-            StreamPiece::Hole { index, .. } => contents.get(index).context("an image that is not there")?.copy_to(out)?,
+            StreamPiece::Hole { index, .. } => contents.get(index).context("an image that does not exist")?.copy_to(out)?,
         }
     }
     Ok(())
@@ -64,7 +64,7 @@ fn pieces(pieces: Vec<TextPiece>, contents: &[Rope], out: &mut Output) -> Result
             TextPiece::Text(text) => out.write_all(text.as_bytes())?,
             TextPiece::Image(index, encode) => {
                 let mut encoded = Vec::new();
-                contents.get(index).context("an image that is not there")?.for_each_chunk(|chunk| {
+                contents.get(index).context("an image that does not exist")?.for_each_chunk(|chunk| {
                     encoded.clear();
                     encode(chunk, &mut encoded);
                     out.write_all(&encoded)
@@ -84,8 +84,8 @@ fn object(plan: &Plan, object: Vec<u8>, contents: &[Rope], out: &mut Output) -> 
     let rows: Vec<_> = room.variables.iter().zip(ends).zip(contents).collect();
     let fits = rows.iter().all(|((start, end), content)| start.checked_add(content.size()).is_some_and(|own| own <= *end));
     if !fits || room.variables.len() != contents.len() {
-        // On a host of 32 bits, LLVM cuts the sizes of such images without an error.
-        bail!("an object of this host cannot hold {} bytes of images", contents.iter().map(Rope::size).sum::<u64>());
+        // On 32-bit hosts, LLVM truncates the sizes of such images without an error.
+        bail!("objects of this host cannot hold {} bytes of images", contents.iter().map(Rope::size).sum::<u64>());
     }
     out.write_all(&room.object)?;
     for ((start, _), content) in rows {

@@ -1,4 +1,4 @@
-//! An input of the wrapper, of which only headers are looked at, and the bytes that are wrapped.
+//! An input of the wrapper, of which only headers are read, and the contents to wrap.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,21 @@ use anyhow::Result;
 
 use crate::error::Malformed;
 use crate::formats::offload_binary;
+use crate::io::file_slice::FileSlice;
 use crate::io::outputs::io_error;
-use crate::io::piece::Piece;
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// An open input.
 pub(super) struct Source {
     path: PathBuf,
-    piece: Piece,
+    piece: FileSlice,
     content: Rope,
 }
 
 impl Source {
-    /// The file at `path`; `-` is stdin.
+    /// Opens the file at `path`. `-` is stdin.
     pub(super) fn open(path: &Path, session: &Session) -> Result<Source> {
-        let piece = Piece::open(path)?;
+        let piece = FileSlice::open(path)?;
         let source = Source { path: path.to_owned(), content: Rope::from(piece.clone()), piece };
         if source.piece.is_made() {
             source.keep("input", session)?;
@@ -30,17 +29,17 @@ impl Source {
         Ok(source)
     }
 
-    /// The input as the user named it.
+    /// The path, as the user specified it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The bytes of the file.
+    /// The contents of the file.
     pub(super) fn bytes(&self) -> &[u8] {
         self.piece.bytes()
     }
 
-    /// What is to be wrapped: the bytes of the file, or what [`Source::replace`] has put in their place.
+    /// The contents to wrap: those of the file, or the ones from [`Source::replace`].
     pub(super) fn content(&self) -> Rope {
         self.content.clone()
     }
@@ -50,7 +49,7 @@ impl Source {
         self.piece.slice(at, size).map(Rope::from).ok_or(Malformed::new("image past the end", at))
     }
 
-    /// Has other bytes wrapped: those of the file, but with `head` over its first bytes, and with `tail` from `tail_at` on.
+    /// Replaces the contents to wrap by those of the file with `head` over its first bytes and `tail` from `tail_at` on.
     pub(super) fn replace(&mut self, head: Vec<u8>, tail_at: u64, tail: Vec<u8>) {
         let rest = self.piece.from(head.len() as u64);
         let mut content = Rope::from(head);
@@ -60,21 +59,21 @@ impl Source {
         self.content = content;
     }
 
-    /// With `--save-temps`, writes what is wrapped to a temporary file `<stem>.tmp` that is kept, and says so: for content that is
-    /// in no file of the user's.
+    /// With `--save-temps`, writes the contents to the temporary file `<stem>.tmp` and prints its path. For contents that are in no
+    /// other file.
     pub(super) fn keep(&self, stem: &str, session: &Session) -> Result<()> {
         if !session.scratch.keeps() {
             return Ok(());
         }
-        let kept = session.scratch.path(stem, "tmp")?;
-        let written = File::create(&kept).and_then(|mut out| self.content.write_to(&mut out));
-        written.map_err(|error| io_error(&kept, &error))?;
-        session.shell.warn(&format!("keeping temporary file {}", kept.display()));
+        let file = session.scratch.path(stem, "tmp")?;
+        let written = File::create(&file).and_then(|mut out| self.content.write_to(&mut out));
+        written.map_err(|error| io_error(&file, &error))?;
+        session.shell.warn(&format!("keeping temporary file {}", file.display()));
         Ok(())
     }
 
-    /// The images of a file in which some are compressed, as OffloadBinaries in which none is, because the runtime cannot
-    /// decompress them. `None` where none is compressed.
+    /// Returns the images of a file as uncompressed OffloadBinaries, because the runtime cannot decompress them. `None` if no image
+    /// is compressed.
     pub(super) fn inflated(&self) -> Result<Option<Vec<u8>>, Malformed> {
         let bytes = self.bytes();
         if !offload_binary::is_offload_binary(bytes) {

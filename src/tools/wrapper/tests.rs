@@ -1,5 +1,5 @@
-//! Every form of every plan, with images that pass through LLVM and with the same images put in afterwards: what LLVM makes of the
-//! two must be the same. LLVM 22's tools are asked, as they have no part in it.
+//! Every format of every plan, with images that pass through LLVM and with the same images inserted later. The results must be
+//! equal. LLVM 22's tools, which are independent of offld, do the comparison.
 
 use super::*;
 use crate::sys::session::SessionOptions;
@@ -28,7 +28,7 @@ const HOSTS: [&str; 9] = [
     "i686-pc-windows-msvc",
 ];
 
-/// A folder with inputs, and what is wrapped there.
+/// A directory with inputs and outputs of the wrapper.
 struct Bench {
     dir: TempDir,
     session: Session,
@@ -44,7 +44,7 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    /// `images` wrapped into the output `name`; those above `limit` do not pass through LLVM.
+    /// Wraps `images` into the output `name`. Images above `limit` do not pass through LLVM.
     fn wrap(&self, name: &str, limit: u64, images: &[Vec<u8>], change: impl FnOnce(&mut Request)) -> Result<Vec<u8>> {
         let mut inputs = Vec::new();
         for (index, image) in images.iter().enumerate() {
@@ -68,7 +68,7 @@ impl Bench {
         Ok(fs::read(self.at(name))?)
     }
 
-    /// What an LLVM tool prints of a file here.
+    /// The output of an LLVM tool for a file in the directory.
     fn llvm(&self, release: u32, tool: &str, args: &[&str]) -> Option<Vec<u8>> {
         let tool = PathBuf::from(format!("/usr/lib/llvm-{release}/bin/{tool}"));
         if !tool.exists() {
@@ -80,7 +80,7 @@ impl Bench {
     }
 }
 
-/// Images of every length and content that may come out otherwise than it went in.
+/// Images with lengths and contents that might be encoded wrongly.
 fn images() -> Vec<Vec<u8>> {
     let all: Vec<u8> = (0..=255).collect();
     vec![
@@ -142,7 +142,7 @@ fn images_put_in_later_are_in_text_what_llvm_prints() -> Outcome {
         let change = |request: &mut Request| (request.kind, request.generation) = (kind, generation);
         let small = bench.wrap("small.ll", u64::MAX, &images, change)?;
         bench.wrap("large.ll", 0, &images, change)?;
-        // LLVM prints strings of zeros otherwise than it reads them.
+        // LLVM prints strings of zeros differently from how it reads them.
         if bench.llvm(22, "llvm-as", &["large.ll", "-o", "large.bc"]).is_some() {
             let large = bench.llvm(22, "llvm-dis", &["large.bc", "-o", "-"]).unwrap();
             assert_eq!(without_name(&large), without_name(&small), "{kind:?} {generation:?}");
@@ -154,7 +154,6 @@ fn images_put_in_later_are_in_text_what_llvm_prints() -> Outcome {
 /// A section's name, contents, flags and symbols.
 type Section = (String, Vec<u8>, object::SectionFlags, Vec<String>);
 
-/// The sections of an object.
 fn sections(object: &[u8]) -> Result<Vec<Section>> {
     let file = object::File::parse(object)?;
     let mut all = Vec::new();
@@ -191,7 +190,7 @@ fn images_put_in_later_are_in_objects_what_llvm_writes() -> Outcome {
                 (OffloadKind::Sycl, _) => ".sycl_offloading",
             };
             let found = large.iter().find(|section| section.0 == name).ok_or_else(|| format!("{host}: no {name}"))?;
-            // PowerPC's compiler makes one variable of several small ones, and on Windows an empty one takes a byte.
+            // The PowerPC backend merges small variables, and an empty one takes a byte on Windows.
             let loose = host.starts_with("powerpc") || host.contains("windows");
             let same = small.iter().find(|section| section.0 == name);
             match kind {
@@ -217,7 +216,7 @@ fn images_put_in_later_are_in_objects_what_llvm_writes() -> Outcome {
 }
 
 #[test]
-fn assembly_is_the_object_written_down() -> Outcome {
+fn assembly_gives_the_same_object() -> Outcome {
     let bench = Bench::new();
     if bench.llvm(22, "clang", &["--version"]).is_none() {
         eprintln!("skipped: no clang 22");
@@ -235,7 +234,7 @@ fn assembly_is_the_object_written_down() -> Outcome {
                 bench.llvm(22, "clang", &["-target", host, "-c", "written.s", "-o", "written.o"]);
                 let written = sections(&fs::read(bench.at("written.o"))?)?;
                 if host.starts_with("powerpc") {
-                    // Its compiler sorts small constants by their size.
+                    // Its backend sorts small constants by size.
                     continue;
                 }
                 let of =
@@ -244,7 +243,7 @@ fn assembly_is_the_object_written_down() -> Outcome {
                     assert_eq!(of(&written, name), of(&direct, name), "{host} {kind:?} {generation:?} {limit}: {name}");
                 }
                 if generation == Generation::Llvm14 {
-                    // Without a section that says so, LLVM aligns arrays by their lengths.
+                    // If no section is specified, LLVM aligns arrays by their lengths.
                     let constants = of(&written, ".rodata").or(of(&written, ".rdata")).ok_or("no constants")?;
                     let found = |image: &Vec<u8>| image.is_empty() || constants.windows(image.len()).any(|part| part == image);
                     assert!(images.iter().all(found), "{host} {limit}");

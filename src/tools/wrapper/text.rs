@@ -1,15 +1,15 @@
-//! Images in a printed module or in assembly. In their place LLVM has printed zeros of a length that nothing else in the module has
-//! (`FIRST_MARK` and the numbers after it); a string replaces them.
+//! Inserts images into a module's text or assembly. LLVM has printed zeros in their place, with a length that occurs nowhere else
+//! in the module (`FIRST_MARK` and the numbers after it). A string replaces them.
 
 use anyhow::{Result, bail};
 
 use crate::formats::bitstream::images::FIRST_MARK;
 use crate::io::rope::Rope;
 
-/// How the bytes of an image are written.
+/// A function that encodes an image's bytes.
 type Encode = fn(&[u8], &mut Vec<u8>);
 
-/// Part of a text with images in it.
+/// A part of a text with images.
 pub(super) enum TextPiece {
     /// This text.
     Text(String),
@@ -17,12 +17,12 @@ pub(super) enum TextPiece {
     Image(usize, Encode),
 }
 
-/// Directives for zeros, as the assembly of different hosts has them.
+/// Directives for zeros in the assembly of different hosts.
 const ZEROS: [&str; 3] = ["\t.zero\t", "\t.space\t", "\t.skip\t"];
-/// How many bytes are in a line of assembly.
+/// The number of bytes per line of assembly.
 const LINE: usize = 64;
 
-/// A printed module with its images.
+/// Inserts images into the text of a module.
 pub(super) fn module(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     fill(text, contents, |rest, mark, size| {
         let zeros = format!("[{mark} x i8] zeroinitializer");
@@ -34,7 +34,7 @@ pub(super) fn module(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     })
 }
 
-/// Assembly with its images.
+/// Inserts images into assembly.
 pub(super) fn assembly(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     fill(text, contents, |rest, mark, size| {
         let (before, after) = ZEROS.iter().find_map(|zeros| rest.split_once(&format!("{zeros}{mark}\n")))?;
@@ -42,7 +42,7 @@ pub(super) fn assembly(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>>
     })
 }
 
-/// Cuts `text` where images belong, in their order, and replaces the marks by the images' lengths everywhere else.
+/// Splits `text` at the positions of images, in their order, and replaces the marks by the images' sizes everywhere else.
 fn fill(
     text: &[u8],
     contents: &[Rope],
@@ -68,7 +68,7 @@ fn fill(
     Ok(pieces)
 }
 
-/// Strings as LLVM prints them: what is not printable, and what would end the string, is in hexadecimal.
+/// Encodes bytes as LLVM prints strings: in hexadecimal if not printable or special in strings.
 fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {
@@ -81,7 +81,7 @@ fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// Lines of `.ascii`, with what is not printable as octal numbers of three digits.
+/// Encodes bytes as `.ascii` lines, with three-digit octal numbers for bytes that are not printable or special in strings.
 fn assembly_lines(bytes: &[u8], to: &mut Vec<u8>) {
     for line in bytes.chunks(LINE) {
         to.extend(b"\t.ascii\t\"");

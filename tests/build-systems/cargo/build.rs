@@ -1,4 +1,4 @@
-//! Compiles the kernels, and has clang link with offld, which `pkg-config` knows.
+//! Compiles the kernels, and makes clang link with offld, whose path comes from `pkg-config`.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,10 @@ fn main() {
         objects.push(object);
     }
     run(Command::new("ar").arg("rcs").arg(format!("{out}/libkernels.a")).args(&objects));
-    // As arguments they are the program's and the library's alike. .cargo/config.toml makes clang the linker.
+    // `rustc-link-arg` applies to the program and to the library. .cargo/config.toml makes clang the linker.
     println!("cargo:rustc-link-arg={out}/libkernels.a");
     println!("cargo:rustc-link-arg=--ld-path={}", run(Command::new("pkg-config").args(["--variable=linker", "offld"])).trim());
-    // OpenMP's runtimes, which clang names for links with -fopenmp. offld adds -lomptarget where there are images.
+    // The OpenMP runtimes that clang would add for -fopenmp. offld adds -lomptarget if there are images.
     for library in ["libomp.so", "libomptarget.so"] {
         let found = run(Command::new("clang").arg(format!("-print-file-name={library}")));
         if let Some(folder) = Path::new(found.trim()).parent() {

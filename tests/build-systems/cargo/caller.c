@@ -1,4 +1,4 @@
-/* The shared library, called by C. */
+/* Calls the shared library from C. */
 #include <stdio.h>
 int ten_times_sum(int count, const int *values);
 int main(void) {

@@ -1,4 +1,4 @@
-/* Both run on the device, and return 1 if they have run on the host instead. */
+/* Both functions run on the device. They return 1 if they ran on the host instead. */
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,4 +1,4 @@
-/* -x hip -nogpuinc -nogpulib -isystem FOLDER: as much of HIP's runtime header as small tests use. */
+/* The parts of HIP's runtime header that the tests use, for -x hip -nogpuinc -nogpulib -isystem DIR. */
 #ifndef OFFLD_HIP_RUNTIME_H
 #define OFFLD_HIP_RUNTIME_H
 #include "../device.h"
@@ -8,7 +8,7 @@ enum { hipSuccess = 0, hipErrorNoDevice = 100 };
 enum hipMemcpyKind { hipMemcpyHostToHost, hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault };
 typedef struct ihipStream_t *hipStream_t;
 
-/* <<<…>>> becomes a call of the first and, in the kernel's host side, of the second and the third. */
+/* The compiler turns <<<…>>> into a call of the first function. The kernel's host stub calls the second and third. */
 extern "C" hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t shared = 0, hipStream_t stream = nullptr);
 extern "C" hipError_t __hipPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, hipStream_t *stream);
 extern "C" hipError_t hipLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared, hipStream_t stream);

@@ -2,7 +2,7 @@
 //! link: main.cpp left.cpp right.cpp
 //! expect: device 1
 //! expect: left 1 right 2 down 55 calls 12
-// Device code of three translation units, linked into one image: calls both ways, and data that one defines and the others use.
+// Device code of three translation units in one image, with calls both ways and with data that one unit defines and the others use.
 #include "sides.h"
 #include <cstdio>
 #include <omp.h>

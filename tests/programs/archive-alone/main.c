@@ -6,7 +6,7 @@
 //! reference: fails (takes nothing from an archive when no object outside one has device code)
 //! expect: device 1
 //! expect: 1010
-// Device code stands in an archive alone: the program itself was compiled without offloading, as when it is in another language.
+// Only an archive has device code. The program itself was compiled without offloading, as if it were in another language.
 #include <stdio.h>
 
 int top(int *host);

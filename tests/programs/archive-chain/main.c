@@ -6,7 +6,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 1110
-// Members that need members of later libraries: the host calls only the first, so the others are pulled through one another.
+// Members that need members of later libraries: the host code calls only the first, so each member pulls the next one.
 #include <stdio.h>
 
 int top(int *host);

@@ -3,7 +3,7 @@
 //! link: main.c -L. -lparts
 //! expect: device 1
 //! expect: device 70 host 7
-// The library has a function for the device only: no symbol of the host names its member, but device code needs it.
+// A library with a function for the device only: no host symbol leads to its member, but device code needs it.
 #include <omp.h>
 #include <stdio.h>
 

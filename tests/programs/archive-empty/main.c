@@ -5,7 +5,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 5
-// Archives with nothing for a device: no members, and members without device code.
+// Archives without device code: one without members, and one with plain members.
 #include <omp.h>
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 //! linkers: lld
 //! expect: device 1
 //! expect: 24
-// An archive that stands before the object that needs it: lld looks back, and so does the device link.
+// An archive before the object that needs it: lld searches earlier archives, too, and so does the device link.
 #define FUNCTION one
 #define ARGUMENT 4
 #include "../common/main.h"

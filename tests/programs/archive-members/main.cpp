@@ -4,7 +4,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 30 of 3
-// A library of members: a function and data that device code uses, and a member that nobody asks for.
+// A library with members that have a function and data for device code, and with an unused member.
 #include <cstdio>
 #include <omp.h>
 

@@ -5,7 +5,7 @@
 //! reference: fails (an archive named twice is linked twice on the device: multiple definition)
 //! expect: device 1
 //! expect: 24
-// Libraries that need each other, named twice, as every traditional link line has them.
+// Libraries that need each other, with one of them twice on the command line, as is traditional.
 #define FUNCTION one
 #define ARGUMENT 4
 #include "../common/main.h"

@@ -4,7 +4,7 @@
 //! reference: fails (an unused member's device symbols collide with the program's)
 //! expect: device 1
 //! expect: 49
-// The program defines what an archive member defines too. The host link never pulls that member; nor may the device link.
+// The program and an archive member define the same symbol. The host link never pulls that member, so the device link must not either.
 #define FUNCTION used
 #define ARGUMENT 40
 #include "../common/main.h"

@@ -4,7 +4,7 @@
 //! reference: fails (an unused member's undefined device symbol fails the device link)
 //! expect: device 1
 //! expect: 49
-// An archive member that the host link leaves out may need what is nowhere: its device code stays out as well.
+// An archive member that the host link does not pull has an undefined symbol. The device link must omit the member, too.
 #define FUNCTION used
 #define ARGUMENT 40
 #include "../common/main.h"

@@ -5,7 +5,7 @@
 //! reference: fails (takes the member on the device)
 //! expect: device 1
 //! expect: host 1 device 1
-// A weak reference pulls no member. What the host link leaves out the device link leaves out as well.
+// A weak reference pulls no member. The device link omits the members that the host link omits.
 #include <omp.h>
 #include <stdio.h>
 

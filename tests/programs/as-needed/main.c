@@ -6,7 +6,7 @@
 //! reference: fails (the image needs libspare.so, which the program does not load)
 //! expect: device 1
 //! expect: 8 spare loaded 0
-// Of two shared libraries with device code only one is needed, and only it is loaded.
+// Of two shared libraries with device code, only one is needed, and only that one is loaded.
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>

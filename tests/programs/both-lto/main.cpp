@@ -4,7 +4,7 @@
 //! linkers: lld
 //! expect: device 1
 //! expect: 55
-// Both sides are bitcode: device bitcode inside host bitcode, in an archive too.
+// Host and device code are bitcode: device bitcode inside host bitcode, also in an archive.
 #include <cstdio>
 #include <omp.h>
 

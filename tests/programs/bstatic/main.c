@@ -6,7 +6,7 @@
 //! reference: fails (ignores -Bstatic, takes libpart.so, and the image has no part)
 //! expect: device 1
 //! expect: 42
-// The archive and the shared library have one name; -Bstatic says which.
+// The archive and the shared library have the same name. -Bstatic selects the archive.
 #define FUNCTION part
 #define ARGUMENT 40
 #include "../common/main.h"

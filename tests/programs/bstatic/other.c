@@ -1,3 +1,3 @@
 #pragma omp begin declare target
-int part(int x) { return x + 1000; } // not this one
+int part(int x) { return x + 1000; } // must not be linked
 #pragma omp end declare target

@@ -1,5 +1,5 @@
-// The main function of the programs that differ in their link line alone. It calls FUNCTION with ARGUMENT in a target region and
-// prints whether the region ran on a device, and the result. The program that includes it defines both.
+// The main function of programs that differ only in their links. It calls FUNCTION with ARGUMENT in a target region. It prints
+// whether the region ran on a device, and the result. The program that includes this header defines both macros.
 #include <omp.h>
 #include <stdio.h>
 

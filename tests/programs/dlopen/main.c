@@ -5,7 +5,7 @@
 //! expect: device 1
 //! expect: plugin 1 value 9
 //! expect: plugin 1 value 9
-// A library registers its image when it is opened and takes it back when it is closed, twice; the program has an image as well.
+// A library registers its image when it is opened and unregisters it when it is closed, twice. The program has an image, too.
 #include <dlfcn.h>
 #include <omp.h>
 #include <stdio.h>

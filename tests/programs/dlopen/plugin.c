@@ -1,7 +1,7 @@
 #include <omp.h>
 
 #pragma omp begin declare target
-int uses; // 1 after each opening: a reopened library starts anew
+int uses; // 1 after each dlopen, which initializes the library again
 #pragma omp end declare target
 
 int run(int x, int *host) {

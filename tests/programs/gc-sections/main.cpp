@@ -6,7 +6,7 @@
 //! reference lld: fails (undefined __start_llvm_offload_entries: the wrapper object keeps nothing alive)
 //! expect: device 1
 //! expect: 12 of 1
-// Dead sections are dropped on the host; images, tables and registration are alive though nothing refers to them.
+// The host link drops unused sections. Images, tables and registration must stay, although nothing refers to them.
 #include <cstdio>
 #include <omp.h>
 

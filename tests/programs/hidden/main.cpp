@@ -3,7 +3,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 42 of 2
-// Everything hidden: the runtime still finds kernels and globals by name in the image.
+// Hidden visibility for everything: the runtime still finds kernels and global variables by name in the image.
 #include <cstdio>
 #include <omp.h>
 

@@ -4,7 +4,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 24
-// A library by its whole file name, which ends in nothing known.
+// A library by its complete file name, with an unknown extension.
 #define FUNCTION one
 #define ARGUMENT 4
 #include "../common/main.h"

@@ -3,7 +3,7 @@
 //! plain: host.cpp
 //! expect: device 1
 //! expect: 3.5 (host only: 7)
-// C and C++ with device code, and a C++ file that knows nothing of OpenMP.
+// C and C++ with device code, and a C++ file without OpenMP.
 #include <cstdio>
 
 extern "C" double kernel(double x, int *host);

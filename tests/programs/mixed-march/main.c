@@ -4,7 +4,7 @@
 //! reference: fails (a generic object before a more specific one is left out of that one's image)
 //! expect: device 1
 //! expect: 42
-// Generic device code and code for a named processor make one image: the generic object serves the more specific group.
+// Generic device code and code for a specific CPU make one image: the more specific target includes the generic object.
 #define FUNCTION part
 #define ARGUMENT 40
 #include "../common/main.h"

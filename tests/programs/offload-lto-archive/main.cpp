@@ -4,7 +4,7 @@
 //! link: main.cpp -L. -lparts
 //! expect: device 1
 //! expect: 58
-// Bitcode in an archive, beside a member whose device code is machine code.
+// Bitcode in an archive, next to a member whose device code is machine code.
 #include <cstdio>
 #include <omp.h>
 

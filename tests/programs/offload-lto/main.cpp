@@ -3,7 +3,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 55
-// Device code is bitcode, optimised as a whole in the device link.
+// Device code is bitcode, which the device link optimizes as a whole.
 #include <cstdio>
 #include <omp.h>
 

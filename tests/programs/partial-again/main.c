@@ -5,7 +5,7 @@
 //! link: main.c both.o -fopenmp -lomptarget
 //! reference: fails (the second partial link links the first one's image again)
 //! expect: 25 and 50
-// A partial link of another one's result: what that registered stays as it is.
+// A partial link of another partial link's output: the existing registration does not change.
 #include <stdio.h>
 
 int left(int x);

@@ -5,7 +5,7 @@
 //! linkers: bfd lld
 //! link: main.c one.o two.o -fopenmp -lomptarget
 //! expect: 25 and 50
-// Two partial links, then a link that knows nothing of offloading: each part registers its own table.
+// Two partial links, then a link without offloading: each part registers its own table.
 #include <stdio.h>
 
 int left(int x);

@@ -5,7 +5,7 @@
 //! reference: fails (links the image of the partial link once more, from files that are gone)
 //! expect: device 1
 //! expect: 24 and 25
-// A partial link through the wrapper registers its images itself; the final link adds its own and leaves those alone.
+// A partial link through the wrapper registers its images itself. The final link adds its own and leaves those unchanged.
 #include <omp.h>
 #include <stdio.h>
 

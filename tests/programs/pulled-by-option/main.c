@@ -4,7 +4,7 @@
 //! linkers: bfd lld
 //! expect: asked: device 1
 //! expect: main 12
-// A member is pulled because an option asks for its symbol; it then runs a region of its own before main does.
+// An option asks for a symbol, which pulls a member. The member runs its own region before main does.
 #include <stdio.h>
 
 int main(void) {

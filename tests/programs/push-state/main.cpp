@@ -7,7 +7,7 @@
 //! expect: device 1
 //! expect: cube 27
 //! expect: square 9
-// Whole archives up to --pop-state; after it archives are ordinary again, the C library and libgcc among them.
+// Whole archives up to --pop-state. After it, archives are ordinary again, including the C library and libgcc.
 #include "plugins.h"
 #include <cstdio>
 

@@ -6,7 +6,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 24
-// The whole line from a response file that names another, as build systems write when it is long.
+// The whole command line in a response file that names another one, as build systems write for long command lines.
 #define FUNCTION one
 #define ARGUMENT 4
 #include "../common/main.h"

@@ -2,7 +2,7 @@
 //! link: main.c other.c
 //! expect: device 1
 //! expect: here 11 there 102
-// Internal functions and data of one name in two translation units stay apart on the device.
+// Internal functions and data with the same names in two translation units stay separate on the device.
 #include <omp.h>
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 //! reference: fails (writes both part.o's device code to one file, and links that twice)
 //! expect: device 1
 //! expect: left 10 right 20
-// Two objects of one name in two folders, with temporary files kept in the working folder.
+// Two objects with the same name in two directories, with temporary files in the working directory.
 #include <omp.h>
 #include <stdio.h>
 

@@ -4,15 +4,15 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: main 11 library 101 again 102
-// A shared library and the program that uses it, each with an image, entries and a registration of its own.
+// A shared library and the program that uses it, each with its own image, entries and registration.
 #include <cstdio>
 #include <omp.h>
 
-int part(); // host function of the library with a region inside
+int part(); // a host function of the library that contains a region
 
 #pragma omp begin declare target
 static int state = 10;
-static int step() { return ++state; } // part.cpp has these names too
+static int step() { return ++state; } // part.cpp has these names, too
 #pragma omp end declare target
 
 int main() {

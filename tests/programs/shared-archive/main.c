@@ -7,7 +7,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 33
-// A shared library made from an object and an archive: the image in it has the archive's code.
+// A shared library from an object and an archive: its image includes the archive's code.
 #include <stdio.h>
 
 int outer(int x, int *host);

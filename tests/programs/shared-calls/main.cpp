@@ -3,7 +3,7 @@
 //! link: main.cpp -L. -lpart -Wl,-rpath,$ORIGIN
 //! expect: device 1
 //! expect: 42
-// Device code of the program calls a function under declare target that is in the shared library.
+// Device code of the program calls a function under declare target in the shared library.
 #include <cstdio>
 #include <omp.h>
 

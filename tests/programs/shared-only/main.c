@@ -4,7 +4,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: from the library 25
-// Only the shared library has device code; the program is linked without a word of OpenMP.
+// Only the shared library has device code. The program's link has no OpenMP options.
 #include <stdio.h>
 
 int square(int x, int *host);

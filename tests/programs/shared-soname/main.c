@@ -5,7 +5,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: from the library 25
-// A library with a soname, bound to itself, named by its path.
+// A library with a soname and -Bsymbolic, linked by its path.
 #include <stdio.h>
 
 int square(int x, int *host);

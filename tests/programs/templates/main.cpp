@@ -3,7 +3,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 6 24 120 shared 3
-// The same template, inline function and inline variable in every translation unit: one of each remains, on either side.
+// The same template, inline function and inline variable in every translation unit. One of each remains, on host and device.
 #include "sum.h"
 #include <cstdio>
 

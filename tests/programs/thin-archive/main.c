@@ -4,7 +4,7 @@
 //! linkers: bfd lld
 //! expect: device 1
 //! expect: 24
-// A thin archive holds names, not objects.
+// A thin archive contains names, not objects.
 #define FUNCTION one
 #define ARGUMENT 4
 #include "../common/main.h"

@@ -2,7 +2,7 @@
 //! link: main.c strong.c
 //! expect: device 1
 //! expect: overridden 2 kept 10 limit 99 absent 1
-// Weak definitions on the device: overridden by another object's, kept where there is none, and a weak reference to nothing.
+// Weak definitions on the device: overridden by another object's or used, and a weak reference without a definition.
 #include <omp.h>
 #include <stdio.h>
 

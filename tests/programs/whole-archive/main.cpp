@@ -6,7 +6,7 @@
 //! expect: device 1
 //! expect: cube 27
 //! expect: square 9
-// Members that nobody names register themselves on the host, and bring their kernels.
+// Members without references register themselves on the host, and their kernels are linked.
 #include "plugins.h"
 #include <cstdio>
 

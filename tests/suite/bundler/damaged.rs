@@ -1,4 +1,4 @@
-//! Files that LLVM's bundler does not read as they are meant, or reads although damaged, by number (docs/spec/faults.md).
+//! Files that LLVM's bundler misreads, or reads although they are damaged, by fault number (docs/spec/faults.md).
 
 use libtest_mimic::{Failed, Trial};
 
@@ -20,7 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// With 8 bytes of a file replaced.
+/// Copies a file and replaces 8 bytes at `at`.
 fn patched(work: &Work, from: &str, to: &str, at: usize, value: u64) -> Result<(), Failed> {
     let mut bytes = std::fs::read(work.path().join(from))?;
     bytes.get_mut(at..at + 8).ok_or("a short file")?.copy_from_slice(&value.to_le_bytes());
@@ -57,13 +57,13 @@ fn b6() -> Outcome {
         fails(&work, &unbundle("bad"), what)?;
         expect_no_file(&work.path().join("out"))?;
     }
-    // B8: cut short. LLVM's lists what it has seen until then, or crashes.
+    // B8: truncated files. LLVM's bundler lists the ids before the end, or crashes.
     let whole = std::fs::read(work.path().join("made"))?;
     for len in [24, 31, 40, 100, whole.len() - 1] {
         work.file("cut", &whole[..len]);
         fails(&work, &list("cut"), "error: cut+")?;
     }
-    // What is no bundle has no ids.
+    // A file that is not a bundle has no ids.
     expect_equal("no bundle", "", &done(&work, ours(), &list("host"))?)?;
     passed()
 }
@@ -82,7 +82,7 @@ fn b7() -> Outcome {
     passed()
 }
 
-/// What linkers make of the compressed bundles of several objects.
+/// B9: linkers concatenate the compressed bundles of several objects, with padding.
 fn b9() -> Outcome {
     let work = Work::new();
     files(&work);
@@ -104,11 +104,11 @@ fn b9() -> Outcome {
     for (out, file) in [("a", "one"), ("b", "two"), ("c", "host")] {
         expect_equal(out, &read(&work, file)?, &read(&work, out)?)?;
     }
-    // Of several for one target the first is written, and the others are told of.
-    let said =
+    // Only the first of several code objects for a target is written; a warning counts the others.
+    let stderr =
         stderr_of(&mut bundler(&work, ours(), &words(&format!("-unbundle -type=o -targets={HOST} -input=all -output=h"))))?;
-    expect_in(&said, "warning: 'all' has 2 more code objects for host-x86_64-unknown-linux-gnu-: the first is written")?;
-    // LLVM's takes all after the first header for its data.
+    expect_in(&stderr, "warning: 'all' has 2 more code objects for host-x86_64-unknown-linux-gnu-: the first is written")?;
+    // LLVM's bundler treats the rest of the file as the data of the first header.
     expect_in(&run_failing(&mut bundler(&work, theirs(), &["-list", "-type=o", "-input=all"]))?, "Src size is incorrect")?;
     passed()
 }
@@ -153,7 +153,7 @@ fn b11() -> Outcome {
     fails(&work, &unbundle, "error: Failed to decompress input: bad+0x20: the data does not match its hash")?;
     expect_no_file(&work.path().join("a"))?;
     done(&work, theirs(), &unbundle)?;
-    // The list needs the first bytes alone.
+    // Listing reads only the first bytes, so it still works.
     expect_equal("ids", &format!("{HOST}\n{GFX906}\n"), &done(&work, ours(), "-list -type=bc -input=bad")?)?;
     passed()
 }
@@ -165,8 +165,8 @@ fn b12() -> Outcome {
     done(&work, ours(), &line)?;
     for (at, value, what) in [
         (16, 1 << 40, "uncompressed size is more than the compressed data can hold"),
-        (16, 500, "less data than the header says"),
-        (16, 50, "more data than the header says"),
+        (16, 500, "less data than the header states"),
+        (16, 50, "more data than the header states"),
         (8, 1 << 40, "size field past the end"),
         (8, 8, "size field too small"),
     ] {
@@ -186,7 +186,7 @@ fn b23() -> Outcome {
     bundle(&work, "i", [HOST, GFX906, GFX90A], "made")?;
     let text = read(&work, "made")?;
     work.file("dos", text.replace('\n', "\r\n"));
-    // LLVM's writes a line end first, and finds no marker without one.
+    // LLVM's bundler writes a newline first, and finds no marker without it.
     work.file("start", text.trim_start());
     for name in ["dos", "start"] {
         expect_equal(

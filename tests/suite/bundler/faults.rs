@@ -1,4 +1,4 @@
-//! Faults of LLVM's bundler (docs/spec/faults.md), each met and avoided: in what is bundled, and in what is taken out.
+//! Faults of LLVM's bundler (docs/spec/faults.md) in bundling and unbundling, each reproduced there and avoided here.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -19,7 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("bundler::b20_hosts_without_such_sections_are_told", b20),
         with_llvm("bundler::b21_all_outputs_or_none", b21),
         with_llvm("bundler::b24_compress_warns_where_it_does_nothing", b24),
-        with_llvm("bundler::ob_06_what_is_missing_is_empty", missing_are_empty),
+        with_llvm("bundler::ob_06_what_is_missing_is_empty", missing_bundles_are_empty),
         test("bundler::ob_55_comparisons_are_told", comparisons),
     ]
 }
@@ -29,7 +29,7 @@ fn b1() -> Outcome {
     files(&work);
     let amd = |id: &str| format!("hip-amdgcn-amd-amdhsa--{id}");
     for (one, stored) in [
-        ("hip-amdgcn-amd-amdhsa--gfx1310".to_owned(), amd("gfx1310")),
+        ("hip-amdgcn-amd-amdhsa--gfx1410".to_owned(), amd("gfx1410")),
         ("hip-amdgcn-amd-amdhsa-gfx908:xnack-".to_owned(), amd("gfx908:xnack-")),
         (amd("fiji"), amd("gfx803")),
         (amd("gfx90a:xnack+:sramecc-"), amd("gfx90a:sramecc-:xnack+")),
@@ -48,8 +48,8 @@ fn b1() -> Outcome {
             expect_equal(id, contents, &read(&work, "out")?)?;
         }
     }
-    // What LLVM's does: it forgets both ids, and gives one code object for the other.
-    let line = format!("-type=bc -targets={HOST},{} -input=host -input=one -output=made", amd("gfx1310"));
+    // LLVM's bundler drops both ids, and returns this code object for a different id.
+    let line = format!("-type=bc -targets={HOST},{} -input=host -input=one -output=made", amd("gfx1410"));
     done(&work, theirs(), &line)?;
     done(&work, theirs(), &format!("-unbundle -type=bc -targets={} -input=made -output=out", amd("gfx9999")))?;
     expect_equal("LLVM's", "the first code object", &read(&work, "out")?)?;
@@ -67,7 +67,7 @@ fn b3() -> Outcome {
         return Err("LLVM's no longer crashes: see what it writes".into());
     }
     done(&work, ours(), &line("ours", "o"))?;
-    // As a binary bundle is what it would be.
+    // The result equals a binary bundle.
     done(&work, theirs(), &line("theirs", "bc"))?;
     expect_equal("the bundle", &read(&work, "theirs")?, &read(&work, "ours")?)?;
     done(&work, theirs(), &format!("-unbundle -type=o -targets={GFX906} -input=ours -output=out"))?;
@@ -92,7 +92,7 @@ fn b4() -> Outcome {
         )?;
     }
     expect_no_file(&work.path().join("made"))?;
-    // LLVM's writes a bundle in which both have wrong bytes.
+    // LLVM's bundler writes a bundle in which both entries have wrong bytes.
     let line = format!(
         "-type=bc -targets={HOST},{GFX906},hip-amdgcn-amd-amdhsa-unknown-gfx906 -input=host -input=one -input=two -output=made"
     );
@@ -104,7 +104,7 @@ fn b13() -> Outcome {
     let work = Work::new();
     files(&work);
     let amd = |kind: &str, id: &str| format!("{kind}-amdgcn-amd-amdhsa--{id}");
-    let asked = |ids: &[String], more: &str| -> Result<Vec<String>, Failed> {
+    let unbundle_ids = |ids: &[String], more: &str| -> Result<Vec<String>, Failed> {
         let outputs: Vec<String> = (0..ids.len()).map(|index| format!("-output=out{index}")).collect();
         done(&work, ours(), &format!("-unbundle -type=bc -targets={} -input=made {} {more}", ids.join(","), outputs.join(" ")))?;
         (0..ids.len()).map(|index| read(&work, &format!("out{index}"))).collect()
@@ -112,23 +112,23 @@ fn b13() -> Outcome {
     let (one, two) = ("the first code object".to_owned(), "the second".to_owned());
     let equal =
         |what: &str, expected: &[&String], seen: Vec<String>| expect_equal(what, &format!("{expected:?}"), &format!("{seen:?}"));
-    // One serves several.
+    // One code object serves several targets.
     bundle(&work, "bc", [HOST, &amd("hip", "gfx906"), &amd("hip", "gfx908")], "made")?;
-    equal("both", &[&one, &one], asked(&[amd("hip", "gfx906:xnack+"), amd("hip", "gfx906:xnack-")], "")?)?;
-    // The kinds of HIP are one.
-    equal("hipv4", &[&one], asked(&[amd("hipv4", "gfx906")], "")?)?;
-    equal("openmp", &[&one, &two], asked(&[amd("openmp", "gfx906"), amd("openmp", "gfx908")], "-hip-openmp-compatible")?)?;
+    equal("both", &[&one, &one], unbundle_ids(&[amd("hip", "gfx906:xnack+"), amd("hip", "gfx906:xnack-")], "")?)?;
+    // The kinds `hip` and `hipv4` are interchangeable.
+    equal("hipv4", &[&one], unbundle_ids(&[amd("hipv4", "gfx906")], "")?)?;
+    equal("openmp", &[&one, &two], unbundle_ids(&[amd("openmp", "gfx906"), amd("openmp", "gfx908")], "-hip-openmp-compatible")?)?;
     fails(
         &work,
         &format!("-unbundle -type=bc -targets={} -input=made -output=out", amd("openmp", "gfx906")),
         "Can't find bundles for",
     )?;
-    // The exact id, in whatever order.
+    // An exact match of the id wins, in any order.
     for (first, second) in [("hip", "hipv4"), ("hipv4", "hip")] {
         bundle(&work, "bc", [HOST, &amd(first, "gfx906"), &amd(second, "gfx906")], "made")?;
-        equal("exact", &[&one, &two], asked(&[amd(first, "gfx906"), amd(second, "gfx906")], "")?)?;
+        equal("exact", &[&one, &two], unbundle_ids(&[amd(first, "gfx906"), amd(second, "gfx906")], "")?)?;
     }
-    // The most specific: a bundle that may not be made, and that others have made.
+    // The most specific match wins. Both bundlers refuse to write such a bundle, so this one is patched.
     let mut bytes = std::fs::read(work.path().join("made"))?;
     let at = |bytes: &[u8], what: &str| bytes.windows(what.len()).position(|window| window == what.as_bytes()).ok_or("no id");
     bundle(&work, "bc", [HOST, &amd("hip", "gfx90a:sramecc+"), &amd("hip", "gfx90a:sramecc-")], "made")?;
@@ -137,7 +137,7 @@ fn b13() -> Outcome {
     let found = at(&bytes, "gfx90a:sramecc-")?;
     bytes.splice(found..found + 15, *b"gfx90a:xnack+  ");
     work.file("made", &bytes);
-    equal("specific", &[&one], asked(&[amd("hip", "gfx90a:sramecc+:xnack-")], "")?)?;
+    equal("specific", &[&one], unbundle_ids(&[amd("hip", "gfx90a:sramecc+:xnack-")], "")?)?;
     passed()
 }
 
@@ -177,7 +177,7 @@ fn b20() -> Outcome {
     for triple in ["x86_64-apple-macosx", "wasm32-unknown-unknown"] {
         run(work.command(llvm("clang")).args(["-target", triple, "-c", "a.c", "-o", "a.o"]))?;
         let line = format!("-type=o -targets=host-{triple}-,{GFX906} -input=a.o -input=one -output=made");
-        fails(&work, &line, "bundles can only be put into ELF and COFF objects")?;
+        fails(&work, &line, "only ELF and COFF objects can contain bundles")?;
         expect_equal("what was there", "as it was", &read(&work, "made")?)?;
     }
     passed()
@@ -189,7 +189,7 @@ fn b21() -> Outcome {
     work.file("host.c", "int x;\n");
     run(work.command(llvm("clang")).args(["--target=x86_64-unknown-linux-gnu", "-fno-addrsig", "-c", "host.c", "-o", "host.o"]))?;
     let before = read(&work, "host.o")?;
-    // In place: bundled into the host's own object, and out again.
+    // In place: bundle into the host object itself, and unbundle from it.
     for kind in ["o", "bc", "i"] {
         done(&work, ours(), &format!("-type={kind} -targets={HOST},{GFX906} -input=host.o -input=one -output=host.o"))?;
         done(
@@ -200,7 +200,7 @@ fn b21() -> Outcome {
         expect_equal(kind, &before, &read(&work, "host.o")?)?;
         expect_equal(kind, "the first code object", &read(&work, "out")?)?;
     }
-    // One output cannot be made: there is none.
+    // If one output cannot be written, no output is left.
     bundle(&work, "bc", [HOST, GFX906, GFX90A], "made")?;
     for unbundle in [
         format!("-unbundle -type=bc -targets={HOST},{GFX906} -input=made -output=a -output=gone/b"),
@@ -209,7 +209,7 @@ fn b21() -> Outcome {
         run_failing(&mut bundler(&work, ours(), &words(&unbundle)))?;
         expect_no_file(&work.path().join("a"))?;
     }
-    // What was there stays.
+    // An existing output stays unchanged.
     work.file("kept", "as it was");
     run_failing(&mut bundler(
         &work,
@@ -230,15 +230,15 @@ fn b24() -> Outcome {
     work.file("host.c", "int x;\n");
     run(work.command(llvm("clang")).args(["--target=x86_64-unknown-linux-gnu", "-c", "host.c", "-o", "host.o"]))?;
     let line = format!("-type=o -compress -targets={HOST},{GFX906} -input=host.o -input=one -output=made");
-    let said = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
-    expect_in(&said, "warning: -compress has no effect on 'made'")?;
+    let stderr = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
+    expect_in(&stderr, "warning: -compress has no effect on 'made'")?;
     done(&work, theirs(), &line.replace("=made", "=theirs"))?;
     expect_equal("the object", &read(&work, "theirs")?, &read(&work, "made")?)?;
     passed()
 }
 
-/// With `-allow-missing-bundles`: what is not there is empty, and a file without any bundle is the host's.
-fn missing_are_empty() -> Outcome {
+/// With `-allow-missing-bundles`, missing code objects are empty. A file without any bundle is taken as the host's.
+fn missing_bundles_are_empty() -> Outcome {
     let work = Work::new();
     files(&work);
     bundle(&work, "bc", [HOST, GFX906, GFX90A], "made")?;
@@ -278,17 +278,17 @@ fn comparisons() -> Outcome {
     files(&work);
     let amd = |id: &str| format!("hip-amdgcn-amd-amdhsa--{id}");
     bundle(&work, "bc", [HOST, &amd("gfx906:xnack+"), &amd("gfx908")], "made")?;
-    let asked = amd("gfx906:xnack+");
+    let target = amd("gfx906:xnack+");
     for option in ["-debug-only=CodeObjectCompatibility", "--debug-only CodeObjectCompatibility"] {
-        let line = format!("-unbundle -type=bc {option} -targets={asked} -input=made -output=out");
-        let said = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
+        let line = format!("-unbundle -type=bc {option} -targets={target} -input=made -output=out");
+        let stderr = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
         let expected = format!(
-            "Incompatible: Kind/Triple mismatch \t[CodeObject: {HOST}]\t:\t[Target: {asked}]\n\
-             Compatible: Exact match: \t[CodeObject: {asked}]\t:\t[Target: {asked}]\n\
-             Incompatible: Processor mismatch \t[CodeObject: {}]\t:\t[Target: {asked}]\n",
+            "Incompatible: Kind/Triple mismatch \t[CodeObject: {HOST}]\t:\t[Target: {target}]\n\
+             Compatible: Exact match: \t[CodeObject: {target}]\t:\t[Target: {target}]\n\
+             Incompatible: Processor mismatch \t[CodeObject: {}]\t:\t[Target: {target}]\n",
             amd("gfx908")
         );
-        expect_equal(option, &expected, &said)?;
+        expect_equal(option, &expected, &stderr)?;
     }
     passed()
 }

@@ -1,4 +1,4 @@
-//! Memory and size: neither grows with the code objects where it need not (docs/spec/containers.md 6).
+//! Memory and output size do not grow with the code objects without need (docs/spec/containers.md 6).
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -20,20 +20,20 @@ const MIB: u64 = 1 << 20;
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bundler::memory_does_not_grow_with_code_objects", memory),
-        with_llvm("bundler::what_is_the_same_is_compressed_once", shared),
+        with_llvm("bundler::what_is_the_same_is_compressed_once", identical_images),
         test("bundler::more_inputs_than_open_files", many),
-        test("bundler::b21_a_signal_leaves_nothing", stopped),
-        test("bundler::b21_a_full_disk_is_told", full),
+        test("bundler::b21_a_signal_leaves_nothing", ended_by_signal),
+        test("bundler::b21_a_full_disk_is_told", full_disk),
     ]
 }
 
-/// Runs a line of ours to success, within so many MiB of memory.
-fn at_most(work: &Work, line: &str, limit: u64) -> Result<(), Failed> {
+/// Runs a command line with offld's bundler, which must succeed within `limit` MiB of memory.
+fn run_within_memory(work: &Work, line: &str, limit: u64) -> Result<(), Failed> {
     at_most_memory(&mut bundler(work, ours(), &words(line)), limit)
 }
 
-/// A code object of holes, with something at both ends.
-fn holes(work: &Work, name: &str, size: u64) -> Result<(), Failed> {
+/// Writes a sparse code object with data at both ends.
+fn write_sparse(work: &Work, name: &str, size: u64) -> Result<(), Failed> {
     let path = work.file(name, "first");
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
     file.set_len(size)?;
@@ -44,23 +44,27 @@ fn memory() -> Outcome {
     let work = Work::new();
     work.file("host.c", "int x;\n");
     run(work.command(llvm("clang")).args(["--target=x86_64-unknown-linux-gnu", "-c", "host.c", "-o", "host.o"]))?;
-    holes(&work, "image", 600 * MIB)?;
+    write_sparse(&work, "image", 600 * MIB)?;
     for kind in ["i", "bc", "o"] {
-        at_most(&work, &format!("-type={kind} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 64)?;
-        at_most(&work, &format!("-list -type={kind} -input=made"), 64)?;
-        at_most(&work, &format!("-unbundle -type={kind} -targets={HOST},{GFX906} -input=made -output=host -output=out"), 64)?;
+        run_within_memory(&work, &format!("-type={kind} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 64)?;
+        run_within_memory(&work, &format!("-list -type={kind} -input=made"), 64)?;
+        run_within_memory(
+            &work,
+            &format!("-unbundle -type={kind} -targets={HOST},{GFX906} -input=made -output=host -output=out"),
+            64,
+        )?;
         run(work.command("cmp").args(["image", "out"]))?;
     }
     let line = "-type=bc -compress";
-    at_most(&work, &format!("{line} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 400)?;
-    at_most(&work, "-list -type=bc -input=made", 64)?;
-    at_most(&work, &format!("-unbundle -type=bc -targets={GFX906} -input=made -output=out"), 400)?;
+    run_within_memory(&work, &format!("{line} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 400)?;
+    run_within_memory(&work, "-list -type=bc -input=made", 64)?;
+    run_within_memory(&work, &format!("-unbundle -type=bc -targets={GFX906} -input=made -output=out"), 400)?;
     run(work.command("cmp").args(["image", "out"]))?;
     passed()
 }
 
-/// Bytes that nothing can compress.
-fn noise(path: &Path, size: u64) -> Result<(), Failed> {
+/// Writes incompressible bytes.
+fn write_noise(path: &Path, size: u64) -> Result<(), Failed> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -72,11 +76,12 @@ fn noise(path: &Path, size: u64) -> Result<(), Failed> {
     Ok(std::fs::write(path, bytes)?)
 }
 
-/// LLVM's bundler finds nothing again that is more than 128 MiB before. What ours writes is read by LLVM's, of this release and of 19.
-fn shared() -> Outcome {
+/// Identical images share their compressed bytes: LLVM's bundler finds no match further back than 128 MiB. LLVM 22 and 19 read the
+/// result.
+fn identical_images() -> Outcome {
     const SIZE: u64 = 140 * MIB;
     let work = Work::new();
-    noise(&work.path().join("image"), SIZE)?;
+    write_noise(&work.path().join("image"), SIZE)?;
     let line =
         format!("-type=bc -compress -targets={HOST},{GFX906},{GFX90A} -input=/dev/null -input=image -input=image -output=made");
     run(bundler(&work, ours(), &words(&line)).env("COMPRESSED_BUNDLE_FORMAT_VERSION", "2"))?;
@@ -107,17 +112,17 @@ fn many() -> Outcome {
     passed()
 }
 
-/// Names of files in the test's folder that are there only while the tool works.
-fn unfinished(work: &Work) -> Result<usize, Failed> {
+/// The number of temporary files that the running tool has in the test directory.
+fn temporary_files(work: &Work) -> Result<usize, Failed> {
     let names = std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name());
     Ok(names.filter(|name| name.to_string_lossy().starts_with(".offld")).count())
 }
 
-/// Told to end once it has begun: while it compresses, which takes many seconds at this level, and while it writes to a pipe that nobody
-/// empties.
-fn stopped() -> Outcome {
+/// Ends the tool by a signal: during compression, which takes many seconds at this level, and during a write to a pipe that is not
+/// read.
+fn ended_by_signal() -> Outcome {
     let work = Work::new();
-    noise(&work.path().join("image"), 64 * MIB)?;
+    write_noise(&work.path().join("image"), 64 * MIB)?;
     for (more, output) in [("-compress -compression-level=22", "made"), ("", "-")] {
         let line = format!("-type=bc {more} -targets={HOST},{GFX906} -input=/dev/null -input=image -output={output}");
         let mut child = bundler(&work, ours(), &words(&line)).stdout(Stdio::piped()).spawn()?;
@@ -126,7 +131,7 @@ fn stopped() -> Outcome {
             pipe.read_exact(&mut [0])?;
         } else {
             let patience = Instant::now() + Duration::from_secs(20);
-            while unfinished(&work)? == 0 {
+            while temporary_files(&work)? == 0 {
                 ensure(child.try_wait()?.is_none() && Instant::now() < patience, || format!("wrote no file: {line}"))?;
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -137,18 +142,18 @@ fn stopped() -> Outcome {
         ensure(!ended.success(), || format!("ended well, though it was told to end: {line}"))?;
         expect_no_file(&work.path().join("made"))?;
         work.expect_no_temps()?;
-        expect_equal("files beside the output", "0", &unfinished(&work)?.to_string())?;
+        expect_equal("files beside the output", "0", &temporary_files(&work)?.to_string())?;
     }
     passed()
 }
 
-fn full() -> Outcome {
+fn full_disk() -> Outcome {
     let work = Work::new();
     work.file("a", "x".repeat(100_000));
     for more in ["", "-compress"] {
         let line = format!("-type=bc {more} -targets={HOST} -input=a -output=/dev/full");
-        let said = run_failing(&mut bundler(&work, ours(), &words(&line)))?;
-        expect_in(&said, "error: '/dev/full': No space left on device")?;
+        let stderr = run_failing(&mut bundler(&work, ours(), &words(&line)))?;
+        expect_in(&stderr, "error: '/dev/full': No space left on device")?;
     }
     passed()
 }

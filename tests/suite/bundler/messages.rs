@@ -1,4 +1,4 @@
-//! Every check of a command line that LLVM's bundler makes: the same message, the same exit status, and of two faults the same one
+//! Every check that LLVM's bundler makes on a command line: the same message, the same exit status, and of two faults the same one
 //! first (docs/spec/containers.md 1, 2.3, 2.14, 2.16).
 
 use libtest_mimic::Trial;
@@ -168,7 +168,7 @@ fn environment() -> Outcome {
     for ignore in ["1", "0", "true", "11"] {
         same(&work, list, &[both[0], both[1], ("OFFLOAD_BUNDLER_IGNORE_ENV_VAR", ignore)])?;
     }
-    // They come before the checks, and after what the parser says.
+    // Their warnings appear before the checks, and after the errors of the option parser.
     same(&work, "-type=i -inputs=a -outputs=b -output=c", &both)?;
     same(&work, "-tpe=i", &both)?;
     for verbose in ["1", "true", "0"] {
@@ -203,8 +203,8 @@ fn comma_lists() -> Outcome {
                     BUNDLER: warning: -outputs is deprecated, use -output instead\n";
     let named = |text: &str| text.replace(&ours().display().to_string(), "BUNDLER");
     let line = format!("-type=i -targets={HOST},{GFX906} -inputs=a,b -outputs=ours");
-    let said = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
-    expect_equal("warnings", warnings, &named(&said))?;
+    let stderr = stderr_of(&mut bundler(&work, ours(), &words(&line)))?;
+    expect_equal("warnings", warnings, &named(&stderr))?;
     stderr_of(&mut bundler(&work, theirs(), &words(&line.replace("=ours", "=theirs"))))?;
     expect_equal(
         "the bundle",
@@ -214,7 +214,7 @@ fn comma_lists() -> Outcome {
     let line = format!("-type=i -unbundle -targets={HOST} -targets={GFX906} -inputs=ours -outputs=x,y");
     expect_equal("warnings", warnings, &named(&stderr_of(&mut bundler(&work, ours(), &words(&line)))?))?;
     expect_equal("the second", "22", &std::fs::read_to_string(work.path().join("y"))?)?;
-    // The forms for one file take commas as they are.
+    // The options for a single file do not split at commas.
     run(&mut bundler(&work, ours(), &words(&format!("-type=i -targets={HOST} -input=a,b -output=one"))))?;
     expect_in(&std::fs::read_to_string(work.path().join("one"))?, "\nA\n")?;
     let failed = run_failing(&mut bundler(&work, ours(), &words(&format!("-type=i -targets={HOST} -inputs=a,b -output=one"))))?;

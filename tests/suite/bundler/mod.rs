@@ -1,5 +1,5 @@
-//! `clang-offload-bundler` beside LLVM's: the same messages for the same command lines, bundles that each reads of the other, with the
-//! bundlers of LLVM 14 to 22; and what LLVM's gets wrong (docs/spec/faults.md, B1 to B24).
+//! `clang-offload-bundler` compared with LLVM's: the same messages for the same command lines, and bundles that each reads of the
+//! other, with the bundlers of LLVM 14 to 22. Also the faults of LLVM's bundler (docs/spec/faults.md, B1 to B24).
 
 mod damaged;
 mod faults;
@@ -30,17 +30,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Our bundler, by its name.
+/// offld, under the name of the bundler.
 pub(crate) fn ours() -> PathBuf {
     made().links.join("clang-offload-bundler")
 }
 
-/// LLVM 22's.
+/// The bundler of LLVM 22.
 pub(crate) fn theirs() -> PathBuf {
     llvm("clang-offload-bundler")
 }
 
-/// A bundler's command in `work`, with these words, without variables that change what it does.
+/// A command for `tool` with these arguments in `work`, without environment variables that affect bundlers.
 pub(crate) fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]) -> Command {
     let mut command = work.command(tool);
     command.args(words);
@@ -51,17 +51,17 @@ pub(crate) fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<
     command
 }
 
-/// The words of a line, apart by blanks.
+/// Splits a command line at whitespace.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// A command line of the bundler, run to success in `work`; its stdout.
+/// Runs a bundler command line in `work`, which must succeed. Returns stdout.
 pub(crate) fn done(work: &Work, tool: impl AsRef<OsStr>, line: &str) -> Result<String, Failed> {
     crate::support::run(&mut bundler(work, tool, &words(line)))
 }
 
-/// The exit status, and what was printed to both, with the tool's own name and temporary files called the same.
+/// Exit status, stdout and stderr, with the same names for both tools and for temporary files.
 pub(crate) fn told(tool: &Command, ended: &Output) -> String {
     let own = tool.get_program().to_string_lossy().into_owned();
     let folder = own.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -69,7 +69,7 @@ pub(crate) fn told(tool: &Command, ended: &Output) -> String {
     format!("status {:?}\n{}---\n{}", ended.status.code(), named(&ended.stdout), named(&ended.stderr))
 }
 
-/// Runs a line by both; a failure where they do not end alike and print the same.
+/// Runs a command line with both bundlers. Fails unless exit status and output are equal.
 pub(crate) fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed> {
     let mut seen = Vec::new();
     for tool in [theirs(), ours()] {
@@ -81,25 +81,25 @@ pub(crate) fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(),
     expect_equal(&format!("{line} with {envs:?}"), &seen[0], &seen[1])
 }
 
-/// What is in a file of `work`.
+/// The contents of a file in `work`.
 pub(crate) fn read(work: &Work, name: &str) -> Result<String, Failed> {
     let bytes = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A line that ours must refuse, with these words.
+/// Runs a command line that offld must refuse with a message that contains `with`.
 pub(crate) fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
     expect_in(&run_failing(&mut bundler(work, ours(), &words(line)))?, with)
 }
 
-/// Three files to bundle.
+/// Writes three files to bundle.
 pub(crate) fn files(work: &Work) {
     for (name, contents) in [("host", "the host"), ("one", "the first code object"), ("two", "the second")] {
         work.file(name, contents);
     }
 }
 
-/// A bundle `name` of the three files under these ids.
+/// Bundles the three files under these ids into `name`.
 pub(crate) fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
     let line = format!("-type={kind} -targets={} -input=host -input=one -input=two -output={name}", ids.join(","));
     done(work, ours(), &line).map(drop)

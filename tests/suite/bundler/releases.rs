@@ -1,5 +1,5 @@
-//! Bundles of LLVM 14, 15, 16 and 19, whose ids have other forms (docs/spec/containers.md 2.4.3): ours reads them, and they
-//! read ours as far as LLVM 22's own are read.
+//! Bundles of LLVM 14, 15, 16 and 19, whose ids have other forms (docs/spec/containers.md 2.4.3). offld reads them, and they read
+//! offld's bundles as far as they read those of LLVM 22.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -14,7 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Ids as users of the old releases wrote them, and what they are to us.
+/// Ids as users of old releases wrote them, and the ids that offld reports.
 const OLD: [(&str, &str); 5] = [
     ("host-x86_64-unknown-linux-gnu", "host-x86_64-unknown-linux-gnu-"),
     ("openmp-amdgcn-amd-amdhsa-gfx906", "openmp-amdgcn-amd-amdhsa--gfx906"),
@@ -35,19 +35,19 @@ fn read_theirs(major: u32) -> Outcome {
     let ids: Vec<&str> = OLD.iter().map(|(id, _)| *id).collect();
     for kind in ["i", "s", "ll", "bc", "o"] {
         let line = format!("-type={kind} -targets={} -inputs={} -outputs=bundle", ids.join(","), files.join(","));
-        // Since 15 with a warning.
+        // LLVM 15 and later print a warning.
         stderr_of(&mut bundler(&work, release.tool("clang-offload-bundler"), &words(&line)))?;
         if kind == "o" {
-            // Old releases leave traces of theirs in the object that sections are taken out of: this is what LLVM 22 makes of it.
+            // Old releases leave symbols in the object when they remove sections. llvm-objcopy 22 leaves none.
             let remove = ["--regex", "--remove-section=__CLANG_OFFLOAD_BUNDLE__.*", "bundle", "f0"];
             run(work.command(llvm("llvm-objcopy")).args(remove))?;
         }
         let outputs: Vec<String> = files.iter().map(|file| format!("-output={file}.out")).collect();
-        for asked in [OLD.map(|(id, _)| id), OLD.map(|(_, id)| id)] {
+        for ids_of_outputs in [OLD.map(|(id, _)| id), OLD.map(|(_, id)| id)] {
             done(
                 &work,
                 ours(),
-                &format!("-unbundle -type={kind} -targets={} -input=bundle {}", asked.join(","), outputs.join(" ")),
+                &format!("-unbundle -type={kind} -targets={} -input=bundle {}", ids_of_outputs.join(","), outputs.join(" ")),
             )
             .map_err(|failed| Failed::from(format!("-type={kind}: {}", failed.message().unwrap_or_default())))?;
             for file in &files {
@@ -57,7 +57,7 @@ fn read_theirs(major: u32) -> Outcome {
         }
         let seen = done(&work, ours(), &format!("-list -type={kind} -input=bundle"))?;
         expect_equal("ids", &OLD.len().to_string(), &seen.lines().count().to_string())?;
-        // As stored: as typed, until 19 gave them four fields.
+        // Releases before 19 store ids as typed; 19 always writes four fields.
         if major < 19 {
             expect_equal("ids", &(ids.join("\n") + "\n"), &seen)?;
         }
@@ -65,7 +65,7 @@ fn read_theirs(major: u32) -> Outcome {
     passed()
 }
 
-/// 19 reads version 2, which is what the variable is for, with the windows that we write.
+/// LLVM 19 reads compression version 2, which the environment variable selects, with the window size that offld uses.
 fn compressed_for_19() -> Outcome {
     let Some(release) = Release::of(19) else { return missing("LLVM 19 (make setup-releases)") };
     let work = Work::new();
@@ -77,7 +77,7 @@ fn compressed_for_19() -> Outcome {
     expect_in(&done(&work, &theirs, "-list -type=bc -input=packed")?, "hip-amdgcn-amd-amdhsa--gfx906")?;
     done(&work, &theirs, "-unbundle -type=bc -targets=hip-amdgcn-amd-amdhsa--gfx906 -input=packed -output=out")?;
     expect_equal("the code object", &"device\n".repeat(100_000), &std::fs::read_to_string(work.path().join("out"))?)?;
-    // And what 19 compresses.
+    // offld reads the compressed bundles of LLVM 19.
     done(&work, &theirs, &line.replace("=packed", "=theirs"))?;
     done(&work, ours(), "-unbundle -type=bc -targets=hip-amdgcn-amd-amdhsa--gfx906 -input=theirs -output=out2")?;
     expect_equal("the code object", &"device\n".repeat(100_000), &std::fs::read_to_string(work.path().join("out2"))?)?;

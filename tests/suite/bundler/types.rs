@@ -1,12 +1,12 @@
-//! Every type of file, bundled by one bundler and unbundled and listed by the other, compressed or not. Bundle files are the same to the
-//! byte; compressed ones hold the same.
+//! Every file type, bundled by one bundler, then unbundled and listed by the other, compressed or not. Bundles are byte-identical;
+//! compressed bundles have the same contents.
 
 use libtest_mimic::{Failed, Trial};
 
 use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, told, words};
 use crate::support::{Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, output, passed, run, with_llvm};
 
-/// All types but archives.
+/// All file types except archives.
 pub(super) const TYPES: [&str; 11] = ["i", "ii", "cui", "hipi", "d", "ll", "s", "bc", "gch", "ast", "o"];
 const TARGETS: [&str; 3] = [HOST, GFX906, "openmp-nvptx64-nvidia-cuda-unknown-sm_70"];
 
@@ -24,7 +24,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Inputs of all kinds: an object, nothing, text without an end of line, bytes of every value.
+/// Inputs of several kinds: an object, an empty file, text without a final newline, and all byte values.
 fn inputs(work: &Work) -> Result<(), Failed> {
     work.file("host.c", "int x = 1; int main(void) { return x; }\n");
     run(work.command(llvm("clang")).args(["--target=x86_64-unknown-linux-gnu", "-c", "host.c", "-o", "host.o"]))?;
@@ -39,7 +39,7 @@ fn equal_files(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
     if read(one)? == read(other)? { Ok(()) } else { Err(format!("`{one}` and `{other}` differ").into()) }
 }
 
-/// Unbundles `bundle` of `files` by `tool`, and compares.
+/// Unbundles `bundle` with `tool` and compares the results with `files`.
 fn unbundled(work: &Work, tool: &std::path::Path, kind: &str, bundle: &str, files: &[&str]) -> Result<(), Failed> {
     let outputs: String = (0..files.len()).map(|index| format!(" -output=out{index}")).collect();
     let targets = TARGETS[..files.len()].join(",");
@@ -53,7 +53,7 @@ fn unbundled(work: &Work, tool: &std::path::Path, kind: &str, bundle: &str, file
 fn listed(work: &Work, tool: &std::path::Path, kind: &str, bundle: &str) -> Result<Vec<String>, Failed> {
     let mut ids: Vec<String> =
         done(work, tool, &format!("-list -type={kind} -input={bundle}"))?.lines().map(str::to_owned).collect();
-    // LLVM lists binary bundles in the order of a hash.
+    // LLVM lists binary bundles in hash order.
     ids.sort();
     Ok(ids)
 }
@@ -105,7 +105,7 @@ fn alignment() -> Outcome {
     passed()
 }
 
-/// As clang makes it for the runtime: an empty host entry, code objects at pages.
+/// A bundle as clang writes it for the HIP runtime: an empty host entry, and page-aligned code objects.
 fn hip_fat_binary() -> Outcome {
     let work = Work::new();
     inputs(&work)?;
@@ -120,7 +120,7 @@ fn hip_fat_binary() -> Outcome {
     let bundle = std::fs::read(work.path().join("ours.hipfb"))?;
     let field = |at: usize| u64::from_le_bytes(bundle[at..at + 8].try_into().unwrap_or_default());
     expect_equal("offset and size of the host's entry", "(4096, 0)", &format!("{:?}", (field(32), field(40))))?;
-    // The first code object is where the host's is: it takes no room.
+    // The host entry is empty, so the first code object has the same offset.
     let second = 32 + 24 + "host-x86_64-unknown-linux-gnu-".len();
     expect_equal("offset of the first code object", "4096", &field(second).to_string())?;
     passed()
@@ -137,7 +137,7 @@ fn compressed() -> Outcome {
         expect_equal("the total size", &bundle.len().to_string(), &u64::from_le_bytes(bundle[8..16].try_into()?).to_string())?;
         unbundled(&work, &theirs(), "bc", "packed", &["bytes", "text", "bytes"])?;
     }
-    // By the variable; an option counts for more.
+    // The environment variable enables compression. A command-line option overrides it.
     let plain = format!("-type=bc -targets={HOST} -input=text -output=made");
     for (more, value, packed) in
         [("", "1", true), ("", "true", false), (" -compress=false", "1", false), (" -compress", "0", true)]
@@ -163,7 +163,7 @@ fn version_2() -> Outcome {
     passed()
 }
 
-/// LLVM's command without the name of the file that it has made for the host's mark.
+/// LLVM's command without the name of the temporary file for the host's marker.
 fn without_temporary(text: &str) -> String {
     let mut parts = text.split("/clang-offload-bundler-");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -173,7 +173,7 @@ fn without_temporary(text: &str) -> String {
 fn shown_commands() -> Outcome {
     let work = Work::new();
     inputs(&work)?;
-    // Each finds one beside itself.
+    // Each bundler looks for llvm-objcopy in its own directory.
     let link = |to: std::path::PathBuf, name: &str| std::os::unix::fs::symlink(to, work.path().join(name));
     link(llvm("llvm-objcopy"), "llvm-objcopy")?;
     link(ours(), "clang-offload-bundler")?;
@@ -192,11 +192,11 @@ fn shown_commands() -> Outcome {
             seen.push(without_temporary(&told(&command, &ended)));
         }
         expect_equal(&line, &seen[0], &seen[1])?;
-        // LLVM's leaves an empty file behind.
+        // LLVM's bundler leaves an empty file.
         expect_no_file(&work.path().join("made"))?;
     }
     work.expect_no_temps()?;
-    // Nothing is run for other files, and nothing is shown.
+    // Other file types need no llvm-objcopy, so `-###` prints no command.
     done(&work, ours(), &format!("-### -type=i -targets={HOST} -input=text -output=made"))?;
     expect_in(&std::fs::read_to_string(work.path().join("made"))?, "one\ntwo")?;
     passed()
@@ -212,7 +212,7 @@ fn order() -> Outcome {
         let seen = done(&work, ours(), &format!("-list -type={kind} -input=made"))?;
         expect_equal(kind, &(targets.join("\n") + "\n"), &seen)?;
     }
-    // HIP's code objects may be by themselves.
+    // HIP bundles need no host entry.
     done(&work, ours(), &format!("-type=bc -targets={GFX906},{GFX90A} -input=text -input=bytes -output=made"))?;
     expect_equal("no host", &format!("{GFX906}\n{GFX90A}\n"), &done(&work, ours(), "-list -type=bc -input=made")?)?;
     passed()
@@ -221,7 +221,7 @@ fn order() -> Outcome {
 fn verbose() -> Outcome {
     let work = Work::new();
     inputs(&work)?;
-    // What depends on the compressor and on the clock.
+    // These lines depend on the compressor or the time.
     let varies = ["Total file size", "Binary size after", "Size before", "Compression r", "Compression s", "Decompression s"];
     let lines = |tool: &std::path::Path, line: &str| -> Result<String, Failed> {
         let text = crate::support::stderr_of(&mut bundler(&work, tool, &words(line)))?;

@@ -1,5 +1,5 @@
-//! Remotes whose objects claim to be large: what they cost is bounded by what arrives, by the cache's limit, and by the time that a link
-//! waits.
+//! Remote caches whose objects claim to be large. Their cost is bounded by the bytes received, by the cache's size limit, and by
+//! the time that a link waits.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use offld::programs::RemoteSettings;
 use super::super::support::{Outcome, ensure, passed};
 use super::{Machine, key, named, noise, with_feature};
 
-/// The most bytes in one object.
+/// The maximum size of one object, in bytes.
 const PART: usize = 4 << 20;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -29,7 +29,7 @@ fn claims(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     with_feature(name.to_owned(), &[], run)
 }
 
-/// A web server that has every object of every blob: each part is `bytes`, and each claims to be of a blob of `whole` bytes.
+/// A web server that has every object of every blob. Each part is `bytes`, and each claims to be from a blob of `whole` bytes.
 struct Claims {
     url: String,
     asked: Arc<AtomicUsize>,
@@ -65,7 +65,8 @@ impl Claims {
     }
 }
 
-/// An object as docs/cache.md has it: whoever can write to the remote can make one where nothing is signed.
+/// An object in the format of docs/reference/remote-cache.md. Without signatures, any process that can write to the remote can
+/// create one.
 fn object(name: &str, whole: u64, packed: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[1][..], &whole.to_le_bytes()].concat();
     let mut digest = blake3::Hasher::new_derive_key("offld cache: keys of records 3");
@@ -81,7 +82,7 @@ fn few_bytes() -> Outcome {
     let machine = Machine::new(&server.url)?;
     ensure(machine.fetch(named(b"a blob"))?.is_none(), || "a blob that is none")?;
     ensure(server.asked() <= 4, || format!("{} parts of zeros were fetched", server.asked()))?;
-    machine.one_line(&["holds wrong or incomplete data as `b/"])?;
+    machine.one_line(&["returned wrong or incomplete data for `b/"])?;
     passed()
 }
 
@@ -98,13 +99,13 @@ fn inflating() -> Outcome {
     let mut bytes = noise(PART / 50);
     bytes.resize(PART, 0);
     let server = Claims::new((PARTS * PART) as u64, bytes)?;
-    // Some machines fetch and inflate forty of them in a tenth of a second.
+    // Some machines fetch and decompress forty of them in a tenth of a second.
     let (each, whole) = (Duration::from_secs(30), Duration::from_millis(100));
     let machine = Machine::with(RemoteSettings { each, whole, ..RemoteSettings::new(&server.url) })?;
     let begun = Instant::now();
     ensure(machine.fetch(named(b"a blob"))?.is_none(), || "a blob that is none")?;
     ensure(server.asked() < PARTS / 2, || format!("{} parts, in {:?}", server.asked(), begun.elapsed()))?;
-    machine.one_line(&["this link has waited 100ms for it in all"])?;
+    machine.one_line(&["this link has waited 100ms in total"])?;
     passed()
 }
 

@@ -1,4 +1,4 @@
-//! Remotes that hold something else than what was put there: it is as if it were not there, and one line says so.
+//! Remote caches with altered objects: each counts as a miss, and one line reports it.
 
 use std::path::Path;
 
@@ -8,7 +8,6 @@ use super::super::support::{Outcome, Work, passed};
 use super::servers::{Server, Strange};
 use super::{Machine, key, named, noise, redis_url, shared, web_url};
 
-/// The tests.
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         shared("damaged_in_redis", &["redis-server"], damaged_in_redis),
@@ -29,12 +28,12 @@ fn damaged_in_redis() -> Outcome {
     let machine = Machine::new(&url)?;
     assert_eq!(machine.cache.record(key(1)), None);
     assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob), "the rest is of use");
-    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
+    machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     damage(format!("x/b/{name}"))?;
     let machine = Machine::new(&url)?;
     assert_eq!((machine.cache.record(key(1)), machine.fetch(name)?), (None, None));
-    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
-    // What is put again is right again.
+    machine.one_line(&["returned wrong or incomplete data for `r/"])?;
+    // An entry that is stored again is valid again.
     writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
     let machine = Machine::new(&url)?;
@@ -44,7 +43,7 @@ fn damaged_in_redis() -> Outcome {
     passed()
 }
 
-/// Changes what a file holds.
+/// Changes the contents of a file.
 fn change(file: &Path, change: impl Fn(&mut Vec<u8>)) -> Result<(), Failed> {
     let mut bytes = std::fs::read(file)?;
     change(&mut bytes);
@@ -73,10 +72,12 @@ fn damaged_files() -> Outcome {
         change(&file(part), damage)?;
         let machine = Machine::new(&url)?;
         assert_eq!(machine.fetch(name)?, None, "damage {index}");
-        machine.one_line(&["holds wrong or incomplete data as `b/", part]).map_err(|failed| format!("{index}: {failed:?}"))?;
+        machine
+            .one_line(&["returned wrong or incomplete data for `b/", part])
+            .map_err(|failed| format!("{index}: {failed:?}"))?;
         std::fs::write(file(part), before)?;
     }
-    // One that is gone is gone: servers make room as they like.
+    // A missing object is not an error, because servers evict objects at any time.
     std::fs::remove_file(file(".1"))?;
     let machine = Machine::new(&url)?;
     assert_eq!(machine.fetch(name)?, None);
@@ -84,7 +85,7 @@ fn damaged_files() -> Outcome {
     passed()
 }
 
-/// An object that is whole, by another's name.
+/// A valid object under another object's name.
 fn another_in_its_place() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
@@ -96,13 +97,13 @@ fn another_in_its_place() -> Outcome {
     std::fs::copy(path(format!("r/{}", key(1))), path(format!("r/{}", key(2))))?;
     let machine = Machine::new(&url)?;
     assert_eq!((machine.cache.record(key(2)), machine.fetch(two)?), (None, None));
-    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
+    machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     assert!(machine.cache.record(key(1)).is_some() && machine.fetch(one)?.is_some());
     machine.one_line(&[])?;
     passed()
 }
 
-/// What a café's network says to everything, before one has paid.
+/// The answer of a captive portal to every request.
 fn garbage() -> Outcome {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n<html>Welcome!</html>\n";
     let server = Strange::slow(answer, std::time::Duration::ZERO)?;
@@ -110,6 +111,6 @@ fn garbage() -> Outcome {
     for number in 1..5 {
         assert_eq!((machine.cache.record(key(number)), machine.fetch(named(&[number as u8]))?), (None, None));
     }
-    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
+    machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     passed()
 }

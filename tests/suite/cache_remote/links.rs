@@ -1,4 +1,4 @@
-//! Links of a program by two machines that share a cache: the second links no device code, and makes the same program.
+//! Links of one program by two machines that share a cache: the second machine does no device link and produces the same program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,15 +13,14 @@ use super::super::support::{
 use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{redis_url, shared, web_url};
 
-/// What `--wrapper-verbose` says.
+/// Messages of `--wrapper-verbose`.
 const FIRST: &str = "device link for x86_64-pc-linux-gnu: not in the cache";
-const SHARED: &str = "found in the shared cache";
+const SHARED: &str = "found in the remote cache";
 const OWN: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
-/// What AWS's example keys are.
+/// AWS's example keys.
 const AWS: [(&str, &str); 2] =
     [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY")];
 
-/// The tests.
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         linked("redis", &["redis-server"], || between(&redis_url(&Server::redis(false)?, "/3"), &[])),
@@ -32,6 +31,7 @@ pub(super) fn trials() -> Vec<Trial> {
         }),
         linked("s3", &["nginx"], s3),
         linked("tls", &["nginx", "openssl"], tls),
+        linked("redis_over_tls", &["redis-server", "openssl"], tls_redis),
         linked("a_library_of_another_machine", &[], another_library),
         linked("trouble_is_no_error", &["redis-server"], trouble),
         linked("a_silent_remote_costs_its_time_once", &[], silent),
@@ -44,7 +44,7 @@ fn linked(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> O
     shared(&format!("links::{name}"), programs, || if have_llvm() { run() } else { missing("LLVM 22") })
 }
 
-/// The program, compiled.
+/// The compiled program.
 fn object(folder: &Work) -> Result<PathBuf, Failed> {
     let object = folder.path().join("zaxpy.o");
     let mut compile = folder.command(llvm("clang++"));
@@ -52,12 +52,12 @@ fn object(folder: &Work) -> Result<PathBuf, Failed> {
     Ok(object)
 }
 
-/// A link of the program on the machine whose cache is `cache`, to `zaxpy-CACHE`.
+/// A link of the program to `zaxpy-CACHE`, on the machine with the cache `cache`.
 fn link(folder: &Work, cache: &str, remote: &str) -> Command {
     let mut link = folder.command(llvm("clang++"));
     link.args(OFFLOAD).arg("-B").arg(&made().links).args(["zaxpy.o", "-Wl,--wrapper-verbose", "-o", &format!("zaxpy-{cache}")]);
     link.env("OFFLD_CACHE", folder.path().join(cache)).env("OFFLD_CACHE_REMOTE", remote);
-    // Machines that are busy with tests.
+    // The machine may be busy with other tests.
     link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "30");
     link
 }
@@ -67,14 +67,14 @@ fn same_programs(folder: &Work, one: &str, two: &str) -> Result<(), Failed> {
     if program(one)? == program(two)? { Ok(()) } else { Err(format!("zaxpy-{one} and zaxpy-{two} are not the same").into()) }
 }
 
-/// Links on one machine, then on another, then there again.
+/// Links on one machine, then on another, then on the second again.
 fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
     let folder = Work::new();
     object(&folder)?;
-    for (cache, told) in [("a", FIRST), ("b", SHARED), ("b", OWN), ("a", OWN)] {
-        let said = stderr_of(link(&folder, cache, remote).envs(environment.iter().copied()))?;
-        expect_in(&said, told)?;
-        expect_not_in(&said, "warning:")?;
+    for (cache, expected) in [("a", FIRST), ("b", SHARED), ("b", OWN), ("a", OWN)] {
+        let stderr = stderr_of(link(&folder, cache, remote).envs(environment.iter().copied()))?;
+        expect_in(&stderr, expected)?;
+        expect_not_in(&stderr, "warning:")?;
     }
     same_programs(&folder, "a", "b")?;
     run_offloaded(&mut folder.command(folder.path().join("zaxpy-b")))?;
@@ -82,12 +82,12 @@ fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
     let stats =
         run(stats.args(["cache", "stats"]).env("OFFLD_CACHE", folder.path().join("b")).env("OFFLD_CACHE_REMOTE", remote))?;
     expect_in(&stats, "remote hits    1")?;
-    expect_in(&stats, "shared at      ")?;
+    expect_in(&stats, "remote cache   ")?;
     folder.expect_no_temps()?;
     passed()
 }
 
-/// S3's requests are those of a web server that makes folders; what it does not look at are the signatures.
+/// S3 requests work on a web server that creates directories. It does not verify the signatures.
 fn s3() -> Outcome {
     let server = Server::nginx()?;
     let url = format!("s3://bucket/some/prefix?region=eu-north-1&endpoint=http://127.0.0.1:{}", server.port);
@@ -102,7 +102,7 @@ fn s3() -> Outcome {
     passed()
 }
 
-/// Over TLS, with a certificate that is known; and one that is not.
+/// Over TLS, with a trusted certificate and with an unknown one.
 fn tls() -> Outcome {
     let server = Server::nginx_tls()?;
     let url = format!("https://user:{PASSWORD}@127.0.0.1:{}/closed/", server.port);
@@ -110,13 +110,26 @@ fn tls() -> Outcome {
     between(&url, &[("SSL_CERT_FILE", &certificate.to_string_lossy())])?;
     let folder = Work::new();
     object(&folder)?;
-    let said = stderr_of(&mut link(&folder, "a", &url))?;
-    expect_in(&said, "is not used any further: invalid peer certificate")?;
-    expect_not_in(&said, PASSWORD)?;
+    let stderr = stderr_of(&mut link(&folder, "a", &url))?;
+    expect_in(&stderr, "is no longer used: invalid peer certificate")?;
+    expect_not_in(&stderr, PASSWORD)?;
     passed()
 }
 
-/// Two machines that differ in a library of the device's link: each has its own image, and neither takes it from the other.
+fn tls_redis() -> Outcome {
+    let server = Server::redis_tls()?;
+    let url = format!("rediss://:{PASSWORD}@127.0.0.1:{}/2?prefix=a/b", server.port);
+    let certificate = server.path("certificate");
+    between(&url, &[("SSL_CERT_FILE", &certificate.to_string_lossy())])?;
+    let folder = Work::new();
+    object(&folder)?;
+    let stderr = stderr_of(&mut link(&folder, "a", &url))?;
+    expect_in(&stderr, "is no longer used: invalid peer certificate")?;
+    expect_not_in(&stderr, PASSWORD)?;
+    passed()
+}
+
+/// Two machines with different versions of a library of the device link. Each has its own image and never uses the other's.
 fn another_library() -> Outcome {
     let (folder, remote) = (Work::new(), Work::new());
     object(&folder)?;
@@ -126,7 +139,7 @@ fn another_library() -> Outcome {
         let library = folder.path().join("lib/libextra.so");
         let _ = std::fs::remove_file(&library);
         run(folder.command(llvm("clang")).args(["-shared", "-fPIC", "-nostdlib"]).arg(source).arg("-o").arg(&library))?;
-        // What has only just been written is not believed.
+        // offld does not trust timestamps of files that were written a moment ago.
         std::thread::sleep(Duration::from_millis(50));
         Ok(())
     };
@@ -142,32 +155,32 @@ fn another_library() -> Outcome {
     expect_in(&link("b")?, OWN)?;
     expect_in(&link("c")?, SHARED)?;
     library(1)?;
-    // What the second machine has put there has not taken the place of what the first has.
+    // The second machine's entry has not replaced the first machine's.
     expect_in(&link("b")?, SHARED).or_else(|_| expect_in(&link("b")?, OWN))?;
     expect_in(&link("d")?, SHARED)?;
     passed()
 }
 
-/// A warning for whatever is wrong, which shows no password; and the program.
+/// Each problem gives a warning that shows no password. The link succeeds.
 fn trouble() -> Outcome {
     let redis = Server::redis(true)?;
     let cases = [
-        (format!("redis://:{PASSWORD}@127.0.0.1:{}", free_port()?), "is not used any further: Connection refused"),
-        (redis_url(&redis, ""), "is not used any further: "),
+        (format!("redis://:{PASSWORD}@127.0.0.1:{}", free_port()?), "is no longer used: Connection refused"),
+        (redis_url(&redis, ""), "is no longer used: "),
         (format!("redis://:{PASSWORD}x@127.0.0.1:{}", redis.port), "Password authentication failed"),
-        (format!("gopher://:{PASSWORD}@127.0.0.1"), "`gopher` is none of"),
-        (format!("redis://:{PASSWORD}@127.0.0.1/tables"), "no number of a database"),
-        (format!("{PASSWORD}@127.0.0.1"), "is no URL"),
+        (format!("gopher://:{PASSWORD}@127.0.0.1"), "unknown scheme `gopher`"),
+        (format!("redis://:{PASSWORD}@127.0.0.1/tables"), "not a database number"),
+        (format!("{PASSWORD}@127.0.0.1"), "is not a URL"),
     ];
     let folder = Work::new();
     object(&folder)?;
-    for (index, (url, told)) in cases.iter().enumerate() {
+    for (index, (url, expected)) in cases.iter().enumerate() {
         let cache = index.to_string();
-        let said = stderr_of(&mut link(&folder, &cache, url))?;
-        expect_in(&said, told)?;
-        expect_not_in(&said, PASSWORD)?;
-        expect_in(&said, FIRST)?;
-        expect_equal("warnings", "1", &said.matches("warning:").count().to_string())?;
+        let stderr = stderr_of(&mut link(&folder, &cache, url))?;
+        expect_in(&stderr, expected)?;
+        expect_not_in(&stderr, PASSWORD)?;
+        expect_in(&stderr, FIRST)?;
+        expect_equal("warnings", "1", &stderr.matches("warning:").count().to_string())?;
         expect_in(&stderr_of(&mut link(&folder, &cache, url))?, OWN)?;
         same_programs(&folder, &cache, "0")?;
     }
@@ -180,26 +193,26 @@ fn silent() -> Outcome {
     object(&folder)?;
     let timed = |cache: &str, url: &str| -> Result<(Duration, String), Failed> {
         let started = Instant::now();
-        let said = stderr_of(link(&folder, cache, url).env("OFFLD_CACHE_REMOTE_TIMEOUT", "1"))?;
-        Ok((started.elapsed(), said))
+        let messages = stderr_of(link(&folder, cache, url).env("OFFLD_CACHE_REMOTE_TIMEOUT", "1"))?;
+        Ok((started.elapsed(), messages))
     };
     let (alone, _) = timed("alone", "")?;
-    let (took, said) = timed("a", &format!("redis://127.0.0.1:{}", server.port))?;
-    expect_in(&said, "is not used any further: no full answer within 1s")?;
+    let (took, messages) = timed("a", &format!("redis://127.0.0.1:{}", server.port))?;
+    expect_in(&messages, "is no longer used: no full answer within 1s")?;
     let most = alone * 2 + Duration::from_secs(4);
     if took > most {
         return Err(format!("took {took:?}, alone {alone:?}").into());
     }
-    let (_, said) = timed("a", "")?;
-    expect_in(&said, OWN)?;
-    // What is no time is told where somebody is asked, and the link goes on.
+    let (_, messages) = timed("a", "")?;
+    expect_in(&messages, OWN)?;
+    // An invalid timeout is reported when offld is about to use the remote, and the link continues.
     let mut link = link(&folder, "b", &format!("redis://127.0.0.1:{}", free_port()?));
-    let said = stderr_of(link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"))?;
-    expect_in(&said, "OFFLD_CACHE_REMOTE_TIMEOUT is no number of seconds above 0: `soon`")?;
+    let messages = stderr_of(link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"))?;
+    expect_in(&messages, "invalid OFFLD_CACHE_REMOTE_TIMEOUT `soon`: expected seconds above 0")?;
     passed()
 }
 
-/// A link without device code does not know that there is a remote.
+/// A link without device code does not contact the remote.
 fn nothing_to_ask() -> Outcome {
     let server = Strange::silent()?;
     let folder = Work::new();
@@ -219,10 +232,9 @@ fn without_the_feature() -> Outcome {
     let folder = Work::new();
     object(&folder)?;
     let remote = format!("file://{}", Path::new("/proc/none").display());
-    let said = stderr_of(&mut link(&folder, "a", &remote))?;
-    let told =
-        if cfg!(feature = "remote-cache") { "is not used any further" } else { "built without the feature `remote-cache`" };
-    expect_in(&said, told)?;
-    expect_equal("warnings", "1", &said.matches("warning:").count().to_string())?;
+    let stderr = stderr_of(&mut link(&folder, "a", &remote))?;
+    let expected = if cfg!(feature = "remote-cache") { "is no longer used" } else { "built without the feature `remote-cache`" };
+    expect_in(&stderr, expected)?;
+    expect_equal("warnings", "1", &stderr.matches("warning:").count().to_string())?;
     passed()
 }

@@ -1,5 +1,5 @@
-//! The cache that machines share: two of them (two empty folders) with one remote, in a real Redis, on a real web server, in a folder;
-//! and remotes that are dead, silent, slow, closed or damaged, which cost a bounded wait and one line.
+//! The remote cache: two machines (two empty directories) share one remote, in a real Redis, on a real web server, or in a
+//! directory. Dead, silent, slow, closed and damaged remotes cost a bounded wait and one line.
 
 mod claims;
 mod damage;
@@ -19,7 +19,6 @@ use offld::programs::{BlobName, Cache, Key, Naming, RemoteSettings, Store};
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
 
-/// The tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
     trials.extend(claims::trials());
@@ -47,12 +46,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A test that takes the feature, and these programs.
+/// A test that requires the feature and these programs.
 fn shared(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     with_feature(format!("cache_remote::{name}"), programs, run)
 }
 
-/// The same by its full name.
+/// The same with the full test name.
 fn with_feature(name: String, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     test(name, move || {
         if !cfg!(feature = "remote-cache") {
@@ -73,53 +72,56 @@ fn web_url(server: &Server, path: &str) -> String {
     format!("http://127.0.0.1:{}/{path}", server.port)
 }
 
-/// One machine's cache in a process of its own: an empty folder, the remote, and what was said.
+/// One machine's cache in this process: an empty directory, the remote, and the reported messages.
 struct Machine {
     folder: Work,
     cache: Cache,
-    said: Arc<Mutex<Vec<String>>>,
+    messages: Arc<Mutex<Vec<String>>>,
 }
 
 impl Machine {
-    /// One that is patient: servers that work may be slow on a machine that is busy with tests.
+    /// A machine with long timeouts, because servers may be slow while other tests run.
     fn new(url: &str) -> Result<Machine, Failed> {
         Machine::hasty(url, Duration::from_secs(30))
     }
 
     fn with(settings: RemoteSettings) -> Result<Machine, Failed> {
-        let (folder, said) = (Work::new(), Arc::new(Mutex::new(Vec::new())));
+        let (folder, messages) = (Work::new(), Arc::new(Mutex::new(Vec::new())));
         let store = Store::open(&folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
-        let hear = Arc::clone(&said);
+        let hear = Arc::clone(&messages);
         let tell = move |text: &str| hear.lock().expect("no panic").push(text.to_owned());
         let cache = Cache::shared(store, settings, Arc::new(tell));
-        Ok(Machine { folder, cache, said })
+        Ok(Machine { folder, cache, messages })
     }
 
-    /// One that is patient for a moment only.
+    /// A machine with the timeout `each`.
     fn hasty(url: &str, each: Duration) -> Result<Machine, Failed> {
         Machine::with(RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
     }
 
-    fn said(&self) -> Vec<String> {
-        let said = self.said.lock().expect("no panic").clone();
+    fn messages(&self) -> Vec<String> {
+        let said = self.messages.lock().expect("no panic").clone();
         assert!(!said.iter().any(|text| text.contains(PASSWORD)), "{said:?}");
         said
     }
 
-    /// Nothing was said.
+    /// Checks that there was no message.
     fn quiet(&self) -> Result<(), Failed> {
-        expect_equal("what was said", "", &self.said().join("\n"))
+        expect_equal("what was said", "", &self.messages().join("\n"))
     }
 
-    /// One line was said, with all of `parts` in it.
+    /// Checks that there was one message, which contains all `parts`.
     fn one_line(&self, parts: &[&str]) -> Result<(), Failed> {
-        let said = self.said();
+        let said = self.messages();
         expect_equal("lines", "1", &said.len().to_string()).map_err(|_| format!("{said:?}"))?;
         parts.iter().try_for_each(|part| expect_in(&said[0], part))
     }
 
     fn put(&self, key: Key, record: &[u8], blob: &[u8]) -> Result<BlobName, Failed> {
-        let file = self.folder.file(&format!("{}.img", named(blob)), blob);
+        let name = format!("{}.img", named(blob));
+        // The cache has made the file of an earlier call read-only.
+        let _ = std::fs::remove_file(self.folder.path().join(&name));
+        let file = self.folder.file(&name, blob);
         let name = self.cache.put_blob(&file, None).map_err(|error| format!("{error:#}"))?;
         self.cache.put_record(key, record).map_err(|error| format!("{error:#}"))?;
         Ok(name)
@@ -137,7 +139,7 @@ impl Machine {
     }
 }
 
-/// A key of this number.
+/// A key with this number.
 fn key(number: u128) -> Key {
     Key::of(number.to_le_bytes())
 }
@@ -147,7 +149,7 @@ fn named(blob: &[u8]) -> BlobName {
     BlobName::of(blob, Naming::Sure)
 }
 
-/// Bytes that do not pack well.
+/// Bytes that do not compress well.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
@@ -157,13 +159,12 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// What one machine puts another has, also when the remote is gone afterwards.
+/// An entry that one machine stores is available to another, even if the remote later disappears.
 fn over(url: &str) -> Outcome {
     let each = Duration::from_secs(30);
     over_with(&RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
 }
 
-/// The same with these settings.
 fn over_with(settings: &RemoteSettings) -> Outcome {
     const MIB: usize = 1 << 20;
     let blobs = [Vec::new(), b"an image".to_vec(), vec![7; 4 * MIB], noise(4 * MIB + 1), noise(9 * MIB)];
@@ -184,14 +185,14 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
         assert!(b.fetch(name)?.is_some_and(|fetched| fetched == *blob), "blob {index} of {} bytes", blob.len());
         assert!(b.cache.was_shared(name));
     }
-    // A record that is put again takes the place of the other.
+    // A record that is stored again replaces the earlier one.
     a.put(key(1), b"another", b"an image")?;
     a.cache.finish();
     assert_eq!(machine()?.cache.record(key(1)).as_deref(), Some(&b"another"[..]));
     b.cache.finish();
     a.quiet()?;
     b.quiet()?;
-    // From now on it is this machine's.
+    // The entries are now in this machine's own cache.
     let store = Store::open(&b.folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
     let to = b.folder.path().join("again");
     for (index, blob) in blobs.iter().enumerate() {
@@ -213,7 +214,7 @@ fn folders_have_to_be_made() -> Outcome {
     let asked = asked.lock().expect("no panic").clone();
     let count = |word: &str| asked.iter().filter(|question| question.starts_with(word)).count();
     assert_eq!(count("MKCOL /some/where/b/") + count("MKCOL /some/where/r/"), 2, "{asked:?}");
-    // Two records and two blobs, and one of each in vain.
+    // Two records and two blobs, and one failed attempt for each kind.
     assert_eq!(count("PUT "), 6, "{asked:?}");
     passed()
 }
@@ -243,14 +244,14 @@ fn read_only() -> Outcome {
     let machine = Machine::with(settings)?;
     assert!(machine.cache.record(key(1)).is_some() && machine.fetch(name)?.is_some());
     machine.quiet()?;
-    // A folder is not made to be read.
+    // A read-only remote directory is not created.
     let folder = Work::new();
     let url = format!("file://{}/not/there", folder.path().display());
     let machine = Machine::with(RemoteSettings { read_only: true, ..RemoteSettings::new(url) })?;
     assert_eq!(machine.cache.record(key(1)), None);
-    machine.one_line(&["is not used any further: No such file"])?;
+    machine.one_line(&["is no longer used: No such file"])?;
     assert!(!folder.path().join("not").exists());
-    // A server that takes nothing says so once, and is read all the same.
+    // A server that rejects writes causes one message, and reads continue.
     let writer = Machine::new(&web_url(&web, "open"))?;
     writer.put(key(2), b"record", b"blob")?;
     writer.cache.finish();
@@ -259,7 +260,7 @@ fn read_only() -> Outcome {
     machine.put(key(3), b"more", b"more")?;
     machine.put(key(4), b"and more", b"and more")?;
     machine.cache.finish();
-    machine.one_line(&["is not written any further: HTTP status 405"])?;
+    machine.one_line(&["is no longer written: HTTP status 405"])?;
     assert!(machine.cache.record(key(2)).is_some() && machine.fetch(name)?.is_some());
     machine.one_line(&[])?;
     passed()
@@ -268,7 +269,7 @@ fn read_only() -> Outcome {
 fn without_the_feature() -> Outcome {
     let machine = Machine::new(&format!("redis://:{PASSWORD}@127.0.0.1:1"))?;
     machine.cache.finish();
-    // Nothing was asked, and so there is nothing to say.
+    // There was no request, so there is no message.
     machine.quiet()?;
     if cfg!(feature = "remote-cache") {
         return passed();

@@ -1,5 +1,5 @@
-//! Registration objects are host code that runs before `main`: without a key they are never sent to a remote and never taken from one,
-//! whatever it holds.
+//! Registration objects are host code that runs before `main`. Without a key, they are never sent to a remote cache and never taken
+//! from one, whatever it contains.
 
 use libtest_mimic::{Failed, Trial};
 use offld::programs::{Key, RemoteSettings};
@@ -8,12 +8,11 @@ use super::super::kit::Image;
 use super::super::support::{Outcome, Work, expect_in, passed, stderr_of};
 use super::{Machine, shared};
 
-/// The tests.
 pub(super) fn trials() -> Vec<Trial> {
     vec![shared("registration_objects_stay_here", &[], stay_here)]
 }
 
-/// The names of all files below a folder.
+/// The names of all files below a directory.
 pub(super) fn names_below(folder: &std::path::Path) -> Result<Vec<String>, Failed> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -41,13 +40,13 @@ fn stay_here() -> Outcome {
     let object = || -> Result<Vec<u8>, Failed> { Ok(std::fs::read(work.registration_object()?)?) };
     expect_in(&said("first")?, "registration code for openmp: not in the cache")?;
     let right = object()?;
-    // Nothing of it is at the remote.
+    // No part of the entry is at the remote.
     let records = names_below(&work.path().join("first/v3/r"))?;
     let there = if remote.exists() { names_below(&remote)? } else { Vec::new() };
     if let Some(sent) = records.iter().find(|record| there.contains(record)) {
         return Err(format!("the record {sent} was sent to the remote").into());
     }
-    // A hostile remote has something under the key of everything that this machine has kept.
+    // A hostile remote has something under the key of every entry that this machine has cached.
     let hostile = Machine::with(RemoteSettings::new(&url))?;
     for key in records.iter().filter_map(|name| Key::parse(name)) {
         hostile.put(key, b"code of somebody else's", b"a blob")?;

@@ -1,4 +1,4 @@
-//! Servers that a test starts for itself on ports that are free: Redis, nginx with WebDAV, and some that do nobody any good.
+//! Servers that a test starts on free ports: Redis, nginx with WebDAV, and several misbehaving ones.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use super::super::support::run;
 
-/// The password of the servers that have one. Whatever shows it has failed.
+/// The password of the servers that require one. No message may show it.
 pub(super) const PASSWORD: &str = "open-sesame";
 
-/// A server in a folder of its own, gone with this.
+/// A server in its own directory. It stops on drop.
 pub(super) struct Server {
     child: Child,
     folder: TempDir,
@@ -31,12 +31,12 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port without a listener.
 pub(super) fn free_port() -> Result<u16, Failed> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Where a program is that may be in a folder for administrators.
+/// The path of a program, which may be in a directory for administrators.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Redis, which wants a password if `password`.
+    /// Redis, which requires a password if `password`.
     pub(super) fn redis(password: bool) -> Result<Server, Failed> {
         let password = if password { PASSWORD } else { "" };
         Server::start(|folder, port| {
@@ -56,13 +56,27 @@ impl Server {
         })
     }
 
-    /// nginx: a WebDAV server that makes folders, but does not tell about them. Below `/closed/` it wants a name and a password, and
-    /// below `/fixed/` nothing can be written. What it was asked is in `access.log`.
+    /// Redis with TLS and a password. Its certificate, which no system trusts, is in `certificate`.
+    pub(super) fn redis_tls() -> Result<Server, Failed> {
+        Server::start(|folder, port| {
+            certificate(folder)?;
+            let mut command = Command::new(program("redis-server").unwrap_or_default());
+            command
+                .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", "0", "--tls-port"])
+                .arg(port.to_string());
+            command.args(["--tls-auth-clients", "no", "--requirepass", PASSWORD, "--dir"]).arg(folder);
+            command.arg("--tls-cert-file").arg(folder.join("certificate")).arg("--tls-key-file").arg(folder.join("key"));
+            Ok(command)
+        })
+    }
+
+    /// nginx as a WebDAV server that creates missing directories silently. Below `/closed/` it requires a name and a password.
+    /// Below `/fixed/` it rejects writes. It logs requests to `access.log`.
     pub(super) fn nginx() -> Result<Server, Failed> {
         Server::nginx_with("")
     }
 
-    /// The same with TLS; its certificate, which nobody knows, is in `certificate`.
+    /// nginx with TLS. Its certificate, which no system trusts, is in `certificate`.
     pub(super) fn nginx_tls() -> Result<Server, Failed> {
         Server::nginx_with("ssl")
     }
@@ -74,7 +88,7 @@ impl Server {
             }
             std::fs::write(folder.join("users"), format!("user:{{PLAIN}}{PASSWORD}\n"))?;
             let dir = folder.display();
-            // Its workers would be somebody else.
+            // By default, the workers of a root nginx run as another user.
             let user = if std::fs::metadata(folder)?.uid() == 0 { "user root;" } else { "" };
             let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                 .map(|name| format!("{name}_temp_path {dir}/temp/{name};"))
@@ -122,23 +136,23 @@ impl Server {
         Ok(server)
     }
 
-    /// A file below its folder.
+    /// A file below its directory.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Ends it. nginx ends its workers when it is asked to, and not when it is killed.
+    /// Stops the server. nginx stops its workers after SIGTERM, but not if it is killed.
     pub(super) fn stop(&mut self) {
         let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
 
-    /// What Redis answers to a command, as it comes over the line.
+    /// Redis's raw answer to a command.
     pub(super) fn tell_redis(&self, words: &[&[u8]]) -> Result<String, Failed> {
         self.tell_redis_all(&[words])
     }
 
-    /// What Redis answers to commands in one connection.
+    /// Redis's raw answers to several commands on one connection.
     pub(super) fn tell_redis_all(&self, commands: &[&[&[u8]]]) -> Result<String, Failed> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         for words in commands {
@@ -155,7 +169,7 @@ impl Server {
     }
 }
 
-/// Makes a certificate for 127.0.0.1 in `folder`; what nginx has to know of it.
+/// Creates a certificate for 127.0.0.1 in `folder`. Returns the nginx settings for it.
 fn certificate(folder: &Path) -> Result<String, Failed> {
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=offld", "-keyout", "key"]);
@@ -172,14 +186,14 @@ fn certificate(folder: &Path) -> Result<String, Failed> {
     Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
 }
 
-/// What a server was asked for, in order: `PUT /file`.
+/// The requests to a server in order, such as `PUT /file`.
 pub(super) type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
+/// A server that runs a function for each connection, each in its own thread, and counts the connections.
 pub(super) struct Strange {
     /// Its port on 127.0.0.1.
     pub port: u16,
-    /// How many connections were made.
+    /// The number of connections.
     pub connections: Arc<AtomicUsize>,
     end: Arc<AtomicBool>,
 }
@@ -187,13 +201,13 @@ pub(super) struct Strange {
 impl Drop for Strange {
     fn drop(&mut self) {
         self.end.store(true, Ordering::SeqCst);
-        // It hears of that with the next connection.
+        // The server notices the end with the next connection.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
 impl Strange {
-    /// Serves by `serve` until it says `false`.
+    /// Serves with `serve` until it returns `false`.
     fn new(serve: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Result<Strange, Failed> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let strange = Strange { port: listener.local_addr()?.port(), connections: Arc::default(), end: Arc::default() };
@@ -211,7 +225,7 @@ impl Strange {
         Ok(strange)
     }
 
-    /// Takes connections and never says anything.
+    /// Accepts connections and never answers.
     pub(super) fn silent() -> Result<Strange, Failed> {
         Strange::new(|_| {
             std::thread::sleep(Duration::from_millis(50));
@@ -219,18 +233,40 @@ impl Strange {
         })
     }
 
-    /// Says `head`, and then a byte now and then.
+    /// Sends `head`, and then a byte now and then.
     pub(super) fn dribbling(head: &'static str) -> Result<Strange, Failed> {
         Strange::new(move |stream| {
-            let said = asked(stream) && stream.write_all(head.as_bytes()).is_ok();
-            while said && stream.write_all(b"o").is_ok() {
+            let is_open = asked(stream) && stream.write_all(head.as_bytes()).is_ok();
+            while is_open && stream.write_all(b"o").is_ok() {
                 std::thread::sleep(Duration::from_millis(50));
             }
             false
         })
     }
 
-    /// A WebDAV server that takes files only into folders that were made (Apache's is one); what it was asked for.
+    /// A Redis server that greets, and answers the next command with `head` and endless bytes. Returns the number of bytes that the
+    /// client accepted.
+    pub(super) fn endless(head: &'static str) -> Result<(Strange, Arc<AtomicUsize>), Failed> {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&taken);
+        let strange = Strange::new(move |stream| {
+            let mut question = [0; 4096];
+            let Ok(len @ 1..) = stream.read(&mut question) else { return false };
+            let commands = question[..len].windows(6).filter(|window| window.eq_ignore_ascii_case(b"CLIENT")).count();
+            if commands > 0 {
+                return stream.write_all("+OK\r\n".repeat(commands).as_bytes()).is_ok();
+            }
+            let mut is_open = stream.write_all(head.as_bytes()).is_ok();
+            while is_open {
+                is_open = stream.write_all(&[b'x'; 64 << 10]).is_ok();
+                counted.fetch_add(if is_open { 64 << 10 } else { 0 }, Ordering::SeqCst);
+            }
+            false
+        })?;
+        Ok((strange, taken))
+    }
+
+    /// A WebDAV server that requires existing directories, as Apache's does. Returns the list of requests.
     pub(super) fn strict() -> Result<(Strange, Asked), Failed> {
         let asked = Asked::default();
         let heard = Arc::clone(&asked);
@@ -250,7 +286,7 @@ impl Strange {
         Ok((strange, asked))
     }
 
-    /// Answers each question with `answer`, after a while.
+    /// Answers each request with `answer`, after a delay.
     pub(super) fn slow(answer: &'static str, after: Duration) -> Result<Strange, Failed> {
         Strange::new(move |stream| {
             let asked = asked(stream);
@@ -260,7 +296,7 @@ impl Strange {
     }
 }
 
-/// The next question of HTTP, read to its end: `PUT /file`.
+/// Reads the next HTTP request to its end. Returns it as `PUT /file`.
 fn question(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -275,7 +311,7 @@ fn question(stream: &mut TcpStream) -> Option<String> {
     Some(format!("{} {}", words.next()?, words.next()?))
 }
 
-/// Whether a question came.
+/// Whether a request came.
 fn asked(stream: &mut TcpStream) -> bool {
     let mut question = [0; 4096];
     stream.read(&mut question).is_ok_and(|len| len > 0)

@@ -1,5 +1,5 @@
-//! A remote whose objects are signed with a key (`OFFLD_CACHE_KEY`): what somebody without the key has put there, or put in another
-//! place, is as if it were not there, and one line says so. Who has the key gets everything, code that runs before `main` included.
+//! A remote cache with signed objects (`OFFLD_CACHE_KEY`). An object that was stored or moved without the key counts as a miss, and
+//! one line reports it. Machines with the key get everything, including code that runs before `main`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,8 +18,8 @@ use super::registration::names_below;
 use super::servers::Server;
 use super::{Machine, key, named, noise, over_with, redis_url, shared};
 
-/// What the one line says.
-const WRONG: &str = ", or was not signed with the key in OFFLD_CACHE_KEY, which is not used";
+/// Part of the one message.
+const WRONG: &str = ", or data not signed with the key in OFFLD_CACHE_KEY; ignored";
 
 pub(super) fn trials() -> Vec<Trial> {
     let linked = |name: &str, programs: &'static [&'static str], run: fn() -> Outcome| {
@@ -56,7 +56,7 @@ pub(super) fn key_file(folder: &Path, number: u8) -> Result<PathBuf, Failed> {
     Ok(file)
 }
 
-/// The settings of a machine that is patient, with the key of this number.
+/// The settings of a machine with long timeouts and the key of this number.
 fn settings(url: &str, number: Option<u8>) -> Result<RemoteSettings, Failed> {
     let work = Work::new();
     let read = |number| SecretKey::read(&key_file(work.path(), number)?).map_err(|error| Failed::from(format!("{error:#}")));
@@ -69,7 +69,8 @@ fn machine(url: &str, number: Option<u8>) -> Result<Machine, Failed> {
     Machine::with(settings(url, number)?)
 }
 
-/// An object as who has no key can make it: all of docs/cache.md's format, and the digest of those who use none.
+/// An object that anyone can create without the key: the format of docs/reference/remote-cache.md, with the digest that unsigned
+/// caches use.
 pub(super) fn unsigned(name: &str, whole: usize, bytes: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[0][..], &(whole as u64).to_le_bytes()].concat();
     let mut digest = blake3::Hasher::new_derive_key("offld cache: keys of records 3");
@@ -92,7 +93,7 @@ fn forged() -> Outcome {
     let refused = |what: &str, object: &str, is_gone: &dyn Fn(&Machine) -> Result<bool, Failed>| -> Result<(), Failed> {
         let reader = machine(&url, Some(1))?;
         ensure(is_gone(&reader)?, || format!("{what}: it was taken"))?;
-        reader.one_line(&[&format!("as `{object}`"), WRONG])
+        reader.one_line(&[&format!("for `{object}`"), WRONG])
     };
     let (record, image, part) = (format!("signed/r/{}", key(1)), format!("signed/b/{name}"), format!("signed/b/{parts}.1"));
     let before = [&record, &image, &part].map(|object| fs::read(folder.path().join(object)));
@@ -100,12 +101,12 @@ fn forged() -> Outcome {
     refused("a record", &record, &|reader| Ok(reader.cache.record(key(1)).is_none()))?;
     forge(&image, 8, b"an imagf")?;
     refused("an image", &image, &|reader| Ok(reader.fetch(name)?.is_none()))?;
-    // The right bytes, but nobody vouches for them.
+    // The bytes are correct, but the signature is missing.
     forge(&image, 8, b"an image")?;
     refused("an image of the right bytes", &image, &|reader| Ok(reader.fetch(name)?.is_none()))?;
     forge(&part, large.len(), &large[1 << 20..2 << 20])?;
     refused("a part", &part, &|reader| Ok(reader.fetch(parts)?.is_none()))?;
-    // With what was there before, all is well: it was the forgery.
+    // With the original objects, everything works, so the forgeries caused the misses.
     for (object, bytes) in [&record, &image, &part].into_iter().zip(before) {
         fs::write(folder.path().join(object), bytes?)?;
     }
@@ -116,7 +117,7 @@ fn forged() -> Outcome {
     passed()
 }
 
-/// Objects that were signed with the key, each in the place of another.
+/// Objects that were signed with the key, each under another object's name.
 fn exchanged() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
@@ -141,7 +142,7 @@ fn exchanged() -> Outcome {
         ensure(reader.fetch(asked)?.is_none(), || format!("{from} was taken for {to}"))?;
         reader.one_line(&[&to, WRONG])?;
     }
-    // A part that is gone is no forgery: it is as if nothing were there.
+    // A missing part is not a forgery. The blob counts as missing.
     fs::remove_file(folder.path().join(format!("signed/b/{parts}.1")))?;
     let reader = machine(&url, Some(1))?;
     ensure(reader.fetch(parts)?.is_none(), || "an image with a hole")?;
@@ -149,14 +150,14 @@ fn exchanged() -> Outcome {
     passed()
 }
 
-/// Machines with one key, with another and with none, on one remote.
+/// Machines with one key, with another key and without a key, on one remote.
 fn keys() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
     let (first, without) = (machine(&url, Some(1))?, machine(&url, None)?);
     let name = first.put(key(1), b"signed", b"an image")?;
     first.cache.finish();
-    // Who has none neither sees nor replaces what is signed, and nothing is said.
+    // A machine without a key neither sees nor replaces signed objects, and prints no message.
     assert_eq!((without.cache.record(key(1)), without.fetch(name)?), (None, None));
     without.put(key(1), b"unsigned", b"an image")?;
     without.cache.finish();
@@ -165,7 +166,7 @@ fn keys() -> Outcome {
     assert_eq!(again.cache.record(key(1)).as_deref(), Some(&b"signed"[..]));
     again.quiet()?;
     assert_eq!(machine(&url, None)?.cache.record(key(1)).as_deref(), Some(&b"unsigned"[..]));
-    // Who has another key says that this one is not theirs, and puts their own.
+    // A machine with another key reports that the objects are not signed with its key, and stores its own.
     let other = machine(&url, Some(2))?;
     assert_eq!((other.cache.record(key(1)), other.fetch(name)?), (None, None));
     other.one_line(&[WRONG])?;
@@ -177,7 +178,7 @@ fn keys() -> Outcome {
     passed()
 }
 
-/// Objects of offld 0.6, under the names of this release: they are not read.
+/// Objects of offld 0.6 under the names of this version are not read.
 fn earlier() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
@@ -195,12 +196,12 @@ fn earlier() -> Outcome {
         }
         let reader = machine(&url, number)?;
         assert_eq!((reader.cache.record(key(1)), reader.fetch(name)?), (None, None));
-        reader.one_line(&["holds wrong or incomplete data as `", "r/"])?;
+        reader.one_line(&["returned wrong or incomplete data for `", "r/"])?;
     }
     passed()
 }
 
-/// Code that runs before `main`: found by who has the key, made anew by everybody else.
+/// Code that runs before `main`. Machines with the key find it, and all others rebuild it.
 fn registration() -> Outcome {
     if !Path::new(&crate::support::offld().with_file_name("offld-llvm")).is_file() {
         return missing("offld-llvm (the feature `llvm`)");
@@ -218,16 +219,16 @@ fn registration() -> Outcome {
     };
     let object = || -> Result<Vec<u8>, Failed> { Ok(fs::read(work.registration_object()?)?) };
     let (none, shared) =
-        ("registration code for openmp: not in the cache", "registration code for openmp: found in the shared cache");
+        ("registration code for openmp: not in the cache", "registration code for openmp: found in the remote cache");
     expect_in(&said("first", &key, &[])?, none)?;
     let right = object()?;
-    // The program that makes it is not started: it would not take such a limit.
+    // offld-llvm, which creates this code, does not start: it would reject this timeout.
     let found = said("second", &key, &[("OFFLD_LLVM_TIMEOUT", "not looked at")])?;
     expect_in(&found, shared)?;
     expect_not_in(&found, "warning:")?;
     ensure(object()? == right, || "what was shared is another object")?;
     expect_in(&said("second", &key, &[])?, "registration code for openmp: found in the cache")?;
-    // Somebody with another key, or with none, has put code under all names.
+    // An attacker with another key, or without one, has stored code under all names.
     let records: Vec<Key> = names_below(&remote.join("signed/r"))?.iter().filter_map(|name| Key::parse(name)).collect();
     ensure(!records.is_empty(), || "nothing is signed: this tests nothing")?;
     for (cache, by_key) in [("third", true), ("fourth", false)] {
@@ -252,16 +253,16 @@ fn registration() -> Outcome {
     passed()
 }
 
-/// A program with device code for the host, compiled.
+/// A compiled program with device code for the host.
 pub(super) fn compiled(work: &Work) -> Result<(), Failed> {
     let source = work.file("a.c", "int main(void) { int x = 1;\n#pragma omp target map(x)\nx = 42;\nreturn x != 42; }\n");
     run(work.command(llvm("clang")).args(OFFLOAD).arg("-c").arg(source).args(["-o", "a.o"]))?;
-    // What has only just been written is not believed.
+    // offld does not trust timestamps of files that were written a moment ago.
     std::thread::sleep(Duration::from_millis(60));
     Ok(())
 }
 
-/// A link by the user whose cache is `cache`, of the program of the same name, below `tracer`.
+/// A link by the user with the cache `cache`, of the program of the same name, below `tracer`.
 pub(super) fn link(work: &Work, cache: &str, url: &str, key: Option<&Path>, tracer: &[&str]) -> Result<String, Failed> {
     let mut command = match tracer {
         [] => work.command(llvm("clang")),
@@ -277,11 +278,11 @@ pub(super) fn link(work: &Work, cache: &str, url: &str, key: Option<&Path>, trac
     stderr_of(command.envs(key.map(|key| ("OFFLD_CACHE_KEY", key))))
 }
 
-/// In a trace of processes: how often offld-llvm was run, how often clang was run but to ask what it would run, and how many linkers
-/// came to their end (those that were started early and then not needed are killed).
+/// Counts in a trace of processes: runs of offld-llvm, runs of clang other than `-###` queries, and linkers that finished. A linker
+/// that was started early and not needed is killed.
 fn runs(trace: &str) -> [usize; 3] {
     let processes: Vec<(&str, &str)> = trace.lines().filter_map(|line| line.split_once(' ')).collect();
-    // Where another process comes between, strace writes the end of a call on a later line: the next one of its process.
+    // If another process interrupts the output, strace writes the end of a call on a later line: the next one of the same process.
     let succeeded = |at: usize| {
         let (process, call) = processes[at];
         let end = if call.ends_with("<unfinished ...>") {
@@ -312,16 +313,16 @@ fn second_user(url: &str) -> Outcome {
     let tracer = [strace.as_str(), "-f", "-v", "-s", "100000", "-e", "trace=execve", "-o", "trace"];
     let mut counted = Vec::new();
     for cache in ["first", "second"] {
-        let said = link(&work, cache, url, Some(&key), &tracer)?;
-        expect_not_in(&said, "warning:")?;
-        counted.push((said, runs(&fs::read_to_string(work.path().join("trace"))?)));
+        let messages = link(&work, cache, url, Some(&key), &tracer)?;
+        expect_not_in(&messages, "warning:")?;
+        counted.push((messages, runs(&fs::read_to_string(work.path().join("trace"))?)));
     }
-    let [(_, cold), (said, warm)] = &counted[..] else { return Err("two links".into()) };
-    // The driver that the user has called is one of the compilers, the host's link one of the linkers.
+    let [(_, cold), (messages, warm)] = &counted[..] else { return Err("two links".into()) };
+    // The compilers include the driver that the user called. The linkers include the host link.
     expect_equal("the first user's offld-llvm, compilers and linkers", "[1, 1, 2]", &format!("{cold:?}"))?;
     expect_equal("the second user's", "[0, 1, 1]", &format!("{warm:?}"))?;
-    expect_in(said, "device link for x86_64-pc-linux-gnu: found in the shared cache")?;
-    expect_in(said, "registration code for openmp: found in the shared cache")?;
+    expect_in(messages, "device link for x86_64-pc-linux-gnu: found in the remote cache")?;
+    expect_in(messages, "registration code for openmp: found in the remote cache")?;
     ensure(fs::read(work.path().join("first"))? == fs::read(work.path().join("second"))?, || "the programs differ")?;
     passed()
 }
@@ -335,19 +336,20 @@ fn forgeries() -> Outcome {
     link(&work, "first", &url, Some(&key), &[])?;
     let right = fs::read(work.path().join("first"))?;
     let not_found = "device link for x86_64-pc-linux-gnu: not in the cache";
-    let linked = |cache: &str, key: Option<&Path>, told: &str, warnings: usize| -> Result<(), Failed> {
-        let said = link(&work, cache, &url, key, &[])?;
-        expect_in(&said, told)?;
-        expect_equal(&format!("{cache}: warnings"), &warnings.to_string(), &said.matches("warning:").count().to_string())?;
+    let linked = |cache: &str, key: Option<&Path>, expected: &str, warnings: usize| -> Result<(), Failed> {
+        let messages = link(&work, cache, &url, key, &[])?;
+        expect_in(&messages, expected)?;
+        expect_equal(&format!("{cache}: warnings"), &warnings.to_string(), &messages.matches("warning:").count().to_string())?;
         ensure(fs::read(work.path().join(cache))? == right, || format!("{cache}: another program"))
     };
     linked("none", None, not_found, 0)?;
-    linked("none-again", None, "device link for x86_64-pc-linux-gnu: found in the shared cache", 0)?;
-    // With another key all is made anew under other names, but the images, which have the names of their contents: they are replaced.
+    linked("none-again", None, "device link for x86_64-pc-linux-gnu: found in the remote cache", 0)?;
+    // With another key, everything is rebuilt under other names, except that images replace the earlier ones, because their names
+    // depend on their contents only.
     linked("other", Some(&other), not_found, 0)?;
     linked("first-again", Some(&key), not_found, 1)?;
-    linked("second", Some(&key), "device link for x86_64-pc-linux-gnu: found in the shared cache", 0)?;
-    // Every object as who has no key can make it: what the records say is the same, and the images have other bytes.
+    linked("second", Some(&key), "device link for x86_64-pc-linux-gnu: found in the remote cache", 0)?;
+    // Every object as anyone can create it without the key: records with the same text, and images with other bytes.
     for kind in ["r", "b"] {
         for file in names_below(&remote.join("signed").join(kind))? {
             let object = format!("signed/{kind}/{file}");
@@ -361,8 +363,8 @@ fn forgeries() -> Outcome {
         }
     }
     linked("third", Some(&key), not_found, 1)?;
-    // What was put again is right again.
-    linked("fourth", Some(&key), "device link for x86_64-pc-linux-gnu: found in the shared cache", 0)?;
+    // Entries that are stored again are valid again.
+    linked("fourth", Some(&key), "device link for x86_64-pc-linux-gnu: found in the remote cache", 0)?;
     passed()
 }
 
@@ -377,13 +379,13 @@ fn no_secret() -> Outcome {
         command
     };
     fs::set_permissions(&key, Permissions::from_mode(0o640))?;
-    let said = run_failing(&mut wrapper(&key, "cache"))?;
-    for part in [&*key.to_string_lossy(), "OFFLD_CACHE_KEY", "others than its owner", "0640"] {
-        expect_in(&said, part)?;
+    let stderr = run_failing(&mut wrapper(&key, "cache"))?;
+    for part in [&*key.to_string_lossy(), "OFFLD_CACHE_KEY", "lets other users access it", "0640"] {
+        expect_in(&stderr, part)?;
     }
     ensure(!work.path().join("a.out").exists(), || "a program was linked all the same")?;
-    expect_in(&run_failing(&mut wrapper(&work.path().join("none"), "cache"))?, "cannot be opened")?;
-    // Without a cache nothing is signed, and without device code nothing is kept.
+    expect_in(&run_failing(&mut wrapper(&work.path().join("none"), "cache"))?, "cannot open the file")?;
+    // Without a cache, nothing is signed. Without device code, nothing is cached.
     run(&mut wrapper(&key, "off"))?;
     let source = work.file("plain.c", "int main(void) { return 0; }");
     let mut plain = work.command(llvm("clang"));

@@ -1,15 +1,14 @@
-//! Remotes that are dead, closed, silent or slow: each costs a bounded wait and one line.
+//! Remote caches that are dead, closed, silent or slow: each costs a bounded wait and one line.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::super::support::{Outcome, passed};
+use super::super::support::{Outcome, ensure, passed};
 use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{Machine, key, named, noise, redis_url, shared};
 
-/// The tests.
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         shared("wrong_password", &["redis-server", "nginx"], wrong_password),
@@ -19,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         shared("slow_in_all", &[], slow_in_all),
         shared("redis_takes_its_time", &["redis-server"], redis_takes_its_time),
         shared("server_that_ends", &["redis-server"], server_that_ends),
+        shared("redis_without_end", &[], redis_without_end),
         shared("sending_does_not_hold_up", &[], sending_does_not_hold_up),
         shared("an_end_is_an_end", &[], an_end_is_an_end),
     ]
@@ -33,19 +33,19 @@ fn wrong_password() -> Outcome {
         (format!("http://user:{PASSWORD}no@{closed}"), "access denied (HTTP status 401)"),
         (format!("http://{closed}"), "access denied (HTTP status 401)"),
     ];
-    for (url, told) in urls {
+    for (url, reason) in urls {
         let started = Instant::now();
         let machine = Machine::new(&url)?;
         assert_eq!(machine.cache.record(key(1)), None);
         machine.put(key(1), b"record", b"blob")?;
         machine.cache.finish();
-        machine.one_line(&["is not used any further", told, "127.0.0.1"])?;
+        machine.one_line(&["is no longer used", reason, "127.0.0.1"])?;
         at_most(started.elapsed(), Duration::ZERO)?;
     }
     passed()
 }
 
-/// Everything that a link does with a cache, from several threads; how long it took.
+/// Uses all cache operations of a link, from several threads. Returns the duration.
 fn everything(machine: &Machine) -> Result<Duration, Failed> {
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -63,13 +63,13 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
     let name = machine.put(key(77), b"record", b"blob")?;
     machine.cache.finish();
     let took = started.elapsed();
-    // This machine's own still works.
+    // The local cache still works.
     assert_eq!(machine.cache.record(key(77)).as_deref(), Some(&b"record"[..]));
     assert!(machine.fetch(name)?.is_some());
     Ok(took)
 }
 
-/// At most this, and a slow machine's slack.
+/// Checks the duration, with additional time for a slow machine.
 fn at_most(took: Duration, limit: Duration) -> Result<(), Failed> {
     let slack = Duration::from_secs(4);
     if took <= limit + slack { Ok(()) } else { Err(format!("took {took:?}, where {limit:?} are allowed").into()) }
@@ -80,7 +80,7 @@ fn dead_port() -> Outcome {
         let url = format!("{scheme}://user:{PASSWORD}@127.0.0.1:{}/", free_port()?);
         let machine = Machine::new(&url)?;
         at_most(everything(&machine)?, Duration::ZERO)?;
-        machine.one_line(&["is not used any further", "refused", scheme])?;
+        machine.one_line(&["is no longer used", "refused", scheme])?;
     }
     passed()
 }
@@ -92,7 +92,7 @@ fn silent() -> Outcome {
         let url = format!("{scheme}://user:{PASSWORD}@127.0.0.1:{}/", server.port);
         let machine = Machine::hasty(&url, each)?;
         at_most(everything(&machine)?, each)?;
-        machine.one_line(&["is not used any further: no full answer within 500ms", scheme])?;
+        machine.one_line(&["is no longer used: no full answer within 500ms", scheme])?;
         let connections = server.connections.load(Ordering::SeqCst);
         assert!((1..=8).contains(&connections), "{connections} connections");
     }
@@ -109,12 +109,12 @@ fn dribbling() -> Outcome {
         let server = Strange::dribbling(head)?;
         let machine = Machine::hasty(&format!("{scheme}://127.0.0.1:{}/", server.port), each)?;
         at_most(everything(&machine)?, each)?;
-        machine.one_line(&["is not used any further", scheme])?;
+        machine.one_line(&["is no longer used", scheme])?;
     }
     passed()
 }
 
-/// No answer takes too long, but all of them do.
+/// No single answer takes too long, but all together do.
 fn slow_in_all() -> Outcome {
     let each = Duration::from_secs(1);
     let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(250))?;
@@ -124,11 +124,11 @@ fn slow_in_all() -> Outcome {
         assert_eq!(machine.cache.record(key(number)), None);
     }
     at_most(started.elapsed(), each * 5)?;
-    machine.one_line(&["is not used any further: this link has waited 5s for it in all"])?;
+    machine.one_line(&["is no longer used: this link has waited 5s in total"])?;
     passed()
 }
 
-/// The library that asks Redis gives up after half a second, and we do not.
+/// The Redis library has a timeout of half a second, which must not apply.
 fn redis_takes_its_time() -> Outcome {
     let server = Server::redis(false)?;
     let url = redis_url(&server, "");
@@ -138,7 +138,7 @@ fn redis_takes_its_time() -> Outcome {
     let other = Machine::new(&url)?;
     assert_eq!(other.cache.record(key(2)), None, "it is connected now");
     std::thread::scope(|scope| {
-        // Its answer comes after the pause.
+        // The answer comes after the pause.
         scope.spawn(|| server.tell_redis(&[b"CLIENT", b"PAUSE", b"1500", b"ALL"]).map_err(|_| ()));
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
@@ -164,11 +164,28 @@ fn server_that_ends() -> Outcome {
     }
     assert!(other.fetch(named(b"blob"))?.is_none());
     at_most(started.elapsed(), each)?;
-    other.one_line(&["is not used any further"])?;
+    other.one_line(&["is no longer used"])?;
     passed()
 }
 
-/// The link goes on while a server takes nothing, and waits for it at the end, for a while.
+/// offld reads no more of an answer than an object may have, whatever length it claims.
+fn redis_without_end() -> Outcome {
+    /// An object with its framing, and the bytes that the system buffers for a program that does not read them.
+    const MOST: usize = 32 << 20;
+    let each = Duration::from_secs(20);
+    for head in ["$2000000000\r\n", "+", "-ERR ", ":1", "*1000000\r\n$900000\r\n", "$-1\r\n", ""] {
+        let (server, taken) = Strange::endless(head)?;
+        let machine = Machine::hasty(&format!("redis://127.0.0.1:{}/", server.port), each)?;
+        let took = everything(&machine)?;
+        let taken = taken.load(Ordering::SeqCst);
+        ensure(taken < MOST, || format!("{head:?}: {taken} bytes were taken"))?;
+        ensure(took < each, || format!("{head:?}: {took:?}"))?;
+        machine.one_line(&["is no longer used", "redis"])?;
+    }
+    passed()
+}
+
+/// The link continues while a server accepts nothing. At the end, it waits for the server for a limited time.
 fn sending_does_not_hold_up() -> Outcome {
     let each = Duration::from_millis(300);
     let server = Strange::slow("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", Duration::from_secs(60))?;
@@ -177,16 +194,16 @@ fn sending_does_not_hold_up() -> Outcome {
     let blob = noise(5 << 20);
     machine.put(key(1), b"record", &blob)?;
     let putting = started.elapsed();
-    // It is hashed and written on this machine, unoptimized.
+    // The local cache hashes and writes the data with an unoptimized build.
     assert!(putting < Duration::from_secs(6), "{putting:?}");
     machine.cache.finish();
     at_most(started.elapsed() - putting, each)?;
-    machine.one_line(&["is not used any further: no full answer within 300ms"])?;
+    machine.one_line(&["is no longer used: no full answer within 300ms"])?;
     assert!(machine.fetch(named(&blob))?.is_some());
     passed()
 }
 
-/// After a signal nobody waits for what is being sent.
+/// After a signal, offld does not wait for uploads.
 fn an_end_is_an_end() -> Outcome {
     let server = Strange::silent()?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), Duration::from_secs(30))?;

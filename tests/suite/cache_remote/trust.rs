@@ -1,5 +1,5 @@
-//! A folder on one machine that has taken images from a remote, and a link that trusts that remote no more: because it is told to take
-//! only what is signed, or signed with another key.
+//! A local cache with images from a remote cache, and a link that no longer trusts that remote: the link accepts signed objects
+//! only, or those signed with another key.
 
 use std::fs;
 use std::path::Path;
@@ -24,16 +24,16 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const NOT_FOUND: &str = "device link for x86_64-pc-linux-gnu: not in the cache";
 const FOUND: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
-const SHARED: &str = "device link for x86_64-pc-linux-gnu: found in the shared cache";
+const SHARED: &str = "device link for x86_64-pc-linux-gnu: found in the remote cache";
 
-/// The bytes of the object `name` of a remote without its header.
+/// The bytes of the object `name` of a remote, without the header.
 fn body(remote: &Path, name: &str) -> Result<Vec<u8>, Failed> {
     let whole = fs::read(remote.join(name))?;
     let (packing, body) = (whole[8], &whole[49..]);
     Ok(if packing == 1 { zstd::bulk::decompress(body, 4 << 20)? } else { body.to_vec() })
 }
 
-/// Puts images with another byte in the place of those on an unsigned remote, and records that name them; returns their names.
+/// Replaces the images on an unsigned remote with altered ones, and the records with records that name them. Returns their names.
 fn forge(remote: &Path) -> Result<Vec<BlobName>, Failed> {
     let mut forged = Vec::new();
     let records = names_below(&remote.join("r"))?;
@@ -46,8 +46,8 @@ fn forge(remote: &Path) -> Result<Vec<BlobName>, Failed> {
         fs::write(remote.join(&object), unsigned(&object, bytes.len(), &bytes))?;
         for record in &records {
             let object = format!("r/{record}");
-            let said = String::from_utf8(body(remote, &object)?)?.replace(&image, &name.to_string());
-            fs::write(remote.join(&object), unsigned(&object, said.len(), said.as_bytes()))?;
+            let text = String::from_utf8(body(remote, &object)?)?.replace(&image, &name.to_string());
+            fs::write(remote.join(&object), unsigned(&object, text.len(), text.as_bytes()))?;
         }
         forged.push(name);
     }
@@ -65,13 +65,13 @@ fn unsigned_before() -> Outcome {
     ensure(!forged.is_empty(), || "nothing is forged: this tests nothing")?;
     expect_in(&link(&work, "second", &url, None, &[])?, SHARED)?;
     ensure(fs::read(work.path().join("second"))? != right, || "the forged image changes nothing: this tests nothing")?;
-    // The same folder, and from now on only what is signed is trusted.
+    // The same local cache, which from now on trusts signed objects only.
     let key = key_file(work.path(), 1)?;
     let said = link(&work, "second", &url, Some(&key), &[])?;
     expect_in(&said, NOT_FOUND)?;
     ensure(fs::read(work.path().join("second"))? == right, || format!("a forged image is in the program\n{said}"))?;
     expect_in(&link(&work, "second", &url, Some(&key), &[])?, FOUND)?;
-    // Nor is it signed for others.
+    // The forged images are not signed for others either.
     for record in names_below(&remote.join("signed/r"))? {
         let said = String::from_utf8_lossy(&body(&remote, &format!("signed/r/{record}"))?).into_owned();
         forged.iter().try_for_each(|name| expect_not_in(&said, &name.to_string()))?;
@@ -87,16 +87,16 @@ fn signed_before() -> Outcome {
     let url = format!("file://{}", work.path().join("remote").display());
     let [old, new] = [key_file(work.path(), 1)?, key_file(work.path(), 2)?];
     link(&work, "first", &url, Some(&old), &[])?;
-    let said = link(&work, "second", &url, Some(&old), &[])?;
-    expect_in(&said, SHARED)?;
-    expect_in(&said, "registration code for openmp: found in the shared cache")?;
-    let said = link(&work, "second", &url, Some(&new), &[])?;
-    expect_in(&said, NOT_FOUND)?;
-    expect_in(&said, "registration code for openmp: not in the cache")?;
-    expect_not_in(&said, "warning:")?;
-    // Now this folder knows what the link was made of that it has run itself.
-    let said = link(&work, "second", &url, Some(&key_file(work.path(), 3)?), &[])?;
-    expect_in(&said, NOT_FOUND)?;
-    expect_in(&said, "whom the shared cache is trusted by (OFFLD_CACHE_KEY) has changed")?;
+    let messages = link(&work, "second", &url, Some(&old), &[])?;
+    expect_in(&messages, SHARED)?;
+    expect_in(&messages, "registration code for openmp: found in the remote cache")?;
+    let messages = link(&work, "second", &url, Some(&new), &[])?;
+    expect_in(&messages, NOT_FOUND)?;
+    expect_in(&messages, "registration code for openmp: not in the cache")?;
+    expect_not_in(&messages, "warning:")?;
+    // The local cache now records the inputs of the link that it ran itself.
+    let messages = link(&work, "second", &url, Some(&key_file(work.path(), 3)?), &[])?;
+    expect_in(&messages, NOT_FOUND)?;
+    expect_in(&messages, "the signing key (OFFLD_CACHE_KEY) has changed")?;
     passed()
 }

@@ -1,4 +1,4 @@
-//! Disks that are full or cannot be written to: nothing half-written is kept, and what is there is found.
+//! Full and read-only disks: no partial file stays, and existing entries are found.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use libtest_mimic::{Failed, Trial};
 use offld::programs::{Event, Key, Store};
 
-use super::{MIB, fetched, noise, told};
+use super::{MIB, as_failed, fetched, noise};
 use crate::faults::full_disk::Disk;
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, missing, passed, run, run_failing, test};
 
@@ -41,14 +41,14 @@ fn full() -> Outcome {
     let (mut failed, mut put) = (0, false);
     for kib in (4..400).step_by(4) {
         disk.resize(kib)?;
-        let store = Store::open(&root, 64 * MIB).map_err(told)?;
+        let store = Store::open(&root, 64 * MIB).map_err(as_failed)?;
         let blob = store.put_blob(&file, (kib % 8 == 0).then_some(name));
         let record = store.put_record(Key::of("record"), &image[..3000]);
         store.count(Event::Miss);
         let all = files_below(root.join("v3"))?;
         let shown = format!("with {kib} KiB: {all:?}");
         expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v3/tmp"))?.len().to_string())?;
-        // Whatever failed is not there, and whatever did not is whole.
+        // A failed put leaves nothing. A successful one leaves the complete blob.
         let there = fetched(&store, name, &work.path().join("to"))?;
         expect_equal(&format!("the blob {shown}"), &blob.is_ok().to_string(), &there.is_some().to_string())?;
         ensure(there.is_none_or(|bytes| bytes == image), || format!("other bytes than were put, {shown}"))?;
@@ -74,13 +74,13 @@ fn full_target() -> Outcome {
     let Some(disk) = Disk::new(&work, "disk")? else { return missing("the right to mount a file system") };
     disk.resize(64)?;
     let image = noise(1, 100_000);
-    let store = Store::open(&work.path().join("cache"), 64 * MIB).map_err(told)?;
-    let name = store.put_blob(&work.file("image", &image), None).map_err(told)?;
+    let store = Store::open(&work.path().join("cache"), 64 * MIB).map_err(as_failed)?;
+    let name = store.put_blob(&work.file("image", &image), None).map_err(as_failed)?;
     let to = disk.folder().join("to");
     let error = store.fetch_blob(name, &to).err().ok_or("there is no room, and no error")?;
     expect_in(&format!("{error:#}"), "No space left on device")?;
     expect_equal("what is left of it", "", &disk.files()?)?;
-    // That is no fault of the blob.
+    // A full output disk does not make the blob invalid.
     disk.resize(200)?;
     ensure(fetched(&store, name, &to)? == Some(image), || "the blob was not fetched once there was room")?;
     passed()
@@ -92,18 +92,18 @@ fn read_only() -> Outcome {
     disk.resize(400)?;
     let root = disk.folder().join("cache");
     let (image, other) = (noise(1, 50_000), noise(2, 50_000));
-    let store = Store::open(&root, 64 * MIB).map_err(told)?;
-    let name = store.put_blob(&work.file("image", &image), None).map_err(told)?;
-    let damaged = store.put_blob(&work.file("other", &other), None).map_err(told)?;
+    let store = Store::open(&root, 64 * MIB).map_err(as_failed)?;
+    let name = store.put_blob(&work.file("image", &image), None).map_err(as_failed)?;
+    let damaged = store.put_blob(&work.file("other", &other), None).map_err(as_failed)?;
     super::damage(&super::file(&root, "b", damaged), &image)?;
-    store.put_record(Key::of("record"), b"record").map_err(told)?;
+    store.put_record(Key::of("record"), b"record").map_err(as_failed)?;
     store.count(Event::Hit);
     disk.read_only()?;
-    let store = Store::open(&root, 64 * MIB).map_err(told)?;
+    let store = Store::open(&root, 64 * MIB).map_err(as_failed)?;
     let to = work.path().join("to");
     ensure(fetched(&store, name, &to)? == Some(image), || "the blob was not fetched from a read-only disk")?;
     ensure(store.record(Key::of("record")).as_deref() == Some(b"record"), || "the record was not read from a read-only disk")?;
-    // A damaged one is a miss each time, though it cannot be removed.
+    // A damaged blob that cannot be removed is a miss each time.
     for _ in 0..2 {
         ensure(fetched(&store, damaged, &to)?.is_none(), || "a damaged blob was handed out")?;
     }
@@ -114,12 +114,12 @@ fn read_only() -> Outcome {
     expect_in(&run(offld.args(["cache", "stats"]).env("OFFLD_CACHE", &root))?, "hits           1 (100.0%)")?;
     for words in [&["cache", "clear"], &["cache", "gc"]] {
         let mut offld = work.command(crate::support::offld());
-        let told = run_failing(offld.args(words).env("OFFLD_CACHE", &root))?;
-        expect_in(&told, "error: cannot open `")?;
-        expect_in(&told, "Read-only file system")?;
+        let stderr = run_failing(offld.args(words).env("OFFLD_CACHE", &root))?;
+        expect_in(&stderr, "error: cannot open `")?;
+        expect_in(&stderr, "Read-only file system")?;
     }
-    // Nor is it an error where there is nothing to read.
-    let store = Store::open(&disk.folder().join("none"), MIB).map_err(told)?;
+    // A missing cache directory on a read-only disk is not an error either.
+    let store = Store::open(&disk.folder().join("none"), MIB).map_err(as_failed)?;
     store.count(Event::Miss);
     ensure(
         fetched(&store, name, &to)?.is_none() && store.record(Key::of("record")).is_none(),

@@ -1,5 +1,5 @@
-//! The store under links: many at once, killed ones, damaged entries, a disk without room and one that cannot be written to. Whatever
-//! happens to the cache, a link gives the bytes that it gives without one.
+//! The cache under many simultaneous links, killed links, damaged entries, a full disk and a read-only one. In every case, a link
+//! gives the same bytes as without a cache.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use offld::programs::{Event, Store};
 
-use super::{MIB, noise, told};
+use super::{MIB, as_failed, noise};
 use crate::effort::rounds;
 use crate::faults::full_disk::Disk;
 use crate::support::{
@@ -27,7 +27,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Programs with device code, what each link of them has to give, and a cache.
+/// Programs with device code, the expected output of each link, and a cache.
 struct Programs {
     work: Work,
     objects: Vec<PathBuf>,
@@ -62,7 +62,7 @@ impl Programs {
     }
 
     fn store(&self) -> Result<Store, Failed> {
-        Store::open(&self.cache(), 64 * MIB).map_err(told)
+        Store::open(&self.cache(), 64 * MIB).map_err(as_failed)
     }
 
     fn folder(&self, name: &str) -> Result<PathBuf, Failed> {
@@ -71,7 +71,7 @@ impl Programs {
         Ok(folder)
     }
 
-    /// The link of a program, in `folder`; always by the same words.
+    /// The link of a program to `folder`, always with the same arguments.
     fn link(&self, which: usize, folder: &Path) -> Command {
         let mut command = self.work.command(made().links.join("clang-linker-wrapper"));
         let linker = format!("--linker-path={LLVM}/ld.lld");
@@ -81,13 +81,13 @@ impl Programs {
         command
     }
 
-    /// Links a program, which has to come out as ever; what was told.
+    /// Links a program and compares it with the expected one. Returns the messages.
     fn check(&self, which: usize, cache: &Path) -> Result<String, Failed> {
         let folder = self.folder("checked")?;
         let mut link = self.link(which, &folder);
-        let told = stderr_of(link.arg("--wrapper-verbose").env("OFFLD_CACHE", cache))?;
+        let stderr = stderr_of(link.arg("--wrapper-verbose").env("OFFLD_CACHE", cache))?;
         self.expect(which, &folder)?;
-        Ok(told)
+        Ok(stderr)
     }
 
     fn expect(&self, which: usize, folder: &Path) -> Result<(), Failed> {
@@ -120,7 +120,7 @@ fn at_once() -> Outcome {
     expect_equal("links counted", &links_at_once.to_string(), &(stats.get(Event::Hit) + stats.get(Event::Miss)).to_string())?;
     expect_equal("ten images", "10", &contents.blobs.to_string())?;
     expect_equal("damaged", "0", &stats.get(Event::Damaged).to_string())?;
-    // From now on nothing is missed.
+    // From here on, there are no misses.
     for which in 0..10 {
         expect_in(&programs.check(which, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     }
@@ -133,13 +133,13 @@ fn killed() -> Outcome {
     for round in 0..rounds("cache_store: links that are killed", 100u64, 25) {
         let which = round as usize % 2;
         if round % 5 == 0 {
-            // So that some are killed while they put, and some while they fetch.
-            programs.store()?.clear().map_err(told)?;
+            // Clears the cache sometimes, so that the signal hits links that store and links that fetch.
+            programs.store()?.clear().map_err(as_failed)?;
         }
         let mut link = programs.link(which, &folder);
         let mut child = link.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         std::thread::sleep(Duration::from_micros(u64::from(noise(round, 8)[3]) * 1500));
-        // What it has started goes on, and ends by itself.
+        // The child processes of the killed link continue and end by themselves.
         child.kill()?;
         child.wait()?;
         if round % 4 == 0 {
@@ -154,7 +154,7 @@ fn killed() -> Outcome {
     passed()
 }
 
-/// Every file of the store but its counters.
+/// Collects every file of the store except its counters.
 fn entries(folder: &Path, all: &mut Vec<PathBuf>) -> Result<(), Failed> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -183,14 +183,14 @@ fn damaged() -> Outcome {
         };
         let half = whole[..whole.len() / 2].to_vec();
         for bytes in [bit(0), bit(whole.len() / 3), bit(whole.len() - 1), half, Vec::new()] {
-            // A link may have put another in its place.
+            // Another link may have replaced the file already.
             let _ = fs::remove_file(&file);
             fs::write(&file, &bytes)?;
             fs::set_permissions(&file, Permissions::from_mode(0o444))?;
             programs.check(0, &programs.cache())?;
         }
     }
-    // Some are not read by a link that finds what it needs, and may be damaged still.
+    // A link with a cache hit does not read all entries, so some may still be damaged.
     programs.check(0, &programs.cache())?;
     expect_in(&programs.check(0, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     passed()

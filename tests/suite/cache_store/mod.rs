@@ -1,5 +1,5 @@
-//! The store of the cache as it is used: by many processes at once, which are killed, on full and read-only disks, with files in it that
-//! somebody has damaged, and with wrong clocks. The processes are this program, as `worker` makes them, and links.
+//! The cache under load: many processes at once, which are killed, on full and read-only disks, with damaged files and wrong
+//! clocks. The processes are links, and this program itself, as `worker` starts it.
 
 mod disks;
 mod links;
@@ -17,10 +17,10 @@ use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_f
 pub(crate) use worker::worker;
 
 const MIB: u64 = 1 << 20;
-/// What every file takes at least.
+/// The least disk space of a file, in bytes.
 const BLOCK: u64 = 4096;
 
-/// Every test here.
+/// Every test in this directory.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         test("cache_store::a_flipped_bit_anywhere_is_a_miss", flipped),
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A store in a folder of a test's own.
+/// A store in a test's own directory.
 struct Cache {
     work: Work,
     store: Store,
@@ -45,19 +45,19 @@ struct Cache {
 impl Cache {
     fn new(limit: u64) -> Result<Cache, Failed> {
         let work = Work::new();
-        let store = Store::open(&work.path().join("cache"), limit).map_err(told)?;
+        let store = Store::open(&work.path().join("cache"), limit).map_err(as_failed)?;
         Ok(Cache { work, store })
     }
 
-    /// Puts a blob by way of a file.
+    /// Stores a blob from a file.
     fn put(&self, bytes: &[u8]) -> Result<BlobName, Failed> {
         let file = self.work.file("put", bytes);
-        let name = self.store.put_blob(&file, None).map_err(told)?;
+        let name = self.store.put_blob(&file, None).map_err(as_failed)?;
         fs::remove_file(file)?;
         Ok(name)
     }
 
-    /// The blob, if it can be fetched.
+    /// Fetches the blob. Returns `None` for a miss.
     fn fetch(&self, name: BlobName) -> Result<Option<Vec<u8>>, Failed> {
         fetched(&self.store, name, &self.work.path().join("fetched"))
     }
@@ -67,7 +67,7 @@ impl Cache {
         file(self.store.root(), kind, name)
     }
 
-    /// Says when a blob was used: so many seconds ago, or ahead.
+    /// Sets the last use of a blob to `seconds` from now. A negative number is in the past.
     fn used(&self, name: BlobName, seconds: i64) -> Result<(), Failed> {
         let by = Duration::from_secs(seconds.unsigned_abs());
         let time = if seconds < 0 { SystemTime::now() - by } else { SystemTime::now() + by };
@@ -88,24 +88,24 @@ impl Cache {
     }
 }
 
-fn told(error: anyhow::Error) -> Failed {
+fn as_failed(error: anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
-/// The name of a blob in a store that shares nothing.
+/// The name of a blob in a local-only store.
 fn named(blob: &[u8]) -> BlobName {
     BlobName::of(blob, Naming::Quick)
 }
 
-/// Where docs/cache.md says that it is.
+/// The path that docs/reference/cache.md specifies.
 fn file(root: &Path, kind: &str, name: impl ToString) -> PathBuf {
     let name = name.to_string();
     root.join("v3").join(kind).join(&name[..2]).join(name)
 }
 
-/// The blob `name` by way of the file `to`, which is there exactly if the blob is.
+/// Fetches the blob `name` through the file `to`, which must exist exactly if the blob does.
 fn fetched(store: &Store, name: BlobName, to: &Path) -> Result<Option<Vec<u8>>, Failed> {
-    let there = store.fetch_blob(name, to).map_err(told)?;
+    let there = store.fetch_blob(name, to).map_err(as_failed)?;
     if there != to.exists() {
         return Err(format!("fetched: {there}, and there: {}", to.exists()).into());
     }
@@ -116,7 +116,7 @@ fn fetched(store: &Store, name: BlobName, to: &Path) -> Result<Option<Vec<u8>>, 
     Ok(bytes)
 }
 
-/// Bytes that nothing can compress, always the same for `seed`.
+/// Incompressible bytes, always the same for one `seed`.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];
@@ -129,7 +129,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes to a file that its mode protects.
+/// Overwrites a read-only file.
 fn damage(file: &Path, bytes: &[u8]) -> Result<(), Failed> {
     fs::set_permissions(file, Permissions::from_mode(0o644))?;
     Ok(fs::write(file, bytes)?)
@@ -139,7 +139,7 @@ fn flipped() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     let image = noise(1, 600_000);
     let name = cache.put(&image)?;
-    // The ends, both sides of what is read at once, and places in between.
+    // Both ends, both sides of the read buffer's boundaries, and offsets in between.
     let places = [0, 1, 4095, 4096, 262_143, 262_144, 262_145, 524_288, 599_998, 599_999];
     for (count, at) in places.into_iter().chain((7..600_000).step_by(60_007)).enumerate() {
         let mut bytes = image.clone();
@@ -156,7 +156,7 @@ fn flipped() -> Outcome {
     }
     let key = Key::of("key");
     let bytes = noise(2, 300);
-    cache.store.put_record(key, &bytes).map_err(told)?;
+    cache.store.put_record(key, &bytes).map_err(as_failed)?;
     let whole = fs::read(cache.file("r", key))?;
     for at in 0..whole.len() {
         let mut wrong = whole.clone();
@@ -165,7 +165,7 @@ fn flipped() -> Outcome {
         if cache.store.record(key).is_some() || cache.file("r", key).exists() {
             return Err(format!("a bit is wrong at {at}, and the record is there").into());
         }
-        cache.store.put_record(key, &bytes).map_err(told)?;
+        cache.store.put_record(key, &bytes).map_err(as_failed)?;
     }
     ensure(cache.store.record(key) == Some(bytes), || "the record is not what was put last")?;
     passed()
@@ -177,7 +177,7 @@ fn cut() -> Outcome {
     let key = Key::of("key");
     for len in [0, 1, 4096, 262_144, 299_999, 300_001, 400_000] {
         let name = cache.put(&image)?;
-        cache.store.put_record(key, &image).map_err(told)?;
+        cache.store.put_record(key, &image).map_err(as_failed)?;
         for file in [cache.file("b", name), cache.file("r", key)] {
             fs::set_permissions(&file, Permissions::from_mode(0o644))?;
             File::options().write(true).open(&file)?.set_len(len)?;
@@ -185,13 +185,13 @@ fn cut() -> Outcome {
         if cache.fetch(name)?.is_some() || cache.store.record(key).is_some() {
             return Err(format!("cut to {len}, and there").into());
         }
-        // A put finds a file of another size, and does not take it for the blob.
+        // A put replaces a file of the wrong size.
         cache.put(&image)?;
         damage(&cache.file("b", name), b"short")?;
         cache.put(&image)?;
         ensure(cache.fetch(name)?.as_ref() == Some(&image), || "a put did not replace the damaged blob")?;
     }
-    // What is no file at all is a miss, too.
+    // A directory in place of a file is a miss, too.
     let (name, key) = (named(b"a folder"), Key::of("a folder"));
     fs::create_dir_all(cache.file("b", name))?;
     fs::create_dir_all(cache.file("r", key))?;
@@ -206,14 +206,14 @@ fn eviction_order() -> Outcome {
         cache.used(*name, -ago)?;
     }
     let left = || -> String { names.iter().map(|name| if cache.store.has_blob(*name) { '+' } else { '-' }).collect() };
-    let told = run(&mut cache.command(&["gc", "--max-size=16K"]))?;
-    expect_equal("told", "removed 2 files, 8.0K; left 4 files, 16K\n", &told)?;
+    let stdout = run(&mut cache.command(&["gc", "--max-size=16K"]))?;
+    expect_equal("told", "removed 2 files, 8.0K; left 4 files, 16K\n", &stdout)?;
     expect_equal("four of six", "++-+-+", &left())?;
-    // The oldest is used: now the next goes.
+    // A use of the oldest entry makes the next one the oldest.
     cache.fetch(names[5])?;
     run(&mut cache.command(&["gc", "--max-size=12K"]))?;
     expect_equal("three of six", "+--+-+", &left())?;
-    // Without a size it is the cache's own.
+    // Without `--max-size`, the limit of the cache applies.
     run(cache.command(&["gc"]).env("OFFLD_CACHE_SIZE", "4K"))?;
     expect_equal("one of six", "-----+", &left())?;
     expect_equal("evicted", "5", &cache.stat("evicted")?.to_string())?;
@@ -224,7 +224,7 @@ fn wrong_clocks() -> Outcome {
     const YEAR: i64 = 365 * 24 * 3600;
     let limit = 8 * BLOCK;
     let cache = Cache::new(limit)?;
-    // A machine whose clock was years ahead has filled the cache; another's was at 1970.
+    // Entries from a machine whose clock was years ahead, and from one whose clock was at 1970.
     for seed in 0..8 {
         let name = cache.put(&noise(seed, 3000))?;
         cache.used(name, if seed < 4 { 30 * YEAR } else { -50 * YEAR })?;
@@ -236,11 +236,11 @@ fn wrong_clocks() -> Outcome {
             return Err(format!("{size} bytes, or what was put last is gone").into());
         }
     }
-    // What is left was put by the right clock.
+    // The remaining entries have a correct timestamp.
     let names = (100..110).map(|seed| named(&noise(seed, 3000)));
     let known = names.filter(|name| cache.store.has_blob(*name)).count() as u64;
     expect_equal("left", &cache.store.contents().blobs.to_string(), &known.to_string())?;
-    // The last collection was in the future.
+    // The recorded last collection is in the future.
     let stats = cache.store.root().join("v3/stats");
     let text = fs::read_to_string(&stats)?;
     let collected = text.lines().find(|line| line.starts_with("collected ")).ok_or("no `collected`")?;
@@ -257,7 +257,7 @@ fn wrong_clocks() -> Outcome {
 fn commands() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     cache.put(&noise(1, 100_000))?;
-    cache.store.put_record(Key::of("record"), b"record").map_err(told)?;
+    cache.store.put_record(Key::of("record"), b"record").map_err(as_failed)?;
     for event in [Event::Hit, Event::Hit, Event::Miss, Event::Uncached] {
         cache.store.count(event);
     }
@@ -271,14 +271,14 @@ fn commands() -> Outcome {
     expect_equal("limit", &(5u64 << 30).to_string(), &cache.stat("limit")?.to_string())?;
     expect_equal("path", &format!("{}\n", cache.store.root().display()), &run(&mut cache.command(&["path"]))?)?;
     expect_in(&fs::read_to_string(cache.store.root().join("CACHEDIR.TAG"))?, "Signature: 8a477f597d28d172789f06886806bc55\n")?;
-    // What is not ours stays.
+    // Files that offld did not create remain.
     let theirs = cache.work.file("cache/v3/b/aa/notes.txt", "mine");
     expect_equal("clear", "removed 2 files, 104K; left 0 files, 0\n", &run(&mut cache.command(&["clear"]))?)?;
     expect_equal("after that", "0 0 0 0 true", &{
         let of = |name| cache.stat(name);
         format!("{} {} {} {} {}", of("blobs")?, of("size")?, of("hits")?, of("stored")?, theirs.exists())
     })?;
-    // Whoever is at it is waited for.
+    // `clear` waits for the process that holds the lock.
     let lock = File::options().write(true).open(cache.store.root().join("v3/lock"))?;
     lock.lock()?;
     let mut clear = cache.command(&["clear"]).stdout(std::process::Stdio::null()).spawn()?;
@@ -304,7 +304,7 @@ fn garbage() -> Outcome {
         expect_equal("and is written anew", "1", &cache.stat("hits")?.to_string())?;
         expect_equal("in its size", &good.len().to_string(), &fs::metadata(&stats)?.len().to_string())?;
     }
-    // No file at all: nothing is counted, and everything else works.
+    // A directory in place of the statistics: offld counts nothing, and everything else works.
     fs::remove_file(&stats)?;
     fs::create_dir(&stats)?;
     cache.store.count(Event::Hit);

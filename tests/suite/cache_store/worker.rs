@@ -1,5 +1,5 @@
-//! Processes that use one store: each looks for results as a link does, checks every byte of what it finds, and puts what it misses.
-//! They are this program, told by a variable what to do.
+//! Processes that use one cache. Each looks results up as a link does, checks every byte of a hit, and stores the result of a miss.
+//! They are this program, started with an environment variable that names their task.
 
 use std::fs;
 use std::io::BufRead;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use offld::programs::{Event, Key, Store};
 
-use super::{Cache, MIB, fetched, file, noise, told};
+use super::{Cache, MIB, as_failed, fetched, file, noise};
 use crate::effort::rounds;
 use crate::support::{Outcome, ensure, expect_equal, passed, test};
 
-/// `ROOT LIMIT SEED COUNT FOLDER`, a line each.
+/// The task has five lines: `ROOT`, `LIMIT`, `SEED`, `COUNT` and `FOLDER`.
 const TASK: &str = "OFFLD_SUITE_CACHE_WORKER";
-/// How many different results there are: ten programs.
+/// The number of different results, as from ten programs.
 const RESULTS: u64 = 10;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![test("cache_store::processes_at_once", at_once), test("cache_store::workers_that_are_killed", killed)]
 }
 
-/// What this process is to do if it was started as a worker.
+/// Runs the task of this process if it was started as a worker.
 pub(crate) fn worker() -> Option<ExitCode> {
     let task = std::env::var(TASK).ok()?;
     Some(match work(&task) {
@@ -38,9 +38,9 @@ pub(crate) fn worker() -> Option<ExitCode> {
 fn work(task: &str) -> Result<(), Failed> {
     let lines: Vec<&str> = task.lines().collect();
     let [root, limit, seed, count, folder] = lines[..] else { return Err("no task".into()) };
-    let store = Store::open(Path::new(root), limit.parse()?).map_err(told)?;
+    let store = Store::open(Path::new(root), limit.parse()?).map_err(as_failed)?;
     let seed: u64 = seed.parse()?;
-    // Whoever has started this wants to know that it is at work.
+    // The parent process waits for this line.
     println!("at work");
     for step in 0..count.parse()? {
         let which = noise(seed * 1_000_003 + step, 8)[0] as u64 % RESULTS;
@@ -50,7 +50,7 @@ fn work(task: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The contents of a result: between 5 and 400 KB.
+/// The contents of a result, between 5 and 400 KB.
 fn image(which: u64) -> Vec<u8> {
     noise(which + 1, 5000 + which as usize * 43_210)
 }
@@ -59,7 +59,7 @@ fn key(which: u64) -> Key {
     Key::of(format!("program {which}"))
 }
 
-/// As a link does it: the record, then the blob that it names; else both are put. Wrong bytes are a failure.
+/// Uses the store as a link does: looks up the record and fetches its blob, or stores both. Fails if the bytes are wrong.
 fn link(store: &Store, which: u64, at: &Path, hash_is_known: bool) -> Result<(), Failed> {
     let image = image(which);
     let name = super::named(&image);
@@ -75,13 +75,13 @@ fn link(store: &Store, which: u64, at: &Path, hash_is_known: bool) -> Result<(),
     }
     store.count(Event::Miss);
     fs::write(at, &image)?;
-    let put = store.put_blob(at, hash_is_known.then_some(name)).map_err(told)?;
+    let put = store.put_blob(at, hash_is_known.then_some(name)).map_err(as_failed)?;
     fs::remove_file(at)?;
     expect_equal("the name of a blob", &name.to_string(), &put.to_string())?;
-    store.put_record(key(which), name.to_string().as_bytes()).map_err(told)
+    store.put_record(key(which), name.to_string().as_bytes()).map_err(as_failed)
 }
 
-/// A worker on its way.
+/// Starts a worker.
 fn start(cache: &Cache, limit: u64, seed: u64, count: u64) -> Result<Child, Failed> {
     let (root, folder) = (cache.store.root().display(), cache.work.path().display());
     let task = format!("{root}\n{limit}\n{seed}\n{count}\n{folder}");
@@ -89,7 +89,7 @@ fn start(cache: &Cache, limit: u64, seed: u64, count: u64) -> Result<Child, Fail
     Ok(Command::new(me).env(TASK, task).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
 }
 
-/// Everything in the store is what its name says; how many blobs that are.
+/// Checks that everything in the store matches its name. Returns the number of blobs.
 fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
     let mut blobs = 0;
     for which in 0..RESULTS {
@@ -113,7 +113,7 @@ fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
 fn at_once() -> Outcome {
     const STEPS: u64 = 10;
     let processes = rounds("cache_store: processes at once", 200, 50);
-    // Half of the results fit, so that some are always on their way out.
+    // Half of the results fit into the smaller limit, so offld always evicts some.
     for limit in [64 * MIB, MIB] {
         let cache = Cache::new(limit)?;
         let workers = (0..processes).map(|seed| start(&cache, limit, seed, STEPS)).collect::<Result<Vec<_>, _>>()?;
@@ -130,8 +130,8 @@ fn at_once() -> Outcome {
         let evicted = stats.get(Event::Evicted);
         let held = if limit == MIB { blobs < RESULTS && evicted > 0 } else { blobs == RESULTS && evicted == 0 };
         ensure(held, || format!("{blobs} of {RESULTS} blobs are there, {evicted} were evicted, where {limit} bytes fit"))?;
-        // The last to put may have found somebody collecting.
-        cache.store.gc(limit).map_err(told)?;
+        // The last put may have skipped the collection, because another process was collecting.
+        cache.store.gc(limit).map_err(as_failed)?;
         let (size, contents) = (cache.store.stats().size, cache.store.contents());
         expect_equal("the size is known", &contents.size.to_string(), &size.to_string())?;
         ensure(size <= limit, || format!("{size} bytes are left after a collection, where {limit} fit"))?;
@@ -165,12 +165,12 @@ fn killed() -> Outcome {
             return Err(format!("counted {counted} after {before}").into());
         }
         before = counted;
-        // Too much may be counted, never too little.
+        // The counted size may be too high, never too low.
         let (known, there) = (stats.size, cache.store.contents().size);
         ensure(known >= there, || format!("{there} bytes are there, and only {known} counted"))?;
     }
     ensure(before > rounds, || format!("the workers have put only {before} results before they were killed"))?;
-    // Many died while they were putting something; what they left does not stay.
+    // Many workers were killed during a put. Their temporary files do not remain.
     let tmp = cache.store.root().join("v3/tmp");
     let left: Vec<_> = fs::read_dir(&tmp)?.collect();
     ensure(left.len() as u64 > rounds / 20, || {
@@ -180,7 +180,7 @@ fn killed() -> Outcome {
         let file = fs::File::open(entry?.path())?;
         file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2 * 3600))?;
     }
-    cache.store.gc(MIB).map_err(told)?;
+    cache.store.gc(MIB).map_err(as_failed)?;
     expect_equal("left aside", "0", &fs::read_dir(tmp)?.count().to_string())?;
     expect_equal("the size", &cache.store.contents().size.to_string(), &cache.store.stats().size.to_string())?;
     passed()

@@ -1,8 +1,9 @@
-//! `offld check`: what it reads of registrations, held against what the runtimes are handed; its answers, held against what runtimes do;
-//! what goes wrong with files that were right; devices; output.
+//! `offld check`: registrations compared with those that the runtimes receive, answers compared with the runtimes' behaviour,
+//! sabotaged files, devices, and output.
 
 mod agreement;
 mod devices;
+pub(crate) mod modules;
 mod output;
 mod sabotage;
 
@@ -14,19 +15,22 @@ use serde_json::Value;
 use super::support::{OFFLOAD, Work, expect_equal, llvm, made, output, run, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [agreement::trials(), devices::trials(), output::trials(), sabotage::trials()].into_iter().flatten().collect()
+    [agreement::trials(), devices::trials(), modules::trials(), output::trials(), sabotage::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-/// What `offld check --json` says.
-struct Told {
+/// The report of `offld check --json`.
+struct Report {
     json: Value,
-    /// Its exit status.
+    /// The exit status.
     status: i32,
 }
 
-fn check<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Told, Failed> {
+fn check<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<Report, Failed> {
     let mut command = work.command(crate::support::offld());
-    command.args(["check", "--json"]).args(words);
+    command.args(["check", "--json"]).args(args);
     let ended = output(&mut command)?;
     let json: Value = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
     expect_equal("schema", "1", &json["schema"].to_string())?;
@@ -36,23 +40,23 @@ fn check<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<To
         "unreadable" => 2,
         _ => 1,
     };
-    if status == of_answer { Ok(Told { json, status }) } else { Err(shown(&command, &ended).into()) }
+    if status == of_answer { Ok(Report { json, status }) } else { Err(shown(&command, &ended).into()) }
 }
 
-impl Told {
-    /// The answer on everything, and each finding that decides it with its answer, in lines without repetitions.
+impl Report {
+    /// The overall answer and each finding that is not yes, as lines without duplicates.
     fn lines(&self) -> String {
         let mut lines = vec![self.json["answer"].as_str().unwrap_or_default().to_owned()];
         for file in list(&self.json["files"]) {
-            let of = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+            let text_of = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
             let deciding = list(&file["findings"]).iter().filter(|one| one["answer"] != "yes");
-            lines.extend(deciding.map(|one| format!("{} {}", of(one, "what"), of(one, "answer"))));
+            lines.extend(deciding.map(|one| format!("{} {}", text_of(one, "what"), text_of(one, "answer"))));
         }
         lines.dedup();
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// A failure unless there is a finding of this sort with `part` in its text.
+    /// Fails unless the report has a finding of this kind and answer whose text contains `part`.
     fn expect(&self, what: &str, answer: &str, part: &str) -> Result<(), Failed> {
         let files = list(&self.json["files"]);
         let mut findings = files.iter().flat_map(|file| list(&file["findings"]));
@@ -67,32 +71,31 @@ impl Told {
     }
 }
 
-/// The elements of an array.
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A program of two kernels and a variable, as source.
+/// The source of a program with two kernels and a variable.
 const SOURCE: &str = "#include <stdio.h>\n#pragma omp declare target\nint table[4];\n#pragma omp end declare target\n\
     int main(void) {\n  int x = 0;\n#pragma omp target map(tofrom : x)\n  { x = 42; table[1] = 3; }\n#pragma omp target map(tofrom : x)\n  \
     { x += table[1]; }\n  printf(\"%d\\n\", x);\n  return x != 45;\n}\n";
 
-/// The object of it, for the host as device.
+/// Compiles [`SOURCE`] with the host as the device.
 fn object(work: &Work) -> Result<(), Failed> {
     work.file("main.c", SOURCE);
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", "main.c"]))?;
     Ok(())
 }
 
-/// The program of the object, linked by offld with `words`.
-fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
+/// Links the object with offld and these arguments.
+fn program(work: &Work, name: &str, args: &[&str]) -> Result<(), Failed> {
     let mut link = work.command(llvm("clang"));
-    link.arg("-B").arg(&made().links).args(OFFLOAD).args(["main.o", "-Wl,-rpath,/usr/lib/llvm-22/lib", "-o", name]).args(words);
+    link.arg("-B").arg(&made().links).args(OFFLOAD).args(["main.o", "-Wl,-rpath,/usr/lib/llvm-22/lib", "-o", name]).args(args);
     run(&mut link)?;
     Ok(())
 }
 
-/// Changes a file's bytes.
+/// Copies a file with changed bytes.
 fn change(work: &Work, name: &str, to: &str, how: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failed> {
     let mut bytes = std::fs::read(work.path().join(name))?;
     how(&mut bytes);
@@ -101,17 +104,17 @@ fn change(work: &Work, name: &str, to: &str, how: impl FnOnce(&mut Vec<u8>)) -> 
     Ok(())
 }
 
-/// Where `part` first stands in `bytes`.
+/// The offset of the first `part` in `bytes`.
 fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap_or_else(|| panic!("no {}", text(part)))
 }
 
-/// A number of a report.
+/// The value of a number in a report.
 fn number(value: &Value) -> usize {
     value.as_u64().and_then(|value| usize::try_from(value).ok()).unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The files of a folder that are ELF.
+/// The names of the ELF files in a directory.
 fn elf_files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten();
     let names = entries.filter(|entry| std::fs::read(entry.path()).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF")));

@@ -1,5 +1,5 @@
-//! Programs that are linked on the cluster are those that are linked here, whatever they are made of, however many jobs there are, and
-//! wherever they are; and what is in the cache starts no job.
+//! Programs linked on the cluster equal those linked locally, for every kind of input, number of jobs and location. Cache hits
+//! start no job.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -20,7 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const ONE: For = For::Amd(&["gfx90a"]);
 
-/// A link here, and links by the launcher, which must all make the same; what the last one says.
+/// Links locally, and then with the launcher for each of `lines`. All results must be equal. Returns the messages of the last link.
 fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[&[&str]]) -> Result<String, Failed> {
     let work = lent.work();
     let program = Program::new(work.path().join("build"), code_for, lto)?;
@@ -31,7 +31,7 @@ fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[
         (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, line))?;
         ensure(made == right, || format!("another file than without {launcher} {line:?}\n{said}"))?;
         expect_not_in(&said, "warning:")?;
-        expect_in(&said, ": runs on ")?;
+        expect_in(&said, ": running on ")?;
     }
     work.expect_no_temps()?;
     Ok(said)
@@ -39,12 +39,12 @@ fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[
 
 fn six(lent: &mut Lent) -> Outcome {
     let before = lent.submitted()?;
-    let said = same(lent, For::Amd(&SIX), "full", SRUN, &[&[]])?;
+    let messages = same(lent, For::Amd(&SIX), "full", SRUN, &[&[]])?;
     for node in ["node1", "node2"] {
-        expect_in(&said, &format!(": runs on {node}\n"))?;
+        expect_in(&messages, &format!(": running on {node}\n"))?;
     }
     for arch in SIX {
-        expect_in(&said, &format!("-J offld-out-{arch} "))?;
+        expect_in(&messages, &format!("-J offld-out-{arch} "))?;
     }
     expect_equal("jobs", "6", &(lent.submitted()? - before - 1).to_string())?;
     passed()
@@ -61,8 +61,8 @@ fn jobs(lent: &mut Lent) -> Outcome {
 
 fn by_ssh(lent: &mut Lent) -> Outcome {
     let ssh = lent.ssh();
-    let said = same(lent, For::Amd(&SIX), "full", &ssh, &[&["--wrapper-remote-jobs=2"], &[]])?;
-    expect_in(&said, ": runs on far\n")?;
+    let messages = same(lent, For::Amd(&SIX), "full", &ssh, &[&["--wrapper-remote-jobs=2"], &[]])?;
+    expect_in(&messages, ": running on far\n")?;
     for lto in ["full", "thin"] {
         same(lent, For::Host, lto, &ssh, &[&["--wrapper-jobs=1"], &["--wrapper-jobs=8"]])?;
     }
@@ -80,13 +80,13 @@ fn odd_paths(lent: &mut Lent) -> Outcome {
             let (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, &[]))?;
             ensure(made == right, || format!("another file in {name}\n{said}"))?;
             expect_not_in(&said, "warning:")?;
-            expect_in(&said, ": runs on ")?;
+            expect_in(&said, ": running on ")?;
         }
     }
     passed()
 }
 
-/// In another folder, with an empty cache of its own and the same shared one.
+/// A build in another directory, with an empty local cache and the same shared cache.
 fn second_build(lent: &mut Lent) -> Outcome {
     for launcher in [SRUN, &lent.ssh()] {
         for lto in ["full", "thin"] {
@@ -100,13 +100,13 @@ fn second_build(lent: &mut Lent) -> Outcome {
             };
             let before = lent.submitted()?;
             let (said, first) = build("first")?;
-            expect_in(&said, ": runs on ")?;
+            expect_in(&said, ": running on ")?;
             expect_not_in(&said, "warning:")?;
             let between = lent.submitted()?;
             let (said, second) = build("second")?;
             let after = lent.submitted()?;
             ensure(first == second, || format!("another file\n{said}"))?;
-            expect_not_in(&said, ": runs on ")?;
+            expect_not_in(&said, ": running on ")?;
             expect_equal("jobs of the second build", "0", &(after - between - 1).to_string())?;
             ensure(launcher != SRUN || between - before > 2, || "no jobs of the first build")?;
         }
@@ -114,7 +114,8 @@ fn second_build(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// Each unit of one architecture's ThinLTO link is a job; the second time none is, and after a change those that it concerns.
+/// Each translation unit of a ThinLTO link for one architecture is a job. The second link needs no job. After a change, the
+/// affected units are jobs.
 fn units(lent: &mut Lent) -> Outcome {
     for code_for in [ONE, For::Host] {
         let work = lent.work();

@@ -1,4 +1,4 @@
-//! An offld that is killed or told to end, and a queue that never starts a job: nothing is left on the nodes, in the queue, or of files.
+//! offld killed or asked to stop, and a queue that never starts a job: no process, job or file is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,11 @@ pub(super) fn trials() -> Vec<Trial> {
 fn never(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     let running = link.begun(lent, "srun -Q -n1 -p never", &["--wrapper-launcher-wait=2"])?;
-    let said = running.ended_well(Duration::from_secs(15))?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["OFFLD_LAUNCHER", "queue", "2 seconds"])?;
+    let messages = running.ended_well(Duration::from_secs(15))?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["OFFLD_LAUNCHER", "queue", "2 seconds"])?;
     lent.expect_empty_queue(Duration::from_secs(5))?;
-    // Ended by a signal while it waits.
+    // A signal ends the link while its job is in the queue.
     std::fs::remove_file(link.work.path().join("out"))?;
     for signal in [Signal::INT, Signal::KILL] {
         let mut running = link.begun(lent, "srun -Q -n1 -p never", &[])?;
@@ -43,7 +43,7 @@ fn never(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// Killed: within five seconds nothing runs on the nodes, nothing is in the queue, and no temporary file is left.
+/// After SIGKILL, within five seconds, no process remains on the nodes, no job in the queue, and no temporary file.
 fn killed(lent: &mut Lent) -> Outcome {
     for launcher in [SRUN.to_owned(), lent.ssh()] {
         let link = Link::new(lent)?;
@@ -82,15 +82,16 @@ fn told_to_end(lent: &mut Lent) -> Outcome {
         let child = running.child.take().ok_or("it was waited for")?;
         let ended = child.wait_with_output()?;
         let by = std::os::unix::process::ExitStatusExt::signal(&ended.status).map(|signal| 128 + signal);
-        let said = shown(&running.command, &ended);
-        expect_equal(&said, &format!("{:?}", Some(status)), &format!("{:?}", ended.status.code().or(by)))?;
-        expect_not_in(&said, "warning:")?;
+        let messages = shown(&running.command, &ended);
+        expect_equal(&messages, &format!("{:?}", Some(status)), &format!("{:?}", ended.status.code().or(by)))?;
+        expect_not_in(&messages, "warning:")?;
         expect_ended(&link, lent, since)?;
     }
     passed()
 }
 
-/// Jobs of ThinLTO's units wait on their nodes. Where they are cancelled, the units are compiled here; with offld, all of it ends.
+/// Jobs of ThinLTO units wait on their nodes. If the jobs are cancelled, offld compiles the units locally. If offld ends, all jobs
+/// end.
 fn units(lent: &mut Lent) -> Outcome {
     const HOLD: &str = "#!/bin/sh\n: > \"${0%/*}/held-$$-$(uname -n)\"\nwhile :; do sleep 0.1; done\n";
     let work = lent.work();
@@ -102,7 +103,7 @@ fn units(lent: &mut Lent) -> Outcome {
         let cache = work.path().join(format!("cache-{signal:?}"));
         let mut link = program.link(lent, &work, &launcher, &[]);
         std::fs::remove_file(program.output())?;
-        let mut running = Running::of(link.env("OFFLD_CACHE", &cache))?;
+        let mut running = Running::start(link.env("OFFLD_CACHE", &cache))?;
         let held = || std::fs::read_dir(work.path().join("held")).map_or(0, |all| all.count() - 1);
         let until = Instant::now() + Duration::from_secs(20);
         while held() < 3 {

@@ -1,5 +1,5 @@
-//! The cluster that these tests run on: Slurm and an SSH server on this machine, as tests/cluster/cluster.sh starts them. It is started
-//! by the first test that needs it, serves one test after the other, and ends with this process, however that ends.
+//! The cluster for these tests: Slurm and an SSH server on this machine, started by tests/cluster/cluster.sh. The first test that
+//! needs the cluster starts it. It serves one test after the other, and stops when this process ends for any reason.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use tempfile::TempDir;
 
 use crate::support::{Outcome, Work, ensure, have_llvm, missing, output, root, run, test, text};
 
-/// How users start jobs by Slurm.
+/// The usual launcher for Slurm.
 pub(super) const SRUN: &str = "srun -Q -n1 -c{threads} --mem={mem}M -J {job}";
-/// What is here only where `make test-cluster` has put it.
+/// Programs that exist only after `make test-cluster` has installed them.
 const TOOLS: [&str; 7] = ["slurmctld", "slurmd", "munged", "sshd", "srun", "setpriv", "unshare"];
 
-/// The cluster, or why there is none.
+/// The cluster, or the reason why there is none.
 static CLUSTER: Mutex<Option<Result<Cluster, String>>> = Mutex::new(None);
 
 /// A running cluster.
 pub(super) struct Cluster {
     script: Child,
-    /// Its end is the end of the cluster.
+    /// The cluster stops when this pipe closes.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: TempDir,
 }
 
-/// The cluster for one test, which nobody else uses meanwhile.
+/// Exclusive use of the cluster for one test.
 pub(super) struct Lent(MutexGuard<'static, Option<Result<Cluster, String>>>);
 
 /// A test that needs the cluster and LLVM 22.
@@ -53,7 +53,7 @@ pub(super) fn on_cluster(name: &str, run: impl FnOnce(&mut Lent) -> Outcome + Se
     })
 }
 
-/// Ends the cluster, if there is one, and waits for that.
+/// Stops the cluster, if there is one, and waits for its end.
 pub(crate) fn stop() {
     let mut cluster = CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     *cluster = None;
@@ -70,7 +70,7 @@ impl Cluster {
         let folder = tempfile::Builder::new().prefix("offld-cluster-").tempdir().map_err(told)?;
         let mut command = Command::new(root().join("tests/cluster/cluster.sh"));
         command.arg(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for us; the cluster follows.
+        // Ctrl-C must not reach the cluster directly. It stops with this process.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut script = command.spawn().map_err(told)?;
         let (commands, answers) = (script.stdin.take(), script.stdout.take().ok_or("no stdout")?);
@@ -103,7 +103,7 @@ impl Drop for Cluster {
 
 impl Lent {
     fn new() -> Result<Lent, Failed> {
-        // A test that failed with the cluster in its hands has not broken it; what follows looks whether it is idle.
+        // A failed test does not break the cluster. The next test checks that the cluster is idle.
         let mut cluster = CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match cluster.get_or_insert_with(Cluster::start) {
             Ok(_) => Ok(Lent(cluster)),
@@ -119,39 +119,39 @@ impl Lent {
         self.0.as_ref().and_then(|cluster| cluster.as_ref().ok()).expect("it was there when it was lent").folder.path()
     }
 
-    /// A folder that all machines see; the node `blind` does not.
+    /// A directory that all machines share, except the node `blind`.
     pub(super) fn shared(&self) -> PathBuf {
         self.folder().join("shared")
     }
 
-    /// A file system of half a MiB that all see.
+    /// A shared file system of half a MiB.
     pub(super) fn small(&self) -> PathBuf {
         self.folder().join("small")
     }
 
-    /// A folder for one test that all machines see.
+    /// A directory for one test that all machines share.
     pub(super) fn work(&self) -> Work {
         Work::within(&self.shared())
     }
 
-    /// The launcher for the machine that SSH leads to.
+    /// The launcher for the machine behind SSH.
     pub(super) fn ssh(&self) -> String {
         format!("ssh -F {} far", self.folder().join("ssh_config").display())
     }
 
-    /// `command` with what Slurm's tools want.
+    /// Sets the environment that Slurm's tools need.
     pub(super) fn with<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("SLURM_CONF", self.folder().join("slurm.conf"))
     }
 
-    /// Runs one of Slurm's tools; its stdout.
+    /// Runs a Slurm tool. Returns its standard output.
     pub(super) fn tool(&self, words: &[&str]) -> Result<String, Failed> {
         run(self.with(Command::new(words[0]).args(&words[1..])))
     }
 
-    /// The jobs that are in the queue or end, a line each.
+    /// The pending, running and completing jobs, one per line.
     pub(super) fn queue(&self) -> Result<String, Failed> {
-        // While the controller is busy with a node that was lost, it does not always answer.
+        // While the controller handles a lost node, it does not always answer.
         for _ in 0..3 {
             let asked = output(self.with(Command::new("squeue").args(["-h", "-o", "%i %T %j %N"])))?;
             if asked.status.success() {
@@ -161,13 +161,13 @@ impl Lent {
         self.tool(&["squeue", "-h", "-o", "%i %T %j %N"])
     }
 
-    /// How many jobs there have been: each is given the number after the last.
+    /// The number of jobs so far. Slurm numbers its jobs consecutively.
     pub(super) fn submitted(&self) -> Result<u64, Failed> {
-        let said = self.tool(&["srun", "-Q", "-n1", "--mem=1M", "sh", "-c", "echo $SLURM_JOB_ID"])?;
-        Ok(said.trim().parse::<u64>()?)
+        let messages = self.tool(&["srun", "-Q", "-n1", "--mem=1M", "sh", "-c", "echo $SLURM_JOB_ID"])?;
+        Ok(messages.trim().parse::<u64>()?)
     }
 
-    /// Cuts a machine off, as if its power had failed, or starts it again.
+    /// Disconnects a machine, as in a power failure, or starts it again.
     pub(super) fn tell(&mut self, verb: &str, node: &str) -> Result<(), Failed> {
         let cluster = self.cluster();
         let commands = cluster.commands.as_mut().ok_or("the cluster has ended")?;
@@ -176,7 +176,7 @@ impl Lent {
         ensure(answer == "done", || format!("{verb} {node}: {answer}"))
     }
 
-    /// Waits until no job is left, or says after `limit` what is.
+    /// Waits until the queue is empty. After `limit`, the error lists the remaining jobs.
     pub(super) fn expect_empty_queue(&self, limit: Duration) -> Result<(), Failed> {
         let until = Instant::now() + limit;
         loop {
@@ -189,7 +189,7 @@ impl Lent {
         }
     }
 
-    /// Waits until all nodes wait for jobs.
+    /// Waits until all nodes are idle.
     pub(super) fn expect_idle(&self, when: &str) -> Result<(), Failed> {
         self.expect_empty_queue(Duration::from_secs(15))?;
         let until = Instant::now() + Duration::from_secs(15);
@@ -204,7 +204,7 @@ impl Lent {
         }
     }
 
-    /// The processes of the nodes and of the SSH server whose command line or folder is below `folder`.
+    /// The processes of the nodes and of the SSH server whose command line or working directory is below `folder`.
     pub(super) fn processes_in(folder: &Path) -> Vec<String> {
         let mut found = Vec::new();
         let name = folder.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! A link by a stand-in for the device compiler, which waits where a test wants it to: so that there is time for something to happen.
+//! Links with a stand-in for the device compiler that pauses at a given point, so that a test can act during the link.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::program::temps;
 use crate::kit::Image;
 use crate::support::{LLVM, Work, ensure, expect_equal, expect_in, made, shown, stderr_of, text};
 
-/// The stand-in for the device compiler. `before` is what a test has it do first.
+/// The stand-in for the device compiler. It runs `before`, a script from the test, first.
 const COMPILER: &str = concat!(
     crate::kit::reads_its_line!(),
     r#"node=$(uname -n)
@@ -22,14 +22,13 @@ echo "$cpu $node" >> notes
 printf 'image of %s' "$cpu" > "$out"
 "#
 );
-/// Waits on a node until the test has done something about it, and nowhere else.
+/// Waits, on nodes only, until the test has acted.
 pub(super) const HOLD: &str = "case $node in node1|node2|far) : > \"held-$cpu\"; while :; do sleep 0.1; done ;; esac\n";
 
-/// A link of images for two architectures by the stand-in.
+/// A link of images for two architectures, with the stand-in.
 pub(super) struct Link {
-    /// Its folder.
     pub(super) work: Work,
-    /// What it makes.
+    /// The expected output.
     right: Vec<u8>,
 }
 
@@ -55,12 +54,12 @@ impl Link {
         link
     }
 
-    /// The link while something happens to it: begun now.
+    /// Starts the link, so that the test can act while it runs.
     pub(super) fn begun(&self, lent: &Lent, launcher: &str, words: &[&str]) -> Result<Running, Failed> {
-        Running::of(&mut self.command(lent, launcher, words))
+        Running::start(&mut self.command(lent, launcher, words))
     }
 
-    /// Which links were run, and where, since the last time.
+    /// The device links since the last call, each with its machine.
     pub(super) fn notes(&self) -> Result<Vec<String>, Failed> {
         let path = self.work.path().join("notes");
         let notes = fs::read_to_string(&path).unwrap_or_default();
@@ -79,7 +78,7 @@ impl Link {
         Ok(())
     }
 
-    /// Both jobs are held on nodes.
+    /// Waits until both jobs wait on nodes.
     pub(super) fn wait_until_held(&self) -> Result<(), Failed> {
         ["gfx90a", "gfx1030"].iter().try_for_each(|arch| self.wait_for(&format!("held-{arch}")))
     }
@@ -95,24 +94,23 @@ impl Link {
         ensure(left.is_empty(), || format!("left: {left:?}\n{said}"))
     }
 
-    /// No process of a job is left anywhere within `limit`.
+    /// Checks that within `limit`, no process of a job remains on any machine.
     pub(super) fn expect_no_processes(&self, limit: Duration) -> Result<(), Failed> {
         expect_no_processes_in(self.work.path(), limit)
     }
 }
 
-/// A link that runs.
+/// A running link.
 pub(super) struct Running {
-    /// Until it is waited for.
+    /// `None` after the test has waited for it.
     pub(super) child: Option<Child>,
-    /// What was run.
     pub(super) command: Command,
     since: Instant,
 }
 
 impl Running {
-    /// Of this command, begun now.
-    pub(super) fn of(command: &mut Command) -> Result<Running, Failed> {
+    /// Starts `command`.
+    pub(super) fn start(command: &mut Command) -> Result<Running, Failed> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let mut shown = Command::new(command.get_program());
         shown.args(command.get_args());
@@ -127,7 +125,7 @@ impl Running {
         Pid::from_child(self.child())
     }
 
-    /// What it says when it has ended well, which must be within `limit` since it began.
+    /// Waits for success within `limit` after the start. Returns the messages.
     pub(super) fn ended_well(mut self, limit: Duration) -> Result<String, Failed> {
         let child = self.child.take().expect("it was not waited for");
         let ended = child.wait_with_output()?;
@@ -153,7 +151,7 @@ pub(super) fn expect_one_warning(said: &str, parts: &[&str]) -> Result<(), Faile
     parts.iter().try_for_each(|part| expect_in(warning, part))
 }
 
-/// No process of a job in `folder` is left anywhere within `limit`.
+/// Checks that within `limit`, no process of a job in `folder` remains on any machine.
 pub(super) fn expect_no_processes_in(folder: &Path, limit: Duration) -> Result<(), Failed> {
     let until = Instant::now() + limit;
     loop {

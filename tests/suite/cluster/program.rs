@@ -1,4 +1,4 @@
-//! What is linked on the cluster: programs and libraries of a few units, by real compilers.
+//! Programs and libraries of a few translation units for the links on the cluster, compiled by real compilers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use libtest_mimic::Failed;
 use super::fixture::Lent;
 use crate::support::{LLVM, OFFLOAD, Release, Work, ensure, llvm, made, run, run_offloaded, stderr_of};
 
-/// Six architectures.
 pub(super) const SIX: [&str; 6] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
 const UNITS: usize = 3;
-/// What clang passes to the wrapper for `-foffload-lto=thin`.
+/// The arguments that clang passes to the wrapper for `-foffload-lto=thin`.
 const THIN: [&str; 4] = [
     "--device-compiler=amdgcn-amd-amdhsa=-flto=thin",
     "--device-linker=amdgcn-amd-amdhsa=-plugin-opt=-force-import-all",
@@ -20,28 +19,27 @@ const THIN: [&str; 4] = [
     "--device-linker=amdgcn-amd-amdhsa=-plugin-opt=-avail-extern-gv-in-addrspace-to-local=3",
 ];
 
-/// What device code is for.
+/// The device of the code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
-    /// AMD's GPUs: a library that cannot be run here.
+    /// AMD GPUs: a library, which cannot run here.
     Amd(&'static [&'static str]),
     /// The host as a device: a program that runs.
     Host,
 }
 
-/// A few units in a folder.
+/// Several translation units in a directory.
 pub(super) struct Program {
-    /// The folder, for one test.
     pub(super) folder: PathBuf,
     code_for: For,
     thin: bool,
 }
 
 impl Program {
-    /// The units, compiled, in `folder`, which is made. `lto`: `full` or `thin`.
+    /// Creates `folder` with the compiled translation units. `lto` is `full` or `thin`.
     pub(super) fn new(folder: PathBuf, code_for: For, lto: &'static str) -> Result<Program, Failed> {
         let device = if let For::Amd(archs) = code_for { archs.join("-") } else { "host".to_owned() };
-        // Compiled once for all tests, of which one runs at a time.
+        // Compiled once for all tests. Only one test runs at a time.
         let compiled = made().shared("cluster").join(format!("{device}-{lto}"));
         if !compiled.is_dir() {
             let work = Work::new();
@@ -54,7 +52,7 @@ impl Program {
         Ok(Program { folder, code_for, thin: lto == "thin" })
     }
 
-    /// The link, by what `launcher` says if it says anything, with `more` on the wrapper's line.
+    /// The link, with the launcher `launcher` unless it is empty, and with the additional wrapper arguments `more`.
     pub(super) fn link(&self, lent: &Lent, work: &Work, launcher: &str, more: &[&str]) -> Command {
         let mut link = match self.code_for {
             For::Amd(_) => self.library(work, more),
@@ -89,7 +87,7 @@ impl Program {
         link
     }
 
-    /// A link: what it says, and what it makes. A program is run.
+    /// Runs a link, and the program if it makes one. Returns the messages and the output file's bytes.
     pub(super) fn linked(&self, work: &Work, link: &mut Command) -> Result<(String, Vec<u8>), Failed> {
         let _ = fs::remove_file(self.output());
         let said = stderr_of(link)?;
@@ -101,19 +99,19 @@ impl Program {
         Ok((said, fs::read(self.output())?))
     }
 
-    /// Where the program is.
+    /// The path of the linked file.
     pub(super) fn output(&self) -> PathBuf {
         self.folder.join("out")
     }
 
-    /// A failure if anything of a job is left beside the output.
+    /// Fails if a job left files next to the output.
     pub(super) fn expect_no_temps(&self, said: &str) -> Result<(), Failed> {
         let left = temps(&self.folder)?;
         ensure(left.is_empty(), || format!("left in {}: {left:?}\n{said}", self.folder.display()))
     }
 }
 
-/// Temporary folders of offld.
+/// offld's temporary directories in `folder`.
 pub(super) fn temps(folder: &Path) -> Result<Vec<PathBuf>, Failed> {
     let all = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     Ok(all.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("offld-"))).collect())

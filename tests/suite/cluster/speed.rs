@@ -1,4 +1,4 @@
-//! What a job costs: links by the launcher beside links here, in turns.
+//! The cost of a job: links through the launcher alternate with local links.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 const ROUNDS: usize = 15;
-/// What a small link may take longer than here.
+/// The maximum additional time of a small link through the launcher.
 const MOST: Duration = Duration::from_millis(100);
 
 fn overhead(lent: &mut Lent) -> Outcome {
-    // What else the machine does only makes it longer: the best of three.
+    // Other load only makes links slower, so the best of three counts.
     let mut medians = Vec::new();
     for _ in 0..3 {
         let median = median_over(lent)?;
@@ -30,7 +30,7 @@ fn overhead(lent: &mut Lent) -> Outcome {
     Err(format!("medians of what a link takes longer than here: {medians:.3?} s, all above {MOST:?}").into())
 }
 
-/// The median of the differences within each round, in seconds.
+/// The median over all rounds of the difference between both links, in seconds.
 fn median_over(lent: &Lent) -> Result<f64, Failed> {
     let work = lent.work();
     let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "full")?;
@@ -41,7 +41,7 @@ fn median_over(lent: &Lent) -> Result<f64, Failed> {
         Ok(since.elapsed().as_secs_f64())
     };
     let mut over = Vec::new();
-    // The first of each is not counted.
+    // The first round is a warm-up.
     for round in 0..=ROUNDS {
         let (here, there) = (once("")?, once(SRUN)?);
         if round > 0 {

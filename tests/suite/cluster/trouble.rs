@@ -1,5 +1,5 @@
-//! What goes wrong on a cluster: lost nodes, cancelled jobs, folders that nodes do not see, memory, full disks, launchers that do not
-//! work. The image is right, or there is one error, in bounded time; nothing is left on the nodes or in the queue.
+//! Failures of a cluster: lost nodes, cancelled jobs, directories that nodes cannot see, memory limits, full disks, and broken
+//! launchers. The image is right, or there is one error, in bounded time. Nothing is left on the nodes or in the queue.
 
 use std::fs;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Both links run on node 1, which is lost. They are run here.
+/// Both links run on node 1, which is lost. They run locally instead.
 fn lost_node(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     link.work.file("before", HOLD);
@@ -36,9 +36,9 @@ fn lost_node(lent: &mut Lent) -> Outcome {
     lent.tell("kill", "node1")?;
     let ended = running.ended_well(Duration::from_secs(60));
     lent.tell("start", "node1")?;
-    let said = ended?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["OFFLD_LAUNCHER", "node1"])?;
+    let messages = ended?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["OFFLD_LAUNCHER", "node1"])?;
     lent.expect_empty_queue(Duration::from_secs(20))?;
     passed()
 }
@@ -49,10 +49,10 @@ fn cancelled(lent: &mut Lent) -> Outcome {
     let running = link.begun(lent, SRUN, &["--wrapper-remote-jobs=1"])?;
     link.wait_for("held-gfx90a")?;
     lent.tool(&["scancel", "-n", "offld-out-gfx90a"])?;
-    let said = running.ended_well(Duration::from_secs(30))?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["OFFLD_LAUNCHER", "cancelled"])?;
-    // The other one is not launched any more.
+    let messages = running.ended_well(Duration::from_secs(30))?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["OFFLD_LAUNCHER", "cancelled"])?;
+    // The other link is not launched again.
     expect_equal("links on nodes", "1", &link.notes()?.iter().filter(|note| note.contains(" node")).count().to_string())?;
     link.expect_no_processes(Duration::from_secs(5))?;
     passed()
@@ -62,22 +62,23 @@ fn no_shared_folder(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     let before = lent.submitted()?;
     let running = link.begun(lent, "srun -Q -n1 -p blind", &[])?;
-    let said = running.ended_well(Duration::from_secs(20))?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["OFFLD_LAUNCHER", "OFFLD_SHARED_TMP"])?;
+    let messages = running.ended_well(Duration::from_secs(20))?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["OFFLD_LAUNCHER", "OFFLD_SHARED_TMP"])?;
     ensure(link.notes()?.iter().all(|note| !note.contains("blind")), || "it was run on the node")?;
     ensure(lent.submitted()? - before <= 3, || "more jobs than device links")?;
-    // The temporary folder may be one that the node sees, and the working directory not.
+    // The node may see the temporary directory but not the working directory.
     let mut command = link.command(lent, "srun -Q -n1 -p blind", &[]);
     let seen = lent.small();
-    let said = stderr_of(command.env("OFFLD_SHARED_TMP", &seen))?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["blind", "is not there"])?;
+    let messages = stderr_of(command.env("OFFLD_SHARED_TMP", &seen))?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["blind", "does not exist"])?;
     ensure(temps(&seen)?.is_empty(), || format!("left in {}", seen.display()))?;
     passed()
 }
 
-/// What Slurm does where control groups hold a job to its memory, which they cannot on this machine: it is killed, and that is said.
+/// Imitates Slurm with memory limits through control groups, which this machine does not support: the job is killed, and Slurm
+/// reports that.
 const LIMITED: &str = r#"#!/bin/sh
 limit=$(($1 * 1024)) && shift
 "$@" &
@@ -101,7 +102,7 @@ fn memory(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     let limited = link.work.tool("tools/limited", LIMITED);
     let launcher = format!("{SRUN} {} {{mem}}", limited.display());
-    // 400 MiB where 256 are asked for: it is asked for twice as much.
+    // 400 MiB with a request for 256: offld requests twice as much.
     let take = |mib: u32| {
         format!(
             "case $node in node*) perl -e 'my $x = \"\"; vec($x, ({mib} << 20) - 1, 8) = 1; select(undef, undef, undef, 0.7)' || exit ;; esac\n"
@@ -112,14 +113,14 @@ fn memory(lent: &mut Lent) -> Outcome {
     link.expect_right(&said)?;
     expect_in(&said, "--mem=256M")?;
     expect_in(&said, "--mem=512M")?;
-    expect_in(&said, "it is launched once more, with 512 MiB")?;
+    expect_in(&said, "launching again with 512 MiB")?;
     expect_equal("links", "4", &link.notes()?.len().to_string())?;
-    // More than twice as much: it is run here.
+    // More than twice as much: the link runs locally.
     link.work.file("before", take(800));
     let said = stderr_of(&mut link.command(lent, &launcher, &["--wrapper-remote-jobs=1"]))?;
     link.expect_right(&said)?;
     ensure(link.notes()?.iter().any(|note| !note.contains("node")), || format!("not run here\n{said}"))?;
-    // More than any node has: Slurm refuses the job.
+    // More than any node has: Slurm rejects the job.
     let _ = fs::remove_file(link.work.path().join("before"));
     let said = stderr_of(&mut link.command(lent, "srun -Q -n1 --mem=900000M", &[]))?;
     link.expect_right(&said)?;
@@ -128,7 +129,7 @@ fn memory(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// The disk of the temporary folder is full from the beginning, or becomes full while the job runs.
+/// The disk with the temporary directory is full from the start, or becomes full while the job runs.
 fn full_disk(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     let small = lent.small();
@@ -162,7 +163,7 @@ fn full_disk(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// Its status and what it says come through, and the error says where it was.
+/// offld passes on the job's exit status and messages, and its error names the machine.
 fn failing(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     link.work.file("before", "echo \"it is broken on $node\" >&2; exit 3\n");
@@ -176,7 +177,7 @@ fn failing(lent: &mut Lent) -> Outcome {
         expect_in(&error, node)?;
         expect_in(&error, "gfx")?;
         expect_not_in(&said, "warning:")?;
-        // It was not run again, here or there.
+        // The link was not repeated, neither locally nor on a node.
         let notes = link.notes()?;
         ensure(notes.iter().all(|note| note.ends_with(node)), || format!("{notes:?}\n{said}"))?;
         link.expect_no_temps(&said)?;
@@ -193,15 +194,15 @@ fn no_launcher(lent: &mut Lent) -> Outcome {
         ("false", "1"),
         ("srun --no-such-option", "255"),
         ("ssh -F /none/config far", "255"),
-        // It says that all is well, and has done nothing.
-        ("true", "ended well"),
+        // The launcher reports success but ran nothing.
+        ("true", "succeeded"),
     ] {
-        let said = stderr_of(&mut link.command(lent, launcher, &[]))?;
-        link.expect_right(&said)?;
-        expect_one_warning(&said, &["OFFLD_LAUNCHER", part])?;
+        let stderr = stderr_of(&mut link.command(lent, launcher, &[]))?;
+        link.expect_right(&stderr)?;
+        expect_one_warning(&stderr, &["OFFLD_LAUNCHER", part])?;
     }
-    let said = run_failing(&mut link.command(lent, "srun 'never closed", &[]))?;
-    expect_in(&said, "OFFLD_LAUNCHER")?;
+    let stderr = run_failing(&mut link.command(lent, "srun 'never closed", &[]))?;
+    expect_in(&stderr, "OFFLD_LAUNCHER")?;
     passed()
 }
 
@@ -213,17 +214,17 @@ fn lost_server(lent: &mut Lent) -> Outcome {
     lent.tell("kill", "far")?;
     let ended = running.ended_well(Duration::from_secs(60));
     let ssh = lent.ssh();
-    // Nobody listens now.
+    // No server listens now.
     let refused = stderr_of(&mut link.command(lent, &ssh, &[]));
     lent.tell("start", "far")?;
-    let said = ended?;
-    link.expect_right(&said)?;
-    expect_one_warning(&said, &["OFFLD_LAUNCHER", "far"])?;
+    let messages = ended?;
+    link.expect_right(&messages)?;
+    expect_one_warning(&messages, &["OFFLD_LAUNCHER", "far"])?;
     expect_one_warning(&refused?, &["OFFLD_LAUNCHER", "255"])?;
     let mut alive = link.command(lent, &ssh, &[]);
     let _ = fs::remove_file(link.work.path().join("before"));
     for _ in 0..50 {
-        if stderr_of(&mut alive).is_ok_and(|said| !said.contains("warning:")) {
+        if stderr_of(&mut alive).is_ok_and(|messages| !messages.contains("warning:")) {
             return passed();
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -231,7 +232,7 @@ fn lost_server(lent: &mut Lent) -> Outcome {
     Err("the SSH server does not start again".into())
 }
 
-/// The linker of the node is not the one here, by its time: the image is used, and not kept.
+/// The node's linker has another timestamp than the local one, so offld uses the image and does not cache it.
 fn another_linker(lent: &mut Lent) -> Outcome {
     let work = lent.work();
     let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "full")?;
@@ -245,11 +246,11 @@ fn another_linker(lent: &mut Lent) -> Outcome {
         program.linked(&work, link.env("OFFLD_CACHE", work.path().join("cache")))
     };
     for _ in 0..2 {
-        let (said, _) = linked(&launcher)?;
-        expect_in(&said, ": not in the cache")?;
-        expect_one_warning(&said, &["not cached", "not the same file", "lld"])?;
+        let (messages, _) = linked(&launcher)?;
+        expect_in(&messages, ": not in the cache")?;
+        expect_one_warning(&messages, &["not cached", "differs in size or time", "lld"])?;
     }
-    // Where it is the same, it is kept.
+    // With the same linker, the image is cached.
     let same = "unshare --mount";
     expect_in(&linked(same)?.0, ": not in the cache")?;
     expect_in(&linked(same)?.0, ": found in the cache")?;

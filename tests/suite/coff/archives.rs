@@ -1,4 +1,4 @@
-//! Which members of libraries for Windows are linked: where libraries are found, and what a symbol table of COFF says.
+//! Which members of Windows libraries are linked: the search for libraries, and the symbol tables of COFF archives.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -7,22 +7,23 @@ use super::words;
 use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, passed, run, with_llvm};
 
-/// Every test here.
 pub(super) fn trials() -> Vec<Trial> {
-    let mut all: Vec<Trial> =
-        HOSTS.iter().flat_map(|host| [with_llvm(&format!("coff::weak_symbols::{}", host.triple), || weak(*host))]).collect();
+    let mut all: Vec<Trial> = HOSTS
+        .iter()
+        .flat_map(|host| [with_llvm(&format!("coff::weak_symbols::{}", host.triple), || weak_symbols(*host))])
+        .collect();
     all.extend([
         with_llvm("coff::libraries_of_link_exe", link_exe),
         with_llvm("coff::libraries_of_mingw", mingw),
         with_llvm("coff::libraries_that_objects_name", directives),
-        with_llvm("coff::whole_archives", whole),
-        with_llvm("coff::symbols_that_are_asked_for", asked),
+        with_llvm("coff::whole_archives", whole_archives),
+        with_llvm("coff::symbols_that_are_asked_for", symbol_options),
         with_llvm("coff::main_in_a_library", main_in_a_library),
     ]);
     all
 }
 
-/// A library of one member that defines `name`, with the image `name` in it.
+/// Builds a library with one member that defines `name` and contains the image `[name]`.
 fn library(work: &Work, host: Host, file: &str, name: &str) -> Result<(), Failed> {
     work.coff(host, &format!("{name}.o"), &[Image::amd("gfx90a", &format!("[{name}]"))], &kernel(name, ""))?;
     if let Some((folder, _)) = file.rsplit_once('/') {
@@ -32,7 +33,7 @@ fn library(work: &Work, host: Host, file: &str, name: &str) -> Result<(), Failed
     Ok(())
 }
 
-/// An object that calls `names`, with the image `[main]` in it.
+/// Compiles an object that calls `names` and contains the image `[main]`.
 fn caller(work: &Work, host: Host, names: &[&str], more: &str) -> Result<(), Failed> {
     let declared: String = names.iter().map(|name| format!("int {name}(void);")).collect();
     let calls: Vec<String> = names.iter().map(|name| format!("{name}()")).collect();
@@ -42,7 +43,8 @@ fn caller(work: &Work, host: Host, names: &[&str], more: &str) -> Result<(), Fai
     work.coff(host, "runtime.o", &[], RUNTIME)
 }
 
-/// Links by the real linker, so that what we take is what it takes: the images, and the kernels in the program.
+/// Links with the real linker, to compare offld's choice of members with the linker's. Returns the images and the kernels of the
+/// program.
 fn linked(work: &Work, host: Host, more: &[&str], env: Option<(&str, &str)>) -> Result<(String, String), Failed> {
     let inputs = [&["main.o", "runtime.o"], more].concat();
     run(work.wrapper(words(&host.line(&inputs))).envs(env))?;
@@ -57,14 +59,14 @@ fn expect(work: &Work, host: Host, more: &[&str], images: &str, entries: &str) -
     expect_equal(&format!("the entries of {more:?}"), entries, &own_entries)
 }
 
-/// `-libpath:` for what has no folder in its name, `-defaultlib:`, the variable `LIB`.
+/// `-libpath:` for names without a directory, `-defaultlib:`, and the variable `LIB`.
 fn link_exe() -> Outcome {
     let work = Work::new();
     caller(&work, MSVC, &["f"], "")?;
     library(&work, MSVC, "libs/f.lib", "f")?;
     expect(&work, MSVC, &["-libpath:libs", "f.lib"], "[main][f]", "f")?;
     expect(&work, MSVC, &["libs/f.lib", "libs/f.lib"], "[main][f]", "f")?;
-    // The line of the tests says -nodefaultlib.
+    // The default command line of these tests contains -nodefaultlib.
     let line: Vec<String> = MSVC.line(&["main.o", "runtime.o"]).into_iter().filter(|word| word != "-nodefaultlib").collect();
     for (more, env) in [
         (vec!["/LIBPATH:libs", "/DefaultLib:f"], None),
@@ -100,7 +102,7 @@ fn mingw() -> Outcome {
     passed()
 }
 
-/// `#pragma comment(lib, …)`, also in members that are linked because of one; and `/nodefaultlib:`.
+/// `#pragma comment(lib, …)`, also in members that are linked because of another such comment; and `/nodefaultlib:`.
 fn directives() -> Outcome {
     let work = Work::new();
     work.coff(MSVC, "runtime.o", &[], RUNTIME)?;
@@ -123,14 +125,14 @@ fn directives() -> Outcome {
     expect_equal("the entries", "f g", &Program::read(&work, MSVC)?.openmp()?.1.join(" "))?;
     expect_equal("the images", "[main][f][g]", &work.images()?[0].1)?;
     work.forget();
-    // What may not be searched gives nothing.
+    // An excluded library contributes nothing.
     work.coff(MSVC, "own.o", &[], "int f(void) { return 0; }")?;
     run(&mut work.wrapper(words(&line).chain(["-nodefaultlib:F.LIB", "own.o"])))?;
     expect_equal("the images", "[main]", &work.images()?[0].1)?;
     passed()
 }
 
-fn whole() -> Outcome {
+fn whole_archives() -> Outcome {
     let work = Work::new();
     caller(&work, MSVC, &[], "")?;
     library(&work, MSVC, "libs/f.lib", "f")?;
@@ -142,8 +144,8 @@ fn whole() -> Outcome {
     passed()
 }
 
-/// `-include:`, `-export:`, `-alternatename:`, on the line and in objects.
-fn asked() -> Outcome {
+/// `-include:`, `-export:`, `-alternatename:`, on the command line and in objects.
+fn symbol_options() -> Outcome {
     let work = Work::new();
     caller(&work, MSVC, &[], "")?;
     library(&work, MSVC, "f.lib", "f")?;
@@ -157,9 +159,9 @@ fn asked() -> Outcome {
     passed()
 }
 
-/// A weak reference takes no member, nor does a symbol with a weak definition on the line; a member whose own definition is weak is
-/// taken when it is needed.
-fn weak(host: Host) -> Outcome {
+/// A weak reference does not pull in a member. Neither does a symbol with a weak definition on the command line. A member whose own
+/// definition is weak is linked when it is needed.
+fn weak_symbols(host: Host) -> Outcome {
     let work = Work::new();
     library(&work, host, "f.a", "f")?;
     caller(&work, host, &[], "__attribute__((weak)) int f(void); int call(void) { return f ? f() : 0; }")?;
@@ -175,7 +177,7 @@ fn weak(host: Host) -> Outcome {
     passed()
 }
 
-/// Nothing on the line needs it but the start code of a C library that we do not see.
+/// No input refers to `main`; only the startup code of a C library that offld does not see.
 fn main_in_a_library() -> Outcome {
     for (name, host) in [("main", MSVC), ("wWinMain", MSVC), ("main", HOSTS[1])] {
         let work = Work::new();

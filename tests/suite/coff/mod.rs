@@ -1,5 +1,5 @@
-//! Links for Windows: lines of link.exe and of MinGW through LLVM's own linkers, and what is in the programs they make, as far as a
-//! file tells without a Windows to run it.
+//! Links for Windows: command lines of link.exe and of MinGW, run by LLVM's own linkers. The resulting programs are checked as far
+//! as possible without Windows.
 
 mod archives;
 mod program;
@@ -13,7 +13,6 @@ use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, llvm, made, output, passed, run, run_failing, shown, text, with_llvm,
 };
 
-/// Every test here.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all: Vec<Trial> = HOSTS
         .iter()
@@ -28,11 +27,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect();
     all.extend([
         with_llvm("coff::openmp_compiled_and_linked_by_clang", through_clang),
-        with_llvm("coff::what_llvms_wrapper_cannot_link", theirs),
+        with_llvm("coff::what_llvms_wrapper_cannot_link", faults_of_llvm),
         with_llvm("coff::entries_of_llvm_19", old_entries),
-        with_llvm("coff::the_host_is_read_off_objects", read_off),
+        with_llvm("coff::the_host_is_read_off_objects", detected_host),
         with_llvm("coff::a_wrapped_program_is_passed_through", wrapped),
-        with_llvm("coff::response_files_are_quoted_as_lld_link_reads_them", long_line),
+        with_llvm("coff::response_files_are_quoted_as_lld_link_reads_them", long_command_line),
         with_llvm("coff::relocatable_is_refused_before_device_links", relocatable),
         with_llvm("coff::objects_go_after_the_last_output", placement),
     ]);
@@ -41,12 +40,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     all
 }
 
-/// Words as the wrapper's arguments.
+/// The arguments as `&str`.
 fn words(line: &[String]) -> impl Iterator<Item = &str> {
     line.iter().map(String::as_str)
 }
 
-/// Two objects and an archive, of which one member is used: images, entries in their order, and the constructor that registers them.
+/// Two objects, and an archive of which one member is used: images, entries in order, and the constructor that registers them.
 fn program(host: Host) -> Outcome {
     let work = Work::new();
     let main = "int b(void); int used(void); int main(void) { return b() + used(); }";
@@ -69,7 +68,7 @@ fn program(host: Host) -> Outcome {
     passed()
 }
 
-/// The bounds of an empty table are there and the same, though the linker drops sections with nothing in them.
+/// The bounds of an empty table exist and are equal, although the linker drops empty sections.
 fn no_entries(host: Host) -> Outcome {
     let work = Work::new();
     work.coff(host, "main.o", &[Image::amd("gfx90a", "I")], "int main(void) { return 0; }")?;
@@ -80,8 +79,8 @@ fn no_entries(host: Host) -> Outcome {
     passed()
 }
 
-/// LLVM's wrapper loses the bounds of an empty table, and takes `-opt:ref` for `-o pt:ref`.
-fn theirs() -> Outcome {
+/// LLVM's wrapper drops the bounds of an empty table, and parses `-opt:ref` as `-o pt:ref`.
+fn faults_of_llvm() -> Outcome {
     let work = Work::new();
     work.coff(MSVC, "main.o", &[Image::amd("gfx90a", "I")], "int main(void) { return 0; }")?;
     work.coff(MSVC, "runtime.o", &[], RUNTIME)?;
@@ -121,7 +120,7 @@ fn two_kinds(host: Host) -> Outcome {
     passed()
 }
 
-/// An image that does not pass through LLVM is in an object of its own, which the descriptor refers to.
+/// An image that does not pass through LLVM is in a separate object to which the descriptor refers.
 fn large(host: Host) -> Outcome {
     let work = Work::new();
     let bytes: Vec<u8> = (0..2_000_003u32).map(|at| (at % 251) as u8).collect();
@@ -135,7 +134,7 @@ fn large(host: Host) -> Outcome {
     passed()
 }
 
-/// clang compiles OpenMP for Windows without any header, calls us, and we call lld-link.
+/// clang compiles OpenMP for Windows without any header and runs offld, which runs lld-link.
 fn through_clang() -> Outcome {
     let work = Work::new();
     let source = "int main(void) { int x = 0;\n#pragma omp target map(tofrom : x)\n  { x = 1; }\n  return x; }\n";
@@ -154,7 +153,7 @@ fn through_clang() -> Outcome {
     passed()
 }
 
-/// Entries of 32 bytes are in a table of another name, and so are the bounds.
+/// Entries of 32 bytes are in a table with another name, and so are its bounds.
 fn old_entries() -> Outcome {
     let work = Work::new();
     let entry = "struct entry { void *address; const char *name; unsigned long long size; int flags, data; };
@@ -172,15 +171,15 @@ fn old_entries() -> Outcome {
     passed()
 }
 
-/// Without `--host-triple`.
-fn read_off() -> Outcome {
+/// offld detects the host from the objects if `--host-triple` is absent.
+fn detected_host() -> Outcome {
     for host in HOSTS {
         let work = Work::new();
         work.coff(host, "main.o", &[Image::amd("gfx90a", "I")], &kernel("k", "int main(void) { return 0; }"))?;
         work.coff(host, "runtime.o", &[], RUNTIME)?;
         let line = host.line(&["main.o", "runtime.o"]);
         let own = work.wrapper(words(&line));
-        // The kit names a Linux.
+        // The test kit passes the triple of a Linux host.
         let args = own.get_args().filter(|word| !word.to_string_lossy().starts_with("--host-triple="));
         let mut command = work.command(own.get_program());
         command.args(args).envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -190,7 +189,7 @@ fn read_off() -> Outcome {
     passed()
 }
 
-/// Objects of either wrapper define the bounds, and are not registered again.
+/// Objects of both wrappers define the bounds, and are not registered again.
 fn wrapped() -> Outcome {
     for ours in [true, false] {
         let work = Work::new();
@@ -211,20 +210,20 @@ fn wrapped() -> Outcome {
     passed()
 }
 
-/// Longer than a command line may be, with words that the two ways of quoting read differently.
-fn long_line() -> Outcome {
+/// A command line above the length limit, with arguments that the two quoting rules parse differently.
+fn long_command_line() -> Outcome {
     let work = Work::new();
     work.coff(MSVC, "ma in.o", &[Image::amd("gfx90a", "I")], &kernel("k", "int f(void); int main(void) { return f(); }"))?;
     work.coff(MSVC, "runtime.o", &[], RUNTIME)?;
     work.coff(MSVC, "f.o", &[], "int f(void) { return 0; }")?;
-    // To lld-link a backslash is one; to GNU tools it is not there, nor is this library.
+    // lld-link keeps a backslash. GNU tools would remove it, and not find this library.
     work.archive("back\\slash.lib", &["f.o"])?;
     let mut line = MSVC.line(&["ma in.o", "runtime.o", "back\\slash.lib"]);
     line.extend((0..4000).map(|at| format!("-libpath:C:\\some \"folder\"\\{at} \u{e4}\\")));
     run(&mut work.wrapper(words(&line)))?;
     expect_equal("the entries", "k", &Program::read(&work, MSVC)?.openmp()?.1.join(" "))?;
     work.expect_no_temps()?;
-    // And without device code, where nothing else is done.
+    // Without device code, offld only runs the linker.
     work.coff(MSVC, "ma in.o", &[], "int f(void); int main(void) { return f(); }")?;
     run(&mut work.wrapper(words(&line)))?;
     passed()
@@ -262,8 +261,8 @@ fn placement() -> Outcome {
             images if images.ends_with(".openmp.image.o") => "I".to_owned(),
             _ => word.clone(),
         };
-        let told: Vec<String> = work.host_line()?.iter().map(name).collect();
-        expect_equal("the host line", expected, &told.join(" "))?;
+        let host_line: Vec<String> = work.host_line()?.iter().map(name).collect();
+        expect_equal("the host line", expected, &host_line.join(" "))?;
     }
     passed()
 }

@@ -1,5 +1,5 @@
-//! A program for Windows, made out of nothing: objects with entries and device images, stubs in the place of the runtime, and what is
-//! found in the linked file, by the linker's map.
+//! A Windows program without any SDK: objects with entries and device images, stubs in place of the runtime, and checks of the
+//! linked file with the linker's map.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use object::{Object, ObjectSection};
 use crate::kit::Image;
 use crate::support::{Work, llvm};
 
-/// What registration calls, in C.
+/// C stubs of the functions that registration code calls.
 pub(super) const RUNTIME: &str = "
     void __tgt_register_lib(void *d) {} void __tgt_unregister_lib(void *d) {} int atexit(void (*f)(void)) { return 0; }
     void *__hipRegisterFatBinary(void *d) { return d; } void __hipUnregisterFatBinary(void *h) {}
@@ -18,20 +18,18 @@ pub(super) const RUNTIME: &str = "
     void __hipRegisterSurface() {} void __hipRegisterTexture() {} void __main(void) {}
 ";
 
-/// A host, and the linker for it.
+/// A Windows host and its linker.
 #[derive(Clone, Copy)]
 pub(crate) struct Host {
-    /// Its triple.
     pub triple: &'static str,
-    /// The width of its addresses, in bytes.
+    /// The size of an address, in bytes.
     pub pointer: usize,
-    /// For ld.lld, which emulation; the others are for lld-link.
+    /// The emulation for ld.lld. `None` selects lld-link.
     pub emulation: Option<&'static str>,
 }
 
 /// x86-64, Microsoft's toolchain.
 pub(super) const MSVC: Host = Host { triple: "x86_64-pc-windows-msvc", pointer: 8, emulation: None };
-/// All hosts.
 pub(super) const HOSTS: [Host; 6] = [
     MSVC,
     Host { triple: "i386-pc-windows-msvc", pointer: 4, emulation: None },
@@ -42,23 +40,23 @@ pub(super) const HOSTS: [Host; 6] = [
 ];
 
 impl Host {
-    /// The words that link `inputs` into `a.exe`, with a map, starting at `main`.
+    /// The arguments that link `inputs` into `a.exe`, with a map and the entry point `main`.
     pub(crate) fn line(&self, inputs: &[&str]) -> Vec<String> {
         let linker = llvm(if self.emulation.is_some() { "ld.lld" } else { "lld-link" });
-        let mut words = vec![format!("--host-triple={}", self.triple), format!("--linker-path={}", linker.display())];
+        let mut args = vec![format!("--host-triple={}", self.triple), format!("--linker-path={}", linker.display())];
         let rest: Vec<&str> = match self.emulation {
             Some(emulation) => vec!["-m", emulation, "--gc-sections", "-Map=a.map", "-e", "main", "-o", "a.exe"],
             None => vec!["-nodefaultlib", "-entry:main", "-subsystem:console", "-opt:ref", "-map:a.map", "-out:a.exe"],
         };
-        words.extend(rest.iter().chain(inputs).map(|word| (*word).to_owned()));
-        if let (Some("i386pe"), Some(main)) = (self.emulation, words.iter_mut().find(|word| *word == "main")) {
+        args.extend(rest.iter().chain(inputs).map(|word| (*word).to_owned()));
+        if let (Some("i386pe"), Some(main)) = (self.emulation, args.iter_mut().find(|word| *word == "main")) {
             *main = "_main".to_owned();
         }
-        words
+        args
     }
 }
 
-/// C that defines `name`, a kernel of LLVM 21's layout, and calls `calls`.
+/// C source that defines `name`, contains a kernel entry in the layout of LLVM 21, and ends with `calls`.
 pub(super) fn kernel(name: &str, calls: &str) -> String {
     format!(
         "struct entry {{ unsigned long long reserved; unsigned short version, kind; unsigned flags; void *address; const char *name;
@@ -71,7 +69,7 @@ pub(super) fn kernel(name: &str, calls: &str) -> String {
 }
 
 impl Work {
-    /// An object for `host` with device images.
+    /// Compiles an object for `host` with device images.
     pub(crate) fn coff(&self, host: Host, name: &str, images: &[Image<'_>], source: &str) -> Result<(), Failed> {
         self.fat_for(host.triple, name, images, source).map(drop)
     }
@@ -81,7 +79,7 @@ impl Work {
 pub(super) struct Program {
     pointer: usize,
     base: u64,
-    /// Each section: its name, its address, its bytes.
+    /// Name, address and bytes of each section.
     sections: Vec<(String, u64, Vec<u8>)>,
     symbols: BTreeMap<String, u64>,
 }
@@ -100,10 +98,11 @@ impl Program {
         let map = std::fs::read_to_string(work.path().join("a.map"))?;
         let mut symbols = BTreeMap::new();
         for line in map.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
+            let columns: Vec<&str> = line.split_whitespace().collect();
             let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-            // link.exe's maps have section and offset, the name, the address; ld's the offset in memory and, at the end, the name.
-            let found = match words[..] {
+            // Maps of link.exe have section and offset, the name, and the address. Maps of ld start with the address in memory and
+            // end with the name.
+            let found = match columns[..] {
                 [place, name, address, ..] if place.contains(':') => hex(address).map(|address| (name, address)),
                 [address, _, _, name] => hex(address).map(|address| (name, address + base)),
                 _ => None,
@@ -113,13 +112,12 @@ impl Program {
         Ok(Program { pointer: host.pointer, base, sections, symbols })
     }
 
-    /// The address of a symbol, by its name in C.
+    /// The address of a symbol, by its C name.
     pub(super) fn symbol(&self, name: &str) -> Result<u64, Failed> {
         let full = format!("{}{name}", if self.pointer == 4 { "_" } else { "" });
         self.symbols.get(&full).copied().ok_or_else(|| format!("no symbol `{full}` in {:?}", self.symbols).into())
     }
 
-    /// The bytes from `start` to `end`.
     pub(super) fn bytes(&self, start: u64, end: u64) -> Result<&[u8], Failed> {
         let part = self.sections.iter().find_map(|(_, at, bytes)| {
             bytes.get(usize::try_from(start.checked_sub(*at)?).ok()?..usize::try_from(end.checked_sub(*at)?).ok()?)
@@ -127,7 +125,7 @@ impl Program {
         part.ok_or_else(|| format!("nothing at {start:#x}..{end:#x}, base {:#x}", self.base).into())
     }
 
-    /// `N` addresses or numbers of their width from `start`.
+    /// `N` pointer-sized numbers from `start`.
     pub(super) fn words<const N: usize>(&self, start: u64) -> Result<[u64; N], Failed> {
         let bytes = self.bytes(start, start + (N * self.pointer) as u64)?;
         let mut words = [0; N];
@@ -139,7 +137,6 @@ impl Program {
         Ok(words)
     }
 
-    /// The string at `start`.
     pub(super) fn string(&self, start: u64) -> Result<String, Failed> {
         let mut end = start;
         while self.bytes(end, end + 1)? != [0] {
@@ -161,7 +158,7 @@ impl Program {
         each.collect()
     }
 
-    /// What OpenMP's runtime is handed: each image, and the names of the entries.
+    /// The data that the OpenMP runtime receives: the images, and the names of the entries.
     pub(super) fn openmp(&self) -> Result<(Vec<Vec<u8>>, Vec<String>), Failed> {
         let [count, images, start, stop] = self.words::<4>(self.symbol(".omp_offloading.descriptor")?)?;
         let mut all = Vec::new();
@@ -175,7 +172,7 @@ impl Program {
         Ok((all, self.entries(start, stop)?))
     }
 
-    /// The functions that run at the start, of `.CRT` or `.ctors`.
+    /// The functions in `.CRT` or `.ctors`, which run at startup.
     pub(super) fn constructors(&self) -> Result<Vec<u64>, Failed> {
         let code = self.sections.iter().find(|(name, ..)| name == ".text").ok_or("no .text")?;
         let inside = |address: &u64| (code.1..code.1 + code.2.len() as u64).contains(address);
@@ -195,7 +192,7 @@ fn sections_of<'d>(file: &impl Object<'d>) -> Result<Vec<(String, u64, Vec<u8>)>
     let mut all = Vec::new();
     for section in file.sections() {
         let mut bytes = section.data()?.to_vec();
-        // What is not in the file is zero.
+        // Bytes beyond the data in the file are zero.
         bytes.resize(usize::try_from(section.size())?.max(bytes.len()), 0);
         all.push((section.name()?.to_owned(), section.address(), bytes));
     }

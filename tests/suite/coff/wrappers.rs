@@ -1,11 +1,11 @@
-//! The wrappers' modules in programs for Windows, in every form: what the runtime would find there.
+//! The wrapper modules in Windows programs, in every form: the data that the runtime would find there.
 
 use libtest_mimic::Trial;
 
 use super::program::{HOSTS, Host, Program, RUNTIME, kernel};
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, made, passed, run, with_llvm};
 
-/// A test for each host and wrapper.
+/// One test per host and wrapper.
 pub(super) fn trials() -> Vec<Trial> {
     let both = |host: &'static Host| {
         [
@@ -35,16 +35,16 @@ fn registered(host: Host, tool: &str, triple: &str) -> Outcome {
             }
             work.coff(host, "main.o", &[], &kernel("k", "int main(void) { return 0; }"))?;
             work.coff(host, "runtime.o", &[], RUNTIME)?;
-            let words = host.line(&["main.o", "wrapped.obj", "runtime.o"]);
-            let linker = words.iter().find_map(|word| word.strip_prefix("--linker-path=")).ok_or("no linker")?;
+            let args = host.line(&["main.o", "wrapped.obj", "runtime.o"]);
+            let linker = args.iter().find_map(|word| word.strip_prefix("--linker-path=")).ok_or("no linker")?;
             run(work
                 .command(linker)
-                .args(words.iter().filter(|word| !word.starts_with("--host-triple=") && !word.starts_with("--linker-path="))))?;
+                .args(args.iter().filter(|word| !word.starts_with("--host-triple=") && !word.starts_with("--linker-path="))))?;
             let program = Program::read(&work, host)?;
             let (images, entries) = program.openmp()?;
             let same = images == [first, b"SECOND"];
             ensure(same, || format!("{output} holds other images than it was given"))?;
-            // The table of the older wrapper is another one, in which this program has nothing.
+            // The older wrapper uses another table, which is empty in this program.
             expect_equal("the entries", if tool == "llvm-offload-wrapper" { "k" } else { "" }, &entries.join(" "))?;
             let register = program.symbol(".omp_offloading.descriptor_reg")?;
             expect_in(&format!("{:?}", program.constructors()?), &register.to_string())?;

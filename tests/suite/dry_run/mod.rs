@@ -1,5 +1,6 @@
-//! The same link lines, as clang 22 writes them, to our `clang-linker-wrapper --dry-run` and to LLVM's. What the two would run
-//! must be the same but for the differences in `rules`: each has its reason, and each must show on the very lines that name it.
+//! The same link commands, as clang 22 writes them, for offld's and LLVM's `clang-linker-wrapper --dry-run`. The commands that both
+//! print must be equal except for the differences in `rules`. Each difference has a reason, and must occur in exactly the cases
+//! that name it.
 
 mod rules;
 mod shown;
@@ -10,13 +11,15 @@ use std::sync::OnceLock;
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, HOST, Image, NVIDIA};
-use crate::support::{OFFLOAD, Outcome, Work, expect_equal, llvm, made, passed, run, stderr_of, with_llvm};
+use crate::support::{
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, run, stderr_of, text, with_llvm,
+};
 use rules::*;
 use shown::Shown;
 pub(crate) use shown::shell_words;
 
-/// A link: what clang is told, and the differences between what offld and LLVM's wrapper then do, in the order in which they
-/// turn LLVM's commands into ours. The files are those of `objects`.
+/// A link: clang's arguments, and the differences between offld and LLVM's wrapper. The differences are in the order in which they
+/// turn LLVM's commands into offld's. `objects` provides the input files.
 struct Case {
     name: &'static str,
     clang: &'static str,
@@ -26,7 +29,7 @@ struct Case {
 const CPU: &str = "-fopenmp -fopenmp-targets=x86_64-pc-linux-gnu";
 const GPU: &str = "-fopenmp -nogpulib --offload-arch=gfx908,gfx90a";
 
-/// The cases; `HOST` and `AMD` in a line stand for `CPU` and `GPU`.
+/// The cases. `HOST` and `AMD` stand for `CPU` and `GPU`.
 #[rustfmt::skip]
 const CASES: &[Case] = &[
     Case { name: "plain", clang: "HOST plain.o -o x", rules: &[] },
@@ -47,7 +50,7 @@ const CASES: &[Case] = &[
     Case { name: "no_libraries", clang: "HOST -nostdlib p.o q.o -o x", rules: &[&LOADER] },
     Case { name: "save_temps", clang: "HOST -save-temps p.o q.o -o sub/x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED] },
     Case { name: "offload_linker", clang: "HOST -Xoffload-linker --a -Xoffload-linker-x86_64-pc-linux-gnu b=c p.o q.o -o x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED] },
-    Case { name: "mllvm", clang: "HOST -mllvm -inline-threshold=9 -Wl,-mllvm,-unroll-count=2 -Wl,--offload-opt=-unroll-threshold=3 p.o q.o -o x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED] },
+    Case { name: "mllvm", clang: "HOST -mllvm -inline-threshold=9 -Wl,-mllvm,-unroll-count=2 -Wl,--offload-opt=-unroll-threshold=3 p.o q.o -o x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED, &PLAIN_WORDS] },
     Case { name: "verbose", clang: "HOST -v p.o q.o -o x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED] },
     Case { name: "two_outputs", clang: "HOST -nostdlib p.o q.o -o x -Wl,-o,y", rules: &[&LAST_OUTPUT, &LOADER] },
     Case { name: "relocatable", clang: "HOST -r p.o q.o -o x.o", rules: &[&UNDEFINED] },
@@ -69,7 +72,72 @@ const CASES: &[Case] = &[
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    CASES.iter().map(|case| with_llvm(&format!("dry_run::{}", case.name), || check(case))).collect()
+    let mut trials: Vec<Trial> = CASES.iter().map(|case| with_llvm(&format!("dry_run::{}", case.name), || check(case))).collect();
+    trials.push(with_llvm("dry_run::missing_inputs_are_errors_as_in_a_real_link", missing_inputs));
+    trials
+}
+
+/// If an input is missing or unreadable, a dry run fails like a real link. LLVM's wrapper reports only missing libraries, in both.
+fn missing_inputs() -> Outcome {
+    let work = Work::new();
+    work.fat_with("a.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }")?;
+    work.file("plain.c", "int main(void) { return 0; }");
+    work.run(llvm("clang"), ["-c", "plain.c", "-o", "plain.o"])?;
+    work.file("cut.ld", "SECTIONS {}");
+    work.archive("libhere.a", &["plain.o"])?;
+    std::fs::create_dir(work.path().join("folder"))?;
+    std::fs::create_dir(work.path().join("scripts"))?;
+    work.file("scripts/extra.ld", "EXTERN(main)");
+    std::os::unix::fs::symlink("gone", work.path().join("dangling.o"))?;
+    work.tool("tools/clang", "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n");
+    let says: [(&[&str], &[&str]); 12] = [
+        (&["-lnope"], &["unable to find library -lnope"]),
+        (&["-l:nope.a", "-lnope"], &["unable to find library -l:nope.a", "unable to find library -lnope"]),
+        (
+            &["-lnope", "gone.o", "-lnope"],
+            &["unable to find library -lnope", "cannot open the input 'gone.o': No such file or directory"],
+        ),
+        (&["gone/libx.a"], &["cannot open the input 'gone/libx.a': No such file or directory"]),
+        (&["dangling.o"], &["cannot open the input 'dangling.o': No such file or directory"]),
+        (&["folder"], &["cannot open the input 'folder': Is a directory"]),
+        (&["@gone.rsp"], &["cannot open the input '@gone.rsp': No such file or directory"]),
+        (&["-T", "gone.ld"], &["cannot open the input 'gone.ld': No such file or directory"]),
+        (&["-L.", "-Bstatic", "-lhere"], &[]),
+        (&["-Lscripts", "-T", "extra.ld"], &[]),
+        // In a directory that GNU ld searches by default.
+        (&["-lm"], &[]),
+        (&["--start-group", "-L.", "-lhere", "--end-group"], &[]),
+    ];
+    for linker in ["/usr/bin/ld.bfd", "/usr/bin/ld.gold", "/usr/lib/llvm-22/bin/ld.lld"] {
+        for object in ["a.o", "plain.o"] {
+            for (args, expected) in says {
+                // ld.lld searches no default directories. gold does not accept a script without sections as an addition to its own.
+                if linker.ends_with("lld") && args == ["-lm"] || linker.ends_with("gold") && args.contains(&"extra.ld") {
+                    continue;
+                }
+                let host = ["--host-triple=x86_64-unknown-linux-gnu", "-m", "elf_x86_64", "-shared", "-o", "x"];
+                let path = format!("--linker-path={linker}");
+                let line = |dry: &[&str]| {
+                    let mut link = work.command(made().links.join("clang-linker-wrapper"));
+                    link.args(host)
+                        .arg(&path)
+                        .args(dry)
+                        .arg(object)
+                        .args(args)
+                        .env("OFFLD_CLANG", work.path().join("tools/clang"));
+                    link
+                };
+                let shown = output(&mut line(&["--dry-run"]))?;
+                let what = format!("{linker} {object} {args:?}: {}", text(&shown.stderr));
+                expect_equal(&what, &expected.is_empty().to_string(), &shown.status.success().to_string())?;
+                expected.iter().try_for_each(|says| expect_in(&text(&shown.stderr), says))?;
+                let real = output(&mut line(&[]))?;
+                let what = format!("really: {what}: {}", text(&real.stderr));
+                expect_equal(&what, &expected.is_empty().to_string(), &real.status.success().to_string())?;
+            }
+        }
+    }
+    passed()
 }
 
 fn check(case: &Case) -> Outcome {
@@ -101,16 +169,16 @@ fn check(case: &Case) -> Outcome {
     passed()
 }
 
-/// The arguments that clang would run its wrapper with.
+/// The arguments with which clang would run its wrapper.
 fn recorded(work: &Work, case: &Case) -> Result<Vec<String>, Failed> {
-    let told = case.clang.replace("HOST", CPU).replace("AMD", GPU);
-    let commands = stderr_of(work.command(llvm("clang++")).arg("-###").args(told.split(' ')))?;
+    let arguments = case.clang.replace("HOST", CPU).replace("AMD", GPU);
+    let commands = stderr_of(work.command(llvm("clang++")).arg("-###").args(arguments.split(' ')))?;
     let line = commands.lines().find(|line| line.contains("/clang-linker-wrapper\" "));
     let line = line.ok_or_else(|| format!("clang calls no wrapper:\n{commands}"))?;
     Ok(shown::shell_words(line).split_off(1))
 }
 
-/// The files that cases name, made once: stand-ins for device code, and some of the real thing.
+/// The input files of the cases, created once. Most contain stand-ins for device code.
 fn objects() -> Result<&'static Work, Failed> {
     static OBJECTS: OnceLock<Result<Work, String>> = OnceLock::new();
     OBJECTS

@@ -1,38 +1,36 @@
-//! What a dry run shows, read back: commands as words, with everything gone that is only another way to write the same.
+//! Parser for the output of a dry run: commands as arguments, without differences in notation.
 
 use std::fmt;
 use std::path::Path;
 
 use libtest_mimic::Failed;
 
-/// How commands are printed.
+/// The format of printed commands.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Form {
     /// Quoted for a shell.
     Shell,
-    /// LLVM's: the words with a space between them.
+    /// LLVM's format: arguments separated by spaces.
     Raw,
 }
 
-/// What is at the end of a line for what is done in process.
+/// The end of a line for a step that runs in-process.
 const IN_PROCESS: &str = " # in process";
 
 /// The commands of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shown {
-    /// The device links.
     pub device: Vec<Vec<String>>,
-    /// The host link.
     pub host: Vec<String>,
-    /// What comes after it.
+    /// The commands after the host link.
     pub after: Vec<Vec<String>>,
 }
 
 impl Shown {
-    /// Reads what a wrapper printed that ran in `folder`.
+    /// Parses the output of a wrapper that ran in `folder`.
     pub(super) fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
         let commands = printed.lines().filter(|line| line.starts_with(" \""));
-        // Steps that LLVM's wrapper of this release takes itself, too, and does not show.
+        // LLVM's wrapper runs the same steps in-process and does not print them.
         let unshown = |line: &&str| line.ends_with(IN_PROCESS) && !line.contains("/llvm-objcopy\" ");
         let commands = commands.filter(|line| !unshown(line)).map(|line| line.trim_end_matches(IN_PROCESS));
         let words = |line: &str| match form {
@@ -40,7 +38,7 @@ impl Shown {
             Form::Raw => line.trim().replace('"', "").split(' ').map(str::to_owned).collect(),
         };
         let temp = folder.join("tmp").display().to_string();
-        let mut commands: Vec<Vec<String>> = commands.map(|line| alike(words(line), &temp)).collect();
+        let mut commands: Vec<Vec<String>> = commands.map(|line| normalized(words(line), &temp)).collect();
         let is_device = |command: &Vec<String>| command[0].ends_with("/clang");
         let devices = commands.iter().take_while(|command| is_device(command)).count();
         if devices == commands.len() {
@@ -59,14 +57,14 @@ impl fmt::Display for Shown {
     }
 }
 
-/// The words without what LLVM renders anew (`-L x` and `-l x` for `-Lx` and `-lx`, `--relocatable` for `-r`) and without what is
-/// arbitrary in the names of temporary files.
-fn alike(words: Vec<String>, temp: &str) -> Vec<String> {
+/// The arguments in a common notation: `-Lx`, `-lx` and `-r` for LLVM's `-L x`, `-l x` and `--relocatable`, and without the
+/// arbitrary parts of temporary file names.
+fn normalized(args: Vec<String>, temp: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
-    let mut words = words.into_iter().peekable();
-    while let Some(word) = words.next() {
+    let mut args = args.into_iter().peekable();
+    while let Some(word) = args.next() {
         let word = match word.as_str() {
-            "-L" | "-l" => word + &words.next().unwrap_or_default(),
+            "-L" | "-l" => word + &args.next().unwrap_or_default(),
             "--relocatable" => "-r".to_owned(),
             _ => word,
         };
@@ -75,8 +73,8 @@ fn alike(words: Vec<String>, temp: &str) -> Vec<String> {
     out
 }
 
-/// `TEMP/stem.ext` for a temporary file: of ours, `<folder>/stem.ext` with a number where the stem is there already; of LLVM's,
-/// `stem-<six digits>.ext`.
+/// `TEMP/stem.ext` for a temporary file. offld's names are `<folder>/stem.ext`, with a number if the stem exists already. LLVM's
+/// are `stem-<six digits>.ext`.
 fn temp_name(word: &str, temp: &str) -> Option<String> {
     let path = word.strip_prefix(temp)?.strip_prefix('/')?;
     let (stem, extension) = path.rsplit_once('.')?;
@@ -87,7 +85,7 @@ fn temp_name(word: &str, temp: &str) -> Option<String> {
     Some(format!("TEMP/{stem}.{extension}"))
 }
 
-/// A line as a POSIX shell splits it, without expansions.
+/// Splits a command line like a POSIX shell, without expansions.
 pub(crate) fn shell_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

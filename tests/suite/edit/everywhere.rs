@@ -1,15 +1,15 @@
-//! With `OFFLD_TEST_PARTS=1`, as in `make test-long`: every file with device code that any test has made is taken apart and put together
-//! again when its folder goes, and what comes out must be what went in.
+//! With `OFFLD_TEST_PARTS=1`, as in `make test-long`: when a test's directory is removed, every file with device code in it is
+//! split and merged again. The result must equal the original.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::{Work, offld};
 
-/// What is said of a file whose streams were compressed anew.
-const ANEW: &str = "cannot be made again as they were";
+/// The message for a file with recompressed streams.
+const ANEW: &str = "cannot be reproduced byte for byte";
 
-/// Takes all that is in the folder of a test apart and puts it together.
+/// Splits and merges all files in a test's directory.
 pub(crate) fn there_and_back(work: &Work) {
     if std::env::var_os("OFFLD_TEST_PARTS").is_none() || std::thread::panicking() {
         return;
@@ -21,11 +21,11 @@ pub(crate) fn there_and_back(work: &Work) {
         ended.unwrap_or_else(|error| panic!("offld {words:?}: {error}"))
     };
     let split = run(&["split"], work.path(), &parts);
-    let told = String::from_utf8_lossy(&split.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&split.stdout).into_owned();
     let merged = run(&["merge"], &parts, &back);
     assert!(merged.status.success(), "merging {}: {}", work.path().display(), String::from_utf8_lossy(&merged.stderr));
-    // A file's line, and what is said below it.
-    let lines: Vec<&str> = told.lines().collect();
+    // The line for a file, and the messages below it.
+    let lines: Vec<&str> = stdout.lines().collect();
     for (number, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with(' ')) {
         let Some((name, _)) = line.split_once(": host ") else { continue };
         let Ok(within) = Path::new(name).strip_prefix(work.path()) else { continue };

@@ -1,9 +1,9 @@
-//! Static programs at fixed addresses, as LLVM's own wrapper links them by GNU ld and gold: nothing of them can move to make room for more
-//! segments, so that they get a page in front when they get larger images.
+//! Static programs at fixed addresses, as LLVM's own wrapper links them with GNU ld and gold. Nothing in them can move to make room
+//! for more segments, so larger images get a page at the front.
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{SOURCE, images, said, targets};
+use super::{SOURCE, images, stdout_of, targets};
 use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, passed, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -14,7 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ["bfd", "gold"].map(of).into()
 }
 
-/// What a static program finds of OpenMP's runtime, which is a shared library: it counts the bytes of each image.
+/// A static replacement for OpenMP's shared runtime library. It counts the bytes of each image.
 const RUNTIME: &str = r#"#include <stdio.h>
 struct image { unsigned char *start, *end; void *first, *last; };
 struct descriptor { int count; struct image *images; void *first, *last; };
@@ -31,7 +31,7 @@ int omp_is_initial_device(void) { return 1; }
 int __kmpc_global_thread_num(void *at) { return 0; }
 "#;
 
-/// Links the program for a device to `ARCH`, by LLVM's wrapper.
+/// Links the program for a device to `ARCH` with LLVM's wrapper.
 fn linked(work: &Work, linker: &str, arch: &str) -> Result<(), Failed> {
     let words = match arch {
         "cpu" => vec!["-fopenmp-targets=x86_64-pc-linux-gnu".to_owned()],
@@ -54,7 +54,7 @@ fn linked(work: &Work, linker: &str, arch: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What it prints, as it is and after tools that write such files anew.
+/// The output of the program. It must be the same after other tools rewrote the file.
 fn expect_same_after_tools(work: &Work, name: &str) -> Result<String, Failed> {
     let printed = run(&mut work.command(work.path().join(name)))?;
     let other = format!("{name}.other");
@@ -78,18 +78,18 @@ fn larger(linker: &str) -> Outcome {
     for arch in ["cpu", "gfx90a", "gfx908"] {
         linked(&work, linker, arch)?;
     }
-    // The build id is where it was.
-    said(&work, ["replace", "cpu", "--force", "--image", "0=large", "-o", "replaced"])?;
+    // The build ID has not moved.
+    stdout_of(&work, ["replace", "cpu", "--force", "--image", "0=large", "-o", "replaced"])?;
     expect_in(&expect_same_after_tools(&work, "replaced")?, "70000 ")?;
     let id = |name: &str| run(work.command(llvm("llvm-readelf")).args(["-n", name])).map(|text| text.replace(name, ""));
     expect_equal("notes", &id("cpu")?, &id("replaced")?)?;
-    said(&work, ["merge", "-o", "merged", "cpu", "gfx90a", "gfx908"])?;
+    stdout_of(&work, ["merge", "-o", "merged", "cpu", "gfx90a", "gfx908"])?;
     expect_equal("devices", "x86_64-pc-linux-gnu gfx90a gfx908", &targets(&work, "merged")?)?;
     let printed = expect_same_after_tools(&work, "merged")?;
     for arch in ["cpu", "gfx90a", "gfx908"] {
         let alone = run(&mut work.command(work.path().join(arch)))?;
         expect_in(&printed, alone.lines().next().unwrap_or("nothing"))?;
-        said(&work, ["prune", "--keep", arch, "merged", "-o", "one"])?;
+        stdout_of(&work, ["prune", "--keep", arch, "merged", "-o", "one"])?;
         expect_equal("images", &images(&work, arch)?.join("\n"), &images(&work, "one")?.join("\n"))?;
         expect_equal("output", &alone, &expect_same_after_tools(&work, "one")?)?;
     }

@@ -1,4 +1,4 @@
-//! Edits that are killed: the file is then the old one or the new one, never a third.
+//! Killed edits: the file is then the old one or the new one, never a third.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::said;
+use super::stdout_of;
 use crate::effort::rounds;
 use crate::kit::Image;
 use crate::support::{Outcome, Work, ensure, offld, passed, with_llvm};
@@ -18,10 +18,10 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 const MIB: usize = 1 << 20;
-/// What ends the edits, in turn.
+/// The signals that end the edits, in turn.
 const SIGNALS: [Signal; 3] = [Signal::KILL, Signal::TERM, Signal::INT];
 
-/// Bytes that do not repeat.
+/// Bytes without repetition.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {
@@ -33,12 +33,12 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len / 8).flat_map(step).collect()
 }
 
-/// What was found after the edits.
+/// The results of the edits.
 #[derive(Debug, Default)]
 struct Found {
     old: u32,
     new: u32,
-    /// How many were ended by their signal, or said that they were.
+    /// The number of edits that ended with a failure because of their signal.
     ended: u32,
 }
 
@@ -47,7 +47,7 @@ fn killed() -> Outcome {
     let (one, other) = (noise(1, 12 * MIB), noise(2, 12 * MIB));
     work.fat("old.o", &[Image::hip("gfx90a", &one), Image::hip("gfx908", &other)])?;
     let began = Instant::now();
-    said(&work, ["prune", "--keep", "gfx90a", "old.o", "-o", "new.o"])?;
+    stdout_of(&work, ["prune", "--keep", "gfx90a", "old.o", "-o", "new.o"])?;
     let whole = began.elapsed();
     let (old, new) = (fs::read(work.path().join("old.o"))?, fs::read(work.path().join("new.o"))?);
     let folder = work.path().join("changed");
@@ -55,7 +55,7 @@ fn killed() -> Outcome {
     let mut found = Found::default();
     let count = rounds("edit: edits that are killed", 200u32, 12);
     for round in 0..count {
-        // From its very start to a bit after its end, with each signal everywhere.
+        // At any time from the start to a bit after the end, with each signal.
         let share = f64::from(round.wrapping_mul(2_654_435_761) >> 16) / f64::from(1 << 16);
         let signal = SIGNALS[round as usize % SIGNALS.len()];
         one_edit(&work, &folder, whole.mul_f64(share * 1.2), signal, &old, &new, &mut found)
@@ -66,7 +66,7 @@ fn killed() -> Outcome {
     passed()
 }
 
-/// Changes a file in `folder` that has the bytes `old`, with `signal` after the time `after`, and looks at what is there then.
+/// Changes a file in `folder` that has the bytes `old`, sends `signal` after the time `after`, and checks the remaining files.
 fn one_edit(
     work: &Work,
     folder: &Path,
@@ -83,7 +83,7 @@ fn one_edit(
     let mut child = prune.spawn()?;
     std::thread::sleep(after);
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no process")?;
-    // It may have ended, and waits to be asked how.
+    // The process may have ended already. It is a zombie until `wait`.
     kill_process(pid, signal)?;
     let status = child.wait()?;
     found.ended += u32::from(!status.success());
@@ -100,7 +100,7 @@ fn one_edit(
         if path == file {
             continue;
         }
-        // Nobody can take away what it had begun to write but itself.
+        // After SIGKILL, offld cannot remove its own temporary file.
         let is_ours = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".offld-"));
         ensure(signal == Signal::KILL && is_ours, || format!("{} is left", path.display()))?;
         fs::remove_file(&path)?;

@@ -1,13 +1,13 @@
-//! Pruned programs of HIP and CUDA register what a build registers that never had the other images, and what is merged of builds for
-//! one architecture each registers what a build for all of them does: the runtime stubs' ledgers say so.
+//! Pruned HIP and CUDA programs register the same as a build that never had the other images. A merge of builds for one
+//! architecture each registers the same as one build for all. The log of the runtime stubs proves it.
 
 use libtest_mimic::{Failed, Trial};
 
-use super::said;
+use super::stdout_of;
 use crate::kinds::{Case, Wrapper};
 use crate::support::{Outcome, Work, expect_equal, passed, run, test};
 
-/// Cases of `tests/kinds`, the architecture that stays, and the one that goes.
+/// Cases of `tests/kinds`, each with the remaining and the removed architecture.
 const CASES: [(&str, &str, &str); 8] = [
     ("hip-plain", "gfx90a", "gfx908"),
     ("hip-plain", "gfx908", "gfx90a"),
@@ -33,7 +33,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Cases of `tests/kinds`, and the architectures that they are for.
+/// Cases of `tests/kinds`, each with its architectures.
 const MERGED: [(&str, [&str; 2]); 7] = [
     ("hip-plain", AMD),
     ("hip-rdc", AMD),
@@ -46,7 +46,7 @@ const MERGED: [(&str, [&str; 2]); 7] = [
 const AMD: [&str; 2] = ["gfx90a", "gfx908"];
 const NVIDIA: [&str; 2] = ["sm_80", "sm_90"];
 
-/// The files of `folder`, which `case` makes, in which there may be device code: those of this end, or programs and libraries.
+/// The files of `case` in `folder` that may contain device code: those with the extension `end`, or else programs and libraries.
 fn files(folder: &Work, end: &str) -> Result<Vec<String>, Failed> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder.path())? {
@@ -66,7 +66,7 @@ fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
         Ok(tools) => tools,
         Err(missing) => return missing,
     };
-    // Else clang makes it of the command line, in which the architectures are.
+    // By default, clang derives this ID from the command line, which includes the architectures.
     let cuid = "-cuid=@name@";
     for wrapper in [Wrapper::Ours, Wrapper::Theirs] {
         let told =
@@ -79,14 +79,14 @@ fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
             case.compile_with(work, &tools, wrapper, &[cuid, &format!("--no-offload-arch={gone}")])?;
             case.link(work, &tools, wrapper, &[])?;
         }
-        // What is linked, and then objects, of which the merged program is linked.
+        // Linked files first, and then objects, from which the merged program is linked.
         for end in ["", ".o"] {
             let merged = Work::new();
             for file in files(&one, end)? {
                 let path = |work: &Work| work.path().join(&file).display().to_string();
                 let (first, second, out) = (path(&one), path(&other), path(&merged));
-                if said(&one, ["inspect", "--summary", &first])?.contains(archs[0]) {
-                    said(&merged, ["merge", "-o", &out, &first, &second]).map_err(|failed| told(&file, failed))?;
+                if stdout_of(&one, ["inspect", "--summary", &first])?.contains(archs[0]) {
+                    stdout_of(&merged, ["merge", "-o", &out, &first, &second]).map_err(|failed| told(&file, failed))?;
                     if end.is_empty() {
                         run(merged.command("strip").arg(&out))?;
                     }
@@ -119,9 +119,9 @@ fn check(name: &str, keep: &str, gone: &str) -> Outcome {
         case.compile_with(&one, &tools, wrapper, &[&format!("--no-offload-arch={gone}")])?;
         case.link(&one, &tools, wrapper, &[])?;
         for file in ["program", "libshared.so", "libpart.so"].iter().filter(|file| all.path().join(file).exists()) {
-            let before = said(&all, ["inspect", "--summary", file])?;
+            let before = stdout_of(&all, ["inspect", "--summary", file])?;
             if before.contains(gone) {
-                said(&all, ["prune", "--keep", keep, "--in-place", file])?;
+                stdout_of(&all, ["prune", "--keep", keep, "--in-place", file])?;
                 run(all.command("strip").arg(file))?;
             }
         }

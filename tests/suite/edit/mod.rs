@@ -1,11 +1,13 @@
-//! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`, `strip-device`.
+//! Changes of finished files: `offld prune`, `split`, `merge`, `replace`, `recompress`, `strip-device`.
 
 mod coff;
 pub(crate) mod everywhere;
 mod fixed;
 mod kills;
 mod ledgers;
+mod members;
 mod merge;
+mod modules;
 mod nvcc;
 mod prune;
 mod real_files;
@@ -27,6 +29,7 @@ use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown,
 pub(crate) fn trials() -> Vec<Trial> {
     [
         ledgers::trials(),
+        members::trials(),
         prune::trials(),
         split::trials(),
         sycl::trials(),
@@ -34,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         strip_device::trials(),
         kills::trials(),
         merge::trials(),
+        modules::trials(),
         coff::trials(),
         fixed::trials(),
         nvcc::trials(),
@@ -47,12 +51,21 @@ pub(crate) fn trials() -> Vec<Trial> {
     .collect()
 }
 
-/// A program that says where its target region ran.
-pub(crate) const SOURCE: &str = "#include <stdio.h>\n#include <omp.h>\nint main(void) {\n  int host = 1, sum = 0;\n\
-    #pragma omp target map(tofrom : host, sum)\n  { host = omp_is_initial_device(); for (int i = 0; i < 100; i++) sum += i; }\n  \
-    printf(\"%d %s\\n\", sum, host ? \"host\" : \"device\");\n  return sum != 4950;\n}\n";
+/// A program that reports where its target region ran. It includes no header, because those of Debian 13's C library do not compile
+/// for AMD GPUs.
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("../on_host.h"),
+    r#"int main(void) {
+  int host = 1, sum = 0;
+#pragma omp target map(tofrom : host, sum)
+  { host = is_on_host(); for (int i = 0; i < 100; i++) sum += i; }
+  printf("%d %s\n", sum, host ? "host" : "device");
+  return sum != 4950;
+}
+"#
+);
 
-/// What makes clang compile for the CPU and for an AMD GPU.
+/// The clang arguments that compile for the CPU and an AMD GPU.
 const TWO: [&str; 6] = [
     "-fopenmp",
     "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa",
@@ -62,7 +75,7 @@ const TWO: [&str; 6] = [
     "-O1",
 ];
 
-/// A HIP file of two kernels that needs no header.
+/// A HIP file with two kernels that needs no header.
 const HIP: &str = "#define __global__ __attribute__((global))\n\
     struct dim3 { unsigned x, y, z; dim3(unsigned a = 1) : x(a), y(1), z(1) {} };\n\
     extern \"C\" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, void *s = nullptr);\n\
@@ -71,31 +84,31 @@ const HIP: &str = "#define __global__ __attribute__((global))\n\
     __global__ void first(int *p) { p[1] += 3; }\n__global__ void second(float *p) { p[0] *= 2.5f; }\n\
     void both(int *p) { first<<<1, 1>>>(p); second<<<1, 1>>>((float *)p); }\n";
 
-/// What `offld WORDS` writes to stdout. It must succeed.
-fn said<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
+/// Runs `offld WORDS`, which must succeed. Returns its standard output.
+fn stdout_of<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
     let mut command = work.command(offld());
     run(command.args(words))
 }
 
-/// What `offld WORDS` says on stderr. It must fail with status 2.
+/// Runs `offld WORDS`, which must fail with status 2. Returns its standard error.
 fn refused<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
     let mut command = work.command(offld());
     let ended = output(command.args(words))?;
     if ended.status.code() == Some(2) { Ok(text(&ended.stderr)) } else { Err(shown(&command, &ended).into()) }
 }
 
-/// The images of a file: kinds, device and digest of each.
+/// The images of a file: the kinds, device and digest of each.
 fn images(work: &Work, file: &str) -> Result<Vec<String>, Failed> {
-    let text = said(work, ["inspect", "--json", file])?;
+    let text = stdout_of(work, ["inspect", "--json", file])?;
     let json: Value = serde_json::from_str(&text)?;
     let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
     let one = |image: &Value| format!("{} {} {} {}", image["kinds"], image["triple"], image["target"], image["sha256"]);
     Ok(images.iter().map(one).collect())
 }
 
-/// The devices of the images of a file.
+/// The devices of the images in a file.
 fn targets(work: &Work, file: &str) -> Result<String, Failed> {
-    let text = said(work, ["inspect", "--json", file])?;
+    let text = stdout_of(work, ["inspect", "--json", file])?;
     let json: Value = serde_json::from_str(&text)?;
     let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
     let device = images.iter().filter(|image| image["kinds"][0] != "host").map(|image| {
@@ -105,14 +118,14 @@ fn targets(work: &Work, file: &str) -> Result<String, Failed> {
     Ok(device.collect::<Vec<_>>().join(" "))
 }
 
-/// Makes `main.o` for the CPU and for gfx90a.
+/// Creates `main.o` for the CPU and gfx90a.
 fn object(work: &Work) -> Result<(), Failed> {
     work.file("main.c", SOURCE);
     run(work.command(llvm("clang")).args(TWO).args(["-c", "main.c", "-o", "main.o"]))?;
     Ok(())
 }
 
-/// Links `main.o` to `name`, with these words more.
+/// Links `main.o` to `name`, with the additional arguments `words`.
 fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
     let mut link = work.command(llvm("clang"));
     link.args(TWO).args(["-Xoffload-linker", "-z", "-Xoffload-linker", "undefs", "main.o", "-o", name]);
@@ -120,7 +133,7 @@ fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Makes `kernels.o` for three AMD GPUs, with HIP.
+/// Creates `kernels.o` for three AMD GPUs, with HIP.
 fn hip_object(work: &Work, words: &[&str]) -> Result<(), Failed> {
     work.file("kernels.hip", HIP);
     let archs = ["--offload-arch=gfx90a", "--offload-arch=gfx908", "--offload-arch=gfx1100"];
@@ -130,12 +143,12 @@ fn hip_object(work: &Work, words: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a program with an OpenMP device says; it must have one.
+/// Runs a program, which must use an OpenMP device. Returns its output.
 fn ran(work: &Work, name: &str) -> Result<String, Failed> {
     run_offloaded(work.command(work.path().join(name)).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))
 }
 
-/// A failure unless both files have the same bytes.
+/// Fails unless both files have the same bytes.
 fn same(one: &Path, other: &Path) -> Result<(), Failed> {
     let (first, second) = (std::fs::read(one)?, std::fs::read(other)?);
     if first == second {

@@ -1,12 +1,12 @@
-//! Builds by NVIDIA's own compiler for one architecture each, merged and pruned. `make setup-cuda` brings no whole CUDA, which is large:
-//! `OFFLD_NVCC` names an nvcc that can compile (PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt and nvidia-cuda-runtime, in one
-//! folder). What is linked runs against the runtime stub.
+//! Builds by NVIDIA's own compiler for one architecture each, merged and pruned. `make setup-cuda` does not install all of CUDA,
+//! which is large. Set `OFFLD_NVCC` to an nvcc that can compile (PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt and
+//! nvidia-cuda-runtime, in one directory). Linked programs run with the runtime stub.
 
 use std::path::PathBuf;
 
 use libtest_mimic::{Completion, Failed, Trial};
 
-use super::{images, said, targets};
+use super::{images, stdout_of, targets};
 use crate::kinds::{normalized, stubs};
 use crate::support::{Outcome, Work, cuda_tools, expect_equal, expect_in, missing, passed, run, test};
 
@@ -20,7 +20,7 @@ const SOURCE: &str = "#include <cstdio>\n__constant__ int table[4] = {1, 2, 3, 4
     template <class T> __global__ void add(T *p, T x) { p[blockIdx.x] += x; }\n\
     int main() { scale<<<1, 1>>>(nullptr, 2); add<int><<<1, 1>>>(nullptr, 1); printf(\"ran\\n\"); }\n";
 
-/// What nvcc's code calls and the stub does not have, since clang's code does not call it.
+/// Functions that nvcc's code calls and the stub lacks, because clang's code does not call them.
 const MORE: &str = "int __cudaGetKernel(void **kernel, void *function) { *kernel = function; return 0; }\n\
     int __cudaLaunchKernel(void) { return 0; }\nint __cudaPushCallConfiguration(void) { return 0; }\n\
     int __cudaPopCallConfiguration(void) { return 0; }\n";
@@ -33,7 +33,7 @@ struct Nvcc {
 }
 
 impl Nvcc {
-    /// Runs it on these words for some architectures.
+    /// Runs nvcc with these arguments for some architectures.
     fn run(&self, work: &Work, archs: &[&str], words: &[&str]) -> Result<(), Failed> {
         let mut command = work.command(&self.nvcc);
         command.args(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
@@ -43,14 +43,14 @@ impl Nvcc {
     }
 }
 
-/// What a program registers, in which the linked code for one architecture is not the same in two builds.
+/// The calls with which a program registers its images. The linked code for one architecture differs between two builds.
 fn registered(work: &Work, name: &str) -> Result<String, Failed> {
     let ledger = work.path().join("ledger");
     let printed = run(work.command(work.path().join(name)).env("OFFLD_LEDGER", &ledger).env("LD_LIBRARY_PATH", stubs()))?;
     expect_equal("output", "ran\n", &printed)?;
     let text = normalized(work, &ledger)?;
     std::fs::remove_file(ledger)?;
-    // What nvcc registers of relocatable code has a form of its own, which the stub, made for clang's, notes.
+    // nvcc registers relocatable code in its own form. The stub, which was made for clang's form, marks it.
     Ok(text.lines().filter(|line| !line.starts_with("BAD")).map(|line| format!("{line}\n")).collect())
 }
 
@@ -70,11 +70,11 @@ fn builds(is_relocatable: bool) -> Outcome {
             nvcc.run(&work, archs, &[words, &["-o", &format!("{}-{name}", archs.join("-"))]].concat())?;
         }
         let one = ARCHS.map(|arch| format!("{arch}-{name}"));
-        said(&work, ["merge", "-o", name].into_iter().chain(one.iter().map(String::as_str)))?;
+        stdout_of(&work, ["merge", "-o", name].into_iter().chain(one.iter().map(String::as_str)))?;
         let listed = run(work.command(cuda.join("bin/cuobjdump")).args(["-lelf", name]))?;
         for (arch, one) in ARCHS.iter().zip(&one) {
             expect_in(&listed, &format!(".sm_{arch}.cubin"))?;
-            said(&work, ["prune", "--keep", &format!("sm_{arch}"), name, "-o", "pruned"])?;
+            stdout_of(&work, ["prune", "--keep", &format!("sm_{arch}"), name, "-o", "pruned"])?;
             expect_equal("images", &images(&work, one)?.join("\n"), &images(&work, "pruned")?.join("\n"))?;
             if name == "program" {
                 expect_equal("ledger of the pruned one", &registered(&work, one)?, &registered(&work, "pruned")?)?;

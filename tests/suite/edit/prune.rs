@@ -1,12 +1,14 @@
-//! `offld prune`: what stays runs as before, and what goes is out of the file.
+//! `offld prune`: the remaining images run as before, and the removed ones are no longer in the file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{TWO, hip_object, images, object, program, ran, refused, said, targets};
+use super::{TWO, hip_object, images, object, program, ran, refused, stdout_of, targets};
+use crate::check::modules::hip_library;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed, run, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed, run, text,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -15,6 +17,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::prune::a_pruned_program_runs", programs),
         with_llvm("edit::prune::a_pruned_program_is_as_large_as_one_that_never_had_more", sizes),
         with_llvm("edit::prune::hip_bundles_lose_entries", hip),
+        with_llvm("edit::prune::a_pointer_by_an_exported_symbol_follows_its_bundle", exported_symbol),
         with_llvm("edit::prune::the_last_image_stays", last_image),
         with_llvm("edit::prune::attributes_stay_and_links_are_followed", attributes),
         with_llvm("edit::prune::hard_links_and_signatures_need_force", force),
@@ -31,11 +34,11 @@ const CPU: &str = "x86_64-pc-linux-gnu";
 fn objects_and_archives() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    said(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
     expect_equal("images", CPU, &targets(&work, "small.o")?)?;
     run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
-    let told = said(&work, ["prune", "--drop", "gfx*", "both.a", "-o", "small.a"])?;
-    expect_in(&told, "1 of 2 images dropped: gfx90a")?;
+    let stdout = stdout_of(&work, ["prune", "--drop", "gfx*", "both.a", "-o", "small.a"])?;
+    expect_in(&stdout, "1 of 2 images dropped: gfx90a")?;
     expect_equal("images", CPU, &targets(&work, "small.a")?)?;
     for (input, name) in [("small.o", "of_object"), ("small.a", "of_archive")] {
         let mut link = work.command(llvm("clang"));
@@ -55,18 +58,18 @@ fn unchangeable() -> Outcome {
     run(work.command("tar").args(["-cf", "main.tar", "main.o"]))?;
     run(work.command("gzip").args(["-k", "main.o"]))?;
     for (file, why) in [
-        ("lto.o", "bitcode for the host"),
-        ("lto.a", "bitcode for the host"),
+        ("lto.o", "host bitcode"),
+        ("lto.a", "host bitcode"),
         ("thin.a", "a thin archive"),
         ("main.tar", "a tar archive"),
         ("main.o.gz", "a compressed file"),
     ] {
-        let told = refused(&work, ["prune", "--keep", "cpu", file, "-o", "pruned"])?;
-        expect_in(&told, file)?;
-        expect_in(&told, &format!("images in {why}"))?;
+        let stderr = refused(&work, ["prune", "--keep", "cpu", file, "-o", "pruned"])?;
+        expect_in(&stderr, file)?;
+        expect_in(&stderr, &format!("they are in {why}"))?;
         expect_no_file(&work.path().join("pruned"))?;
-        // What changes nothing is no error.
-        said(&work, ["prune", "--drop", "gfx1200", file, "-o", "kept"])?;
+        // A pattern that removes nothing is not an error.
+        stdout_of(&work, ["prune", "--drop", "gfx1200", file, "-o", "kept"])?;
     }
     passed()
 }
@@ -78,13 +81,13 @@ fn programs() -> Outcome {
         [("pie", &["-pie"][..]), ("fixed", &["-no-pie"]), ("bfd", &["-fuse-ld=bfd"]), ("relr", &["-Wl,-z,pack-relative-relocs"])]
     {
         program(&work, name, words)?;
-        said(&work, ["prune", "--keep", "cpu", name, "--in-place"])?;
+        stdout_of(&work, ["prune", "--keep", "cpu", name, "--in-place"])?;
         expect_equal("images", CPU, &targets(&work, name)?)?;
         expect_equal(name, "4950 device\n", &ran(&work, name)?)?;
         run(work.command("strip").arg(name))?;
         expect_equal(name, "4950 device\n", &ran(&work, name)?)?;
-        // Again, of a file without symbols: nothing is left to take.
-        expect_in(&said(&work, ["prune", "--keep", "cpu", name, "--in-place"])?, "as it was")?;
+        // A second run, on a file without symbols, has nothing to remove.
+        expect_in(&stdout_of(&work, ["prune", "--keep", "cpu", name, "--in-place"])?, "unchanged")?;
     }
     work.expect_no_temps()?;
     passed()
@@ -94,8 +97,8 @@ fn sizes() -> Outcome {
     let work = Work::new();
     object(&work)?;
     program(&work, "both", &[])?;
-    said(&work, ["prune", "--keep", "cpu", "both", "-o", "pruned"])?;
-    said(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "both", "-o", "pruned"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
     let mut link = work.command(llvm("clang"));
     link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
     run(link.args(["small.o", "-o", "one"]))?;
@@ -110,16 +113,51 @@ fn hip() -> Outcome {
     for words in [&[][..], &["--offload-compress"]] {
         hip_object(&work, words)?;
         let all = images(&work, "kernels.o")?;
-        said(&work, ["prune", "--keep", "gfx90a,gfx1100", "kernels.o", "-o", "small.o"])?;
+        stdout_of(&work, ["prune", "--keep", "gfx90a,gfx1100", "kernels.o", "-o", "small.o"])?;
         let kept: Vec<String> = all.into_iter().filter(|image| !image.contains("gfx908")).collect();
         expect_equal("images", &kept.join("\n"), &images(&work, "small.o")?.join("\n"))?;
         if words.is_empty() {
-            let told = run(work.command(llvm("llvm-objdump")).args(["--offloading", "small.o"]))?;
-            expect_in(&told, "gfx90a")?;
-            expect_in(&told, "gfx1100")?;
-            expect_not_in(&told, "gfx908")?;
+            let stdout = run(work.command(llvm("llvm-objdump")).args(["--offloading", "small.o"]))?;
+            expect_in(&stdout, "gfx90a")?;
+            expect_in(&stdout, "gfx1100")?;
+            expect_not_in(&stdout, "gfx908")?;
         }
     }
+    passed()
+}
+
+/// If HIP bundles are exported, as in Debian's librccl, the dynamic loader reads the pointers to them from their symbols.
+fn exported_symbol() -> Outcome {
+    let work = Work::new();
+    let mut source = String::from(".section .note.GNU-stack,\"\",@progbits\n");
+    for (number, arches) in [["gfx900", "gfx90a"], ["gfx900", "gfx90a"]].iter().enumerate() {
+        hip_library(&work, arches, "one.so")?;
+        run(work.command("cp").args(["x.hipfb", &format!("{number}.hipfb")]))?;
+        source += &format!(
+            ".section .hip_fatbin,\"a\",@progbits\n.p2align 12\n.globl bundle{number}\nbundle{number}: .incbin \"{number}.hipfb\"\n\
+             .section .hipFatBinSegment,\"aw\",@progbits\n.globl wrapper{number}\nwrapper{number}: .long 0x48495046, 1\n.quad bundle{number}, 0\n"
+        );
+    }
+    work.file("two.s", source);
+    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "two.s", "-o", "two.so"]))?;
+    work.file(
+        "load.c",
+        "#include <dlfcn.h>\n#include <stdio.h>\nint main(int count, char **words) {\n\
+         void *library = dlopen(words[1], RTLD_NOW);\n\
+         char **wrapper = dlsym(library, \"wrapper1\");\n\
+         printf(\"%.24s %d\\n\", wrapper[1], wrapper[1] == dlsym(library, \"bundle1\"));\n}\n",
+    );
+    run(work.command(llvm("clang")).args(["load.c", "-o", "load"]))?;
+    let stdout = stdout_of(&work, ["prune", "--keep", "gfx90a", "two.so", "-o", "small.so"])?;
+    expect_in(&stdout, "2 of 4 images dropped: gfx900")?;
+    for name in ["./two.so", "./small.so"] {
+        expect_equal(
+            name,
+            "__CLANG_OFFLOAD_BUNDLE__ 1\n",
+            &text(&output(work.command(work.path().join("load")).arg(name))?.stdout),
+        )?;
+    }
+    expect_equal("images", "gfx90a gfx90a", &targets(&work, "small.so")?)?;
     passed()
 }
 
@@ -129,12 +167,12 @@ fn last_image() -> Outcome {
     program(&work, "both", &[])?;
     let before = std::fs::read(work.path().join("both"))?;
     for file in ["main.o", "both"] {
-        let told = refused(&work, ["prune", "--keep", "gfx1201", file, "-o", "none"])?;
-        expect_in(&told, "would lose its last image")?;
-        expect_in(&told, "no image is for `gfx1201`")?;
+        let stderr = refused(&work, ["prune", "--keep", "gfx1201", file, "-o", "none"])?;
+        expect_in(&stderr, "removing these images would leave ")?;
+        expect_in(&stderr, "pattern `gfx1201` selects no image")?;
         expect_no_file(&work.path().join("none"))?;
     }
-    said(&work, ["prune", "--keep", "gfx1201", "--allow-empty", "both", "-o", "none"])?;
+    stdout_of(&work, ["prune", "--keep", "gfx1201", "--allow-empty", "both", "-o", "none"])?;
     let ended = output(work.command(work.path().join("none")).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))?;
     expect_equal("output", "4950 host\n", &String::from_utf8_lossy(&ended.stdout))?;
     ensure(std::fs::read(work.path().join("both"))? == before, || "the old file changed")?;
@@ -149,7 +187,7 @@ fn attributes() -> Outcome {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750))?;
     std::os::unix::fs::symlink("both", work.path().join("link"))?;
     let has = run(work.command("setfattr").args(["-n", "user.note", "-v", "text", "both"])).is_ok();
-    said(&work, ["prune", "--keep", "cpu", "--in-place", "link"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "link"])?;
     let meta = std::fs::metadata(&path)?;
     expect_equal("mode", "750", &format!("{:o}", meta.mode() & 0o7777))?;
     ensure(work.path().join("link").is_symlink(), || "the link is a file now")?;
@@ -158,7 +196,7 @@ fn attributes() -> Outcome {
         expect_equal("attribute", "text", &note)?;
     }
     expect_equal("output", "4950 device\n", &ran(&work, "both")?)?;
-    said(&work, ["prune", "--drop", "cpu", "--allow-empty", "both", "-o", "other"])?;
+    stdout_of(&work, ["prune", "--drop", "cpu", "--allow-empty", "both", "-o", "other"])?;
     expect_equal("mode", "750", &format!("{:o}", std::fs::metadata(work.path().join("other"))?.mode() & 0o7777))?;
     passed()
 }
@@ -167,15 +205,15 @@ fn force() -> Outcome {
     let work = Work::new();
     object(&work)?;
     std::fs::hard_link(work.path().join("main.o"), work.path().join("again.o"))?;
-    let told = refused(&work, ["prune", "--keep", "cpu", "--in-place", "main.o"])?;
-    expect_in(&told, "2 hard links")?;
-    said(&work, ["prune", "--keep", "cpu", "--in-place", "--force", "main.o"])?;
+    let stderr = refused(&work, ["prune", "--keep", "cpu", "--in-place", "main.o"])?;
+    expect_in(&stderr, "2 hard links")?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "--force", "main.o"])?;
     expect_equal("images", CPU, &targets(&work, "main.o")?)?;
     let mut signed = std::fs::read(work.path().join("again.o"))?;
     signed.extend(b"~Module signature appended~\n");
     work.file("signed.o", signed);
-    expect_in(&refused(&work, ["prune", "--keep", "cpu", "signed.o", "-o", "out.o"])?, "it is signed")?;
-    said(&work, ["prune", "--keep", "cpu", "--force", "signed.o", "-o", "out.o"])?;
+    expect_in(&refused(&work, ["prune", "--keep", "cpu", "signed.o", "-o", "out.o"])?, "is signed")?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--force", "signed.o", "-o", "out.o"])?;
     passed()
 }
 
@@ -183,8 +221,8 @@ fn dry_run() -> Outcome {
     let work = Work::new();
     object(&work)?;
     let before = std::fs::read(work.path().join("main.o"))?;
-    let told = said(&work, ["prune", "--keep", "cpu", "--dry-run", "main.o"])?;
-    expect_in(&told, "1 of 2 images dropped: gfx90a")?;
+    let stdout = stdout_of(&work, ["prune", "--keep", "cpu", "--dry-run", "main.o"])?;
+    expect_in(&stdout, "1 of 2 images dropped: gfx90a")?;
     ensure(std::fs::read(work.path().join("main.o"))? == before, || "the file changed")?;
     passed()
 }
@@ -197,8 +235,8 @@ fn build_id() -> Outcome {
         let notes = run(work.command(llvm("llvm-readelf")).args(["-n", name]))?;
         Ok(notes.lines().find(|line| line.contains("Build ID")).unwrap_or_default().trim().to_owned())
     };
-    said(&work, ["prune", "--keep", "cpu", "both", "-o", "same"])?;
-    said(&work, ["prune", "--keep", "cpu", "--new-build-id", "both", "-o", "other"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "both", "-o", "same"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--new-build-id", "both", "-o", "other"])?;
     let (old, same, other) = (id("both")?, id("same")?, id("other")?);
     expect_equal("build id", &old, &same)?;
     ensure(!old.is_empty() && other.len() == old.len() && other != old, || format!("`{old}` and `{other}`"))?;
@@ -215,7 +253,7 @@ fn folders() -> Outcome {
     })?;
     work.file("in/share/read.me", "text");
     std::os::unix::fs::symlink("../bin/program", work.path().join("in/share/link"))?;
-    said(&work, ["prune", "--keep", "cpu", "in", "-d", "out"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "in", "-d", "out"])?;
     expect_equal("output", "4950 device\n", &ran(&work, "out/bin/program")?)?;
     expect_equal("images", CPU, &targets(&work, "out/bin/program")?)?;
     expect_equal("text", "text", &std::fs::read_to_string(work.path().join("out/share/read.me"))?)?;
@@ -240,7 +278,7 @@ fn wheels() -> Outcome {
          \x20   wheel.writestr('some-1.0.dist-info/RECORD', record + 'some-1.0.dist-info/RECORD,,\\n')\n",
     );
     run(work.command("python3").arg("make.py"))?;
-    said(&work, ["prune", "--keep", "cpu", "some-1.0-py3-none-any.whl", "-d", "out"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "some-1.0-py3-none-any.whl", "-d", "out"])?;
     expect_equal("images", &[CPU; 2].join(" "), &targets(&work, "out/some-1.0-py3-none-any.whl")?)?;
     work.file(
         "check.py",

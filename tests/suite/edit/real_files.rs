@@ -1,23 +1,22 @@
-//! Libraries and wheels as PyPI and Debian have them, which `make test-files` brings: taken apart and put together they are what they
-//! were, and of a pruned one the vendors' own tools read exactly the images that stay.
+//! Libraries and wheels of PyPI and Debian, downloaded by `make test-files`. After `split` and `merge` they equal the originals. In
+//! pruned ones, the vendors' own tools find exactly the remaining images.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
-use super::{images, said, same};
+use super::{images, same, stdout_of};
 use crate::support::{Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, llvm, missing, passed, run, test};
 
-/// What is said of a file whose streams were compressed anew.
-const ANEW: &str = "cannot be made again as they were";
-/// A test of a file.
+/// The message for a file with recompressed streams.
+const ANEW: &str = "cannot be reproduced byte for byte";
+/// A test of one file.
 type Test = Box<dyn FnOnce(&Work, &Path) -> Outcome + Send>;
 
-/// What of a library stays.
 struct Library {
     name: &'static str,
-    /// The device whose images stay.
+    /// The device whose images remain.
     keep: &'static str,
     /// Whether some of its containers have no image for that device.
     empties: bool,
@@ -43,8 +42,8 @@ const WHEELS: [&str; 2] = ["nvidia_nvjpeg_cu12-12.4.0.76-py3-none-any.whl", "bit
 
 pub(super) fn trials() -> Vec<Trial> {
     let Some(folder) = std::env::var_os("OFFLD_TEST_FILES").map(PathBuf::from) else {
-        let told = "files of PyPI and Debian are not here (make test-files, or test-long)";
-        return vec![test("edit::real_files", move || Ok(Completion::ignored_with(told)))];
+        let reason = "files of PyPI and Debian are not here (make test-files, or test-long)";
+        return vec![test("edit::real_files", move || Ok(Completion::ignored_with(reason)))];
     };
     let mut trials = Vec::new();
     let mut add = |name: &str, what: &str, run: Test| {
@@ -65,38 +64,39 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Runs a test of a file that could perhaps not be downloaded, in a folder beside it: others may be too small.
+/// Runs a test of a file if it was downloaded. The test's directory is next to the file, because other file systems may be too
+/// small.
 fn with_file(path: &Path, run: Test) -> Outcome {
     let Some(folder) = path.parent().filter(|_| path.is_file()) else { return missing(path.display()) };
     run(&Work::within(folder), path)
 }
 
-/// Takes the file apart and puts it together, to `back`; what was said.
+/// Splits the file and merges the parts to `back`. Returns the messages.
 fn there_and_back(work: &Work, path: &str, words: &[&str]) -> Result<String, Failed> {
-    let told = said(work, ["split", path, "-d", "parts"].iter().chain(words).copied())?;
+    let stdout = stdout_of(work, ["split", path, "-d", "parts"].iter().chain(words).copied())?;
     let parts = std::fs::read_dir(work.path().join("parts"))?
         .map(|entry| Ok(entry?.path().to_string_lossy().into_owned()))
         .collect::<Result<Vec<_>, std::io::Error>>()?;
     match &parts[..] {
-        // Where nothing could be taken out, it is the file itself.
+        // If offld could not take out any image, the only part is the file itself.
         [whole] if words.contains(&"--keep-original") => std::fs::rename(whole, work.path().join("back"))?,
         parts => {
             ensure(parts.len() > 2, || format!("{} parts", parts.len()))?;
-            said(work, ["merge", "-o", "back"].into_iter().chain(parts.iter().map(String::as_str)))?;
+            stdout_of(work, ["merge", "-o", "back"].into_iter().chain(parts.iter().map(String::as_str)))?;
         }
     }
     std::fs::remove_dir_all(work.path().join("parts"))?;
-    Ok(told)
+    Ok(stdout)
 }
 
 fn comes_back(work: &Work, path: &Path) -> Outcome {
     let old = path.to_string_lossy();
-    let told = there_and_back(work, &old, &[])?;
-    if !told.contains(ANEW) {
+    let messages = there_and_back(work, &old, &[])?;
+    if !messages.contains(ANEW) {
         same(path, &work.path().join("back"))?;
         return passed();
     }
-    // Streams that several devices share: their contents are the same.
+    // For streams with several devices, only the contents are equal.
     expect_equal("images", &images(work, &old)?.join("\n"), &images(work, "back")?.join("\n"))?;
     if old.ends_with(".whl") {
         expect_same_members(work, &old)?;
@@ -108,7 +108,7 @@ fn comes_back(work: &Work, path: &Path) -> Outcome {
     passed()
 }
 
-/// Members of the wheel `back` are those of `old`, but for what in them is compressed anew; its list of digests is right.
+/// The members of the wheel `back` equal those of `old`, except for recompressed data. The list of digests is correct.
 fn expect_same_members(work: &Work, old: &str) -> Result<(), Failed> {
     work.file(
         "check.py",
@@ -126,18 +126,18 @@ fn expect_same_members(work: &Work, old: &str) -> Result<(), Failed> {
          \x20       print(name)\n",
     );
     let changed = run(work.command("python3").args(["check.py", old, "back"]))?;
-    // Only ROCm's libraries have streams that several devices share.
+    // Only ROCm libraries have streams with several devices.
     match changed.lines().find(|name| !name.contains("_rocm")) {
         Some(name) => Err(format!("{name} came back as another file").into()),
         None => Ok(()),
     }
 }
 
-/// What the library is after pruning, at `new`.
+/// Prunes the library to `new`.
 fn prune(work: &Work, path: &str, library: &Library) -> Result<(), Failed> {
     let words = ["prune", "--keep", library.keep, path, "-o", "new"];
-    let told = said(work, words.into_iter().chain(library.empties.then_some("--allow-empty")))?;
-    expect_in(&told, "images dropped")
+    let stdout = stdout_of(work, words.into_iter().chain(library.empties.then_some("--allow-empty")))?;
+    expect_in(&stdout, "images dropped")
 }
 
 fn pruned_cuda(work: &Work, path: &Path, library: &Library) -> Outcome {
@@ -149,7 +149,7 @@ fn pruned_cuda(work: &Work, path: &Path, library: &Library) -> Outcome {
         std::os::unix::fs::symlink(file, folder.join("library"))?;
         let mut command = work.command(tools.join("bin/cuobjdump"));
         run(command.current_dir(&folder).args(["-all", "-xelf", images, "-xptx", images, "library"]))?;
-        // Named `library.7.sm_90.cubin`.
+        // The names look like `library.7.sm_90.cubin`.
         digests(&folder, |name| name.split_once('.')?.1.split_once('.').map(|(_, rest)| rest.to_owned()))
     };
     let expected = extracted(path, &format!(".{}.", library.keep))?;
@@ -169,13 +169,13 @@ fn pruned_hip(work: &Work, path: &Path, library: &Library) -> Outcome {
     passed()
 }
 
-/// The names and digests of the code objects that llvm-objdump reads in the file for `device`, or for all.
+/// The names and digests of the code objects that llvm-objdump extracts from the file, for `device` or for all devices.
 fn extracted_hip(work: &Work, file: &Path, device: &str) -> Result<String, Failed> {
     let folder = work.path().join("extracted");
     std::fs::create_dir(&folder)?;
     std::os::unix::fs::symlink(file, folder.join("library"))?;
     run(work.command(llvm("llvm-objdump")).current_dir(&folder).args(["--offloading", "library"]))?;
-    // Named `library.0.hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+`.
+    // The names look like `library.0.hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+`.
     digests(&folder, |name| {
         let (_, target) = name.split_once("--")?;
         let is_it = device.is_empty() || target == device || target.strip_prefix(device)?.starts_with(':');
@@ -183,8 +183,9 @@ fn extracted_hip(work: &Work, file: &Path, device: &str) -> Result<String, Faile
     })
 }
 
-/// The digest of each file in the folder after what `shown` makes of its name, sorted; the folder goes. What begins like no image is told
-/// by its size: llvm-objdump knows the images of compressed bundles, and cuts them out of the bytes that are compressed.
+/// The sorted digests of the files in the directory, each after the text that `shown` makes from its name. Removes the directory. A
+/// file that does not start like an image is represented by its size. llvm-objdump reads the table of a compressed bundle, but cuts
+/// the images out of the compressed bytes.
 fn digests(folder: &Path, shown: impl Fn(&str) -> Option<String>) -> Result<String, Failed> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -193,8 +194,8 @@ fn digests(folder: &Path, shown: impl Fn(&str) -> Option<String>) -> Result<Stri
         let mut start = [0; 4];
         let _ = std::fs::File::open(&path)?.read_exact(&mut start);
         if name.ends_with(".ptx") || start == *b"\x7fELF" {
-            let told = run(std::process::Command::new("sha256sum").arg("-z").arg(&path))?;
-            all.push(format!("{name} {}", told.split(' ').next().unwrap_or_default()));
+            let stdout = run(std::process::Command::new("sha256sum").arg("-z").arg(&path))?;
+            all.push(format!("{name} {}", stdout.split(' ').next().unwrap_or_default()));
         } else {
             all.push(format!("{name} {} bytes", std::fs::metadata(&path)?.len()));
         }

@@ -1,15 +1,15 @@
-//! Finished files of other releases of LLVM, as their own wrappers make them and as offld makes them of their objects: they are changed
-//! as those of LLVM 22 are, and run with the runtimes of their own release.
+//! Finished files of other LLVM releases, linked by their own wrappers and by offld from their objects. They can be edited like
+//! those of LLVM 22, and run with the runtimes of their own release.
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{SOURCE, TWO, images, refused, said, same, targets};
+use super::{SOURCE, TWO, images, refused, same, stdout_of, targets};
 use crate::support::{
     Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, ledger, llvm, made, missing, passed, run,
     run_offloaded, test,
 };
 
-/// The releases whose wrappers make OpenMP programs for the host as device.
+/// The releases whose wrappers link OpenMP programs with the host as device.
 const WRAPPERS: [u32; 3] = [15, 16, 19];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -29,22 +29,22 @@ pub(super) fn trials() -> Vec<Trial> {
     }
     trials.push(of("bare_images_of_offld", 14, bare));
     for major in [14, 15] {
-        trials.push(of("images_among_other_data", major, amid));
+        trials.push(of("images_among_other_data", major, images_among_constants));
     }
     trials
 }
 
-/// What a program of this release prints, run offloaded with its own runtime.
+/// The output of a program from this release, run offloaded with the release's own runtime.
 fn ran(work: &Work, release: &Release, name: &str) -> Result<String, Failed> {
     run_offloaded(work.command(work.path().join(name)).env("LD_LIBRARY_PATH", &release.lib))
 }
 
-/// What a program registers.
+/// The calls with which a program registers its images.
 fn registered(work: &Work, release: &Release, name: &str) -> Result<String, Failed> {
     ledger(work, &mut work.command(work.path().join(name)), release)
 }
 
-/// Compiles the program and links it by the release's own wrapper.
+/// Compiles the program and links it with the release's own wrapper.
 fn linked(work: &Work, release: &Release, name: &str, words: &[&str]) -> Result<(), Failed> {
     work.file("main.c", SOURCE);
     let mut link = work.command(release.tool("clang"));
@@ -54,7 +54,7 @@ fn linked(work: &Work, release: &Release, name: &str, words: &[&str]) -> Result<
 }
 
 fn pruned(release: &Release) -> Outcome {
-    for linker in ["lld", "bfd", "mold"] {
+    for linker in ["lld", "bfd", "mold", "wild"] {
         for form in ["-pie", "-no-pie"] {
             let work = Work::new();
             let told = |failed: Failed| Failed::from(format!("{linker} {form}: {}", failed.message().unwrap_or_default()));
@@ -63,7 +63,7 @@ fn pruned(release: &Release) -> Outcome {
             let before = registered(&work, release, "both").map_err(told)?;
             expect_in(&before, "gfx90a")?;
             for name in ["both", "stripped"] {
-                said(&work, ["prune", "--keep", "cpu", name, "-o", "pruned"]).map_err(told)?;
+                stdout_of(&work, ["prune", "--keep", "cpu", name, "-o", "pruned"]).map_err(told)?;
                 expect_equal("devices", "x86_64-pc-linux-gnu", &targets(&work, "pruned")?).map_err(told)?;
                 expect_equal("output", "4950 device\n", &ran(&work, release, "pruned").map_err(told)?)?;
                 expect_not_in(&registered(&work, release, "pruned").map_err(told)?, "gfx90a")?;
@@ -87,7 +87,7 @@ fn library(release: &Release) -> Outcome {
     link.args(["start.c", "-L.", "-lpart", "-Wl,-rpath,$ORIGIN", "-o", "program"]).args(&release.link);
     run(link.arg(format!("-Wl,-rpath-link,{}", release.lib.display())))?;
     expect_equal("output", "4950 device\n", &ran(&work, release, "program")?)?;
-    said(&work, ["prune", "--keep", "cpu", "--in-place", "libpart.so"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "libpart.so"])?;
     expect_equal("devices", "x86_64-pc-linux-gnu", &targets(&work, "libpart.so")?)?;
     expect_equal("output", "4950 device\n", &ran(&work, release, "program")?)?;
     passed()
@@ -96,16 +96,16 @@ fn library(release: &Release) -> Outcome {
 fn split(release: &Release) -> Outcome {
     let work = Work::new();
     linked(&work, release, "both", &[])?;
-    said(&work, ["split", "both", "-d", "parts"])?;
+    stdout_of(&work, ["split", "both", "-d", "parts"])?;
     let parts = ["parts/both.host", "parts/both.gfx90a.part", "parts/both.x86_64-pc-linux-gnu.part"];
-    said(&work, ["merge", "-o", "again"].into_iter().chain(parts))?;
+    stdout_of(&work, ["merge", "-o", "again"].into_iter().chain(parts))?;
     same(&work.path().join("both"), &work.path().join("again"))?;
-    // Nothing in it is compressed.
-    expect_in(&said(&work, ["recompress", "--level", "5", "both", "-o", "packed"])?, "as it was")?;
+    // The file contains no compressed data.
+    expect_in(&stdout_of(&work, ["recompress", "--level", "5", "both", "-o", "packed"])?, "unchanged")?;
     passed()
 }
 
-/// Two builds of one source become the program that a build for both devices is: the same images in the order of a link.
+/// Merges two builds of one source. The result equals a build for both devices: the same images in the order of a link.
 fn merged(release: &Release) -> Outcome {
     let work = Work::new();
     work.file("main.c", SOURCE);
@@ -125,7 +125,7 @@ fn merged(release: &Release) -> Outcome {
     }
     linked(&work, release, "both", &[])?;
     for (first, second) in [("cpu", "gpu"), ("gpu", "cpu")] {
-        said(&work, ["merge", "-o", "merged", first, second])?;
+        stdout_of(&work, ["merge", "-o", "merged", first, second])?;
         let ([mut one, mut other], file) = ([images(&work, "both")?, images(&work, "merged")?], "merged");
         one.sort();
         other.sort();
@@ -134,19 +134,19 @@ fn merged(release: &Release) -> Outcome {
         run(work.command("strip").arg(file))?;
         expect_equal("output", "4950 device\n", &ran(&work, release, file)?)?;
         expect_in(&registered(&work, release, file)?, "gfx90a")?;
-        said(&work, ["prune", "--keep", "cpu", "--in-place", file])?;
+        stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", file])?;
         expect_equal("output", "4950 device\n", &ran(&work, release, file)?)?;
         expect_equal("images", &registered(&work, release, "cpu")?, &registered(&work, release, file)?)?;
     }
     passed()
 }
 
-/// A larger image takes the place of the host's, and one of another device is no matter for the program.
+/// Replaces the host's image with a larger one. An image for another device does not affect the program.
 fn replaced(release: &Release) -> Outcome {
     let work = Work::new();
     linked(&work, release, "both", &[])?;
     let number = if targets(&work, "both")?.starts_with("x86") { "0" } else { "1" };
-    let listed = said(&work, ["inspect", "--json", "both"])?;
+    let listed = stdout_of(&work, ["inspect", "--json", "both"])?;
     let json: serde_json::Value = serde_json::from_str(&listed)?;
     let image = &json["files"][0]["images"][number.parse::<usize>()?];
     let (start, size) = (image["offset"].as_u64().unwrap_or_default(), image["size"].as_u64().unwrap_or_default());
@@ -154,14 +154,15 @@ fn replaced(release: &Release) -> Outcome {
     let mut bytes = whole.get(start as usize..(start + size) as usize).unwrap_or_default().to_vec();
     bytes.resize(bytes.len() + 9000, 0);
     work.file("larger", bytes);
-    said(&work, ["replace", "both", "--image", &format!("{number}=larger"), "-o", "other"])?;
+    stdout_of(&work, ["replace", "both", "--image", &format!("{number}=larger"), "-o", "other"])?;
     expect_equal("output", "4950 device\n", &ran(&work, release, "other")?)?;
-    said(&work, ["prune", "--keep", "cpu", "--in-place", "other"])?;
+    stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "other"])?;
     expect_equal("output", "4950 device\n", &ran(&work, release, "other")?)?;
     passed()
 }
 
-/// Up to LLVM 14 runtimes are given bare images. The linker keeps the compiler's sections of device code in a program of such objects.
+/// Up to LLVM 14, runtimes get bare images. In a program from such objects, the linker leaves the compiler's sections with device
+/// code.
 fn bare(release: &Release) -> Outcome {
     let work = Work::new();
     work.file("main.c", SOURCE);
@@ -175,25 +176,25 @@ fn bare(release: &Release) -> Outcome {
         let all = images(&work, "both")?;
         expect_equal("images of the stripped program", &all.join("\n"), &images(&work, "stripped")?.join("\n"))?;
         for name in ["both", "stripped"] {
-            said(&work, ["prune", "--keep", "cpu", name, "-o", "pruned"])?;
+            stdout_of(&work, ["prune", "--keep", "cpu", name, "-o", "pruned"])?;
             expect_not_in(&images(&work, "pruned")?.join("\n"), "amdgcn")?;
             expect_equal("output", "4950 device\n", &ran(&work, release, "pruned")?)?;
-            said(&work, ["split", name, "-d", "parts"])?;
+            stdout_of(&work, ["split", name, "-d", "parts"])?;
             let folder = std::fs::read_dir(work.path().join("parts"))?;
             let parts = folder.map(|entry| Ok(format!("parts/{}", entry?.file_name().to_string_lossy())));
             let parts = parts.collect::<Result<Vec<String>, Failed>>()?;
-            said(&work, ["merge", "-o", "again"].into_iter().chain(parts.iter().map(String::as_str)))?;
+            stdout_of(&work, ["merge", "-o", "again"].into_iter().chain(parts.iter().map(String::as_str)))?;
             same(&work.path().join(name), &work.path().join("again"))?;
             std::fs::remove_dir_all(work.path().join("parts"))?;
         }
-        let told = refused(&work, ["replace", "both", "--image", "2=main.c", "-o", "other"])?;
-        expect_in(&told, "cannot be replaced in a program")?;
+        let stderr = refused(&work, ["replace", "both", "--image", "2=main.c", "-o", "other"])?;
+        expect_in(&stderr, "of a finished program: only linkers read them")?;
     }
     passed()
 }
 
-/// `clang-offload-wrapper` of old releases puts images among the constants of a program, whose addresses must stay.
-fn amid(release: &Release) -> Outcome {
+/// `clang-offload-wrapper` of old releases puts images between a program's constants, whose addresses must not change.
+fn images_among_constants(release: &Release) -> Outcome {
     let work = Work::new();
     work.file("main.c", SOURCE);
     let clang = |words: &[&str]| -> Result<(), Failed> {
@@ -230,7 +231,7 @@ fn amid(release: &Release) -> Outcome {
         run(link.args(words).args(["main.o", "images.o", "-lomp", "-lomptarget", "-o", "both"]).args(&release.link))?;
         run(work.command("strip").args(["both", "-o", "stripped"]))?;
         for name in ["both", "stripped"] {
-            said(&work, ["prune", "--drop", "gfx90a", name, "-o", "pruned"]).map_err(told)?;
+            stdout_of(&work, ["prune", "--drop", "gfx90a", name, "-o", "pruned"]).map_err(told)?;
             expect_not_in(&targets(&work, "pruned")?, "gfx90a")?;
             let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
             let (before, after) = (size(name)?, size("pruned")?);
@@ -238,11 +239,11 @@ fn amid(release: &Release) -> Outcome {
             expect_equal("output", "4950 device\n", &ran(&work, release, "pruned").map_err(told)?)?;
             run(work.command("strip").arg("pruned"))?;
             expect_equal("output", "4950 device\n", &ran(&work, release, "pruned").map_err(told)?)?;
-            said(&work, ["split", name, "-d", "parts"]).map_err(told)?;
+            stdout_of(&work, ["split", name, "-d", "parts"]).map_err(told)?;
             let folder = std::fs::read_dir(work.path().join("parts"))?;
             let parts = folder.map(|entry| Ok(format!("parts/{}", entry?.file_name().to_string_lossy())));
             let parts = parts.collect::<Result<Vec<String>, Failed>>()?;
-            said(&work, ["merge", "-o", "again"].into_iter().chain(parts.iter().map(String::as_str)))?;
+            stdout_of(&work, ["merge", "-o", "again"].into_iter().chain(parts.iter().map(String::as_str)))?;
             same(&work.path().join(name), &work.path().join("again"))?;
             std::fs::remove_dir_all(work.path().join("parts"))?;
         }

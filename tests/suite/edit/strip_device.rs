@@ -1,10 +1,10 @@
-//! `offld strip-device`: debug information leaves device images, and everything that a runtime loads stays.
+//! `offld strip-device`: device images lose their debug information, and everything that a runtime loads stays.
 
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{HIP, SOURCE, ran, said};
+use super::{HIP, SOURCE, ran, stdout_of};
 use crate::support::{
     OFFLOAD, Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, test,
     with_llvm,
@@ -19,9 +19,9 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The images of `file`, in a new folder `folder`.
+/// Extracts the images of `file` to the new directory `folder`.
 fn extracted(work: &Work, file: &str, folder: &str) -> Result<Vec<String>, Failed> {
-    said(work, ["inspect", "--extract", folder, file])?;
+    stdout_of(work, ["inspect", "--extract", folder, file])?;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(work.path().join(folder))? {
         found.push(entry?.file_name().to_string_lossy().into_owned());
@@ -30,7 +30,7 @@ fn extracted(work: &Work, file: &str, folder: &str) -> Result<Vec<String>, Faile
     Ok(found)
 }
 
-/// The names of the sections of an ELF file, with their flags and sizes, and its segments.
+/// A description of an ELF file by readelf: its sections with flags and sizes, or its segments.
 fn described(work: &Work, file: &Path, option: &str) -> Result<String, Failed> {
     run(work.command(llvm("llvm-readelf")).args([option, "-W"]).arg(file))
 }
@@ -41,26 +41,26 @@ fn size(work: &Work, name: &str) -> Result<u64, Failed> {
 
 fn programs() -> Outcome {
     let work = Work::new();
-    // Only whole pages leave a program: debug information of some hundred functions is more.
+    // A program shrinks by whole pages only. The debug information of some hundred functions is larger than a page.
     let functions: String =
         (0..300).map(|n| format!("int f{n}(int first) {{ int second = first + {n}; return second; }}\n")).collect();
     work.file("main.c", format!("#pragma omp declare target\n{functions}#pragma omp end declare target\n{SOURCE}"));
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-g", "-c", "main.c", "-o", "main.o"]))?;
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-g", "main.o", "-o", "program", "-B"]).arg(&made().links))?;
-    let told = said(&work, ["strip-device", "program", "-o", "small"])?;
-    expect_in(&told, "1 of 1 images stripped")?;
+    let stdout = stdout_of(&work, ["strip-device", "program", "-o", "small"])?;
+    expect_in(&stdout, "1 of 1 images stripped")?;
     expect_equal("output", &ran(&work, "program")?, &ran(&work, "small")?)?;
     ensure(size(&work, "small")? < size(&work, "program")?, || "it is not smaller")?;
-    // The image has no debug information any more, and the host's code has.
+    // The image has lost its debug information, and the host code has kept it.
     let [image] = &extracted(&work, "small", "images")?[..] else { return Err("not one image".into()) };
     let sections = described(&work, &work.path().join("images").join(image), "-S")?;
     expect_not_in(&sections, ".debug_")?;
     expect_in(&described(&work, &work.path().join("small"), "-S")?, ".debug_info")?;
     run(work.command("strip").arg("small"))?;
     expect_equal("output", "4950 device\n", &ran(&work, "small")?)?;
-    // Code for the CPU is ELF in objects and archives, too, and is linked without its debug information.
+    // CPU code is ELF in objects and archives, too. It is linked without its debug information.
     run(work.command(llvm("llvm-ar")).args(["rcs", "all.a", "main.o"]))?;
-    expect_in(&said(&work, ["strip-device", "--in-place", "all.a"])?, "1 of 1 images stripped")?;
+    expect_in(&stdout_of(&work, ["strip-device", "--in-place", "all.a"])?, "1 of 1 images stripped")?;
     let mut link = work.command(llvm("clang"));
     link.args(OFFLOAD).args(["-Wl,--whole-archive", "all.a", "-Wl,--no-whole-archive", "-o", "linked", "-B"]);
     run(link.arg(&made().links))?;
@@ -79,8 +79,8 @@ fn bundles() -> Outcome {
         compile.args(["--offload-arch=gfx90a", "--offload-arch=gfx1100"]).args(words);
         run(compile.args(["-c", "kernels.hip", "-o", &object]))?;
         let new = format!("new-{name}.o");
-        let told = said(&work, ["strip-device", &object, "-o", &new])?;
-        expect_in(&told, "images stripped: gfx1100, gfx90a")?;
+        let stdout = stdout_of(&work, ["strip-device", &object, "-o", &new])?;
+        expect_in(&stdout, "images stripped: gfx1100, gfx90a")?;
         let before = extracted(&work, &object, &format!("{name}-before"))?;
         let after = extracted(&work, &new, &format!("{name}-after"))?;
         let mut count = 0;
@@ -115,14 +115,14 @@ fn nothing_to_do() -> Outcome {
     let work = Work::new();
     work.file("main.c", SOURCE);
     run(work.command(llvm("clang")).args(OFFLOAD).args(["main.c", "-o", "program", "-B"]).arg(&made().links))?;
-    said(&work, ["strip-device", "program", "-o", "once"])?;
+    stdout_of(&work, ["strip-device", "program", "-o", "once"])?;
     let before = std::fs::read(work.path().join("once"))?;
-    expect_in(&said(&work, ["strip-device", "--in-place", "once"])?, "as it was")?;
+    expect_in(&stdout_of(&work, ["strip-device", "--in-place", "once"])?, "unchanged")?;
     ensure(std::fs::read(work.path().join("once"))? == before, || "the file changed")?;
     passed()
 }
 
-/// Cubins with line tables, in fatbinaries whose entries are compressed and not.
+/// Cubins with line tables, in fatbinaries with compressed and uncompressed entries.
 fn cubins() -> Outcome {
     let Some(tools) = cuda_tools(22).map(|cuda| cuda.join("bin")) else { return missing("NVIDIA's tools (make setup-cuda)") };
     let work = Work::new();
@@ -134,12 +134,12 @@ fn cubins() -> Outcome {
         let mut make = work.command(tools.join("fatbinary"));
         run(make.args(words).args(["-64", "--create", name, "--image3=kind=elf,sm=80,file=k.cubin"]))?;
         let new = format!("{name}.new");
-        expect_in(&said(&work, ["strip-device", name, "-o", &new])?, "1 of 1 images stripped: sm_80")?;
+        expect_in(&stdout_of(&work, ["strip-device", name, "-o", &new])?, "1 of 1 images stripped: sm_80")?;
         let [image] = &extracted(&work, &new, &format!("{name}.images"))?[..] else { return Err("not one image".into()) };
         let image = work.path().join(format!("{name}.images")).join(image);
         let listed = run(work.command(tools.join("cuobjdump")).arg("-sass").arg(&image))?;
         expect_equal("code", &run(work.command(tools.join("cuobjdump")).args(["-sass", "k.cubin"]))?, &listed)?;
-        // Its sections are empty, since NVIDIA's images refer to sections by number.
+        // The sections are empty, not removed, because NVIDIA's images refer to sections by number.
         let sections = described(&work, &image, "-S")?;
         for line in sections.lines().filter(|line| line.contains(".debug_line") || line.contains(".nv_debug_line_sass")) {
             expect_in(line, " 000000 ")?;

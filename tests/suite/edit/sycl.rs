@@ -1,8 +1,9 @@
-//! Programs for SYCL's runtime of LLVM 22: its descriptor has a row for each image, and rows move with the images that stay.
+//! Programs for the SYCL runtime of LLVM 22: its descriptor has a row per image, and the rows of the remaining images move with
+//! them.
 
 use libtest_mimic::{Failed, Trial};
 
-use super::said;
+use super::stdout_of;
 use crate::kinds::stubs;
 use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, with_llvm};
@@ -11,7 +12,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![with_llvm("edit::sycl::rows_of_the_descriptor_move_with_their_images", rows)]
 }
 
-/// Links a program of these images, and says what it registers.
+/// Links a program with these images. Returns the calls with which it registers them.
 fn program(work: &Work, name: &str, images: &[&str], words: &[&str]) -> Result<(), Failed> {
     let mut link = work.command(llvm("clang++"));
     link.args(["-O2", "--offload-link", "main.o", "-B"]).arg(&made().links).arg(format!("-L{}", stubs().display()));
@@ -33,7 +34,7 @@ fn ledger(work: &Work, name: &str) -> Result<String, Failed> {
 fn rows() -> Outcome {
     let work = Work::new();
     let spirv = |size: usize| [&0x0723_0203_u32.to_le_bytes()[..], &vec![0; size]].concat();
-    // The descriptor knows triples and no architectures.
+    // The descriptor has triples and no architectures.
     let triples = [("first", "spirv64", 16), ("second", "spirv64_gen", 20_000), ("third", "spirv64_x86_64", 4_000)];
     for (name, triple, size) in triples {
         let triple = format!("{triple}-unknown-unknown");
@@ -45,16 +46,16 @@ fn rows() -> Outcome {
         program(&work, "all", &["first", "second", "third"], words)?;
         for (drop, kept) in [("spirv64_x86_64", ["first", "second"]), ("spirv64_gen", ["first", "third"])] {
             program(&work, "some", &kept, words)?;
-            let told = said(&work, ["prune", "--drop", &format!("{drop}-unknown-unknown"), "all", "-o", "pruned"])?;
-            expect_in(&told, &format!("1 of 3 images dropped: {drop}"))?;
+            let stdout = stdout_of(&work, ["prune", "--drop", &format!("{drop}-unknown-unknown"), "all", "-o", "pruned"])?;
+            expect_in(&stdout, &format!("1 of 3 images dropped: {drop}"))?;
             run(work.command("strip").arg("pruned"))?;
             expect_equal("ledger", &ledger(&work, "some")?, &ledger(&work, "pruned")?)?;
         }
-        said(&work, ["split", "all", "-d", "parts"])?;
+        stdout_of(&work, ["split", "all", "-d", "parts"])?;
         let devices =
             ["spirv64", "spirv64_gen", "spirv64_x86_64"].map(|triple| format!("parts/all.{triple}-unknown-unknown.part"));
         let parts: Vec<String> = devices.into_iter().chain(["parts/all.host".to_owned()]).collect();
-        said(&work, ["merge", "-o", "back"].into_iter().chain(parts.iter().map(String::as_str)))?;
+        stdout_of(&work, ["merge", "-o", "back"].into_iter().chain(parts.iter().map(String::as_str)))?;
         super::same(&work.path().join("all"), &work.path().join("back"))?;
     }
     passed()

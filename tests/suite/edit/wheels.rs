@@ -1,9 +1,9 @@
-//! Python wheels and folders in `offld replace`: wheels as Python's own packer makes them, and what Python says of the new ones.
+//! Python wheels and directories in `offld replace`: wheels from Python's own packer, and Python's checks of the new ones.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
-use super::{hip_object, images, refused, said, same};
+use super::{hip_object, images, refused, same, stdout_of};
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -13,7 +13,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Packs the folder `folder` as the wheel `name`: every second file is stored, the others are deflated.
+/// Packs the directory `folder` as the wheel `name`. Every second file is stored, the others are deflated.
 pub(super) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> {
     work.file(
         "pack.py",
@@ -34,7 +34,7 @@ pub(super) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> 
     Ok(())
 }
 
-/// Checks the members of a wheel against their checksums, and against the wheel's `RECORD`.
+/// Checks the members of a wheel against their checksums and against the wheel's `RECORD`.
 pub(super) fn check(work: &Work, name: &str) -> Result<(), Failed> {
     work.file(
         "check.py",
@@ -54,7 +54,7 @@ pub(super) fn check(work: &Work, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The files of the package `some`, without its libraries, below `folder`. Its wheel is for `tag`.
+/// Writes the files of the package `some`, without its libraries, to `folder`. The wheel is for `tag`.
 pub(super) fn package(work: &Work, folder: &str, tag: &str) -> Result<(), Failed> {
     for place in ["some", "some-1.0.dist-info"] {
         std::fs::create_dir_all(work.path().join(folder).join(place))?;
@@ -67,10 +67,11 @@ pub(super) fn package(work: &Work, folder: &str, tag: &str) -> Result<(), Failed
     Ok(())
 }
 
-/// Makes `kernels.o` for three GPUs, and `larger.hsaco`: its image for gfx908, and some zeros. Returns the number of that image.
+/// Creates `kernels.o` for three GPUs, and `larger.hsaco`, its image for gfx908 followed by zeros. Returns the number of that
+/// image.
 fn kernels(work: &Work) -> Result<usize, Failed> {
     hip_object(work, &[])?;
-    said(work, ["inspect", "--extract", "images", "kernels.o"])?;
+    stdout_of(work, ["inspect", "--extract", "images", "kernels.o"])?;
     let all = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
     let image = all.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
     let mut bytes = std::fs::read(&image)?;
@@ -79,7 +80,7 @@ fn kernels(work: &Work) -> Result<usize, Failed> {
     images(work, "kernels.o")?.iter().position(|image| image.contains("gfx908")).ok_or_else(|| "no image".into())
 }
 
-/// That the file `new` has the images of `old`, except for this one.
+/// Checks that the file `new` has the images of `old`, except for this one.
 fn expect_other_image(work: &Work, old: &str, new: &str, number: usize) -> Result<(), Failed> {
     let (before, after) = (images(work, old)?, images(work, new)?);
     expect_equal("images", &before.len().to_string(), &after.len().to_string())?;
@@ -102,25 +103,28 @@ fn replaced_in_wheel() -> Outcome {
     expect_equal("images", &(3 * count).to_string(), &images(&work, wheel)?.len().to_string())?;
     let number = count + of_object;
     let word = format!("{number}=larger.hsaco");
-    let told = said(&work, ["replace", wheel, "--image", &word, "-d", "new"])?;
-    expect_in(&told, &format!("1 of {} images replaced: gfx908", 3 * count))?;
+    let messages = stdout_of(&work, ["replace", wheel, "--image", &word, "-d", "new"])?;
+    expect_in(&messages, &format!("1 of {} images replaced: gfx908", 3 * (count - 1)))?;
     let new = format!("new/{wheel}");
     expect_other_image(&work, wheel, &new, number)?;
     check(&work, &new)?;
-    // The report numbers them as `inspect` does.
-    let report: Value = serde_json::from_str(&said(&work, ["replace", wheel, "--image", &word, "--dry-run", "--json"])?)?;
+    // The report numbers the images as `inspect` does.
+    let report: Value = serde_json::from_str(&stdout_of(&work, ["replace", wheel, "--image", &word, "--dry-run", "--json"])?)?;
     let all = report["files"][0]["images"].as_array().cloned().unwrap_or_default();
     for (at, image) in all.iter().enumerate() {
         let fate = if at == number { "replace" } else { "keep" };
         expect_equal("image", &format!("{at} \"{fate}\""), &format!("{} {}", image["index"], image["fate"]))?;
     }
-    let told = refused(&work, ["replace", wheel, "--image", "77=larger.hsaco", "-d", "none"])?;
-    expect_in(&told, &format!("{wheel}: there is no image 77: it has {}", 3 * count))?;
+    let messages = refused(&work, ["replace", wheel, "--image", "77=larger.hsaco", "-d", "none"])?;
+    expect_in(&messages, &format!("{wheel}: no image 77; the file has {}", 3 * count))?;
     expect_no_file(&work.path().join("none").join(wheel))?;
     let wrong = format!("{}=larger.hsaco", number + 1);
-    expect_in(&refused(&work, ["replace", wheel, "--image", &wrong, "-d", "none"])?, "is for gfx908, and image")?;
-    let told = refused(&work, ["replace", wheel, "--image", "some/b.o:1=larger.hsaco", "-d", "none"])?;
-    expect_in(&told, "some/b.o: is not some-1.0-py3-none-any.whl: number the images of that as `offld inspect")?;
+    expect_in(&refused(&work, ["replace", wheel, "--image", &wrong, "-d", "none"])?, "an image for gfx908, but image")?;
+    let without = format!("{number}=/bin/ls");
+    let messages = refused(&work, ["replace", wheel, "--image", &without, "-d", "none"])?;
+    expect_in(&messages, "/bin/ls: lacks kernel `first(int*)` and 1 more, which the host code needs from image")?;
+    let messages = refused(&work, ["replace", wheel, "--image", "some/b.o:1=larger.hsaco", "-d", "none"])?;
+    expect_in(&messages, "some/b.o: not the file some-1.0-py3-none-any.whl: use the image numbers of `offld inspect")?;
     work.expect_no_temps()?;
     passed()
 }
@@ -137,24 +141,24 @@ fn replaced_in_folder() -> Outcome {
     let (below, whole) = (format!("lib/b=c.o:{number}=larger.hsaco"), format!("tree/lib/b=c.o:{number}=larger.hsaco"));
     let link = format!("link.o:{number}=larger.hsaco");
     for word in [&below, &whole, &link] {
-        said(&work, ["replace", "tree", "--image", word, "-d", "new"])?;
+        stdout_of(&work, ["replace", "tree", "--image", word, "-d", "new"])?;
         expect_other_image(&work, "tree/lib/b=c.o", "new/lib/b=c.o", number)?;
         same(&work.path().join("tree/a.o"), &work.path().join("new/a.o"))?;
         expect_equal("text", "text", &std::fs::read_to_string(work.path().join("new/read.me"))?)?;
         std::fs::remove_dir_all(work.path().join("new"))?;
     }
-    // Nothing else of the folder is looked at in place.
+    // In place, offld reads no other file in the directory.
     work.file("tree/damaged.o", "\x7fELF");
-    let told = said(&work, ["replace", "tree", "--image", &below, "--in-place"])?;
-    expect_in(&told, "tree/lib/b=c.o: ")?;
-    expect_equal("lines", "1", &told.lines().count().to_string())?;
+    let stdout = stdout_of(&work, ["replace", "tree", "--image", &below, "--in-place"])?;
+    expect_in(&stdout, "tree/lib/b=c.o: ")?;
+    expect_equal("lines", "1", &stdout.lines().count().to_string())?;
     expect_other_image(&work, "kernels.o", "tree/lib/b=c.o", number)?;
     same(&work.path().join("kernels.o"), &work.path().join("tree/a.o"))?;
     for (words, expected) in [
-        (["0=larger.hsaco", "--in-place"], "--image FILE:0=IMAGE says of which"),
-        (["none.o:0=larger.hsaco", "--in-place"], "none.o: there is no such file in tree"),
-        (["a.o:99=larger.hsaco", "--in-place"], "a.o: there is no image 99"),
-        (["kernels.o:0=larger.hsaco", "--dir=out"], "kernels.o: is not in tree, so that it does not go to the folder of -d"),
+        (["0=larger.hsaco", "--in-place"], "--image FILE:0=IMAGE"),
+        (["none.o:0=larger.hsaco", "--in-place"], "none.o: no such file in tree"),
+        (["a.o:99=larger.hsaco", "--in-place"], "a.o: no image 99"),
+        (["kernels.o:0=larger.hsaco", "--dir=out"], "kernels.o: not in tree, so -d would not write the file"),
     ] {
         expect_in(&refused(&work, ["replace", "tree", "--image"].into_iter().chain(words))?, expected)?;
     }

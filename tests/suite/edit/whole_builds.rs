@@ -1,4 +1,4 @@
-//! `offld merge` of whole builds: wheels, which pip installs afterwards, and folders, in which programs run.
+//! `offld merge` of whole builds: wheels, which pip then installs, and directories, whose programs run.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::merge::{linked, many_for, objects_for};
 use super::wheels::{check, pack, package};
-use super::{images, ran, refused, said, same, targets};
+use super::{images, ran, refused, same, stdout_of, targets};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, llvm, passed, run, run_offloaded, with_llvm,
 };
@@ -23,7 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const CPU: &str = "x86_64-pc-linux-gnu";
 
-/// Makes a wheel for each of these devices, of the tree `tree-ARCH`; these are their names.
+/// Creates a wheel for each device from the tree `tree-ARCH`. Returns their names.
 fn wheels_for(work: &Work, archs: &[(&str, &str)]) -> Result<Vec<String>, Failed> {
     objects_for(work, &archs.iter().map(|(arch, _)| *arch).collect::<Vec<_>>())?;
     let mut names = Vec::new();
@@ -47,8 +47,8 @@ fn wheels() -> Outcome {
     let names = wheels_for(&work, &archs)?;
     let out = "some-1.0-py3-none-linux_x86_64.whl";
     let words = ["merge", "-o", out].into_iter().chain(names.iter().map(String::as_str));
-    let told = said(&work, words)?;
-    expect_in(&told, &format!("{out}: 3 builds merged, 6 images: "))?;
+    let stdout = stdout_of(&work, words)?;
+    expect_in(&stdout, &format!("{out}: 3 builds merged, 6 images: "))?;
     check(&work, out)?;
     run(work.command("python3").args(["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", "site", out]))?;
     expect_equal("devices", &format!("{CPU} gfx90a gfx908"), &targets(&work, "site/some/library.so")?)?;
@@ -59,10 +59,10 @@ fn wheels() -> Outcome {
     let mut python = work.command("python3");
     python.args(["-c", line]).env("PYTHONPATH", work.path().join("site")).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib");
     expect_equal("output", "4950 device\n", &run_offloaded(&mut python)?)?;
-    // What is in it already changes nothing.
-    said(&work, ["merge", "-o", "again.whl", out, out])?;
+    // A build that is already merged changes nothing.
+    stdout_of(&work, ["merge", "-o", "again.whl", out, out])?;
     same(&work.path().join(out), &work.path().join("again.whl"))?;
-    said(&work, ["merge", "-d", "to"].into_iter().chain(names.iter().map(String::as_str)))?;
+    stdout_of(&work, ["merge", "-d", "to"].into_iter().chain(names.iter().map(String::as_str)))?;
     check(&work, &format!("to/{}", Path::new(&names[0]).file_name().ok_or("no name")?.to_string_lossy()))?;
     work.expect_no_temps()?;
     passed()
@@ -74,7 +74,7 @@ fn other_wheels() -> Outcome {
     let (first, second) = (names[0].as_str(), names[1].as_str());
     let changed: [(&str, &str, &str); 4] = [
         ("some/__init__.py", "VALUE = 18\n", "gfx908/some-1.0-py3-none-any.whl/some/__init__.py differs from gfx90a/"),
-        ("some/more.py", "", "gfx90a/some-1.0-py3-none-any.whl: there is no member some/more.py in it, and in gfx908/"),
+        ("some/more.py", "", "gfx90a/some-1.0-py3-none-any.whl: no member some/more.py, which gfx908/"),
         ("some-1.0.dist-info/WHEEL", "Wheel-Version: 1.1\n", "some-1.0.dist-info/WHEEL differs from"),
         ("some/library.so", "text", "gfx908/some-1.0-py3-none-any.whl/some/library.so is"),
     ];
@@ -94,14 +94,15 @@ fn other_wheels() -> Outcome {
         work.file(&format!("tree-{arch}/some-1.0.dist-info/RECORD.jws"), "{}");
         pack(&work, &format!("tree-{arch}"), &format!("{arch}/some-1.0-py3-none-any.whl"))?;
     }
-    expect_in(&refused(&work, ["merge", "-o", "none.whl", first, second])?, "it is signed by `some-1.0.dist-info/RECORD.jws`")?;
-    let told = refused(&work, ["merge", "-o", "none.whl", first, "gfx908.o"])?;
-    expect_in(&told, "a zip file in another file, or beside a file that is none, cannot be merged")?;
+    let stderr = refused(&work, ["merge", "-o", "none.whl", first, second])?;
+    expect_in(&stderr, "the wheel is signed by `some-1.0.dist-info/RECORD.jws`")?;
+    let stderr = refused(&work, ["merge", "-o", "none.whl", first, "gfx908.o"])?;
+    expect_in(&stderr, "cannot merge a zip file inside another file, or with a file of another type")?;
     expect_no_file(&work.path().join("none.whl"))?;
     passed()
 }
 
-/// Makes a folder for each of these devices: a program, a library of objects, something without device code, and a link.
+/// Creates a directory for each device: a program, an archive, a file without device code, and a symlink.
 fn folders_for(work: &Work, archs: &[&str]) -> Result<(), Failed> {
     objects_for(work, archs)?;
     work.file("plain.c", "int plain(void) { return 1; }\n");
@@ -111,7 +112,7 @@ fn folders_for(work: &Work, archs: &[&str]) -> Result<(), Failed> {
             std::fs::create_dir_all(work.path().join(arch).join(folder))?;
         }
         linked(work, arch, &[&object], &format!("{arch}/bin/program"), &[])?;
-        // The members of the libraries have one name.
+        // The members of all archives have the same name.
         std::fs::copy(work.path().join(&object), work.path().join("main.o"))?;
         run(work.command(llvm("llvm-ar")).args(["rcs", &format!("{arch}/lib/libmain.a"), "main.o"]))?;
         let id = format!("-Wl,--build-id=0x{:02x}", arch.len() + usize::from(arch.as_bytes()[arch.len() - 1]));
@@ -126,9 +127,9 @@ fn folders_for(work: &Work, archs: &[&str]) -> Result<(), Failed> {
 fn folders() -> Outcome {
     let work = Work::new();
     folders_for(&work, &["gfx90a", "cpu", "gfx908"])?;
-    let told = said(&work, ["merge", "-o", "out", "gfx90a", "cpu", "gfx908"])?;
-    expect_in(&told, "out/bin/program: 3 builds merged, 3 images: ")?;
-    expect_in(&told, "out: 3 builds merged, 2 of 4 files have images of several\n")?;
+    let stdout = stdout_of(&work, ["merge", "-o", "out", "gfx90a", "cpu", "gfx908"])?;
+    expect_in(&stdout, "out/bin/program: 3 builds merged, 3 images: ")?;
+    expect_in(&stdout, "out: 3 builds merged, 2 of 4 files have images of several builds\n")?;
     expect_equal("output", "4950 device\n", &ran(&work, "out/bin/program")?)?;
     expect_equal("output through the link", "4950 device\n", &ran(&work, "out/link")?)?;
     ensure(work.path().join("out/link").is_symlink(), || "the link is no link")?;
@@ -137,8 +138,8 @@ fn folders() -> Outcome {
     ensure(images(&work, "out/lib/libmain.a")?.len() == 3, || "the library has not all images")?;
     same(&work.path().join("gfx90a/lib/libplain.so"), &work.path().join("out/lib/libplain.so"))?;
     expect_equal("text", "text", &std::fs::read_to_string(work.path().join("out/read.me"))?)?;
-    // The new folder may be one of the builds.
-    said(&work, ["merge", "-d", "gfx90a", "gfx90a", "cpu"])?;
+    // The output directory can be one of the builds.
+    stdout_of(&work, ["merge", "-d", "gfx90a", "gfx90a", "cpu"])?;
     expect_equal("output", "4950 device\n", &ran(&work, "gfx90a/bin/program")?)?;
     work.expect_no_temps()?;
     passed()
@@ -149,41 +150,44 @@ fn other_folders() -> Outcome {
     folders_for(&work, &["gfx90a", "gfx908"])?;
     let merge = ["merge", "-o", "out", "gfx90a", "gfx908"];
     let refused_for = |expected: &[&str]| -> Result<(), Failed> {
-        let told = refused(&work, merge)?;
-        expected.iter().try_for_each(|expected| expect_in(&told, expected))?;
+        let stderr = refused(&work, merge)?;
+        expected.iter().try_for_each(|expected| expect_in(&stderr, expected))?;
         expect_no_file(&work.path().join("out"))
     };
     work.file("gfx908/read.me", "another text");
     work.file("gfx908/lib/libplain.so", std::fs::read(work.path().join("gfx908/bin/program"))?);
-    // All that is wrong is told, and nothing is written.
+    // All problems are reported together, and nothing is written.
     refused_for(&[
-        "gfx908/read.me differs from gfx90a/read.me: there is no host half in it that could be compared (make it the same",
+        "gfx908/read.me differs from gfx90a/read.me and has no host half to compare; make the file the same",
         "gfx90a/lib/libplain.so",
     ])?;
     std::fs::remove_file(work.path().join("gfx908/read.me"))?;
     work.file("gfx908/more", "text");
     refused_for(&[
-        "gfx908: there is no file read.me in it, and in gfx90a there is: every build must have the same",
-        "gfx90a: there is no file more in it, and in gfx908 there is",
+        "gfx908: no file read.me, which gfx90a has: every build must have the same",
+        "gfx90a: no file more, which gfx908 has",
     ])?;
     std::fs::rename(work.path().join("gfx908/more"), work.path().join("gfx908/read.me"))?;
     std::fs::remove_file(work.path().join("gfx908/link"))?;
     std::os::unix::fs::symlink("read.me", work.path().join("gfx908/link"))?;
-    refused_for(&["gfx908/link is a link to read.me, and gfx90a/link one to bin/program: every build must have the same"])?;
-    expect_in(&refused(&work, ["merge", "-o", "out", "gfx90a", "gfx908.o"])?, "folders are merged with folders")?;
-    expect_in(&refused(&work, ["merge", "-o", "-", "gfx90a", "gfx908"])?, "and not to stdout")?;
-    expect_in(&refused(&work, ["merge", "-o", "out", "gfx90a"])?, "of builds there must be several")?;
+    refused_for(&["gfx908/link is a link to read.me, but gfx90a/link to bin/program: every build must have the same link"])?;
+    expect_in(
+        &refused(&work, ["merge", "-o", "out", "gfx90a", "gfx908.o"])?,
+        "cannot merge the directory gfx90a with the file gfx908.o",
+    )?;
+    expect_in(&refused(&work, ["merge", "-o", "-", "gfx90a", "gfx908"])?, "cannot write merged directories to stdout")?;
+    expect_in(&refused(&work, ["merge", "-o", "out", "gfx90a"])?, "or pass several builds")?;
     expect_no_file(&work.path().join("out"))?;
     passed()
 }
 
-/// The objects, libraries and the program of `examples/many`, as the build has left them.
+/// The objects, libraries and program of `examples/many`, as the build left them.
 fn build_trees() -> Outcome {
     let (one, other) = (many_for("gfx90a")?, many_for("cpu")?);
     let work = Work::new();
     let [first, second] = [&one, &other].map(|build| build.path().display().to_string());
-    let told = said(&work, ["merge", "-o", "all", &first, &second])?;
-    expect_in(&told, "all/libfilter.so: 2 builds merged, 2 images: ")?;
+    let stdout = stdout_of(&work, ["merge", "-o", "all", &first, &second])?;
+    expect_in(&stdout, "all/libfilter.so: 2 builds merged, 2 images: ")?;
     expect_in(&ran(&work, "all/many")?, "right\n")?;
     passed()
 }

@@ -1,4 +1,4 @@
-//! Archives for each target, out of archives of fat objects, bundles and compressed bundles.
+//! Archives per target, extracted from archives of fat objects, bundles and compressed bundles.
 
 use std::os::unix::fs::symlink;
 
@@ -162,11 +162,11 @@ fn unknown() -> Outcome {
     work.file("new", "NEW");
     work.file("newer", "NEWER");
     let gfx = |id: &str| format!("hip-amdgcn-amd-amdhsa--{id}");
-    by_ours(&work, &format!("-type=bc -targets={},{} -input=new -input=newer -output=m.bc", gfx("gfx1310"), gfx("gfx9999")))?;
+    by_ours(&work, &format!("-type=bc -targets={},{} -input=new -input=newer -output=m.bc", gfx("gfx1410"), gfx("gfx9999")))?;
     archive(&work, "rcs", "lib.a", &["m.bc"])?;
-    by_theirs(&work, &taking("lib.a", &[&gfx("gfx1310")], "theirs", ""))?;
+    by_theirs(&work, &taking("lib.a", &[&gfx("gfx1410")], "theirs", ""))?;
     expect_equal("LLVM's takes both", "2", &members(&work, "theirs.0")?.len().to_string())?;
-    by_ours(&work, &taking("lib.a", &[&gfx("gfx1310"), &gfx("gfx9999")], "ours", ""))?;
+    by_ours(&work, &taking("lib.a", &[&gfx("gfx1410"), &gfx("gfx9999")], "ours", ""))?;
     for (index, contents) in ["NEW", "NEWER"].into_iter().enumerate() {
         let [(_, bytes)] = &members(&work, &format!("ours.{index}"))?[..] else { return Err("one member each".into()) };
         expect_equal("the code object", contents, &String::from_utf8_lossy(bytes))?;

@@ -1,4 +1,4 @@
-//! `-check-input-archive`: archives whose code objects cannot stand together.
+//! `-check-input-archive`: archives with incompatible code objects.
 
 use libtest_mimic::Trial;
 
@@ -7,7 +7,10 @@ use crate::bundler::{HOST, bundler, theirs, words};
 use crate::support::{Outcome, Work, expect_in, passed, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![with_llvm("fat_objects::archives::b22_ob_08_ob_35_ob_36_ob_54_conflicts_in_archives", conflicts)]
+    vec![
+        with_llvm("fat_objects::archives::b22_ob_08_ob_35_ob_36_ob_54_conflicts_in_archives", conflicts),
+        with_llvm("fat_objects::archives::generic_targets_conflict_like_others", generic_targets),
+    ]
 }
 
 const ANY: &str = "openmp-amdgcn-amd-amdhsa--gfx906";
@@ -58,5 +61,32 @@ fn conflicts() -> Outcome {
     std::fs::copy(work.path().join("fixed.bc"), work.path().join("again.bc"))?;
     archive(&work, "rcs", "lib.a", &["fixed.bc", "again.bc"])?;
     by_ours(&work, &format!("-type=a -unbundle -input=lib.a -targets={ON} -output=out -check-input-archive"))?;
+    passed()
+}
+
+/// As LLVM 24's parser of target ids has it: a generic processor is a processor like others, under its name and in the triple.
+fn generic_targets() -> Outcome {
+    let work = Work::new();
+    let of = |triple: &str, id: &str| format!("hip-{triple}-amd-amdhsa--{id}");
+    for (first, second, is_conflict) in [
+        (of("amdgcn", "gfx9-generic"), of("amdgcn", "gfx9-generic:xnack+"), true),
+        (of("amdgpu9", "gfx9-generic"), of("amdgpu9", "gfx9-generic:xnack-"), true),
+        (of("amdgcn", "gfx90a:xnack+"), of("amdgpu9.0a", "gfx90a"), true),
+        (of("amdgcn", "gfx9-generic:xnack-"), of("amdgcn", "gfx9-generic:xnack+"), false),
+        (of("amdgcn", "gfx9-generic"), of("amdgcn", "gfx900:xnack+"), false),
+        (of("amdgcn", "gfx12-5-generic"), of("amdgcn", "gfx1250"), false),
+    ] {
+        bundle(&work, &[&first, &second], "both.bc")?;
+        let _ = std::fs::remove_file(work.path().join("lib.a"));
+        archive(&work, "rcs", "lib.a", &["both.bc"])?;
+        let line = format!("-type=a -unbundle -input=lib.a -targets={second} -output=out -check-input-archive");
+        if is_conflict {
+            let told = refused(&work, &mut bundler(&work, our_tool(), &words(&line)), &["out"])?;
+            expect_in(&told, &format!("conflicting TargetIDs [{first}, {second}] found in both.bc of lib.a"))?;
+        } else {
+            by_ours(&work, &line)?;
+            std::fs::remove_file(work.path().join("out"))?;
+        }
+    }
     passed()
 }

@@ -1,4 +1,4 @@
-//! Archives of what the bundlers of each release made, taken apart by them and by ours.
+//! Archives from the bundler of each release, unbundled by the same bundler and by offld.
 
 use libtest_mimic::Trial;
 

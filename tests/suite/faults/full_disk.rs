@@ -1,6 +1,5 @@
-//! Fault F8 where the disk is full: at whichever file it ends, no temporary file stays, no part of an output is taken for a whole one,
-//! and the error says which file it was. The disks are file systems in memory, one size after the other, so that every file of a
-//! link is the last one once.
+//! Fault F8 with a full disk: no temporary file stays, no partial output passes for a whole one, and the error names the file. The
+//! disks are file systems in memory of increasing size, so every file of a link is once the one that no longer fits.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +7,9 @@ use std::process::{Command, Stdio};
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, HOST, Image, NVIDIA};
-use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, missing, output, passed, shown, text, with_llvm};
+use crate::support::{
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, host_linker, missing, output, passed, shown, text, with_llvm,
+};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -21,19 +22,24 @@ pub(crate) fn trials() -> Vec<Trial> {
             }
         }
     }
+    for linker in ["lld", "bfd", "gold", "mold", "wild"] {
+        let name = format!("faults::f08_full_disk_for_the_end_of_the_output_{linker}");
+        trials.push(with_llvm(&name, move || end_of_output(linker)));
+    }
     trials
 }
 
-/// A link to try.
 struct Link {
     name: &'static str,
     kind: &'static str,
     triple: &'static str,
     arch: &'static str,
-    /// How large the device's object is, in KiB. Its image is twice that; in a relocatable link up to 1 MiB passes through LLVM.
+    /// The size of the device object in KiB. The image is twice as large. In a relocatable link, up to 1 MiB of it passes through
+    /// LLVM.
     object: usize,
     words: &'static [&'static str],
-    /// What cannot be written once each, after the object, where temporary files have ever more room.
+    /// Parts of messages that must each occur at least once, after the one for the object, while the space for temporary files
+    /// grows.
     ends: &'static [&'static str],
 }
 
@@ -103,7 +109,7 @@ const LINKS: &[Link] = &[
     },
 ];
 
-/// A device compiler that makes its only input into an image twice as large.
+/// A device compiler that turns its only input into an image of twice the size.
 const TWICE: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 for word; do
@@ -114,10 +120,10 @@ done
 exec cat "$in" "$in" > "$out"
 "#;
 
-/// A folder with the object and the tools.
+/// A directory with the object and the tools.
 fn prepared(link: &Link) -> Result<Work, Failed> {
     let work = Work::new();
-    // Nothing that zstd could make small.
+    // Bytes that zstd cannot compress.
     let mut seed = 1u32;
     let mut next = || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -131,11 +137,11 @@ fn prepared(link: &Link) -> Result<Work, Failed> {
     Ok(work)
 }
 
-/// A file system in memory, gone when dropped.
+/// A tmpfs file system. It is unmounted on drop.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// In folder `name`; nothing where mounting is not allowed.
+    /// Mounts the file system at `name`. Returns `None` if mounting is not permitted.
     pub(crate) fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
         let folder = work.path().join(name);
         std::fs::create_dir_all(&folder)?;
@@ -144,23 +150,23 @@ impl Disk {
         Ok(mount.status().is_ok_and(|status| status.success()).then(|| Disk(folder)))
     }
 
-    /// Makes room for `kib`.
+    /// Sets the size to `kib` KiB.
     pub(crate) fn resize(&self, kib: usize) -> Result<(), Failed> {
         let size = format!("remount,size={kib}k");
         crate::support::run(Command::new("mount").args(["-o", &size]).arg(&self.0)).map(drop)
     }
 
-    /// From here on nothing can be written to it.
+    /// Makes the file system read-only.
     pub(crate) fn read_only(&self) -> Result<(), Failed> {
         crate::support::run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0)).map(drop)
     }
 
-    /// Where it is.
+    /// The mount point.
     pub(crate) fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// The names of what is on it.
+    /// The names of the files on it.
     pub(crate) fn files(&self) -> Result<String, Failed> {
         let names: Vec<String> = std::fs::read_dir(&self.0)?
             .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
@@ -175,15 +181,15 @@ impl Drop for Disk {
     }
 }
 
-/// More than any of the links needs in one place, in KiB.
+/// More space than any of the links needs on one file system, in KiB.
 const MOST: usize = 8 << 10;
-/// How much more room there is from one try to the next: less than the smallest file, so that none is passed over.
+/// The additional space for each attempt, in KiB. It is less than the smallest file, so the attempts miss none.
 const STEP: usize = 120;
 
-/// Tries the link with more and more room on `disk` until it does well, and looks each time at what it says and leaves.
+/// Repeats the link with increasing space on `disk` until it succeeds. Each attempt checks the messages and the remaining files.
 fn until_it_fits(link: &Link, work: &Work, disk: &Disk, linker: &str, target: &Path) -> Result<Vec<String>, Failed> {
     let linker = if linker == "ld" { "/usr/bin/ld".to_owned() } else { format!("{LLVM}/{linker}") };
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for kib in (4..MOST).step_by(STEP) {
         disk.resize(kib)?;
         let mut command = work.wrapper(link.words.iter().copied());
@@ -191,7 +197,7 @@ fn until_it_fits(link: &Link, work: &Work, disk: &Disk, linker: &str, target: &P
         let ended = output(&mut command)?;
         if ended.status.success() {
             work.expect_no_temps()?;
-            return Ok(told);
+            return Ok(messages);
         }
         let stderr = text(&ended.stderr);
         let all = format!("with {kib} KiB: {}", shown(&command, &ended));
@@ -200,30 +206,62 @@ fn until_it_fits(link: &Link, work: &Work, disk: &Disk, linker: &str, target: &P
         let left = disk.files()?;
         expect_equal(&format!("left on the disk {all}"), "", &left)?;
         let ours = stderr.lines().find_map(|line| line.split_once(": error: ")).map_or("", |(_, error)| error);
-        // Where a tool of another's failed, that tool has said why.
-        let known = ours.starts_with("cannot ") && ours.ends_with(": No space left on device (os error 28)");
+        // If another program failed, that program has reported the cause.
+        let known = ours.starts_with("cannot ") && ours.ends_with(": No space left on device");
         if !known && !ours.contains(" failed: '") {
             return Err(format!("neither a file and why, nor a step of another's: {all}").into());
         }
-        told.push(ours.to_owned());
+        messages.push(ours.to_owned());
     }
-    Err(format!("does not fit into {MOST} KiB: {}", told.last().map_or("", String::as_str)).into())
+    Err(format!("does not fit into {MOST} KiB: {}", messages.last().map_or("", String::as_str)).into())
 }
 
 fn temporary(link: &Link) -> Outcome {
     let work = prepared(link)?;
     let Some(disk) = Disk::new(&work, "tmp")? else { return missing("the right to mount a file system") };
-    let told = until_it_fits(link, &work, &disk, "ld.lld", &work.path().join("x"))?;
+    let messages = until_it_fits(link, &work, &disk, "ld.lld", &work.path().join("x"))?;
     for wanted in [&["cannot write the device object `"], link.ends].concat() {
-        expect_in(&told.join("\n"), wanted)?;
+        expect_in(&messages.join("\n"), wanted)?;
     }
+    passed()
+}
+
+/// GNU ld reports success although its last writes failed. With any amount of space, the output is complete or missing.
+fn end_of_output(name: &str) -> Outcome {
+    let work = Work::new();
+    let Some(linker) = host_linker(name) else { return missing(name) };
+    let Some(disk) = Disk::new(&work, "out")? else { return missing("the right to mount a file system") };
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    let link = |late: &str, target: &Path| {
+        let mut command = work.wrapper(["-shared", "a.o"]);
+        command.arg(format!("--offld-linker={}", linker.display())).arg("-o").arg(target).env("OFFLD_LATE_IMAGES", late);
+        output(&mut command)
+    };
+    for late in ["off", "on"] {
+        let (whole, target) = (work.path().join("x"), disk.folder().join("x"));
+        ensure(link(late, &whole)?.status.success(), || "the link fails on a disk with room")?;
+        let (whole, mut failed) = (std::fs::read(&whole)?, 0);
+        for kib in (4..64).step_by(4) {
+            disk.resize(kib)?;
+            let ended = link(late, &target)?;
+            let there = std::fs::read(&target).ok();
+            let told = || format!("{kib} KiB, late: {late}: {}", text(&ended.stderr));
+            ensure(there.is_some() == ended.status.success(), told)?;
+            ensure(there.is_none_or(|there| there == whole), || format!("a cut output: {}", told()))?;
+            expect_equal(&told(), if ended.status.success() { "x" } else { "" }, &disk.files()?)?;
+            failed += usize::from(!ended.status.success());
+            let _ = std::fs::remove_file(&target);
+        }
+        ensure(failed > 0 && failed < 15, || format!("{failed} links failed"))?;
+    }
+    work.expect_no_temps()?;
     passed()
 }
 
 fn of_output(link: &Link, linker: &str) -> Outcome {
     let work = prepared(link)?;
     let Some(disk) = Disk::new(&work, "out")? else { return missing("the right to mount a file system") };
-    let told = until_it_fits(link, &work, &disk, linker, &disk.0.join("x"))?;
-    ensure(!told.is_empty(), || "the output fitted into the smallest disk, so that nothing was tried")?;
+    let messages = until_it_fits(link, &work, &disk, linker, &disk.0.join("x"))?;
+    ensure(!messages.is_empty(), || "the output fitted into the smallest disk, so that nothing was tried")?;
     passed()
 }

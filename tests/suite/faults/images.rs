@@ -1,4 +1,4 @@
-//! Faults in the making of images and of what registers them: F31, F32, F34, F35.
+//! Faults in the creation of images and of their registration: F31, F32, F34, F35.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -37,7 +37,7 @@ __attribute__((weak, section(\"llvm_offload_entries\"))) struct entry entry_of_a
     let symbols = run(work.command(llvm("llvm-nm")).arg("-S").arg(&object))?;
     let descriptor = symbols.lines().find(|line| line.ends_with(" .omp_offloading.descriptor")).unwrap_or_default();
     expect_in(descriptor, " 00000010 ")?;
-    // The older generations' entries hold a size_t: 20 bytes here.
+    // Entries of older generations contain a size_t, so they have 20 bytes here.
     work.fat_for(
         "i386-unknown-linux-gnu",
         "old.o",
@@ -49,7 +49,7 @@ __attribute__((weak, section(\"llvm_offload_entries\"))) struct entry entry_of_a
     passed()
 }
 
-/// A host linker that notes the most memory its parent ever had, in kilobytes, and leaves the output aside.
+/// A host linker that records the peak memory of its parent in kilobytes and writes no output.
 const MEASURE: &str = "#!/bin/sh\nsed -n 's/^VmHWM:[^0-9]*\\([0-9]*\\) kB$/\\1/p' /proc/$PPID/status > peak\n";
 /// A device compiler that writes the big image.
 const COPY: &str = r#"#!/bin/sh
@@ -61,7 +61,7 @@ cp big "$out"
 fn f32() -> Outcome {
     const IMAGE: u64 = 200 << 20;
     let work = Work::new();
-    // A file of holes takes no room on disk; reading it costs what any other does.
+    // A sparse file needs no disk space, but reading it costs as much as reading any other file.
     std::fs::File::create(work.path().join("big"))?.set_len(IMAGE)?;
     work.tool("tools/clang", COPY);
     work.tool("tools/linker", MEASURE);
@@ -140,7 +140,7 @@ fn f34_line() -> Outcome {
     for wanted in ["-l omptarget", loader] {
         expect_in(device, wanted)?;
     }
-    // A device that is another machine has no use for the host's libraries.
+    // A device with another architecture cannot use the host's libraries.
     work.fat("b.o", &[Image { triple: "aarch64-unknown-linux-gnu", arch: "generic", kind: "openmp", bytes: b"B" }])?;
     let ours = text(&output(&mut work.wrapper(["--dry-run", &lld, "-o", "x", "b.o", "-L/lib", "-lm"]))?.stderr);
     let device = ours.lines().next().unwrap_or_default();
@@ -162,7 +162,7 @@ fn f35() -> Outcome {
         expect_in(device, wanted)?;
     }
     expect_in(&run_failing(&mut work.reference(riscv))?, "riscv64 linking is not supported")?;
-    // For real, with what clang has for this machine and no library.
+    // A real device link, with clang's support for this architecture and without libraries.
     work.file("d.c", "int add(int a, int b) { return a + b; }\n");
     let target = format!("--target={triple}");
     work.run(llvm("clang"), [&target, "-fPIC", "-O1", "-c", "d.c", "-o", "d.o"])?;

@@ -1,4 +1,4 @@
-//! Faults in what is read and what is chosen of it: F10, F13 to F16, F20, F22, F24, F30.
+//! Faults in the reading and selection of inputs: F10, F13 to F16, F20, F22, F24, F30.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -25,7 +25,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Where the OffloadBinary starts in an object.
+/// The offset of the OffloadBinary in an object.
 fn packed_at(object: &[u8]) -> usize {
     object.windows(4).position(|bytes| bytes == [0x10, 0xff, 0x10, 0xad]).expect("an OffloadBinary")
 }
@@ -44,7 +44,7 @@ fn f10() -> Outcome {
     passed()
 }
 
-/// What a link of `words` puts into its one image, by us and by LLVM.
+/// The contents of the only image of a link of `words`, by offld and by LLVM.
 fn linked_by_both(work: &Work, words: &[&str]) -> Result<(String, String), Failed> {
     let content = |images: Vec<(String, String)>| images.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>().join(" | ");
     work.forget();
@@ -80,11 +80,14 @@ fn f14() -> Outcome {
     expect_equal("by LLVM", "aunusedm", &theirs)?;
     let why = text(&output(&mut work.wrapper(["-o", "x", "a.o", "libh.a", "--wrapper-why"]))?.stderr);
     expect_in(&why, "libh.a(unused.o): amdgcn-amd-amdhsa (gfx90a): not taken: ")?;
-    expect_in(&why, "libh.a(m.o): amdgcn-amd-amdhsa (gfx90a): taken: the host link pulls it for `m_o`, needed by a.o")?;
+    expect_in(
+        &why,
+        "libh.a(m.o): amdgcn-amd-amdhsa (gfx90a): taken: the host link extracts the member for `m_o`, needed by a.o",
+    )?;
     passed()
 }
 
-/// A shared library that leaves a symbol open, a common symbol, and a call in GCC's intermediate code.
+/// A shared library with an undefined symbol, a common symbol, and a call in GCC's intermediate code.
 fn f14_pulled() -> Outcome {
     if which::which("gcc").is_err() {
         return missing("gcc");
@@ -114,13 +117,13 @@ fn f15() -> Outcome {
     let (other, their_other) = linked_by_both(&work, &["-o", "x", "gfx90a.o", "generic.o"])?;
     expect_equal("generic first", "genericgfx90a", &one)?;
     expect_equal("generic last", "gfx90ageneric", &other)?;
-    // In the first order LLVM leaves the generic code out of gfx90a.
+    // In the first order, LLVM omits the generic code from the gfx90a image.
     expect_equal("LLVM, generic first", "genericgfx90a | gfx90a", &their_one)?;
     expect_equal("LLVM, generic last", "generic | gfx90ageneric", &their_other)?;
     passed()
 }
 
-/// Triple and architecture of the images in the objects made for a link, in order.
+/// The triple and architecture of the images in the objects made for a link, in order.
 fn registered(work: &Work) -> Result<String, Failed> {
     let mut all = String::new();
     for object in work.made_objects()? {
@@ -184,7 +187,7 @@ fn f20() -> Outcome {
     link(Some(&made().links), &clang, "ours")?;
     let printed = run_offloaded(work.command("./ours").env("LD_LIBRARY_PATH", &release.lib))?;
     expect_equal("stdout", "7\n", &printed)?;
-    // LLVM 22's wrapper links them without a word, and the program finds no entries.
+    // LLVM 22's wrapper links them without a message, and the program finds no entries.
     link(None, &llvm("clang"), "theirs")?;
     let mut theirs = work.command("./theirs");
     theirs.env("LD_LIBRARY_PATH", &release.lib).env("OMP_TARGET_OFFLOAD", "mandatory");
@@ -244,7 +247,7 @@ fn f24_fields() -> Outcome {
             std::fs::remove_dir_all(work.path().join("tmp"))?;
         }
     }
-    // The second of two: its place counts from the start of the section.
+    // The second of two OffloadBinaries. Its offset counts from the start of the section.
     let two = work.fat("two.o", &[Image::amd("gfx90a", "first"), Image::amd("gfx90a", "second")])?;
     let mut bytes = std::fs::read(&two)?;
     let at = packed_at(&bytes);
@@ -256,7 +259,7 @@ fn f24_fields() -> Outcome {
     passed()
 }
 
-/// Each byte of the section and of the ELF header in turn: a link or an error, nothing else.
+/// Changes each byte of the section and of the ELF header in turn. The result must be a link or an error.
 fn f24_bytes() -> Outcome {
     let work = Work::new();
     let object = work.fat("a.o", &[Image::amd("gfx90a", "image")])?;
@@ -270,8 +273,8 @@ fn f24_bytes() -> Outcome {
         let mut command = work.wrapper(["--dry-run", "-o", "x", "a.o"]);
         let ended = output(&mut command)?;
         let error = text(&ended.stderr);
-        let told = ended.status.code() == Some(0) || (ended.status.code() == Some(1) && error.contains(" a.o: "));
-        if !told || error.contains("panicked") {
+        let is_expected = ended.status.code() == Some(0) || (ended.status.code() == Some(1) && error.contains(" a.o: "));
+        if !is_expected || error.contains("panicked") {
             return Err(format!("with byte {place:#x} of a.o changed: {}", shown(&command, &ended)).into());
         }
     }
@@ -289,8 +292,8 @@ fn f24_cut() -> Outcome {
             let mut command = work.wrapper(["--dry-run", "-o", "x", &name]);
             let ended = output(&mut command)?;
             let error = text(&ended.stderr);
-            let told = ended.status.code() == Some(0) || error.contains(&format!("error: {name}"));
-            if !told || error.contains("panicked") {
+            let is_expected = ended.status.code() == Some(0) || error.contains(&format!("error: {name}"));
+            if !is_expected || error.contains("panicked") {
                 return Err(format!("{name} cut to {length} bytes: {}", shown(&command, &ended)).into());
             }
         }

@@ -1,4 +1,4 @@
-//! Faults that show where a link has device code of several kinds, or of HIP, CUDA and SYCL: F7, F15, F16, F19, F29.
+//! Faults of links with device code of several kinds, or of HIP, CUDA and SYCL: F7, F15, F16, F19, F29.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,8 +24,8 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A device compiler that ends when it likes. SYCL's images it takes out of files that lie ready, since they must be OffloadBinaries;
-/// others are their inputs one after the other.
+/// A device compiler with a random duration. SYCL images must be OffloadBinaries, so it copies them from prepared files. Other
+/// images are the concatenated inputs.
 const DEVICE: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 sleep 0.0$(($$ % 4))
@@ -38,7 +38,7 @@ done
 cat $inputs > "$out"
 "#;
 
-/// A `fatbinary` that makes what it is given into a file: its options, without the folder, and the images.
+/// A `fatbinary` that writes its options, without directories, and its images to the output.
 const FATBINARY: &str = r#"#!/bin/sh
 out=$3
 for word; do case $word in --image3=*) echo "${word%%,file=*}"; cat "${word##*file=}" ;; esac; done > "$out"
@@ -105,8 +105,8 @@ fn f07_real() -> Outcome {
     passed()
 }
 
-/// The same images, in the same order, each made of the same inputs, `archs` being in the order of the images. The reference leaves
-/// the generic code out of the first image where it comes last.
+/// Every input order gives the same images, in the same order, from the same inputs. `archs` has the order of the images. LLVM's
+/// wrapper omits the generic code from the first image if that code comes last.
 fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
     let work = Work::new();
     work.fat("generic.o", &[image(kind, triple, "generic", b"generic\n")])?;
@@ -144,7 +144,7 @@ fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
     passed()
 }
 
-/// Compiled by LLVM 19, linked by LLVM 22's driver: its own wrapper takes kind 3 for OpenMP and CUDA.
+/// Objects from LLVM 19, linked by LLVM 22's driver. Its own wrapper treats kind 3 as OpenMP and CUDA.
 fn f19_release() -> Outcome {
     let (old, new) = (Case::named("hip-rdc", 19), Case::named("hip-rdc", 22));
     let (old_tools, new_tools) = match (old.tools(), new.tools()) {
@@ -164,11 +164,11 @@ fn f19_release() -> Outcome {
     passed()
 }
 
-/// A host object of `source` with an image whose kind is 3, which up to LLVM 20 was HIP's.
+/// A host object of `source` with an image of kind 3, which meant HIP up to LLVM 20.
 fn old_kind(work: &Work, name: &str, source: &Path, flags: &[&str]) -> Result<PathBuf, Failed> {
     let packed = work.pack(&format!("{name}.pack"), &[image("hip", AMD, "gfx90a", b"image")])?;
     let mut bytes = std::fs::read(&packed)?;
-    // The kind is the second field of the entry, which stands after the header.
+    // The kind is the second field of the entry, which follows the header.
     expect_equal("the kind HIP has today", "4", &bytes[34].to_string())?;
     bytes[34] = 3;
     std::fs::write(&packed, bytes)?;
@@ -196,7 +196,7 @@ fn f19() -> Outcome {
     ] {
         expect_in(&ledger, wanted)?;
     }
-    // LLVM's takes it for CUDA. The fatbinary of an installed CUDA is not asked.
+    // LLVM's wrapper treats the image as CUDA. This failing `fatbinary` precedes that of an installed CUDA in `PATH`.
     work.tool("path/fatbinary", "#!/bin/sh\nexit 1\n");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(work.path().join("path")).chain(std::env::split_paths(&path));
@@ -206,7 +206,7 @@ fn f19() -> Outcome {
     passed()
 }
 
-/// A link of a program by offld, GNU ld and the stand-in for the device compiler.
+/// A program's link with offld, GNU ld and the stand-in for the device compiler.
 fn program(work: &Work, words: &[&str]) -> Command {
     let compiler = work.tool("tools/clang", DEVICE);
     let mut link = work.command(llvm("clang"));
@@ -215,7 +215,7 @@ fn program(work: &Work, words: &[&str]) -> Command {
     link
 }
 
-/// What the program registers.
+/// The calls with which the program registers its images.
 fn ledger(work: &Work) -> Result<String, Failed> {
     let file = work.path().join("ledger");
     let _ = std::fs::remove_file(&file);

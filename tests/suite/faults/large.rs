@@ -10,7 +10,7 @@ use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm,
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = vec![with_llvm("faults::f33_more_than_3_gib_of_images", || f33("lld", &["-pie"], "off"))];
-    for linker in ["lld", "bfd", "gold", "mold"] {
+    for linker in ["lld", "bfd", "gold", "mold", "wild"] {
         for kind in ["-pie", "-no-pie"] {
             let name = format!("faults::f33_late_{linker}{kind}");
             trials.push(with_llvm(&name, move || late(linker, kind)));
@@ -19,27 +19,27 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The size of each of three images.
+/// The size of each of three images, in bytes.
 const IMAGE: u64 = 1_080_000_000;
 
-/// What the link and the program need on disk: 6 GiB at the most, and room for others.
+/// The disk space for the link and the program, in bytes: 6 GiB at most, and a reserve for other tests.
 const ROOM: u64 = 8 << 30;
 
 fn free_bytes(work: &Work) -> Result<u64, Failed> {
-    let told = work.run("df", ["--output=avail", "-B1", "."])?;
-    Ok(told.lines().last().unwrap_or_default().trim().parse()?)
+    let stdout = work.run("df", ["--output=avail", "-B1", "."])?;
+    Ok(stdout.lines().last().unwrap_or_default().trim().parse()?)
 }
 
-/// Host code with data of its own, which stays in reach.
+/// Host code with data of its own, which must stay addressable.
 const MAIN: &str = "#include <stdio.h>\nint table[1 << 20];\nint main(void) { puts(\"runs\"); return table[12345]; }\n";
 
-/// Late links of images of that size, one in a short run.
+/// Late links with images of that size. A short run does one of them.
 fn late(linker: &'static str, kind: &'static str) -> Outcome {
     let all = rounds("late: links of 3 GiB by each host linker, PIE and not", 2u32, 1) == 2;
     if !all && (linker, kind) != ("bfd", "-no-pie") {
         return passed();
     }
-    // They need much of the disk, so they are not done at the same time.
+    // These links need much disk space, so they run one at a time.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     f33(linker, &[kind], "on")
@@ -60,7 +60,7 @@ fn f33(linker: &str, words: &[&str], late: &str) -> Outcome {
     work.expect_no_temps()?;
     let size = std::fs::metadata(work.path().join("program"))?.len();
     ensure(size > 3 * IMAGE, || format!("the program has {size} bytes, with three images of {IMAGE}"))?;
-    // The ledger goes to stdout, before and after what the program says.
+    // The registration log goes to standard output, before and after the program's own text.
     let registered = run(work.command("./program").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
     expect_in(&registered, "openmp register lib=0 images=3 ")?;
     expect_equal("images of that size", "3", &registered.matches(&format!(" size={IMAGE} ")).count().to_string())?;

@@ -1,4 +1,4 @@
-//! Faults in the reading of a command line: F1 to F6, F11, F18, F21, F23.
+//! Faults in the parsing of a command line: F1 to F6, F11, F18, F21, F23.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -24,7 +24,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The words of a host line that are objects of ours, and what stands right before them.
+/// The objects that offld added to a host command line, each with the argument before it.
 fn made_objects(line: &[String]) -> Vec<(String, String)> {
     let before = |at: usize| at.checked_sub(1).map_or(String::new(), |at| line[at].clone());
     let ours = line.iter().enumerate().filter(|(_, word)| word.ends_with(".image.wrapper.o"));
@@ -55,7 +55,7 @@ fn f02() -> Outcome {
     expect_equal("they stand after", "y", &objects[0].0)?;
     work.forget();
     run(&mut work.reference(["a.o", "-o", "x", "-o", "y"]))?;
-    // LLVM's names have a random part before the end.
+    // LLVM's names have a random part before the extension.
     let twice = work.host_line()?.iter().filter(|word| word.contains(".image.wrapper-")).count();
     expect_equal("LLVM links its object", "2", &twice.to_string())?;
     passed()
@@ -124,14 +124,17 @@ fn f06() -> Outcome {
 fn f11() -> Outcome {
     let work = Work::new();
     work.fat("a b.o", &[Image::amd("gfx90a", "A")])?;
-    let words = ["--dry-run", "-o", "o u t", "a b.o", "it's", "$HOME", "", "*", "-L=/x"];
+    for name in ["it's", "$HOME", "*"] {
+        work.file(name, "");
+    }
+    let words = ["--dry-run", "-o", "o u t", "a b.o", "it's", "$HOME", "-rpath", "", "*", "-L=/x"];
     let printed = output(&mut work.wrapper(words))?;
     let commands = text(&printed.stderr);
     let host = commands.lines().rfind(|line| line.starts_with(" \"")).unwrap_or_default();
-    // A shell that reads the line must see the very words.
+    // A shell must read exactly these arguments.
     let seen = run(work.command("sh").arg("-c").arg(format!("show() {{ shift; printf '%s\\n' \"$@\"; }}; show {host}")))?;
     let seen: Vec<&str> = seen.lines().filter(|word| !word.ends_with(".image.wrapper.o")).collect();
-    expect_equal("what a shell reads", "-o\no u t\na b.o\nit's\n$HOME\n\n*\n-L=/x", &seen.join("\n"))?;
+    expect_equal("what a shell reads", "-o\no u t\na b.o\nit's\n$HOME\n-rpath\n\n*\n-L=/x", &seen.join("\n"))?;
     let theirs = text(&output(&mut work.reference(["--dry-run", "-o", "o u t", "a b.o"]))?.stderr);
     expect_in(&theirs, "-o o u t ")?;
     passed()
@@ -157,7 +160,7 @@ fn f18() -> Outcome {
     passed()
 }
 
-/// For real: a program that offloads, linked by a command line that no system call takes.
+/// A real program with offloading, linked with a command line that is too long for a system call.
 fn f21() -> Outcome {
     let work = Work::new();
     let source = "int main() { int on = 0;\n#pragma omp target map(tofrom: on)\n on = 7;\n return on - 7; }\n";
@@ -177,7 +180,7 @@ fn f21() -> Outcome {
     passed()
 }
 
-/// Such a link is done before `main` where it can be.
+/// If possible, offld does such a link before `main`.
 fn f21_once() -> Outcome {
     let work = Work::new();
     work.tool("tools/linker", "#!/bin/sh\necho linked >> log\nexit $(cat status)\n");

@@ -1,7 +1,8 @@
-//! The faults of LLVM 22's linker wrapper that offld must not have, a test or more for each by its number: what offld promises
-//! instead, and where that is cheap, that LLVM's wrapper still does otherwise.
+//! The faults of LLVM 22's linker wrapper that offld must not have. Each has at least one test with its number. The test shows
+//! offld's behaviour and, if that is cheap, that LLVM's wrapper still behaves differently.
 
 pub(crate) mod full_disk;
+mod hostile;
 mod images;
 mod inputs;
 mod jobs;
@@ -15,7 +16,7 @@ pub(crate) mod stopped;
 
 use libtest_mimic::Trial;
 
-/// Every test here.
+/// Every test in this directory.
 pub(crate) fn trials() -> Vec<Trial> {
     [
         line::trials(),
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         steps::trials(),
         stopped::trials(),
         full_disk::trials(),
+        hostile::trials(),
     ]
     .into_iter()
     .flatten()

@@ -1,4 +1,5 @@
-//! Faults of options that change what is linked or written: F12 (`--override-image`), F28 (`--emit-fatbin-only`), and `--compress`.
+//! Faults of options that change the linked images or the output: F12 (`--override-image`), F28 (`--emit-fatbin-only`), and
+//! `--compress`.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -29,11 +30,14 @@ fn f12_bad() -> Outcome {
     work.file("text", "no image");
     let error = |option: &str| run_failing(&mut work.wrapper([option, "-o", "x", "a.o"]));
     for (option, what) in [
-        ("--override-image=foo=a.o", "--override-image=foo=a.o: unknown kind `foo`: it is openmp, cuda, hip or sycl"),
+        ("--override-image=foo=a.o", "--override-image=foo=a.o: unknown kind `foo`: expected openmp, cuda, hip or sycl"),
         ("--override-image=openmp=gone", "--override-image=openmp=gone: "),
         ("--override-image=openmp=gone", "No such file or directory"),
         ("--override-image=hip=text", "--override-image=hip=text: `text` is not an ELF image"),
-        ("--override-image=sycl=a.o", "--override-image=sycl=a.o: `a.o` is not what SYCL's device linker makes"),
+        (
+            "--override-image=sycl=a.o",
+            "--override-image=sycl=a.o: `a.o` is not an OffloadBinary, the output of SYCL's device linker",
+        ),
         ("--override-image=hip", "--override-image"),
     ] {
         expect_in(&error(option)?, what)?;
@@ -45,14 +49,14 @@ fn f12_bad() -> Outcome {
     passed()
 }
 
-/// A real image for an AMD GPU, `name`.
+/// Creates `name`, a real image for an AMD GPU.
 fn amd_image(work: &Work, name: &str, arch: &str) -> Result<(), Failed> {
     work.file("device.c", "__attribute__((visibility(\"default\"))) int on_device;\n");
     let cpu = format!("-mcpu={arch}");
     run(work.command(llvm("clang")).args(["--target=amdgcn-amd-amdhsa", "-nogpulib", &cpu, "device.c", "-o", name])).map(drop)
 }
 
-/// The ledger of `./program` of `work`, linked from `main.o` with the words.
+/// The registration log of `./program` in `work`, linked from `main.o` with `words`.
 fn ledger(work: &Work, words: &[String], libraries: &[&str], path: &str) -> Result<String, Failed> {
     let main = work.file("main.c", "int main(void) { return 0; }\n");
     run(work.command(llvm("clang")).arg("-c").arg(main))?;
@@ -87,7 +91,7 @@ fn f12_good() -> Outcome {
     ] {
         expect_in(&ledger, wanted)?;
     }
-    // The files are the user's: they stay.
+    // The files belong to the user, so they must remain.
     for name in ["host.so", "amd.so", "sycl.pack"] {
         ensure(work.path().join(name).is_file(), || format!("{name} is not there any more"))?;
     }
@@ -97,7 +101,7 @@ fn f12_good() -> Outcome {
 fn f12_cuda() -> Outcome {
     let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
     let path = cuda.join("bin").display().to_string();
-    // The second is for code that no later processor runs; a cubin of CUDA 13 says so in a section.
+    // `sm_90a` code runs on no later architecture. A cubin of CUDA 13 states that in a section.
     for (arch, ptx) in [("sm_80", "7.8"), ("sm_90a", "8.0")] {
         let work = Work::new();
         let source = format!(".version {ptx}\n.target {arch}\n.address_size 64\n.visible .entry kernel() {{ ret; }}\n");
@@ -107,8 +111,8 @@ fn f12_cuda() -> Outcome {
         let ledger = ledger(&work, &["cuda=device.cubin".to_owned()], &["-lcudart"], &path)?;
         let sm = arch.trim_start_matches("sm_");
         expect_in(&ledger, &format!("cuda image lib=0 index=0 kind=elf sm={}", sm.trim_end_matches('a')))?;
-        let told = run(work.command(crate::support::offld()).args(["inspect", "device.cubin"]))?;
-        expect_in(&told, arch)?;
+        let stdout = run(work.command(crate::support::offld()).args(["inspect", "device.cubin"]))?;
+        expect_in(&stdout, arch)?;
         let packed = run(work.command(cuda.join("bin/cuobjdump")).args(["-lelf", "program"]))?;
         expect_in(&packed, &format!(".{arch}.cubin"))?;
     }
@@ -123,8 +127,8 @@ fn f28_bad() -> Outcome {
     work.fat("none.o", &[])?;
     work.fat("openmp.o", &[Image::amd("gfx908", "old"), Image::amd("gfx90a", "new")])?;
     let bad = [
-        ("several.o", "--emit-fatbin-only writes one fat binary, and the inputs have device code of several kinds: openmp, hip"),
-        ("none.o", "--emit-fatbin-only: there is no device code in the inputs, so there is no fat binary to write"),
+        ("several.o", "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: openmp, hip"),
+        ("none.o", "--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"),
         ("openmp.o", "Expected a single bundled image for direct fat binary output: there are 2 openmp images"),
     ];
     let there = |name: &str| work.path().join(name).exists().to_string();
@@ -135,7 +139,7 @@ fn f28_bad() -> Outcome {
         expect_no_file(&work.path().join("x.hipfb"))?;
     }
     for object in ["several.o", "none.o"] {
-        // For its clang-offload-bundler.
+        // LLVM's wrapper searches `PATH` for its clang-offload-bundler.
         let mut theirs = work.reference(["--emit-fatbin-only", "-o", object.trim_end_matches(".o"), object]);
         run(theirs.env("PATH", format!("{LLVM}:/usr/bin:/bin")))?;
     }
@@ -144,13 +148,13 @@ fn f28_bad() -> Outcome {
         "true false",
         &format!("{} {}", there("several"), there("none")),
     )?;
-    // What the output is to be cannot be written there.
+    // An output that cannot be written.
     let error = run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "gone/x.hipfb", "a.o"]))?;
     expect_in(&error, "cannot write `gone/x.hipfb`: ")?;
     passed()
 }
 
-/// The output of both for the same words, by the real device compiler.
+/// The outputs of offld and LLVM's wrapper for the same arguments, with the real device compiler.
 fn by_both(work: &Work, words: &[&str]) -> Result<(Vec<u8>, Vec<u8>), Failed> {
     for (program, name) in [(made().links.join("clang-linker-wrapper"), "ours"), (llvm("clang-linker-wrapper"), "theirs")] {
         let mut link = work.command(program);
@@ -160,7 +164,7 @@ fn by_both(work: &Work, words: &[&str]) -> Result<(Vec<u8>, Vec<u8>), Failed> {
     Ok((std::fs::read(work.path().join("ours"))?, std::fs::read(work.path().join("theirs"))?))
 }
 
-/// Device code of `kind` in an object, as bitcode.
+/// Creates an object with device code of `kind` as bitcode.
 fn real(work: &Work, object: &str, kind: &str, archs: &[&str]) -> Result<(), Failed> {
     work.file("device.c", "__attribute__((visibility(\"default\"))) int on_device = 7;\n");
     let mut images = Vec::new();
@@ -185,7 +189,7 @@ fn f28_good() -> Outcome {
             return Err(format!("{object}: {} bytes, LLVM's {} bytes, or others", ours.len(), theirs.len()).into());
         }
     }
-    // A raw file of images for an input, as clang gives HIP without -fgpu-rdc.
+    // A raw OffloadBinary as input, as clang passes it for HIP without -fgpu-rdc.
     let bytes = std::fs::read(work.path().join("gfx90a.bc"))?;
     work.pack("k.out", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes }])?;
     let (ours, theirs) = by_both(&work, &["k.out"])?;
@@ -227,10 +231,10 @@ fn f28_pipe() -> Outcome {
     passed()
 }
 
-/// At the level that is asked for, and at LLVM's own.
+/// With an explicit compression level, and with LLVM's default.
 fn compressed() -> Outcome {
     let work = Work::new();
-    // Something that compresses better with more effort.
+    // Data that compresses better at higher levels.
     let words: String = (0..20_000).map(|n: u32| format!("{} ", n.wrapping_mul(2_654_435_761) % 1000)).collect();
     let image = |arch| Image { triple: AMD, arch, kind: "hip", bytes: words.as_bytes() };
     work.fat("a.o", &[image("gfx90a"), image("gfx908")])?;
@@ -251,8 +255,8 @@ fn compressed() -> Outcome {
         return Err(format!("sizes without compression, at the default, least and most: {sizes:?}").into());
     }
     let options = ["--compress", "--compression-level=many", "--emit-fatbin-only", "-o", "x.hipfb", "a.o"];
-    expect_in(&run_failing(&mut work.wrapper(options))?, "--compression-level=many is not a number")?;
-    // In a program as well: the whole of the section is one compressed bundle.
+    expect_in(&run_failing(&mut work.wrapper(options))?, "--compression-level=many: expected a number")?;
+    // The same in a program, where one compressed bundle fills the section.
     let lld = format!("--linker-path={LLVM}/ld.lld");
     let mut link = work.wrapper([&lld, "--compress", "-shared", "-o", "x.so", "a.o"]);
     let linked = output(&mut link)?;

@@ -1,8 +1,11 @@
-//! Fault F17: the images of a relocatable link are linked and registered, once and for all; no later link finds them again.
+//! Fault F17: a relocatable link links and registers its images completely; no later link finds them again.
+
+use std::path::Path;
+use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::kinds::{Case, Wrapper};
+use crate::kinds::{Case, Wrapper, stubs};
 use crate::kit::{AMD, Image};
 use crate::support::{
     LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, passed, run,
@@ -14,10 +17,15 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("faults::f17_relocatable_links_of_openmp", openmp),
         with_llvm("faults::f17_relocatable_links_of_hip", hip),
         with_llvm("faults::f17_relocatable_links_with_large_images", large),
+        with_llvm("faults::f17_relocatable_links_under_gc_sections", under_gc_sections),
+        with_llvm("faults::f17_relocatable_links_of_hip_under_gc_sections", || of_kind_under_gc_sections("hip-partial-again")),
+        with_llvm("releases::faults::f17_relocatable_links_of_cuda_under_gc_sections", || {
+            of_kind_under_gc_sections("cuda-partial")
+        }),
     ]
 }
 
-/// NAME(x) is x times N, on the device.
+/// NAME(x) is x times N, computed on the device.
 const PART: &str = "#include <omp.h>
 int NAME(int x, int *host) {
   int y = 0, h = 1;
@@ -40,7 +48,7 @@ int main(void) {
 #endif
 ";
 
-/// A link by offld or by LLVM's wrapper.
+/// A link by offld or LLVM's wrapper.
 fn link(work: &Work, wrapper: Wrapper, words: &[&str]) -> Result<String, Failed> {
     let mut link = work.command(llvm("clang"));
     if wrapper == Wrapper::Ours {
@@ -49,7 +57,7 @@ fn link(work: &Work, wrapper: Wrapper, words: &[&str]) -> Result<String, Failed>
     run(link.args(OFFLOAD).args(words))
 }
 
-/// The sections of an object that hold device code to be linked.
+/// The number of sections with device code to be linked in an object.
 fn fat_sections(work: &Work, object: &str) -> Result<usize, Failed> {
     let listing = work.run(llvm("llvm-readelf"), ["-S", "-W", object])?;
     Ok(listing.lines().filter(|line| line.contains("LLVM_OFFLOADING")).count())
@@ -67,7 +75,7 @@ fn openmp() -> Outcome {
     ours(&["-r", "first.o", "-o", "once.o"])?;
     ours(&["-r", "once.o", "second.o", "-o", "twice.o"])?;
     ours(&["-r", "third.o", "-o", "other.o"])?;
-    // One more link of what is linked already changes nothing for the device.
+    // Another link of linked objects changes nothing for the device.
     ours(&["-r", "other.o", "-o", "other-again.o"])?;
     for object in ["once.o", "twice.o", "other.o", "other-again.o"] {
         expect_equal(&format!("fat sections of {object}"), "0", &fat_sections(&work, object)?.to_string())?;
@@ -111,7 +119,93 @@ fn hip() -> Outcome {
     passed()
 }
 
-/// Images of more than a megabyte are in an object of their own.
+/// The entry tables of each part survive `--gc-sections` with any linker, although nothing refers to an entry by name.
+fn under_gc_sections() -> Outcome {
+    let work = Work::new();
+    work.file("part.c", PART);
+    for (name, factor) in [("first", "1"), ("second", "10"), ("third", "100"), ("last", "1000")] {
+        let (object, defines) = (format!("{name}.o"), [format!("-DNAME={name}"), format!("-DN={factor}")]);
+        let main = (name == "last").then_some("-DMAIN");
+        let compile = ["-O1", "-fPIE", "-ffunction-sections", "-c", "part.c", "-o", &object];
+        run(work.command(llvm("clang")).args(OFFLOAD).args(compile).args(defines).args(main))?;
+    }
+    let lib = format!("-L{}", Release::newest().lib.display());
+    let here =
+        |linker: &&&str| llvm(&format!("ld.{linker}")).exists() || Path::new("/usr/bin").join(format!("ld.{linker}")).exists();
+    for first in ["lld", "bfd"] {
+        let by = format!("-fuse-ld={first}");
+        link(&work, Wrapper::Ours, &[&by, "-r", "first.o", "-o", "once.o"])?;
+        link(&work, Wrapper::Ours, &[&by, "-r", "once.o", "second.o", "-o", "twice.o"])?;
+        link(&work, Wrapper::Ours, &[&by, "-r", "third.o", "-o", "other.o"])?;
+        link(&work, Wrapper::Ours, &[&by, "-r", "last.o", "-o", "main.o"])?;
+        // A linker without offld joins two of the outputs.
+        let alone = if first == "lld" { llvm("ld.lld") } else { "ld.bfd".into() };
+        work.run(alone, ["-r", "twice.o", "other.o", "-o", "joined.o"])?;
+        let expect_all = |command: &mut Command, what: &str| -> Result<(), Failed> {
+            run(command.args(["-o", "program"]))?;
+            expect_equal(what, "1111 on the device\n", &run_offloaded(&mut work.command("./program"))?)
+        };
+        for linker in ["lld", "bfd", "gold", "mold"].iter().filter(here) {
+            let mut collecting = vec![vec!["-Wl,--gc-sections"]];
+            if matches!(*linker, "lld" | "bfd") {
+                collecting.extend(["start-stop-gc", "nostart-stop-gc"].map(|how| vec!["-Wl,--gc-sections", "-z", how]));
+            }
+            for words in collecting {
+                let what = format!("-r by {first}, then {linker} {words:?}");
+                let with = format!("-fuse-ld={linker}");
+                let mut plain = work.command(llvm("clang"));
+                plain.args(["-fopenmp", &with, "joined.o", "main.o", "-lomptarget", &lib]).args(&words);
+                expect_all(&mut plain, &what)?;
+                let mut ours = work.command(llvm("clang"));
+                ours.args(OFFLOAD).arg("-B").arg(&made().links).args([&with, "twice.o", "other.o", "last.o"]).args(&words);
+                expect_all(&mut ours, &format!("{what}, by offld"))?;
+            }
+        }
+        let headers = work.run(llvm("llvm-readelf"), ["-hSW", "twice.o"])?;
+        expect_in(&headers, "UNIX - GNU")?;
+    }
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// The last link of a case, by ld.lld alone with `--gc-sections`.
+fn of_kind_under_gc_sections(name: &str) -> Outcome {
+    let case = Case::named(name, 22);
+    let tools = match case.tools() {
+        Ok(tools) => tools,
+        Err(missing) => return missing,
+    };
+    let work = Work::new();
+    case.compile(&work, &tools, Wrapper::Ours)?;
+    case.link(&work, &tools, Wrapper::Ours, &[])?;
+    let expected = case.run(&work)?;
+    let line = case.text("link");
+    let (objects, libraries): (Vec<&str>, Vec<&str>) = line.split_whitespace().partition(|word| word.ends_with(".o"));
+    let mut parts = Vec::new();
+    for (index, object) in objects.iter().enumerate() {
+        let part = format!("part{index}.o");
+        let mut partial = tools.command(&work, "clang++");
+        run(partial.args(["--offload-link", "-r", object, "-o", &part, "-B"]).arg(&made().links))?;
+        parts.push(part);
+    }
+    for collecting in [&["-Wl,--gc-sections"][..], &["-Wl,--gc-sections", "-z", "start-stop-gc"]] {
+        let mut linker = tools.command(&work, "clang++");
+        linker.args(["-fuse-ld=lld", "-o", "program"]).args(&parts).args(collecting);
+        run(linker.arg(format!("-L{}", stubs().display())).args(&libraries))?;
+        let (printed, ledger) = case.run(&work)?;
+        expect_equal("stdout", &expected.0, &printed)?;
+        let registered = |ledger: &str| {
+            let mut names: Vec<String> =
+                ledger.lines().filter_map(|line| Some(line.split_once(" name=")?.1.to_owned())).collect();
+            names.sort_unstable();
+            names.join("\n")
+        };
+        expect_equal(&format!("what {collecting:?} leaves"), &registered(&expected.1), &registered(&ledger))?;
+    }
+    passed()
+}
+
+/// Images above 1 MiB are in a separate object.
 fn large() -> Outcome {
     let work = Work::new();
     let linker = format!("--linker-path={LLVM}/ld.lld");

@@ -28,11 +28,11 @@ fn f09_host() -> Outcome {
         let name = command.get_program().to_string_lossy().into_owned();
         let ended = output(&mut command)?;
         expect_equal("the status", &format!("Some({status})"), &format!("{:?}", ended.status.code()))?;
-        // What the linker says comes through byte for byte, before what we say.
+        // offld passes the linker's messages through byte for byte, before its own.
         let own = b"ld3: \x1b[1mno\xff such\n  thing";
         let Some(report) = ended.stderr.strip_prefix(own) else { return Err(shown(&command, &ended).into()) };
         let report = text(report);
-        // A linker that has told what is wrong with its line needs no more words; what ended one that was killed is in its command.
+        // A linker that exits with an error has already explained it. For a killed linker, the message includes its command.
         let rest =
             if status == 3 { " (--wrapper-verbose shows its command)\n" } else { "\n  inputs: a.o, plain.o\n  command: \"" };
         let first = format!("{name}: error: host link failed: {how}{rest}");
@@ -43,7 +43,7 @@ fn f09_host() -> Outcome {
         let shown = if status == 3 { text(&output(command.arg("--wrapper-verbose"))?.stderr) } else { report };
         expect_in(&shown, &format!("\"{linker}\" a.o plain.o -o 'o u t' "))?;
         work.expect_no_temps()?;
-        // Without device code nobody stands between the linker and whoever called us.
+        // Without device code, the linker replaces the offld process, and its exit status reaches the caller directly.
         let ended = output(&mut work.wrapper(["plain.o", "-o", "x"]))?;
         expect_equal("all of stderr", &text(own), &text(&ended.stderr))?;
         let plain = if status == 137 { "signal: 9 (SIGKILL)" } else { "exit status: 3" };
@@ -95,7 +95,7 @@ fn f09_missing() -> Outcome {
 fn f25() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    let macho = "has Mach-O objects, in which no offload entries can be embedded";
+    let macho = "cannot hold offload entries";
     for (triple, what) in [
         ("arm64-apple-macosx14", macho),
         ("x86_64-apple-darwin", macho),
@@ -110,7 +110,7 @@ fn f25() -> Outcome {
             work.expect_no_host_link()?;
             work.expect_no_temps()?;
         }
-        // A bundle by itself is for no host.
+        // A lone bundle depends on no host.
         run(&mut work.wrapper([&host, "--emit-fatbin-only", "-o", "x", "a.o"]))?;
         work.forget();
     }
@@ -124,13 +124,13 @@ fn f27() -> Outcome {
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     let nothing = work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && echo 22.1.8\nexit 0\n");
     let error = run_failing(&mut work.wrapper(["-o", "x", "a.o"]))?;
-    let told = format!(
-        "device link for amdgcn-amd-amdhsa (gfx90a) failed: `{}` ended well but wrote nothing to its output\n  inputs: a.o",
+    let expected = format!(
+        "device link for amdgcn-amd-amdhsa (gfx90a) failed: `{}` succeeded but wrote nothing to its output\n  inputs: a.o",
         nothing.display()
     );
-    expect_in(&error, &told)?;
+    expect_in(&error, &expected)?;
     work.expect_no_temps()?;
-    // The same where the output's name is known before: an image of an earlier link is not this one's.
+    // The same with a predictable output name: the image of an earlier link must not count.
     work.file("x.amdgcn.gfx90a.img", "of an earlier link");
     expect_in(&run_failing(&mut work.wrapper(["--save-temps", "-o", "x", "a.o"]))?, "wrote nothing to its output")?;
     run(&mut work.reference(["-o", "x", "a.o"]))?;

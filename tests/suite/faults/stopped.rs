@@ -1,5 +1,5 @@
-//! Fault F8: whatever ends a link early, the temp folder is gone, nothing we started is left running, and no half of an output
-//! is taken for a whole one.
+//! Fault F8: whatever ends a link early, the temporary directory is gone, no process that offld started is left running, and no
+//! partial output passes for a whole one.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn failures() -> Outcome {
     passed()
 }
 
-/// A tool that writes half an output and starts another program, which would go on for a minute. Both say who they are.
+/// A tool that writes half an output and starts another program, which would run for a minute. Both record their process IDs.
 const SLEEPER: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 case $1 in @*) set -- $(tr -d '"' < "${1#@}") ;; esac
@@ -65,7 +65,7 @@ sh -c 'echo $$ > "$0"; exec sleep 60' "inner.$$"
 exit 0
 "#;
 
-/// A link that is stopped by a signal in one of its stages.
+/// A link that a signal stops in one of its stages.
 pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
@@ -80,7 +80,7 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     work.tool(tool, SLEEPER);
     let mut command = work.wrapper(["--wrapper-jobs=2", "-o", "x"]);
     match stage {
-        // Without device code the host linker takes our place, unless something has to be done after it.
+        // Without device code, the host linker replaces the offld process, unless some work remains after it.
         "long_plain" => command.args((0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}"))),
         "traced_plain" => command.arg("--wrapper-time-trace=trace"),
         "two_devices" => command.args(["a.o", "b.o"]),
@@ -99,13 +99,13 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     expect_in(&stderr, &format!("error: stopped by signal {signal}\n"))?;
     work.expect_no_temps()?;
     for pid in running {
-        gone(pid)?;
+        expect_ended(pid)?;
     }
     expect_no_file(&work.path().join("x"))?;
     passed()
 }
 
-/// With the signal a bit later each time, until the link is done before it comes: in stages of our own as well.
+/// Sends the signal a bit later on each attempt, until the link finishes first. This covers offld's own stages, too.
 pub(crate) fn at_any_time(signal: i32) -> Outcome {
     let work = Work::new();
     let bytes = vec![7u8; 3 << 20];
@@ -115,7 +115,7 @@ pub(crate) fn at_any_time(signal: i32) -> Outcome {
     let words = ["--compress", &linker, "-r", "-o", "x", "a.o"];
     let begin = Instant::now();
     run(&mut work.wrapper(words))?;
-    // A machine that is busy now may not be so later, so the end is where links succeed.
+    // The load of the machine can change, so the loop ends only after several links succeeded.
     let step = begin.elapsed() / 25;
     let mut done = 0;
     for turn in 0..400 {
@@ -135,7 +135,7 @@ pub(crate) fn at_any_time(signal: i32) -> Outcome {
             &ended.status.success().to_string(),
             &work.path().join("x").exists().to_string(),
         )?;
-        // Before it listens a signal has its usual effect.
+        // Before offld installs its handlers, a signal has its default effect.
         let by_signal = ended.status.signal() == Some(signal) || ended.status.code() == Some(128 + signal);
         ensure(ended.status.success() || by_signal, || format!("ended neither well nor by the signal: {}, {how}", ended.status))?;
         done += u32::from(ended.status.success());
@@ -146,7 +146,7 @@ pub(crate) fn at_any_time(signal: i32) -> Outcome {
     Err("the link never got to its end".into())
 }
 
-/// Waits until `count` tools run; the process ids of them and of what they started.
+/// Waits until `count` tools run. Returns the process IDs of the tools and of their children.
 pub(crate) fn started(folder: &Path, count: usize, link: &mut Child) -> Result<Vec<u32>, Failed> {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
@@ -172,15 +172,14 @@ pub(crate) fn started(folder: &Path, count: usize, link: &mut Child) -> Result<V
     }
 }
 
-/// Sends a signal.
 pub(crate) fn tell(link: &Child, signal: i32) -> Result<(), Failed> {
     let pid = i32::try_from(link.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
     let signal = Signal::from_named_raw(signal).ok_or("no such signal")?;
     kill_process(pid, signal).map_err(|error| format!("cannot send the signal: {error}").into())
 }
 
-/// A failure unless the process is gone, or a zombie that waits for whoever adopted it.
-fn gone(pid: u32) -> Result<(), Failed> {
+/// Fails unless the process has ended, or is a zombie that its adoptive parent has not reaped yet.
+fn expect_ended(pid: u32) -> Result<(), Failed> {
     let patience = Instant::now() + Duration::from_secs(5);
     loop {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -194,7 +193,7 @@ fn gone(pid: u32) -> Result<(), Failed> {
     }
 }
 
-/// As `nohup make` has it: SIGHUP does nothing to a link that was started with it ignored.
+/// As under `nohup make`: SIGHUP has no effect on a link that was started with SIGHUP ignored.
 fn ignored() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;

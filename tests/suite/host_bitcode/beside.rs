@@ -1,5 +1,5 @@
-//! Bitcode of real compilers, in all its forms: its symbols are those that `llvm-nm` lists, and its images those of the native object
-//! that clang makes of it.
+//! Bitcode of real compilers, in all its forms: the symbols equal those of `llvm-nm`, and the images equal those of the native
+//! object that clang compiles from it.
 
 use std::collections::BTreeSet;
 use std::process::Command;

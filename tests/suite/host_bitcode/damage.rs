@@ -1,6 +1,6 @@
-//! Damaged host bitcode: bytes flipped, parts overwritten and ends cut off at random places, given to the program as it is used.
-//! It never crashes, needs at most 512 MiB and ten seconds of processor time, and where it fails, it says which file is wrong. `OFFLD_TEST_LONG=1`
-//! makes it thousands instead of hundreds.
+//! Damaged host bitcode: bytes flipped, ranges overwritten and ends cut off at random offsets, given to the real program. offld
+//! never crashes, needs at most 512 MiB and ten seconds of CPU time, and its errors name the file. `OFFLD_TEST_LONG=1` runs
+//! thousands instead of hundreds.
 
 use std::process::Command;
 

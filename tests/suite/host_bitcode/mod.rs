@@ -1,5 +1,5 @@
-//! Host objects that are bitcode: what the reader in `formats::bitcode` finds in them, against LLVM's tools; and damaged ones, given to the
-//! real program.
+//! Host objects that are bitcode: the results of the reader in `formats::bitcode` compared with LLVM's tools, and damaged bitcode
+//! given to the real program.
 
 mod beside;
 mod damage;

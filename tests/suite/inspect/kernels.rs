@@ -1,11 +1,12 @@
-//! Kernels and what they take: AMD's against `llvm-readelf --notes`, NVIDIA's against `cuobjdump -res-usage`, a CPU's against its symbols.
+//! Kernels and their resources: AMD ones compared with `llvm-readelf --notes`, NVIDIA ones with `cuobjdump -res-usage`, CPU ones
+//! with their symbols.
 
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
-use super::{Told, field, inspect_well, line};
+use super::{Report, field, inspect_well, line};
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, cuda_tools, ensure, expect_equal, llvm, missing, passed, root, run, test, with_llvm,
 };
@@ -19,7 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Shared memory, an array of each thread's own, a call with a stack, and a kernel with bounds and spills.
+/// Kernels with shared memory, private arrays, a call with a stack, launch bounds and spills.
 const SOURCE: &str = r#"
 #define KERNEL extern "C" __attribute__((global)) void
 #define DEVICE __attribute__((device))
@@ -52,15 +53,15 @@ KERNEL __attribute__((launch_bounds(128, 16))) bounded(float *a) {
 }
 "#;
 
-fn device_code(work: &Work, release: &Release, words: &[&str]) -> Result<String, Failed> {
+fn device_code(work: &Work, release: &Release, args: &[&str]) -> Result<String, Failed> {
     work.file("k.hip", SOURCE);
     let mut command = work.command(release.tool("clang"));
-    command.args(["-O2", "-nogpuinc", "-nogpulib", "--cuda-device-only"]).args(words);
+    command.args(["-O2", "-nogpuinc", "-nogpulib", "--cuda-device-only"]).args(args);
     run(&mut command)
 }
 
-fn kernels(told: &Told) -> Result<BTreeMap<String, Value>, Failed> {
-    let [image] = told.images(0) else { return Err(format!("one image: {}", told.json).into()) };
+fn kernels(report: &Report) -> Result<BTreeMap<String, Value>, Failed> {
+    let [image] = report.images(0) else { return Err(format!("one image: {}", report.json).into()) };
     let kernels = image["kernels"].as_array().ok_or("no kernels")?;
     Ok(kernels.iter().map(|kernel| (field(kernel, "name"), kernel.clone())).collect())
 }
@@ -69,31 +70,31 @@ fn kernels(told: &Told) -> Result<BTreeMap<String, Value>, Failed> {
 fn sizes(work: &Work, file: &str) -> Result<BTreeMap<String, String>, Failed> {
     let listed = work.run(llvm("llvm-readelf"), ["-sW", file])?;
     let functions = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    // NVIDIA's symbols have a word more, for bits that only they have.
-    let functions = functions.filter(|words| words.len() >= 8 && ["FUNC", "AMDGPU_HSA_KERNEL"].contains(&words[3]));
-    Ok(functions.map(|words| (words.last().copied().unwrap_or_default().to_owned(), words[2].to_owned())).collect())
+    // For NVIDIA symbols, llvm-readelf prints an additional column with flags.
+    let functions = functions.filter(|columns| columns.len() >= 8 && ["FUNC", "AMDGPU_HSA_KERNEL"].contains(&columns[3]));
+    Ok(functions.map(|columns| (columns.last().copied().unwrap_or_default().to_owned(), columns[2].to_owned())).collect())
 }
 
 fn amdgpu() -> Outcome {
     let work = Work::new();
     for (arch, version) in [("gfx90a", 5), ("gfx1100", 5), ("gfx906:xnack+", 4), ("gfx9-generic", 6)] {
         let (arch, version) = (format!("--offload-arch={arch}"), format!("-mcode-object-version={version}"));
-        let words = ["-x", "hip", "--no-gpu-bundle-output", &arch, &version, "-c", "k.hip", "-o", "k.co"];
-        device_code(&work, &Release::newest(), &words)?;
-        let told = kernels(&inspect_well(&work, ["--kernels", "k.co"])?)?;
+        let args = ["-x", "hip", "--no-gpu-bundle-output", &arch, &version, "-c", "k.hip", "-o", "k.co"];
+        device_code(&work, &Release::newest(), &args)?;
+        let report = kernels(&inspect_well(&work, ["--kernels", "k.co"])?)?;
         let notes = work.run(llvm("llvm-readelf"), ["--notes", "k.co"])?;
         let sizes = sizes(&work, "k.co")?;
         let blocks: Vec<&str> = notes.split("\n  - .").skip(1).collect();
         expect_equal("kernels", "4", &blocks.len().to_string())?;
         for block in blocks {
-            // Without agprs a block begins with another field.
+            // A block of a kernel without agprs starts with another field.
             let value = |name: &str| {
                 let found =
                     block.lines().map(|line| line.trim_start().trim_start_matches('.')).find_map(|line| line.strip_prefix(name));
                 found.and_then(|rest| rest.strip_prefix(':')).unwrap_or_default().trim().to_owned()
             };
             let name = value("name");
-            let kernel = told.get(&name).ok_or_else(|| format!("no {name}"))?;
+            let kernel = report.get(&name).ok_or_else(|| format!("no {name}"))?;
             let fields =
                 ["vgprs", "agprs", "sgprs", "spilled_vgprs", "spilled_sgprs", "shared", "scratch", "arguments", "max_workgroup"];
             let wanted = [
@@ -110,24 +111,24 @@ fn amdgpu() -> Outcome {
             expect_equal(&format!("{arch}: {name}"), &wanted.map(value).join("|"), &line(kernel, &fields))?;
             expect_equal(&name, sizes.get(&name).map_or("", String::as_str), &field(kernel, "code_size"))?;
         }
-        // Not everything is the same: the numbers are those of the kernels.
-        expect_equal("LDS", "256", &field(&told["shares"], "shared"))?;
+        // Reported values must differ between kernels, so that a constant cannot pass.
+        expect_equal("LDS", "256", &field(&report["shares"], "shared"))?;
     }
     passed()
 }
 
-/// What has no msgpack in it has its kernels in the symbol table.
+/// Code object version 2 has no msgpack metadata. Its kernels are in the symbol table.
 fn code_object_2() -> Outcome {
     let Some(release) = Release::of(14) else { return missing("LLVM 14 (make setup-releases)") };
     let work = Work::new();
-    let words =
+    let args =
         ["-x", "hip", "--no-gpu-bundle-output", "--offload-arch=gfx906", "-mcode-object-version=2", "-c", "k.hip", "-o", "k.co"];
-    device_code(&work, &release, &words)?;
-    let told = kernels(&inspect_well(&work, ["--kernels", "k.co"])?)?;
+    device_code(&work, &release, &args)?;
+    let report = kernels(&inspect_well(&work, ["--kernels", "k.co"])?)?;
     let sizes = sizes(&work, "k.co")?;
-    let names: Vec<&str> = told.keys().map(String::as_str).collect();
+    let names: Vec<&str> = report.keys().map(String::as_str).collect();
     expect_equal("kernels", "bounded calls owns shares", &names.join(" "))?;
-    for (name, kernel) in &told {
+    for (name, kernel) in &report {
         expect_equal(name, &sizes[name], &field(kernel, "code_size"))?;
     }
     passed()
@@ -151,12 +152,12 @@ fn cubin() -> Outcome {
         run(work.command(tools.join("bin/ptxas")).args([&format!("-arch={arch}"), "now.ptx", "-o", "k.cubin"]))?;
         let inspected = inspect_well(&work, ["--kernels", "k.cubin"])?;
         expect_equal("target", arch, &field(&inspected.images(0)[0], "target"))?;
-        let told = kernels(&inspected)?;
+        let report = kernels(&inspected)?;
         let used = run(work.command(tools.join("bin/cuobjdump")).args(["-res-usage", "k.cubin"]))?;
         let (sizes, mut count) = (sizes(&work, "k.cubin")?, 0);
         for function in used.split(" Function ").skip(1) {
             let (name, rest) = function.split_once(':').ok_or("no name")?;
-            let Some(kernel) = told.get(name) else { continue };
+            let Some(kernel) = report.get(name) else { continue };
             count += 1;
             let value = |name: &str| {
                 rest.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default()
@@ -165,9 +166,9 @@ fn cubin() -> Outcome {
             expect_equal(&format!("{arch}: {name}: {function}"), &wanted, &line(kernel, &["registers", "scratch", "shared"]))?;
             expect_equal(name, &sizes[name], &field(kernel, "code_size"))?;
         }
-        expect_equal("kernels", "4 4", &format!("{count} {}", told.len()))?;
-        expect_equal("bounded", "8|128", &line(&told["bounded"], &["arguments", "max_workgroup"]))?;
-        expect_equal("calls", "13", &field(&told["calls"], "arguments"))?;
+        expect_equal("kernels", "4 4", &format!("{count} {}", report.len()))?;
+        expect_equal("bounded", "8|128", &line(&report["bounded"], &["arguments", "max_workgroup"]))?;
+        expect_equal("calls", "13", &field(&report["calls"], "arguments"))?;
     }
     passed()
 }
@@ -176,16 +177,16 @@ fn host() -> Outcome {
     let work = Work::new();
     let source = root().join("tests/programs/reduction.c");
     run(work.command(llvm("clang")).args(OFFLOAD).arg("-O1").arg(source).args(["-o", "program"]))?;
-    let told = inspect_well(&work, ["--kernels", "--extract", "out", "program"])?;
-    let image = field(&told.images(0)[0], "extracted");
+    let report = inspect_well(&work, ["--kernels", "--extract", "out", "program"])?;
+    let image = field(&report.images(0)[0], "extracted");
     let listed = work.run(llvm("llvm-nm"), ["-D", "--defined-only", "--print-size", "--radix=d", &image])?;
-    let words = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let functions = words.filter(|words| words.len() == 4 && words[3].starts_with("__omp_offloading_"));
+    let columns = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let functions = columns.filter(|columns| columns.len() == 4 && columns[3].starts_with("__omp_offloading_"));
     let wanted: BTreeMap<String, String> =
-        functions.map(|words| (words[3].to_owned(), words[1].trim_start_matches('0').to_owned())).collect();
-    let told: BTreeMap<String, String> =
-        kernels(&told)?.iter().map(|(name, kernel)| (name.clone(), field(kernel, "code_size"))).collect();
-    expect_equal("kernels", &format!("{wanted:#?}"), &format!("{told:#?}"))?;
-    ensure(!told.is_empty(), || "no kernel was shown")?;
+        functions.map(|columns| (columns[3].to_owned(), columns[1].trim_start_matches('0').to_owned())).collect();
+    let report: BTreeMap<String, String> =
+        kernels(&report)?.iter().map(|(name, kernel)| (name.clone(), field(kernel, "code_size"))).collect();
+    expect_equal("kernels", &format!("{wanted:#?}"), &format!("{report:#?}"))?;
+    ensure(!report.is_empty(), || "no kernel was shown")?;
     passed()
 }

@@ -1,5 +1,5 @@
-//! `offld inspect`: what it says of programs of every kind, of the fat objects of five releases, of a file of each container, of kernels and
-//! of damaged files, held against what LLVM's and NVIDIA's own tools say.
+//! `offld inspect`: its report for programs of every kind, fat objects of five releases, each container format, kernels and damaged
+//! files. LLVM's and NVIDIA's own tools must show the same.
 
 mod containers;
 mod kernels;
@@ -20,42 +20,45 @@ pub(crate) fn trials() -> Vec<Trial> {
     all.into_iter().flatten().collect()
 }
 
-/// What `offld inspect --json` says.
-struct Told {
+/// The result of `offld inspect --json`.
+struct Report {
     json: Value,
-    /// Its exit status.
+    /// The exit status.
     status: i32,
-    /// What it says on stderr.
     stderr: String,
 }
 
-fn inspect<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Told, Failed> {
-    let words: Vec<&str> = words.into_iter().collect();
+fn inspect<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<Report, Failed> {
+    let args: Vec<&str> = args.into_iter().collect();
     let mut command = work.command(crate::support::offld());
-    command.args(["inspect", "--json"]).args(&words);
+    command.args(["inspect", "--json"]).args(&args);
     let ended = output(&mut command)?;
-    // What is inspected anywhere is counted as well: every byte once.
-    for file in words.iter().filter(|word| work.path().join(word).is_file()) {
+    // `offld size` must count every byte of each inspected file once.
+    for file in args.iter().filter(|word| work.path().join(word).is_file()) {
         adds_up(work, file)?;
     }
     let json = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
-    Ok(Told { json, status: ended.status.code().unwrap_or(-1), stderr: text(&ended.stderr) })
+    Ok(Report { json, status: ended.status.code().unwrap_or(-1), stderr: text(&ended.stderr) })
 }
 
-/// The same of files that have device code and no faults.
-fn inspect_well<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Told, Failed> {
-    let told = inspect(work, words)?;
-    expect_equal("schema", "1", &told.json["schema"].to_string())?;
-    if told.status == 0 && told.stderr.is_empty() { Ok(told) } else { Err(format!("{}: {}", told.status, told.stderr).into()) }
+/// Inspects files with device code, which must succeed without errors.
+fn inspect_well<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<Report, Failed> {
+    let report = inspect(work, args)?;
+    expect_equal("schema", "1", &report.json["schema"].to_string())?;
+    if report.status == 0 && report.stderr.is_empty() {
+        Ok(report)
+    } else {
+        Err(format!("{}: {}", report.status, report.stderr).into())
+    }
 }
 
-impl Told {
+impl Report {
     /// The images of the file with this index.
     fn images(&self, file: usize) -> &[Value] {
         self.json["files"][file]["images"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Those that are not a bundle's entry for the host.
+    /// The images other than host entries of bundles.
     fn device(&self, file: usize) -> Vec<&Value> {
         let host = |image: &&Value| image["kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "host"));
         self.images(file).iter().filter(|image| !host(image)).collect()
@@ -66,7 +69,7 @@ impl Told {
     }
 }
 
-/// A member of an object as text; nothing for null.
+/// A value of an object as text; empty for null.
 fn field(value: &Value, name: &str) -> String {
     match &value[name] {
         Value::String(text) => text.clone(),
@@ -76,25 +79,25 @@ fn field(value: &Value, name: &str) -> String {
     }
 }
 
-/// Some of an object's members in a line.
+/// Some values of an object, separated by `|`.
 fn line(value: &Value, names: &[&str]) -> String {
     names.iter().map(|name| field(value, name)).collect::<Vec<_>>().join("|")
 }
 
-/// The images in lines, one member after the other, sorted.
+/// These values of all images, one image per line, sorted.
 fn lines<'a>(images: impl IntoIterator<Item = &'a Value>, names: &[&str]) -> String {
     let mut lines: Vec<String> = images.into_iter().map(|image| line(image, names) + "\n").collect();
     lines.sort();
     lines.concat()
 }
 
-/// What `sha256sum` says of a file.
+/// The digest that `sha256sum` prints for a file.
 fn sha256(work: &Work, file: impl AsRef<Path>) -> Result<String, Failed> {
-    let told = work.run("sha256sum", [file.as_ref()])?;
-    Ok(told.split(' ').next().unwrap_or_default().to_owned())
+    let digest = work.run("sha256sum", [file.as_ref()])?;
+    Ok(digest.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// The contents of a section, as a file.
+/// Extracts the contents of a section into a file.
 fn section(work: &Work, file: &str, name: &str, to: &str) -> Result<PathBuf, Failed> {
     work.run(llvm("llvm-objcopy"), [&format!("--dump-section={name}={to}"), file, "/dev/null"])?;
     Ok(work.path().join(to))

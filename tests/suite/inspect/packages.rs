@@ -1,5 +1,5 @@
-//! Tar archives, compressed files and Debian packages in `offld inspect`: what the programs that write them have put in, what is
-//! wrong with them, and what they cost.
+//! Tar archives, compressed files and Debian packages in `offld inspect`: their contents as their writers packed them, damage, and
+//! cost.
 
 mod costs;
 
@@ -17,13 +17,13 @@ use crate::support::{
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("inspect::packages::tar_archives_of_every_form", forms),
+        with_llvm("inspect::packages::tar_archives_of_every_form", tar_formats),
         with_llvm("inspect::packages::sparse_files_of_every_form", sparse),
         with_llvm("inspect::packages::compressed_by_every_program", compressed),
         with_llvm("inspect::packages::one_in_the_other", nested),
         with_llvm("inspect::packages::debian_packages", packages),
-        test("inspect::packages::a_package_of_debian", of_debian),
-        test("inspect::packages::a_wheel_of_pypi_in_a_tar_archive", of_pypi),
+        test("inspect::packages::a_package_of_debian", debian_package),
+        test("inspect::packages::a_wheel_of_pypi_in_a_tar_archive", pypi_wheel),
         with_llvm("inspect::packages::names_links_and_devices_lead_nowhere", names),
         with_llvm("inspect::packages::what_is_damaged_is_told_and_the_rest_is_shown", damaged),
         with_llvm("inspect::packages::what_grows_without_end", costs::bombs),
@@ -33,7 +33,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A folder with `pkg/k.o`, which has an image.
+/// A directory with `pkg/k.o`, an object with an image.
 fn with_object() -> Result<Work, Failed> {
     let work = Work::new();
     work.fat("k.o", &[Image::amd("gfx90a", "DEVICE-A")])?;
@@ -46,23 +46,23 @@ fn shell(work: &Work, line: &str) -> Result<String, Failed> {
     run(work.command("bash").args(["-euc", line]))
 }
 
-/// The images of the only file: the members that each is in, its target and its hash.
-fn images(work: &Work, words: &[&str]) -> Result<Vec<String>, Failed> {
-    let told = inspect(work, words.iter().copied())?;
-    expect_equal("errors", "", &told.stderr)?;
-    let each = told.images(0).iter().map(|image| format!("{} {} {}", image["members"], image["target"], image["sha256"]));
+/// The images of a single file: their members, target and hash.
+fn images(work: &Work, args: &[&str]) -> Result<Vec<String>, Failed> {
+    let report = inspect(work, args.iter().copied())?;
+    expect_equal("errors", "", &report.stderr)?;
+    let each = report.images(0).iter().map(|image| format!("{} {} {}", image["members"], image["target"], image["sha256"]));
     Ok(each.collect())
 }
 
-/// What is expected of `words`: the images of the file `plain`, each within `members`.
-fn expect_images(work: &Work, words: &[&str], plain: &str, members: &[&str]) -> Result<(), Failed> {
+/// Fails unless the report for `args` has the images of the file `plain`, each inside `members`.
+fn expect_images(work: &Work, args: &[&str], plain: &str, members: &[&str]) -> Result<(), Failed> {
     let within = members.iter().map(|member| format!("\"{member}\",")).collect::<String>();
     let expected = images(work, &[plain])?.join("\n").replace("[]", &format!("[{}]", within.trim_end_matches(',')));
     ensure(!expected.is_empty(), || format!("nothing is in {plain}"))?;
-    expect_equal(&words.join(" "), &expected, &images(work, words)?.join("\n"))
+    expect_equal(&args.join(" "), &expected, &images(work, args)?.join("\n"))
 }
 
-fn forms() -> Outcome {
+fn tar_formats() -> Outcome {
     let work = with_object()?;
     let long = format!("{}k.o", "long-folder/".repeat(20));
     work.file(&long, std::fs::read(work.path().join("k.o"))?);
@@ -71,24 +71,24 @@ fn forms() -> Outcome {
         let file = format!("{form}.tar");
         run(work.command("tar").args(["-c", "--sort=name", "--format", form, "-f", &file, "pkg"]))?;
         expect_images(&work, &[&file], "k.o", &["pkg/k.o"])?;
-        // The image is where the report says.
-        let told = inspect(&work, [file.as_str()])?;
-        let image = &told.images(0)[0];
+        // The image is at the reported offset.
+        let report = inspect(&work, [file.as_str()])?;
+        let image = &report.images(0)[0];
         let at = image["offset"].as_u64().ok_or("an image without an offset")? as usize;
         ensure(std::fs::read(work.path().join(&file))?[at..].starts_with(b"DEVICE-A"), || format!("{file}: not at {at}"))?;
-        expect_equal("type", "\"tar\"", &told.json["files"][0]["type"].to_string())?;
+        expect_equal("type", "\"tar\"", &report.json["files"][0]["type"].to_string())?;
         if form != "v7" && form != "ustar" {
             run(work.command("tar").args(["-c", "--format", form, "-f", &file, "long-folder"]))?;
             expect_images(&work, &[&file], "k.o", &[&long])?;
         }
     }
-    // As Python writes them, which makes the archives of sources on PyPI.
+    // Archives written by Python, as for source distributions on PyPI.
     let python = "import sys, tarfile\nfor form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):\n    \
         with tarfile.open(f'python{form}.tar.gz', 'w:gz', format=form) as out: out.add(sys.argv[1]); out.add('pkg/text')";
     run(work.command("python3").args(["-c", python, &long]))?;
     expect_images(&work, &["python1.tar.gz"], "k.o", &[&long])?;
     expect_images(&work, &["python2.tar.gz"], "k.o", &[&long])?;
-    // Several archives in a row are read up to the end of the first, as tar does.
+    // Like tar, offld stops at the end of the first of several concatenated archives.
     shell(&work, "cat v7.tar posix.tar > two.tar")?;
     ensure(images(&work, &["two.tar"])?.len() == 1, || "more than the first archive")?;
     passed()
@@ -111,15 +111,15 @@ fn sparse() -> Outcome {
         for file in ["x.tar", "x.tgz"] {
             expect_images(&work, &[file], "k.o", &["holes.o"])?;
         }
-        let told = inspect(&work, ["x.tar"])?;
-        let step = &told.images(0)[0]["path"][0];
+        let report = inspect(&work, ["x.tar"])?;
+        let step = &report.images(0)[0]["path"][0];
         let size = std::fs::metadata(work.path().join("k.o"))?.len();
         expect_equal("step", &format!("\"sparse\" {size}"), &format!("{} {}", step["compression"], step["plain_size"]))?;
     }
     passed()
 }
 
-/// The programs, and what they are called in the report.
+/// Compression programs, whose names are also those in the report.
 const PROGRAMS: [&str; 4] = ["gzip", "xz", "zstd", "bzip2"];
 
 fn compressed() -> Outcome {
@@ -130,26 +130,26 @@ fn compressed() -> Outcome {
         expect_images(&work, &["k.o.packed"], "k.o", &[])?;
         expect_images(&work, &["x.tar.packed"], "k.o", &["pkg/k.o"])?;
         expect_images(&work, &["large.tar.packed"], "k.o", &["pkg/k.o"])?;
-        let told = inspect(&work, ["k.o.packed"])?;
-        let step = &told.images(0)[0]["path"][0];
+        let report = inspect(&work, ["k.o.packed"])?;
+        let step = &report.images(0)[0]["path"][0];
         let sizes = ["k.o.packed", "k.o"].map(|name| std::fs::metadata(work.path().join(name)).map_or(0, |meta| meta.len()));
         expect_equal(
             "step",
             &format!("\"compressed\" \"{program}\" 0 {} {}", sizes[0], sizes[1]),
             &format!("{} {} {} {} {}", step["in"], step["name"], step["offset"], step["size"], step["plain_size"]),
         )?;
-        expect_equal("type", &format!("\"{program}\""), &told.json["files"][0]["type"].to_string())?;
+        expect_equal("type", &format!("\"{program}\""), &report.json["files"][0]["type"].to_string())?;
         let pipe = shell(&work, &format!("cat x.tar.packed | {} inspect -", offld().display()))?;
         expect_in(&pipe, "(pkg/k.o)")?;
-        // Two files one behind the other are one.
+        // Two concatenated files decompress to one.
         shell(&work, &format!("(head -c 700 k.o | {program} -c; tail -c +701 k.o | {program} -c) > two.packed"))?;
         expect_images(&work, &["two.packed"], "k.o", &[])?;
-        // Text has no device code, and that is no error.
+        // Text contains no device code. This is not an error.
         shell(&work, &format!("echo text | {program} -c > text.packed"))?;
         let ended = output(work.command(offld()).args(["inspect", "text.packed"]))?;
         expect_equal("status and stderr", "Some(1) ", &format!("{:?} {}", ended.status.code(), text(&ended.stderr)))?;
     }
-    // pzstd comes with zstd, and begins its files with a frame that decoders skip.
+    // pzstd is part of zstd. Its files start with a skippable frame.
     shell(&work, "pzstd -q -c large.tar > large.packed")?;
     expect_images(&work, &["large.packed"], "k.o", &["pkg/k.o"])?;
     let extract = "tar -cJf x.txz pkg; OFFLD inspect --extract out x.txz".replace("OFFLD", &offld().display().to_string());
@@ -167,7 +167,7 @@ fn nested() -> Outcome {
         python3 -c 'import zipfile; zipfile.ZipFile(\"all.zip\", \"w\", 8).write(\"all.tar.xz.zst\")'";
     shell(&work, line)?;
     expect_images(&work, &["all.zip"], "k.o", &["all.tar.xz.zst", "wheels.tgz", "x.whl", "pkg/k.o"])?;
-    // As deep as archives, and no deeper.
+    // Compressed files have the same nesting limit as archives.
     shell(&work, "cp k.o deep; for at in {1..20}; do gzip deep; mv deep.gz deep; done")?;
     expect_in(&inspect(&work, ["deep"])?.stderr, "nested more than 16 deep")?;
     passed()
@@ -177,9 +177,11 @@ fn packages() -> Outcome {
     let work = with_object()?;
     work.file("package/DEBIAN/control", "Package: k\nVersion: 1\nArchitecture: all\nMaintainer: k <k@k>\nDescription: k\n");
     work.file("package/usr/lib/k.o", std::fs::read(work.path().join("k.o"))?);
+    // dpkg-deb refuses directories that a strict umask has closed.
+    shell(&work, "chmod -R go=rX package")?;
     for (compression, ending) in [("xz", ".xz"), ("gzip", ".gz"), ("zstd", ".zst"), ("none", "")] {
         let packed = output(work.command("dpkg-deb").args(["-b", "-Z", compression, "package", "k.deb"]))?;
-        // Before 1.21.18 it had no zstd.
+        // dpkg-deb before 1.21.18 does not support zstd.
         if compression == "zstd" && !packed.status.success() {
             continue;
         }
@@ -190,7 +192,7 @@ fn packages() -> Outcome {
     passed()
 }
 
-/// The first file in `folder` of `target` whose name ends with `ending`.
+/// The first file in `folder` of `target` with this extension.
 fn fetched(folder: &str, ending: &str) -> Option<PathBuf> {
     let files = std::fs::read_dir(root().join("target").join(folder)).ok()?;
     files.flatten().map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == ending))
@@ -205,7 +207,7 @@ fn hashes(report: &Value) -> Vec<String> {
     hashes
 }
 
-fn of_debian() -> Outcome {
+fn debian_package() -> Outcome {
     let Some(package) = fetched("debs", "deb") else { return missing("a package in target/debs (scripts/setup.sh)") };
     let work = Work::new();
     let unpack = [Path::new("-x"), &package, Path::new("unpacked")];
@@ -218,7 +220,7 @@ fn of_debian() -> Outcome {
     passed()
 }
 
-fn of_pypi() -> Outcome {
+fn pypi_wheel() -> Outcome {
     let Some(wheel) = fetched("wheels", "whl") else { return missing("a wheel in target/wheels (scripts/setup.sh)") };
     let work = Work::new();
     let wheel = wheel.display().to_string();
@@ -232,9 +234,9 @@ fn of_pypi() -> Outcome {
     passed()
 }
 
-/// What `offld inspect FILE` says: its status, stdout and stderr.
-fn said(work: &Work, words: &[&str]) -> Result<(Option<i32>, String, String), Failed> {
-    let ended = output(work.command(offld()).arg("inspect").args(words))?;
+/// Runs `offld inspect` with these arguments: status, stdout and stderr.
+fn inspected(work: &Work, args: &[&str]) -> Result<(Option<i32>, String, String), Failed> {
+    let ended = output(work.command(offld()).arg("inspect").args(args))?;
     Ok((ended.status.code(), text(&ended.stdout), text(&ended.stderr)))
 }
 
@@ -253,20 +255,20 @@ fn names() -> Outcome {
     run(work.command("python3").args(["-c", python]))?;
     shell(&work, "gzip -k x.tar")?;
     for file in ["x.tar", "x.tar.gz"] {
-        let (status, stdout, stderr) = said(&work, &[file])?;
+        let (status, stdout, stderr) = inspected(&work, &[file])?;
         expect_equal("status", "Some(2)", &format!("{status:?}"))?;
         expect_in(&stdout, "4 device images")?;
         expect_in(&stdout, "(good.o)")?;
         expect_not_in(&stdout, "secret")?;
         expect_not_in(&format!("{stdout}{stderr}"), "\x1b")?;
-        let leads = "its name leads out of the folder that the archive is unpacked to, at offset 0x";
-        for line in [format!("{file}(../up.o): {leads}0 of it"), format!("{file}(/etc/up.o): {leads}")] {
+        let leads = "the name leads out of the target directory, at offset 0x";
+        for line in [format!("{file}(../up.o): {leads}0"), format!("{file}(/etc/up.o): {leads}")] {
             expect_in(&stderr, &line)?;
         }
-        expect_in(&stderr, "[2J.o): its name has control characters")?;
+        expect_in(&stderr, "[2J.o): the name has control characters")?;
         expect_equal("lines", "3", &stderr.lines().count().to_string())?;
     }
-    // Nothing is written where a name leads.
+    // Member names are not used as output paths.
     run(work.command(offld()).args(["inspect", "--extract", "sub/out", "x.tar"])).ok();
     ensure(!work.path().join("sub/up.o").exists() && !work.path().join("up.o").exists(), || "a name was used as a path")?;
     passed()
@@ -283,21 +285,25 @@ fn damaged() -> Outcome {
     work.file("cut.tar", &whole[..second + 600]);
     work.file("cut-header.tar", &whole[..second + 100]);
     let rows = [
-        ("header.tar", "(one/o): its header does not match its checksum, at offset 0x0 of it".to_owned(), "(two.o)"),
-        ("cut.tar", format!("(two.o): the archive ends {} bytes before the end of it", whole_size(&work)? - 88), "(one.o)"),
-        ("cut-header.tar", format!(": the archive ends within a header, at offset {second:#x} of it"), "(one.o)"),
+        ("header.tar", "(one/o): the header does not match its checksum, at offset 0x0".to_owned(), "(two.o)"),
+        (
+            "cut.tar",
+            format!("(two.o): the archive ends {} bytes before the end of the member", whole_size(&work)? - 88),
+            "(one.o)",
+        ),
+        ("cut-header.tar", format!(": the archive ends within a header, at offset {second:#x}"), "(one.o)"),
     ];
-    let expect = |file: &str, told: &str, shown: &str| {
-        let (status, stdout, stderr) = said(&work, &[file])?;
+    let expect = |file: &str, message: &str, shown: &str| {
+        let (status, stdout, stderr) = inspected(&work, &[file])?;
         expect_equal(file, "Some(2)", &format!("{status:?}"))?;
-        expect_in(&stderr, &format!("{file}{told}"))?;
+        expect_in(&stderr, &format!("{file}{message}"))?;
         expect_equal("one line", "1", &stderr.lines().count().to_string())?;
         expect_in(&stdout, shown)
     };
-    for (file, told, shown) in rows {
-        expect(file, &told, shown)?;
+    for (file, message, shown) in rows {
+        expect(file, &message, shown)?;
     }
-    // Of what is compressed, what comes out before the fault is shown.
+    // Data that was decompressed before the damage is shown.
     shell(&work, "head -c 2000000 /dev/urandom > noise; tar -cf noise.tar one.o noise two.o")?;
     for program in PROGRAMS {
         let extra = if program == "zstd" { "--check" } else { "-k" };
@@ -310,14 +316,14 @@ fn damaged() -> Outcome {
             "gzip" => sum.len() - 8,
             "zstd" => sum.len() - 1,
             "bzip2" => 10,
-            // Behind the block of data: an index of 8 bytes, its checksum, and the end of 12.
+            // After the data block come an index of 8 bytes, its checksum, and a footer of 12 bytes.
             _ => sum.len() - 12 - 4 - 8 - 1,
         };
         sum[at] ^= 1;
         work.file("sum", sum);
         let what = if program == "bzip2" { "is damaged" } else { "does not match its checksum" };
-        expect("sum", &format!(": {program}+"), "nothing that can be read")?;
-        expect_in(&said(&work, &["sum"])?.2, what)?;
+        expect("sum", &format!(": {program}+"), "nothing readable")?;
+        expect_in(&inspected(&work, &["sum"])?.2, what)?;
     }
     passed()
 }

@@ -31,32 +31,32 @@ fn openmp() -> Outcome {
             compile.arg("-B").arg(&made().links);
         }
         run(&mut compile)?;
-        let told = inspect_well(&work, ["program"])?;
-        expect_equal("images", &objdump(&work, "program")?, &lines(told.images(0), &["kinds", "triple", "target"]))?;
+        let report = inspect_well(&work, ["program"])?;
+        expect_equal("images", &objdump(&work, "program")?, &lines(report.images(0), &["kinds", "triple", "target"]))?;
         run(work.command(llvm("llvm-offload-binary")).args(["program", "--image=file=image,kind=openmp"]))?;
-        expect_equal("hash", &sha256(&work, "image")?, &field(&told.images(0)[0], "sha256"))?;
-        let place = line(&told.images(0)[0], &["container", "section", "format", "machine", "stored_as"]);
+        expect_equal("hash", &sha256(&work, "image")?, &field(&report.images(0)[0], "sha256"))?;
+        let place = line(&report.images(0)[0], &["container", "section", "format", "machine", "stored_as"]);
         expect_equal("place", "offload-binary|.llvm.offloading|elf|x86-64|object", &place)?;
-        at_offset(&work, "program", &told.images(0)[0])?;
-        let registered = &told.registrations(0)[0];
+        expect_image_at_offset(&work, "program", &report.images(0)[0])?;
+        let registered = &report.registrations(0)[0];
         expect_equal("registers", "openmp|__tgt_register_lib|library", &line(registered, &["runtime", "symbol", "found"]))?;
         let loaded = run(work.command("./program").env("LD_TRACE_LOADED_OBJECTS", "1"))?;
         let library = &registered["libraries"][0];
         expect_in(&loaded, &format!("{} => {} (", field(library, "name"), field(library, "path")))?;
-        second_opinion(&work, &field(library, "name"))?;
+        expect_needed_library(&work, &field(library, "name"))?;
     }
     passed()
 }
 
-/// goblin says the same of what the program needs.
-fn second_opinion(work: &Work, library: &str) -> Result<(), Failed> {
+/// goblin must find `library` among the needed libraries.
+fn expect_needed_library(work: &Work, library: &str) -> Result<(), Failed> {
     let bytes = std::fs::read(work.path().join("program"))?;
     let elf = goblin::elf::Elf::parse(&bytes).map_err(|error| error.to_string())?;
     expect_in(&format!("{:?}", elf.libraries), library)
 }
 
-/// What stands at the offset of an image is the image.
-fn at_offset(work: &Work, file: &str, image: &Value) -> Result<(), Failed> {
+/// The bytes at the offset of an image must be the image.
+fn expect_image_at_offset(work: &Work, file: &str, image: &Value) -> Result<(), Failed> {
     let bytes = std::fs::read(work.path().join(file))?;
     let number = |name: &str| usize::try_from(image[name].as_u64().unwrap_or_default()).unwrap_or_default();
     let (offset, size) = (number("offset"), number("size"));
@@ -64,25 +64,25 @@ fn at_offset(work: &Work, file: &str, image: &Value) -> Result<(), Failed> {
     expect_equal("bytes at the offset", &field(image, "sha256"), &sha256(work, "at-offset")?)
 }
 
-/// The bundle in a HIP program is what clang-offload-bundler sees in it.
+/// The report for the bundle in a HIP program equals that of clang-offload-bundler.
 fn hip(name: &str, entries: usize) -> Outcome {
     let work = Work::new();
     let case = Case::named(name, 22);
     if let Err(missing) = built(&case, &work) {
         return missing;
     }
-    let told = inspect_well(&work, ["--extract", "out", "program"])?;
+    let report = inspect_well(&work, ["--extract", "out", "program"])?;
     section(&work, "program", ".hip_fatbin", "fatbin")?;
-    let bundler = |words: &[&str]| {
+    let bundler = |args: &[&str]| {
         let mut command = work.command(llvm("clang-offload-bundler"));
-        run(command.args(["-type=o", "-input=fatbin"]).args(words))
+        run(command.args(["-type=o", "-input=fatbin"]).args(args))
     };
     let listed = bundler(&["-list"])?;
     let mut ids: Vec<String> = listed.lines().map(|id| format!("{id}\n")).collect();
     ids.sort();
-    expect_equal("ids", &ids.concat(), &lines(told.images(0), &["id"]))?;
-    expect_equal("entries", &entries.to_string(), &told.images(0).len().to_string())?;
-    for image in told.device(0) {
+    expect_equal("ids", &ids.concat(), &lines(report.images(0), &["id"]))?;
+    expect_equal("entries", &entries.to_string(), &report.images(0).len().to_string())?;
+    for image in report.device(0) {
         let id = field(image, "id");
         bundler(&["-unbundle", &format!("-targets={id}"), "-output=image"])?;
         expect_equal(&id, &sha256(&work, "image")?, &field(image, "sha256"))?;
@@ -90,12 +90,12 @@ fn hip(name: &str, entries: usize) -> Outcome {
         expect_equal("of", "hip|amdgcn-amd-amdhsa|elf|amdgpu", &line(image, &["kinds", "triple", "format", "machine"]))?;
         expect_equal("bundle", "bundle|.hip_fatbin", &line(image, &["container", "section"]))?;
     }
-    let registered = line(&told.registrations(0)[0], &["runtime", "symbol", "found"]);
+    let registered = line(&report.registrations(0)[0], &["runtime", "symbol", "found"]);
     expect_equal("registers", "hip|__hipRegisterFatBinary|library", &registered)?;
     passed()
 }
 
-/// Builds a case; what the test says where it cannot.
+/// Builds a case. Returns the outcome of the test if tools are missing or the build fails.
 pub(crate) fn built(case: &Case, work: &Work) -> Result<Tools, Outcome> {
     let tools = case.tools()?;
     let done = case.compile(work, &tools, Wrapper::Ours).and_then(|()| case.link(work, &tools, Wrapper::Ours, &[]));
@@ -111,22 +111,22 @@ fn sycl() -> Outcome {
     if let Err(missing) = built(&Case::named("sycl", 22), &work) {
         return missing;
     }
-    let told = inspect_well(&work, ["program"])?;
-    let [image] = told.images(0) else { return Err(format!("one image: {}", told.json).into()) };
+    let report = inspect_well(&work, ["program"])?;
+    let [image] = report.images(0) else { return Err(format!("one image: {}", report.json).into()) };
     let facts = line(image, &["kinds", "triple", "format", "section"]);
     expect_equal("image", "sycl|spirv64-unknown-unknown|spirv|.sycl_offloading", &facts)?;
     section(&work, "program", ".sycl_offloading", "image")?;
     let whole = std::fs::read(work.path().join("image"))?;
     std::fs::write(work.path().join("image"), &whole[..image["size"].as_u64().unwrap_or_default() as usize])?;
     expect_equal("hash", &sha256(&work, "image")?, &field(image, "sha256"))?;
-    // The linker's alignment is all that follows the image.
+    // Only alignment padding of the linker follows the image.
     expect_equal(
         "rest",
         "0",
         &whole[image["size"].as_u64().unwrap_or_default() as usize..].iter().max().unwrap_or(&0).to_string(),
     )?;
-    expect_equal("registers", "sycl|library", &line(&told.registrations(0)[0], &["runtime", "found"]))?;
-    // Without symbols nothing says where images are: the section is one.
+    expect_equal("registers", "sycl|library", &line(&report.registrations(0)[0], &["runtime", "found"]))?;
+    // Without symbols, image bounds are unknown, so the whole section counts as one image.
     work.run(llvm("llvm-strip"), ["program"])?;
     let stripped = inspect_well(&work, ["program"])?;
     expect_equal("stripped", "sycl|spirv", lines(stripped.images(0), &["kinds", "format"]).trim())?;
@@ -139,25 +139,25 @@ fn cuda() -> Outcome {
         return missing;
     }
     let Some(tools) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
-    let told = inspect_well(&work, ["program"])?;
-    let cuobjdump = |words: &[&str]| run(work.command(tools.join("bin/cuobjdump")).args(words));
+    let report = inspect_well(&work, ["program"])?;
+    let cuobjdump = |args: &[&str]| run(work.command(tools.join("bin/cuobjdump")).args(args));
     let listed = cuobjdump(&["-lelf", "program"])?;
     let mut archs: Vec<String> =
         listed.lines().filter_map(|line| line.rsplit('.').nth(1)).map(|arch| format!("cuda|cubin|{arch}\n")).collect();
     archs.sort();
-    expect_equal("images", &archs.concat(), &lines(told.images(0), &["kinds", "format", "target"]))?;
+    expect_equal("images", &archs.concat(), &lines(report.images(0), &["kinds", "format", "target"]))?;
     cuobjdump(&["-xelf", "all", "program"])?;
-    for image in told.images(0) {
+    for image in report.images(0) {
         let name = std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         let wanted = format!(".{}.cubin", field(image, "target"));
         let file = name.into_iter().find(|name| name.ends_with(&wanted)).ok_or(format!("no {wanted}"))?;
         expect_equal(&file, &sha256(&work, &file)?, &field(image, "sha256"))?;
     }
-    expect_equal("registers", "cuda|library", &line(&told.registrations(0)[0], &["runtime", "found"]))?;
+    expect_equal("registers", "cuda|library", &line(&report.registrations(0)[0], &["runtime", "found"]))?;
     passed()
 }
 
-/// A program of all kinds, whose libraries are found where LD_LIBRARY_PATH says.
+/// A program of all kinds, whose libraries are found through LD_LIBRARY_PATH.
 fn mixed() -> Outcome {
     let work = Work::new();
     if let Err(missing) = built(&Case::named("mixed", 22), &work) {
@@ -181,9 +181,9 @@ fn mixed() -> Outcome {
     let wanted = [("cuda", "cudart"), ("hip", "amdhip64"), ("openmp", "omptarget"), ("sycl", "sycl")];
     let wanted: String = wanted.iter().map(|(runtime, name)| format!("{runtime} {}\n", library(name))).collect();
     expect_equal("runtimes", &wanted, &found.concat())?;
-    // Where it does not say so, the libraries may be nowhere, or those of an installed ROCm or CUDA; their names are told.
-    let told = inspect_well(&work, ["program"])?;
-    let names = told.registrations(0).iter().map(|registration| field(&registration["libraries"][0], "name") + "\n");
+    // Without it, the libraries may be missing, or belong to an installed ROCm or CUDA. Their names are still reported.
+    let report = inspect_well(&work, ["program"])?;
+    let names = report.registrations(0).iter().map(|registration| field(&registration["libraries"][0], "name") + "\n");
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.retain(|name| !name.contains("omptarget"));

@@ -1,4 +1,5 @@
-//! A late link gives the same bytes whatever the cache holds and however many jobs run; `auto` decides by line and inputs alone.
+//! A late link gives the same bytes for any cache contents and number of jobs. `auto` depends only on the command line and the
+//! inputs.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -26,7 +27,7 @@ fn bytes(work: &Work, name: &str) -> Result<Vec<u8>, Failed> {
 fn same_bytes(linker: &str) -> Outcome {
     let work = Work::new();
     object(&work)?;
-    // gold writes the name of the temporary file into what it links for the CPU.
+    // gold writes the name of its temporary output into a CPU image unless there is a soname.
     let link = |work: &Work, name: &str, linker: &str| {
         let mut link = link(work, name, linker);
         if linker == "gold" {
@@ -36,33 +37,32 @@ fn same_bytes(linker: &str) -> Outcome {
     };
     run(link(&work, "program", linker).env("OFFLD_CACHE", "off"))?;
     let first = bytes(&work, "program")?;
-    for (which, words) in
-        [("cold", &[][..]), ("warm", &[]), ("one job", &["1", "off"]), ("two", &["2", "off"]), ("eight", &["8"])]
+    for (which, args) in [("cold", &[][..]), ("warm", &[]), ("one job", &["1", "off"]), ("two", &["2", "off"]), ("eight", &["8"])]
     {
         let mut again = link(&work, "program", linker);
-        again.env("OFFLD_CACHE", if words.get(1).is_some() { "off".into() } else { work.path().join("cache").into_os_string() });
-        if let Some(jobs) = words.first() {
+        again.env("OFFLD_CACHE", if args.get(1).is_some() { "off".into() } else { work.path().join("cache").into_os_string() });
+        if let Some(jobs) = args.first() {
             again.arg(format!("-Wl,--wrapper-jobs={jobs}"));
         }
         run(&mut again)?;
         ensure(bytes(&work, "program")? == first, || format!("{which}: other bytes"))?;
     }
-    // Under make, one after the other.
+    // Under make, through its jobserver.
     let mut make = work.command("make");
     let line = link(&work, "program", linker);
-    let words: Vec<String> = line.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
-    work.file("Makefile", format!("program:\n\t+OFFLD_LATE_IMAGES=on {} {}\n", llvm("clang").display(), words.join(" ")));
+    let args: Vec<String> = line.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    work.file("Makefile", format!("program:\n\t+OFFLD_LATE_IMAGES=on {} {}\n", llvm("clang").display(), args.join(" ")));
     run(make.args(["-B", "-j2", "program"]))?;
     ensure(bytes(&work, "program")? == first, || "under make: other bytes")?;
     work.expect_no_temps()?;
     passed()
 }
 
-/// Whether the link of `main.o`, with these words more, is late, and what is said.
-fn is_late(work: &Work, words: &[&str]) -> Result<(bool, String), Failed> {
+/// Whether the link of `main.o` with these additional arguments is late, and its stderr.
+fn is_late(work: &Work, args: &[&str]) -> Result<(bool, String), Failed> {
     let mut link = stand_in(work, "echo image > $out");
-    let told = stderr_of(link.arg("-Wl,--wrapper-verbose").args(words).env_remove("OFFLD_LATE_IMAGES"))?;
-    Ok((told.contains("/.offld-"), told))
+    let stderr = stderr_of(link.arg("-Wl,--wrapper-verbose").args(args).env_remove("OFFLD_LATE_IMAGES"))?;
+    Ok((stderr.contains("/.offld-"), stderr))
 }
 
 fn by_size() -> Outcome {
@@ -70,12 +70,12 @@ fn by_size() -> Outcome {
     let large = "x".repeat(9 << 20);
     for (image, late) in [("small", false), (&large, true)] {
         work.fat_with("main.o", &[Image::amd("gfx90a", image)], "int main(void) { return 0; }\n")?;
-        let (is, told) = is_late(&work, &[])?;
-        ensure(is == late, || format!("late: {is}, of {} bytes: {told}", image.len()))?;
-        let (is, told) = is_late(&work, &["-Wl,--wrapper-late-images=off"])?;
-        ensure(!is, || format!("late although it is off: {told}"))?;
-        let (is, told) = is_late(&work, &["-Wl,--wrapper-late-images=on"])?;
-        ensure(is, || format!("not late although it is on: {told}"))?;
+        let (was_late, stderr) = is_late(&work, &[])?;
+        ensure(was_late == late, || format!("late: {was_late}, of {} bytes: {stderr}", image.len()))?;
+        let (was_late, stderr) = is_late(&work, &["-Wl,--wrapper-late-images=off"])?;
+        ensure(!was_late, || format!("late although it is off: {stderr}"))?;
+        let (was_late, stderr) = is_late(&work, &["-Wl,--wrapper-late-images=on"])?;
+        ensure(was_late, || format!("not late although it is on: {stderr}"))?;
     }
     passed()
 }
@@ -85,48 +85,40 @@ fn obstacles() -> Outcome {
     work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
     work.file("script.ld", "SECTIONS { } INSERT AFTER .data;\n");
     let on = "-Wl,--wrapper-late-images=on";
-    for words in [
-        "-Wl,-Map=map",
-        "-Wl,--emit-relocs",
-        "-Wl,-q",
-        "-Wl,-M",
-        "-Wl,--print-map",
-        "-Wl,-T,script.ld",
-        "-Wl,--dependency-file=d",
-    ] {
-        let (is, told) = is_late(&work, &[on, words])?;
-        ensure(!is, || format!("{words}: late: {told}"))?;
-        expect_in(&told, "images are not put into the program after its link: ")?;
+    for args in ["-Wl,-Map=map", "-Wl,--emit-relocs", "-Wl,-q", "-Wl,-M", "-Wl,--print-map", "-Wl,-T,script.ld"] {
+        let (was_late, stderr) = is_late(&work, &[on, args])?;
+        ensure(!was_late, || format!("{args}: late: {stderr}"))?;
+        expect_in(&stderr, "no late link: ")?;
     }
     let mut partial = work.command(llvm("clang"));
     partial.args(["--offload-link", "-fuse-ld=lld", "-r", on, "-B"]).arg(&made().links).args(["main.o", "-o", "partial.o"]);
     run(partial.env("OFFLD_CLANG", work.path().join("tools/clang")))?;
-    // ld.lld writes the path of its output where it has no other name for it.
+    // ld.lld embeds the output path if there is no -soname.
     work.file("versions", "V1 { global: main; };\n");
     let versions = "-Wl,--version-script=versions";
-    let (is, told) = is_late(&work, &[on, versions])?;
-    ensure(!is, || format!("a version script without -soname: late: {told}"))?;
-    let (is, told) = is_late(&work, &[on, versions, "-Wl,-soname=name"])?;
-    ensure(is, || format!("a version script with -soname: not late: {told}"))?;
-    let (is, told) = is_late(&work, &[on, "-Wl,-z,now"])?;
-    ensure(is, || format!("not late: {told}"))?;
-    expect_not_in(&told, "not put into")?;
+    let (was_late, stderr) = is_late(&work, &[on, versions])?;
+    ensure(!was_late, || format!("a version script without -soname: late: {stderr}"))?;
+    let (was_late, stderr) = is_late(&work, &[on, versions, "-Wl,-soname=name"])?;
+    ensure(was_late, || format!("a version script with -soname: not late: {stderr}"))?;
+    let (was_late, stderr) = is_late(&work, &[on, "-Wl,-z,now"])?;
+    ensure(was_late, || format!("not late: {stderr}"))?;
+    expect_not_in(&stderr, "no late link")?;
     passed()
 }
 
 fn wrong_setting() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    let told = crate::support::run_failing(link(&work, "program", "lld").env("OFFLD_LATE_IMAGES", "maybe"))?;
-    expect_in(&told, "OFFLD_LATE_IMAGES=maybe: expected auto, on or off")?;
-    let told = crate::support::run_failing(link(&work, "program", "lld").arg("-Wl,--wrapper-late-images=2"))?;
-    expect_in(&told, "--wrapper-late-images=2: expected auto, on or off")?;
+    let stderr = crate::support::run_failing(link(&work, "program", "lld").env("OFFLD_LATE_IMAGES", "maybe"))?;
+    expect_in(&stderr, "OFFLD_LATE_IMAGES=maybe: expected auto, on or off")?;
+    let stderr = crate::support::run_failing(link(&work, "program", "lld").arg("-Wl,--wrapper-late-images=2"))?;
+    expect_in(&stderr, "--wrapper-late-images=2: expected auto, on or off")?;
     passed()
 }
 
-/// The build id of `program`, linked late with `image` in it and with these words more.
-fn build_id(work: &Work, image: &str, words: &[&str]) -> Result<String, Failed> {
-    run(stand_in(work, &format!("echo '{image}' > $out")).args(words))?;
+/// The build id of `program`, linked late with this image and these additional arguments.
+fn build_id(work: &Work, image: &str, args: &[&str]) -> Result<String, Failed> {
+    run(stand_in(work, &format!("echo '{image}' > $out")).args(args))?;
     let notes = work.run("readelf", ["-nW", "program"])?;
     Ok(notes.lines().find_map(|line| Some(line.split_once("Build ID: ")?.1)).unwrap_or_default().trim().to_owned())
 }

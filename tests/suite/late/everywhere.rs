@@ -14,7 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
             if (linker, kind) == ("gold", "static-pie") {
                 continue;
             }
-            trials.push(with_llvm(&format!("late::everywhere::{linker}_{kind}"), move || stands_alone(linker, kind)));
+            trials.push(with_llvm(&format!("late::everywhere::{linker}_{kind}"), move || runs_in_every_state(linker, kind)));
         }
     }
     trials
@@ -22,7 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A runtime that says which images it is given: their sizes, and how they begin.
+/// A runtime that prints the size and the first bytes of each image.
 const RUNTIME: &str = r#"#include <stdio.h>
 struct image { const char *start, *end; const void *first, *last; };
 struct descriptor { int count; struct image *images; const void *first, *last; };
@@ -34,10 +34,10 @@ void __tgt_unregister_lib(struct descriptor *d) { (void)d; }
 void __tgt_init_all_rtls(void) {}
 "#;
 
-/// What a program says whose images have 100,000 bytes.
-const SAID: &str = "100000 bytes: first of gfx\n100000 bytes: first of gfx\nruns\n";
+/// The output of a program whose images have 100,000 bytes.
+const OUTPUT: &str = "100000 bytes: first of gfx\n100000 bytes: first of gfx\nruns\n";
 
-/// The inputs for a host: `main.o` with device code, and `runtime.o`.
+/// Compiles the inputs for a host: `main.o` with device code, and `runtime.o`.
 fn inputs(work: &Work, host: &str) -> Result<(), Failed> {
     let images = ["gfx906", "gfx90a"].map(|arch| Image::amd(arch, "A"));
     let source = "int puts(const char *);\nint main(void) { puts(\"runs\"); return 0; }\n";
@@ -54,18 +54,18 @@ fn inputs(work: &Work, host: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-fn stands_alone(linker: &str, kind: &str) -> Outcome {
+fn runs_in_every_state(linker: &str, kind: &str) -> Outcome {
     let work = Work::new();
     let compiler = work.tool("tools/clang", &HOLES.replace("SIZE", "99996"));
     let images = ["gfx906", "gfx90a"].map(|arch| Image::amd(arch, "A"));
     let in_library = "int puts(const char *);\nint run(void) { puts(\"runs\"); return 0; }\n";
     inputs(&work, "x86_64-unknown-linux-gnu")?;
-    // `fat_with` compiles for programs at fixed addresses unless clang's default says otherwise, which is PIE.
+    // `fat_with` uses clang's default code model. PIE code is sufficient for this library.
     work.fat_with("library.o", &images, in_library)?;
-    let link = |words: &[&str], late: &str| {
+    let link = |args: &[&str], late: &str| {
         let mut link = work.command(llvm("clang"));
         link.args(["--offload-link", "-Wl,--no-offload-runtime", "-B"]).arg(&made().links).arg(format!("-fuse-ld={linker}"));
-        link.args(words).env("OFFLD_CLANG", &compiler).env("OFFLD_LATE_IMAGES", late);
+        link.args(args).env("OFFLD_CLANG", &compiler).env("OFFLD_LATE_IMAGES", late);
         link
     };
     for late in ["off", "on"] {
@@ -77,21 +77,21 @@ fn stands_alone(linker: &str, kind: &str) -> Outcome {
         } else {
             run(&mut link(&[&format!("-{kind}"), "main.o", "runtime.o", "-o", "program"], late))?;
         }
-        expect_equal(&format!("late: {late}"), SAID, &shortened(&run(&mut work.command("./program"))?))?;
+        expect_equal(&format!("late: {late}"), OUTPUT, &without_arch_numbers(&run(&mut work.command("./program"))?))?;
     }
     let file = if kind == "shared" { "libdevice.so" } else { "program" };
     run(work.command("strip").arg(file))?;
-    expect_equal("stripped", SAID, &shortened(&run(&mut work.command("./program"))?))?;
+    expect_equal("stripped", OUTPUT, &without_arch_numbers(&run(&mut work.command("./program"))?))?;
     run(work.command(offld()).args(["prune", "--drop", "gfx906", file, "--in-place"]))?;
     let left = run(&mut work.command("./program"))?;
-    expect_equal("pruned", "100000 bytes: first of gfx\nruns\n", &shortened(&left))?;
+    expect_equal("pruned", "100000 bytes: first of gfx\nruns\n", &without_arch_numbers(&left))?;
     work.expect_no_temps()?;
     passed()
 }
 
-/// What a program says, without the numbers of processors.
-fn shortened(said: &str) -> String {
-    said.replace("gfx906", "gfx").replace("gfx90a", "gfx").replace("gfx9\n", "gfx\n").replace("gfx90\n", "gfx\n")
+/// The output of a program without the numbers of architectures.
+fn without_arch_numbers(output: &str) -> String {
+    output.replace("gfx906", "gfx").replace("gfx90a", "gfx").replace("gfx9\n", "gfx\n").replace("gfx90\n", "gfx\n")
 }
 
 fn aarch64(linker: &str) -> Outcome {
@@ -104,7 +104,7 @@ fn aarch64(linker: &str) -> Outcome {
     let work = Work::new();
     let compiler = work.tool("tools/clang", &HOLES.replace("SIZE", "99996"));
     inputs(&work, "aarch64-linux-gnu")?;
-    for words in [&["-pie"][..], &["-no-pie"], &["-static"]] {
+    for args in [&["-pie"][..], &["-no-pie"], &["-static"]] {
         let mut sizes = Vec::new();
         for late in ["off", "on"] {
             let mut link = work.command(llvm("clang"));
@@ -114,20 +114,20 @@ fn aarch64(linker: &str) -> Outcome {
             } else {
                 link.arg("-fuse-ld=lld");
             }
-            link.args(words).args(["main.o", "runtime.o", "-o", "program"]);
+            link.args(args).args(["main.o", "runtime.o", "-o", "program"]);
             run(link.env("OFFLD_CLANG", &compiler).env("OFFLD_LATE_IMAGES", late))?;
             let ended = work.run("qemu-aarch64", ["-L", "/usr/aarch64-linux-gnu", "./program"])?;
-            expect_equal(&format!("{words:?}, late: {late}"), SAID, &shortened(&ended))?;
+            expect_equal(&format!("{args:?}, late: {late}"), OUTPUT, &without_arch_numbers(&ended))?;
             sizes.push(std::fs::metadata(work.path().join("program"))?.len());
-            let told = work.run("readelf", ["-lW", "program"])?;
-            let loads: Vec<&str> = told.lines().filter(|line| line.trim_start().starts_with("LOAD")).collect();
-            ensure(!loads.is_empty(), || told.clone())?;
+            let headers = work.run("readelf", ["-lW", "program"])?;
+            let loads: Vec<&str> = headers.lines().filter(|line| line.trim_start().starts_with("LOAD")).collect();
+            ensure(!loads.is_empty(), || headers.clone())?;
             if late == "on" {
                 expect_in(&work.run("readelf", ["-SW", "program"])?, ".llvm.offloading")?;
             }
         }
-        // Pages of 64 KiB may be between what was there and the images.
-        ensure(sizes[1] < sizes[0] + (192 << 10), || format!("{words:?}: {} bytes, late {}", sizes[0], sizes[1]))?;
+        // Padding of up to 64 KiB pages may be between existing contents and the images.
+        ensure(sizes[1] < sizes[0] + (192 << 10), || format!("{args:?}: {} bytes, late {}", sizes[0], sizes[1]))?;
     }
     passed()
 }

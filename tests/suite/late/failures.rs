@@ -1,4 +1,5 @@
-//! A part of a late link that fails ends the other, and leaves nothing; killed links leave no output or a whole one.
+//! If either half of a late link fails, the other ends too, and no file is left behind. Killed links leave no output or a whole
+//! one.
 
 use std::fs;
 use std::process::Stdio;
@@ -21,8 +22,8 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("late::failures::of_a_device_link_end_the_host_link", device_fails),
         with_llvm("late::failures::of_the_disk_leave_nothing", disk_is_full),
         with_llvm("late::failures::a_killed_link_leaves_no_output_or_a_whole_one", killed),
-        with_llvm("late::failures::of_the_engine_are_told_and_the_link_is_done_again", unfit),
-        with_llvm("late::host_and_device_links_run_at_the_same_time", at_once),
+        with_llvm("late::failures::of_the_engine_are_told_and_the_link_is_done_again", unusable_output),
+        with_llvm("late::host_and_device_links_run_at_the_same_time", links_overlap),
     ]
 }
 
@@ -44,11 +45,11 @@ fn nothing_left(work: &Work) -> Result<(), Failed> {
 fn host_fails() -> Outcome {
     let work = Work::new();
     work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int nowhere(void);\nint main(void) { return nowhere(); }\n")?;
-    let began = Instant::now();
-    let told = run_failing(&mut stand_in(&work, "echo begun > begun; exec sleep 60"))?;
-    ensure(began.elapsed() < Duration::from_secs(30), || "the device link was waited for")?;
-    expect_in(&told, "nowhere")?;
-    expect_not_in(&told, "device link")?;
+    let start = Instant::now();
+    let stderr = run_failing(&mut stand_in(&work, "echo begun > begun; exec sleep 60"))?;
+    ensure(start.elapsed() < Duration::from_secs(30), || "the device link was waited for")?;
+    expect_in(&stderr, "nowhere")?;
+    expect_not_in(&stderr, "device link")?;
     nothing_left(&work)?;
     passed()
 }
@@ -56,15 +57,15 @@ fn host_fails() -> Outcome {
 fn device_fails() -> Outcome {
     let work = Work::new();
     work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
-    let told = run_failing(&mut stand_in(&work, "echo no such device >&2; exit 1"))?;
-    expect_in(&told, "device link for amdgcn-amd-amdhsa (gfx90a)")?;
-    expect_in(&told, "no such device")?;
-    expect_not_in(&told, "host link")?;
+    let stderr = run_failing(&mut stand_in(&work, "echo no such device >&2; exit 1"))?;
+    expect_in(&stderr, "device link for amdgcn-amd-amdhsa (gfx90a)")?;
+    expect_in(&stderr, "no such device")?;
+    expect_not_in(&stderr, "host link")?;
     nothing_left(&work)?;
     passed()
 }
 
-/// A linker that leaves no section headers, so that nobody finds a section of images.
+/// A linker whose output has no section headers, so that offld cannot find the section of an image.
 const BARE: &str = r#"#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -84,7 +85,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-fn unfit() -> Outcome {
+fn unusable_output() -> Outcome {
     let work = Work::new();
     object(&work)?;
     work.file("bare.c", BARE);
@@ -94,9 +95,9 @@ fn unfit() -> Outcome {
     for cache in ["off".into(), work.path().join("cache").into_os_string()] {
         let mut link = link(&work, "program", "bfd");
         link.arg(format!("-Wl,--offld-linker={}", linker.display())).env("OFFLD_CACHE", cache);
-        let told = stderr_of(&mut link)?;
-        expect_in(&told, "warning: device images cannot be put into the program that")?;
-        expect_in(&told, "; it is linked once more, with them")?;
+        let stderr = stderr_of(&mut link)?;
+        expect_in(&stderr, "warning: cannot write the device images into the output of")?;
+        expect_in(&stderr, "; repeating the host link with the images")?;
         expect_equal("output", "4950 device\n", &ran(&work, work.path().join("program"))?)?;
         fs::remove_file(work.path().join("program"))?;
     }
@@ -104,10 +105,10 @@ fn unfit() -> Outcome {
     passed()
 }
 
-fn at_once() -> Outcome {
+fn links_overlap() -> Outcome {
     let work = Work::new();
     work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
-    // The device link ends when the host link has, and would wait for ever if that waited for it.
+    // The device link ends only after the host link, so it would hang if the host link waited for it.
     let end =
         "for i in $(seq 300); do [ -s .offld-*/program ] && break; sleep 0.1; done; [ $i -lt 300 ] || exit 1; echo image > $out";
     run(&mut stand_in(&work, end))?;
@@ -120,12 +121,12 @@ fn disk_is_full() -> Outcome {
     run(&mut link(&work, "program", "lld"))?;
     let whole = fs::metadata(work.path().join("program"))?.len();
     fs::remove_file(work.path().join("program"))?;
-    // A limit on the size of files stands for a full disk, as far as writers see it: it ends them at each step in turn.
+    // A file size limit simulates a full disk. The different limits fail each step in turn.
     let mut failed = 0;
     for kib in [1, 4, 8, 12, 16, 20, 24, 32, whole / 1024 - 1] {
         let line = link(&work, "program", "lld");
-        let words: Vec<String> = line.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
-        let script = format!("ulimit -f {kib}; trap '' XFSZ; exec {} {}", llvm("clang").display(), words.join(" "));
+        let args: Vec<String> = line.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+        let script = format!("ulimit -f {kib}; trap '' XFSZ; exec {} {}", llvm("clang").display(), args.join(" "));
         let mut limited = work.command("bash");
         limited.args(["-c", &script]).env("OFFLD_LATE_IMAGES", "on").env("OFFLD_CACHE", "off");
         let ended = limited.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
@@ -145,10 +146,10 @@ fn killed() -> Outcome {
     const SIGNALS: [Signal; 3] = [Signal::KILL, Signal::TERM, Signal::INT];
     let work = Work::new();
     object(&work)?;
-    let began = Instant::now();
+    let start = Instant::now();
     run(link(&work, "program", "lld").env("OFFLD_CACHE", "off"))?;
-    let (whole_time, whole) = (began.elapsed(), fs::read(work.path().join("program"))?);
-    // Without clang's driver in between, which would die alone.
+    let (whole_time, whole) = (start.elapsed(), fs::read(work.path().join("program"))?);
+    // Run the wrapper directly: a signal would only end clang's driver.
     let line = crate::support::stderr_of(link(&work, "program", "lld").arg("-###"))?;
     let line = line.lines().find(|line| line.contains("clang-linker-wrapper")).ok_or("no line of the wrapper")?.to_owned();
     let count = rounds("late: links that are killed", 200u32, 12);
@@ -165,28 +166,30 @@ fn killed() -> Outcome {
         kill_process(pid, signal)?;
         let status = child.wait()?;
         ended += u32::from(!status.success());
-        let told = |what: &str| Failed::from(format!("round {round}, {signal:?}: {what}"));
+        let failure = |what: &str| Failed::from(format!("round {round}, {signal:?}: {what}"));
         match fs::read(work.path().join("program")) {
-            Ok(there) if there != whole => return Err(told("half an output")),
+            Ok(there) if there != whole => return Err(failure("half an output")),
             Ok(_) => {}
-            Err(_) if status.success() => return Err(told("success without an output")),
+            Err(_) if status.success() => return Err(failure("success without an output")),
             Err(_) => {}
         }
         let left: Vec<String> = names(&work)?.into_iter().filter(|name| name.starts_with(".offld-")).collect();
         if signal != Signal::KILL && !left.is_empty() {
-            return Err(told(&format!("left behind: {left:?}")));
+            return Err(failure(&format!("left behind: {left:?}")));
         }
         if signal == Signal::KILL {
-            // Nobody takes these away then, and children may still be ending.
+            // After SIGKILL, offld cannot remove these files, and its child processes may still be ending.
             std::thread::sleep(Duration::from_millis(500));
             for name in names(&work)?.into_iter().filter(|name| name.starts_with(".offld-")) {
-                // One is of the output, the other of the host link.
+                // One entry belongs to the output, the other to the host link.
                 let path = work.path().join(name);
                 if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
             }
             let _ = fs::remove_dir_all(work.path().join("tmp"));
+            // A later link may end before it reads the table of running links, and would leave the killed link's table.
+            let _ = fs::remove_dir_all(work.session().join("offld"));
         } else {
-            work.expect_no_temps().map_err(|left| told(left.message().unwrap_or_default()))?;
+            work.expect_no_temps().map_err(|left| failure(left.message().unwrap_or_default()))?;
         }
     }
     ensure(ended > 0, || "no link was ended early")?;

@@ -1,4 +1,4 @@
-//! What a program is like that was linked late: as another one, for tools as well.
+//! A late-linked program looks like any other, to tools as well.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,7 +11,7 @@ pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for linker in LINKERS {
         for kind in ["pie", "fixed", "relr", "stripped"] {
-            // gold has no such relocations, and mold 1.10 makes programs of them that glibc does not start.
+            // gold has no relative relocations, and glibc does not start such programs of mold 1.10.
             if kind == "relr" && ["gold", "mold"].contains(&linker) {
                 continue;
             }
@@ -21,8 +21,8 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What `llvm-objdump` and `readelf` say of the images, `addr2line` of `main`, and gdb of its first line.
-fn seen(work: &Work, name: &str) -> Result<[String; 3], Failed> {
+/// The reports of `llvm-objdump` and `readelf` about images, of `addr2line` about `main`, and of gdb about the first line.
+fn tool_reports(work: &Work, name: &str) -> Result<[String; 3], Failed> {
     let listed = work.run(crate::support::llvm("llvm-objdump"), ["--offloading", name])?;
     let images: Vec<&str> = listed.lines().filter(|line| line.contains("arch") || line.contains("triple")).collect();
     let symbols = work.run("nm", [name])?;
@@ -39,14 +39,14 @@ fn seen(work: &Work, name: &str) -> Result<[String; 3], Failed> {
 fn programs(linker: &str, kind: &str) -> Outcome {
     let work = Work::new();
     object(&work)?;
-    let words: &[&str] = match kind {
+    let args: &[&str] = match kind {
         "fixed" => &["-no-pie"],
         "relr" => &["-Wl,-z,pack-relative-relocs"],
         "stripped" => &["-s"],
         _ => &[],
     };
-    run(link(&work, "late", linker).args(words))?;
-    run(link(&work, "early", linker).args(words).env("OFFLD_LATE_IMAGES", "off"))?;
+    run(link(&work, "late", linker).args(args))?;
+    run(link(&work, "early", linker).args(args).env("OFFLD_LATE_IMAGES", "off"))?;
     let modes =
         ["late", "early"].map(|name| std::fs::metadata(work.path().join(name)).map_or(0, |meta| meta.permissions().mode()));
     expect_equal("mode", &format!("{:o}", modes[1]), &format!("{:o}", modes[0]))?;
@@ -54,7 +54,7 @@ fn programs(linker: &str, kind: &str) -> Outcome {
     expect_equal("late", expected, &ran(&work, work.path().join("late"))?)?;
     expect_equal("early", expected, &ran(&work, work.path().join("early"))?)?;
     if kind != "stripped" {
-        let (late, early) = (seen(&work, "late")?, seen(&work, "early")?);
+        let (late, early) = (tool_reports(&work, "late")?, tool_reports(&work, "early")?);
         for (late, early) in late.iter().zip(&early) {
             expect_equal("what tools see", &early.replace("early", "NAME"), &late.replace("late", "NAME"))?;
         }
@@ -65,7 +65,7 @@ fn programs(linker: &str, kind: &str) -> Outcome {
     let of_early = work.run("sh", ["-c", "eu-elflint --gnu-ld early 2>&1 || true"])?;
     let count = |text: &str| text.lines().filter(|line| *line != "No errors").count();
     ensure(count(&lint) <= count(&of_early), || format!("eu-elflint of the late one:\n{lint}\nof the early one:\n{of_early}"))?;
-    // The images are in the last loaded segment, or the file's end is.
+    // Tools must handle images in the last loaded segment, or a last segment that ends the file.
     for (name, change) in [
         ("strip", "strip late -o strip"),
         ("llvm-strip", "/usr/lib/llvm-22/bin/llvm-strip late -o llvm-strip"),
@@ -76,6 +76,10 @@ fn programs(linker: &str, kind: &str) -> Outcome {
             "cp late both && patchelf --set-rpath /a/much/longer/path/than/there/was/before/of/libraries both && strip both",
         ),
     ] {
+        // patchelf 0.14 damages every program of wild.
+        if linker == "wild" && change.contains("patchelf") {
+            continue;
+        }
         run(work.command("sh").args(["-c", change]))?;
         expect_equal(name, expected, &ran(&work, work.path().join(name))?)?;
     }

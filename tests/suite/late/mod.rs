@@ -1,10 +1,11 @@
-//! Late images: the host link runs beside the device links, and the images are put into the program when both are done. That such
-//! programs run as others do, `programs` and `kinds` show, which link each of theirs late as well.
+//! Late images: the host link runs in parallel with the device links, and offld writes the images into the program when both are
+//! done. `programs` and `kinds` also link each of their programs late, and run it.
 
 mod bytes;
 mod everywhere;
 mod failures;
 mod layout;
+mod output;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,13 +16,16 @@ use super::edit::SOURCE;
 use super::support::{Work, llvm, made, run, run_offloaded};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [bytes::trials(), everywhere::trials(), failures::trials(), layout::trials()].into_iter().flatten().collect()
+    [bytes::trials(), everywhere::trials(), failures::trials(), layout::trials(), output::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-/// The host linkers, as clang's `-fuse-ld=` names them.
-const LINKERS: [&str; 4] = ["lld", "bfd", "gold", "mold"];
+/// Host linkers as values of clang's `-fuse-ld=`.
+const LINKERS: [&str; 5] = ["lld", "bfd", "gold", "mold", "wild"];
 
-/// What makes clang compile and link for the CPU and for an AMD GPU.
+/// Arguments that compile and link for the CPU and for an AMD GPU.
 const TWO: [&str; 10] = [
     "-fopenmp",
     "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa",
@@ -35,7 +39,7 @@ const TWO: [&str; 10] = [
     "undefs",
 ];
 
-/// Makes `main.o` for the CPU and for gfx90a.
+/// Compiles `main.o` for the CPU and for gfx90a.
 fn object(work: &Work) -> Result<(), Failed> {
     work.file("main.c", SOURCE);
     run(work.command(llvm("clang")).args(TWO).args(["-g", "-c", "main.c", "-o", "main.o"]))?;
@@ -50,12 +54,12 @@ fn link(work: &Work, name: &str, linker: &str) -> Command {
     link
 }
 
-/// What a program with an OpenMP device says; it must have one.
+/// Runs a program that must find an OpenMP device. Returns its output.
 fn ran(work: &Work, program: PathBuf) -> Result<String, Failed> {
     run_offloaded(work.command(program).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))
 }
 
-/// The late link of `main.o` by a stand-in for the device compiler: the shell commands `end` make its image, `$out`.
+/// The late link of `main.o` with a stand-in for the device compiler, whose shell commands `end` write the image `$out`.
 fn stand_in(work: &Work, end: &str) -> Command {
     let compiler = "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\n\
         case \" $* \" in *\" -### \"*) exit 1 ;; esac\n\

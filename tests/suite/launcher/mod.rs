@@ -1,5 +1,5 @@
-//! Device links by a launcher (`OFFLD_LAUNCHER`), for which scripts stand in that run jobs on this machine, in another folder and
-//! another environment. The images are those that are linked here, whatever the launcher does.
+//! Device links by a launcher (`OFFLD_LAUNCHER`). The launchers are scripts that run jobs on this machine, in another directory and
+//! environment. The images equal locally linked ones, whatever the launcher does.
 
 mod stopped;
 mod trouble;
@@ -34,17 +34,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Runs jobs in another folder and environment, and writes down its words.
+/// Runs jobs in another directory and environment, and records its arguments.
 const ELSEWHERE: &str = "#!/bin/sh\necho \"$*\" >> \"${0%/*}/submitted\"\nshift 3\n\
     exec env -i -C / PATH=/usr/bin:/bin SLURMD_NODENAME=node7 HOME=/nowhere \"$@\"\n";
 
-/// The option for a launcher of this text in `work`.
+/// The option for a launcher script with this text in `work`.
 fn launcher(work: &Work, text: &str) -> String {
     let script = work.tool("launcher it's $x", text);
     format!("--wrapper-launcher=\"{}\" {{threads}} {{mem}} {{job}}", script.display().to_string().replace('$', "\\$"))
 }
 
-/// What the launcher was told of each job.
+/// The arguments that the launcher received for each job.
 fn submitted(work: &Work) -> Vec<String> {
     let text = std::fs::read_to_string(work.path().join("submitted")).unwrap_or_default();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -52,14 +52,14 @@ fn submitted(work: &Work) -> Vec<String> {
     lines
 }
 
-/// A failure if a temporary file is left beside an output.
+/// Fails if a temporary file remains next to an output.
 fn expect_nothing_beside(folder: &Path) -> Result<(), Failed> {
     let names = std::fs::read_dir(folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let left: Vec<String> = names.filter(|name| name.starts_with("offld-")).collect();
     ensure(left.is_empty(), || format!("left in {}: {left:?}", folder.display()))
 }
 
-/// A library of two units for two devices, in a folder of a name that no shell takes as it is.
+/// A library from two translation units for two devices, in a directory whose name needs quotes in a shell.
 struct Library {
     work: Work,
     folder: PathBuf,
@@ -93,11 +93,11 @@ impl Library {
         link
     }
 
-    /// A link: what it says, and the library that it makes.
+    /// Runs a link. Returns its messages and the library.
     fn linked(&self, cache: &str, more: &[&str]) -> Result<(String, Vec<u8>), Failed> {
-        let said = stderr_of(&mut self.link(cache, more))?;
+        let stderr = stderr_of(&mut self.link(cache, more))?;
         expect_nothing_beside(&self.folder)?;
-        Ok((said, std::fs::read(self.folder.join("out.so"))?))
+        Ok((stderr, std::fs::read(self.folder.join("out.so"))?))
     }
 }
 
@@ -106,7 +106,7 @@ fn equal(lto: &str, more: &[&str]) -> Outcome {
     let launcher = launcher(&library.work, ELSEWHERE);
     let right = library.linked("off", more)?.1;
     let launched = [&[launcher.as_str()], more].concat();
-    // With a cache, the jobs are the units.
+    // With a cache, each translation unit is a job.
     let of_units = ["gfx90a", "gfx942"].map(|gpu| [0, 1].map(|unit| format!("1 256 offld-f{unit}-amdgcn-amd-amdhsa-{gpu} ")));
     let of_links = |threads| ["gfx90a", "gfx942"].map(|gpu| format!("{threads} 256 offld-out.so-{gpu} "));
     for cache in ["off", "cache"] {
@@ -124,7 +124,7 @@ fn equal(lto: &str, more: &[&str]) -> Outcome {
         ensure(as_expected, || format!("{jobs:?}\n{said}"))?;
         std::fs::remove_file(library.work.path().join("submitted"))?;
     }
-    // Everything is in the cache, from which a link without a launcher takes it as well.
+    // Everything is cached now. A link without a launcher uses the entries, too.
     for more in [launched, more.to_vec()] {
         let (said, made) = library.linked("cache", &more)?;
         expect_equal("found", "2", &said.matches(": found in the cache\n").count().saturating_sub(1).to_string())?;
@@ -158,7 +158,7 @@ const LINKS: [(&str, u64, &str); 4] = [("gfx906", 2, "0.5"), ("gfx908", 2, "0.5"
 fn jobs() -> Outcome {
     let work = prepared(&LINKS)?;
     let launcher = launcher(&work, ELSEWHERE);
-    // Neither the processors and memory of this machine count, nor what else runs on it.
+    // Neither the CPUs and memory of this machine nor its other load limit launched jobs.
     let local = ["--wrapper-jobs=1", "--wrapper-memory=1M", &launcher];
     for (more, expected) in [("--wrapper-why", 4), ("--wrapper-remote-jobs=2", 2)] {
         stderr_of(&mut stand_in::link(&work, &[&local[..], &[more]].concat()))?;
@@ -177,9 +177,9 @@ fn jobs() -> Outcome {
 fn dry_run() -> Outcome {
     let work = prepared(&LINKS[..2])?;
     let shown = |words: &[&str]| -> Result<Vec<String>, Failed> {
-        let said = stderr_of(&mut stand_in::link(&work, words))?;
-        // The folder for temporary files has another name each time.
-        Ok(said.lines().map(|line| line.split("/offld-").map(|part| part.get(6..).unwrap_or(part)).collect()).collect())
+        let stderr = stderr_of(&mut stand_in::link(&work, words))?;
+        // The name of the temporary directory is random.
+        Ok(stderr.lines().map(|line| line.split("/offld-").map(|part| part.get(6..).unwrap_or(part)).collect()).collect())
     };
     expect_equal("shown", &shown(&["--dry-run"])?.join("\n"), &shown(&["--dry-run", "--wrapper-launcher=false"])?.join("\n"))?;
     passed()
@@ -189,9 +189,9 @@ fn node() -> Outcome {
     let work = prepared(&LINKS[..1])?;
     let (log, launcher) = (work.path().join("log"), launcher(&work, ELSEWHERE));
     let words = ["--wrapper-verbose", "--wrapper-time-trace=trace", &launcher];
-    let said = stderr_of(stand_in::link(&work, &words).env("OFFLD_CACHE_LOG", &log))?;
-    expect_in(&said, "note: device link for amdgcn-amd-amdhsa (gfx906): runs on node7\n")?;
-    expect_in(&said, "/launcher it's \\$x\" 1 ")?;
+    let stderr = stderr_of(stand_in::link(&work, &words).env("OFFLD_CACHE_LOG", &log))?;
+    expect_in(&stderr, "note: device link for amdgcn-amd-amdhsa (gfx906): running on node7\n")?;
+    expect_in(&stderr, "/launcher it's \\$x\" 1 ")?;
     let records = records(&log)?;
     ensure(records.len() == 1 && records[0]["node"] == "node7", || format!("{records:?}"))?;
     let time = |key: &str| records[0][key].as_u64().unwrap_or(0);
@@ -215,30 +215,30 @@ fn shared_folder() -> Outcome {
         ensure(text.starts_with(&expected), || text)?;
     }
     expect_equal("files", "1", &std::fs::read_dir(work.path().join("shared folder"))?.count().to_string())?;
-    let said = run_failing(stand_in::link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", "/nowhere"))?;
-    expect_in(&said, "cannot make a temporary folder in `/nowhere`, which OFFLD_SHARED_TMP names")?;
+    let stderr = run_failing(stand_in::link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", "/nowhere"))?;
+    expect_in(&stderr, "cannot create a temporary directory in `/nowhere` (set by OFFLD_SHARED_TMP)")?;
     passed()
 }
 
 fn wrong_values() -> Outcome {
     let work = prepared(&LINKS[..1])?;
     for (option, told) in [
-        ("--wrapper-launcher=srun 'x", "--wrapper-launcher=srun 'x: a single quote (') is not closed"),
+        ("--wrapper-launcher=srun 'x", "--wrapper-launcher=srun 'x: unclosed single quote (')"),
         ("--wrapper-remote-jobs=0", "--wrapper-remote-jobs=0: expected a positive number"),
         ("--wrapper-launcher-wait=soon", "--wrapper-launcher-wait=soon: expected a number of seconds"),
     ] {
         expect_in(&run_failing(&mut stand_in::link(&work, &[option]))?, &format!("error: {told}\n"))?;
     }
     for (name, value, told) in [
-        ("OFFLD_LAUNCHER", "\"", "OFFLD_LAUNCHER=\": a double quote (\") is not closed"),
+        ("OFFLD_LAUNCHER", "\"", "OFFLD_LAUNCHER=\": unclosed double quote (\")"),
         ("OFFLD_LAUNCHER_WAIT", "0", "OFFLD_LAUNCHER_WAIT=0: expected a number of seconds"),
         ("OFFLD_REMOTE_JOBS", "-1", "OFFLD_REMOTE_JOBS=-1: expected a positive number"),
     ] {
         let mut link = stand_in::link(&work, &[]);
-        let said = run_failing(link.env("OFFLD_LAUNCHER", "env").env(name, value))?;
-        expect_in(&said, &format!("error: {told}\n"))?;
+        let stderr = run_failing(link.env("OFFLD_LAUNCHER", "env").env(name, value))?;
+        expect_in(&stderr, &format!("error: {told}\n"))?;
     }
-    // An option without a value takes the variable's launcher away.
+    // An empty option disables the launcher in the environment variable.
     stderr_of(stand_in::link(&work, &["--wrapper-launcher="]).env("OFFLD_LAUNCHER", "false"))?;
     passed()
 }

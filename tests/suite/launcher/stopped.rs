@@ -1,4 +1,4 @@
-//! Links that are ended while their jobs run elsewhere: nothing of them is left, on either side.
+//! Links that end while their jobs run elsewhere: nothing is left behind on either side.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -23,11 +23,11 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Signals to the launcher reach its job, or they do not: then it has its lease alone.
+/// With `NEAR`, signals to the launcher reach its job. With `FAR` they do not, so only the lease ends the job.
 const NEAR: &str = "#!/bin/sh\nshift 3\n\"$@\"\n";
 const FAR: &str = "#!/bin/sh\nshift 3\ntrap 'exit 1' HUP INT TERM\nsetsid \"$@\" &\nwait\n";
 
-/// Runs for a minute and does not care for signals that can be ignored, below a process that does.
+/// Runs for a minute and ignores signals, as a child of a process that does not ignore them.
 const STAYS: &str =
     "sh -c 'trap \"\" TERM HUP INT; echo $$ > \"pid.$0\"; sleep 60 & echo $! > \"inner.$0\"; wait; sleep 60' $cpu";
 
@@ -41,7 +41,7 @@ fn stopped(signal: Signal, text: &str) -> Outcome {
     ended(&work, &mut child, signal, &pids)
 }
 
-/// Sends `signal` to `child`; a failure unless `pids` and temporary files are gone soon.
+/// Sends `signal` to `child`. Fails unless `pids` and temporary files disappear soon.
 fn ended(work: &Work, child: &mut Child, signal: Signal, pids: &[Pid]) -> Outcome {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no number")?;
     kill_process(pid, signal)?;
@@ -51,7 +51,7 @@ fn ended(work: &Work, child: &mut Child, signal: Signal, pids: &[Pid]) -> Outcom
         ensure(begun.elapsed() < Duration::from_secs(5), || format!("{pid:?} of {pids:?} still runs"))?;
         std::thread::sleep(Duration::from_millis(20));
     }
-    // After a kill that cannot be caught, the guardians clear up.
+    // After SIGKILL, helper processes clean up.
     let limit = Instant::now() + Duration::from_secs(8);
     while expect_nothing_beside(work.path()).is_err() && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(50));
@@ -61,7 +61,7 @@ fn ended(work: &Work, child: &mut Child, signal: Signal, pids: &[Pid]) -> Outcom
     passed()
 }
 
-/// Jobs that their queue has not started: one launcher ends when it is told to, and the other does not.
+/// Jobs that the queue has not started. One launcher ends on a signal, the other does not.
 fn waiting(signal: Signal) -> Outcome {
     let work = prepared(&[("gfx906", 2, "0"), ("gfx90a", 2, "0")])?;
     let text = "#!/bin/sh\ncase $3 in *906) trap '' HUP INT TERM ;; esac\necho $$ > \"pid.$3\"\nexec sleep 60\n";
@@ -70,14 +70,14 @@ fn waiting(signal: Signal) -> Outcome {
     ended(&work, &mut child, signal, &pids)
 }
 
-/// The processes of both links, by the files in which their numbers are, once they run.
+/// The process IDs of both links once they run, read from the files `names`.
 fn running(work: &Work, child: &mut Child, names: &[&str]) -> Result<Vec<Pid>, Failed> {
     let limit = Instant::now() + Duration::from_secs(30);
     let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<i32>().ok().and_then(Pid::from_raw);
     loop {
         let pids: Vec<Pid> = names.iter().filter_map(|name| number(&work.path().join(name))).collect();
         if pids.len() == names.len() {
-            // What ignores signals is known once the job has looked at its processes, five times in a second.
+            // The job looks for processes that ignore signals five times per second.
             std::thread::sleep(Duration::from_millis(600));
             return Ok(pids);
         }
@@ -86,7 +86,7 @@ fn running(work: &Work, child: &mut Child, names: &[&str]) -> Result<Vec<Pid>, F
     }
 }
 
-/// Whether a process runs; one that has ended may wait for its parent.
+/// Whether a process runs. A zombie does not count.
 pub(super) fn is_there(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
     test_kill_process(pid).is_ok() && !stat.contains(") Z ")

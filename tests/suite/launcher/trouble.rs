@@ -1,4 +1,4 @@
-//! Launchers that do not work, jobs that fail, and machines that are not the same.
+//! Broken launchers, failing jobs, and machines that differ.
 
 use libtest_mimic::{Completion, Trial};
 
@@ -25,27 +25,27 @@ fn given_up() -> Outcome {
     let library = Library::new("full")?;
     let right = library.linked("off", &[])?.1;
     for (text, why) in [
-        ("exit 3", "it exited with status 3, and the job has not begun. Do the machines that it runs jobs on see `"),
-        ("exec sleep 60", "its queue has not started the job in 1 seconds\n"),
-        // It has another folder in that place.
+        ("exit 3", "the launcher exited with status 3, but the job did not start. Do its machines see `"),
+        ("exec sleep 60", "the queue did not start the job within 1 seconds\n"),
+        // The launcher shows an empty directory at that path.
         (
             "exec unshare -m sh -c 'mount -t tmpfs none \"$(dirname \"$(dirname \"$4\")\")\" && exec \"$@\"' sh \"$@\"",
-            "the job has not begun",
+            "the job did not start",
         ),
-        ("shift 3; \"$@\" & sleep 0.05; kill -9 $!; exit 1", "it exited with status 1, and the job has"),
-        ("shift 3; \"$@\" & sleep 0.05; kill $!; wait", "Was it cancelled?"),
+        ("shift 3; \"$@\" & sleep 0.05; kill -9 $!; exit 1", "the launcher exited with status 1, but the job"),
+        ("shift 3; \"$@\" & sleep 0.05; kill $!; wait", "Was the job cancelled?"),
     ] {
         let launcher = launcher(&library.work, &format!("#!/bin/sh\n{text}\n"));
         let (said, made) = library.linked("off", &[&launcher, "--wrapper-launcher-wait=1", "--wrapper-remote-jobs=1"])?;
         ensure(made == right, || format!("another library with {text}\n{said}"))?;
         expect_equal(text, "1", &said.matches("warning: ").count().to_string())?;
         expect_in(&said, WARNING)?;
-        expect_in(&said, "): run on this machine, like all that has not begun yet, since --wrapper-launcher cannot run it: ")?;
+        expect_in(&said, "): running this and all remaining jobs on this machine, because --wrapper-launcher cannot run them: ")?;
         expect_in(&said, why)?;
     }
     let (said, made) = library.linked("off", &["--wrapper-launcher=/nowhere/srun -n1"])?;
     ensure(made == right, || said.clone())?;
-    expect_in(&said, "--wrapper-launcher cannot run it: `/nowhere/srun`: No such file or directory")?;
+    expect_in(&said, "--wrapper-launcher cannot run them: `/nowhere/srun`: No such file or directory")?;
     library.work.expect_no_temps()?;
     passed()
 }
@@ -55,8 +55,8 @@ fn the_rest() -> Outcome {
     // The first job works, and no other.
     let once = "#!/bin/sh\necho \"$*\" >> \"${0%/*}/submitted\"\nshift 3\nmkdir \"${0%/*}/once\" || exit 1\nexec \"$@\"\n";
     let launcher = launcher(&work, once);
-    let said = stderr_of(&mut link(&work, &[&launcher, "--wrapper-remote-jobs=1"]))?;
-    expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
+    let stderr = stderr_of(&mut link(&work, &[&launcher, "--wrapper-remote-jobs=1"]))?;
+    expect_equal("warnings", "1", &stderr.matches("warning: ").count().to_string())?;
     expect_equal("jobs", "2", &submitted(&work).len().to_string())?;
     expect_equal("links", "4", &ran(&work)?.len().to_string())?;
     expect_nothing_beside(work.path())?;
@@ -68,13 +68,13 @@ fn failing() -> Outcome {
     let launcher = launcher(&work, ELSEWHERE);
     work.file("before", "echo 'it is \u{fc}ber' >&2; exit 7");
     let mut command = link(&work, &[&launcher]);
-    let said = run_failing(&mut command)?;
-    expect_in(&said, "it is \u{fc}ber\n")?;
+    let stderr = run_failing(&mut command)?;
+    expect_in(&stderr, "it is \u{fc}ber\n")?;
     expect_in(
-        &said,
+        &stderr,
         "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' exited with status 7 on node7\n  inputs: a.o",
     )?;
-    expect_not_in(&said, "warning")?;
+    expect_not_in(&stderr, "warning")?;
     expect_equal("status", "Some(7)", &format!("{:?}", output(&mut command)?.status.code()))?;
     work.file("before", "kill -11 $$");
     expect_in(&run_failing(&mut link(&work, &[&launcher]))?, "failed: 'clang' was ended by signal 11 on node7\n")?;
@@ -85,47 +85,46 @@ fn failing() -> Outcome {
 fn memory() -> Outcome {
     let work = prepared(&[("gfx90a", 2, "0")])?;
     let launcher = launcher(&work, &ELSEWHERE.replace("shift 3", "echo \"$2\" > \"${0%/*}/asked\"; shift 3"));
-    // It is killed where it has less than 300 MiB.
+    // A job with less than 300 MiB is killed.
     work.file("before", "[ \"$(cat asked)\" -ge 300 ] || kill -9 $$");
-    let said = stderr_of(&mut link(&work, &[&launcher]))?;
-    let told =
-        "(gfx90a): it was killed, most probably for want of memory, with 256 MiB; it is launched once more, with 512 MiB\n";
-    expect_in(&said, told)?;
-    expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
+    let stderr = stderr_of(&mut link(&work, &[&launcher]))?;
+    let retry = "(gfx90a): was killed (probably out of memory) with 256 MiB; launching again with 512 MiB\n";
+    expect_in(&stderr, retry)?;
+    expect_equal("warnings", "1", &stderr.matches("warning: ").count().to_string())?;
     expect_equal("links", "1", &ran(&work)?.len().to_string())?;
-    // By no launcher, but on this machine.
+    // A launched job is killed with any amount of memory, a local one is not.
     work.file("before", "case $TMPDIR in */job-*) kill -9 $$ ;; esac");
-    let said = stderr_of(&mut link(&work, &[&launcher]))?;
-    expect_in(&said, told)?;
-    expect_in(&said, "it is tried again, with no device link beside it\n")?;
+    let stderr = stderr_of(&mut link(&work, &[&launcher]))?;
+    expect_in(&stderr, retry)?;
+    expect_in(&stderr, "retrying with no other device link running\n")?;
     expect_equal("links", "1", &ran(&work)?.len().to_string())?;
-    // Nowhere.
+    // Every job is killed.
     work.file("before", "kill -9 $$");
-    let said = run_failing(&mut link(&work, &[&launcher]))?;
-    expect_in(&said, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' was ended by signal 9\n")?;
-    expect_in(&said, "\n  what helps: more memory")?;
-    // A scheduler ends the whole job, and says so itself.
+    let stderr = run_failing(&mut link(&work, &[&launcher]))?;
+    expect_in(&stderr, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' was ended by signal 9\n")?;
+    expect_in(&stderr, "\n  remedy: more memory")?;
+    // The scheduler kills the whole job and reports it.
     work.file("before", "[ \"$(cat asked)\" -ge 300 ] || sleep 60");
     let ends = "#!/bin/sh\necho \"$2\" > \"${0%/*}/asked\"\nif [ \"$2\" -lt 300 ]; then\n  shift 3\n  setsid \"$@\" &\n  sleep 0.5\n  \
                 kill -KILL \"-$!\"\n  echo 'slurmstepd: error: Detected 1 oom_kill event' >&2\n  exit 1\nfi\nshift 3\nexec \"$@\"\n";
     let launcher = super::launcher(&work, ends);
-    let said = stderr_of(&mut link(&work, &[&launcher]))?;
-    expect_in(&said, "(gfx90a): its job had too little memory with 256 MiB; it is launched once more, with 512 MiB\n")?;
+    let stderr = stderr_of(&mut link(&work, &[&launcher]))?;
+    expect_in(&stderr, "(gfx90a): had too little memory with 256 MiB; launching again with 512 MiB\n")?;
     expect_equal("links", "1", &ran(&work)?.len().to_string())?;
     expect_nothing_beside(work.path())?;
     passed()
 }
 
-/// The node has another linker, or a library where there is none here.
+/// The node has another linker, or a library that is missing here.
 fn differing() -> Outcome {
     let has =
         "#!/bin/sh\n/usr/bin/stat \"$@\"\nfor word; do case $word in */glibc-hwcaps) echo \"1 1 $word\"; exit ;; esac; done\n";
-    kept_by_nobody("#!/bin/sh\n/usr/bin/stat \"$@\" | sed '/lld/s/^[0-9]*/7/'\n")?;
-    kept_by_nobody(has)
+    not_cached("#!/bin/sh\n/usr/bin/stat \"$@\" | sed '/lld/s/^[0-9]*/7/'\n")?;
+    not_cached(has)
 }
 
-/// `stat`: what looks at files on the node.
-fn kept_by_nobody(stat: &str) -> Outcome {
+/// Images from a node whose `stat` reports other files are not cached.
+fn not_cached(stat: &str) -> Outcome {
     let library = Library::new("full")?;
     let right = library.linked("off", &[])?.1;
     library.work.tool("other/stat", stat);
@@ -134,8 +133,8 @@ fn kept_by_nobody(stat: &str) -> Outcome {
         let (said, made) = library.linked("cache", &[&launcher])?;
         ensure(made == right, || format!("another library\n{said}"))?;
         expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
-        expect_in(&said, "): not cached, because `/")?;
-        expect_in(&said, "` is not the same file on node7 as here, by size and time\n")?;
+        expect_in(&said, "): not cached: `/")?;
+        expect_in(&said, "` differs in size or time between node7 and this machine\n")?;
         expect_not_in(&said, "(gfx90a): found in the cache")?;
     }
     let (said, made) = library.linked("cache", &[])?;
@@ -153,8 +152,8 @@ fn missing_compiler() -> Outcome {
     let hides =
         "#!/bin/sh\nshift 3\nexec unshare -m sh -c 'mount -t tmpfs none \"$0\" && cd / && exec \"$@\"' \"${0%/*}\" \"$@\"\n";
     let launcher = launcher(&work, hides);
-    let said = stderr_of(link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", shared.path()))?;
-    expect_in(&said, &format!(": the program {}/tools/clang is not there\n", work.path().display()))?;
+    let stderr = stderr_of(link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", shared.path()))?;
+    expect_in(&stderr, &format!(": the program {}/tools/clang does not exist\n", work.path().display()))?;
     expect_equal("links", "1", &ran(&work)?.len().to_string())?;
     expect_equal("left", "0", &std::fs::read_dir(shared.path())?.count().to_string())?;
     passed()

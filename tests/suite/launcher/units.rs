@@ -1,4 +1,4 @@
-//! The units of ThinLTO as jobs of a launcher: one architecture's link on several machines.
+//! ThinLTO units as launcher jobs: the link for one architecture runs on several machines.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ fn anywhere() -> Outcome {
         let (said, made) =
             library.linked(&format!("cache{jobs}"), &[THIN, &launcher, &format!("--wrapper-remote-jobs={jobs}")])?;
         ensure(made == right, || format!("another library with {jobs} jobs\n{said}"))?;
-        expect_equal("units on the node", "4", &said.matches(": runs on node7\n").count().to_string())?;
+        expect_equal("units on the node", "4", &said.matches(": running on node7\n").count().to_string())?;
         expect_equal("told", "2", &said.matches("ThinLTO: 0 units found in the cache, 2 compiled").count().to_string())?;
     }
-    // What is found is no job, and without distribution the link is.
+    // Cache hits start no job. Without distribution, the link is one job.
     std::fs::remove_file(library.work.path().join("submitted"))?;
     let other = "--device-linker=amdgcn-amd-amdhsa=--build-id";
     let (said, _) = library.linked("cache1", &[THIN, &launcher, other])?;
@@ -57,15 +57,15 @@ fn given_up() -> Outcome {
         let (said, made) = library.linked(cache, &[THIN, word])?;
         ensure(made == right, || format!("another library\n{said}"))?;
         expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
-        expect_in(&said, "like all that has not begun yet, since --wrapper-launcher cannot run it: ")?;
-        // It is said by that link alone.
+        expect_in(&said, "running this and all remaining jobs on this machine, because --wrapper-launcher cannot run them: ")?;
+        // Only that link prints the warning.
         let (said, _) = library.linked(cache, &[THIN, word])?;
         expect_not_in(&said, "warning: ")?;
     }
     passed()
 }
 
-/// The node says of every file of LLVM that it is another.
+/// On the node, `stat` reports other properties for every LLVM file.
 fn differing() -> Outcome {
     let library = Library::new("thin")?;
     let right = library.linked("off", &[THIN])?.1;
@@ -74,7 +74,7 @@ fn differing() -> Outcome {
     for _ in 0..2 {
         let (said, made) = library.linked("cache", &[THIN, &launcher])?;
         ensure(made == right, || format!("another library\n{said}"))?;
-        expect_in(&said, "` is not the same file on node7 as here, by size and time\n")?;
+        expect_in(&said, "` differs in size or time between node7 and this machine\n")?;
         expect_not_in(&said, "(gfx90a): found in the cache")?;
         expect_equal("told", "2", &said.matches("ThinLTO: 0 units found in the cache, 2 compiled").count().to_string())?;
     }
@@ -85,9 +85,9 @@ fn failing() -> Outcome {
     let library = Library::new("thin")?;
     let launcher = launcher(&library.work, ELSEWHERE);
     let mut link = library.link("cache", &[THIN, &launcher]);
-    let said = run_failing(link.env("CCC_OVERRIDE_OPTIONS", "s/^-fthinlto-index=.*$/--no-such-option/"))?;
-    expect_in(&said, "unknown argument: '--no-such-option'")?;
-    expect_in(&said, "ThinLTO's code generation for `f1.o: .llvm.offloading` failed: 'clang' exited with status 1 on node7")?;
+    let stderr = run_failing(link.env("CCC_OVERRIDE_OPTIONS", "s/^-fthinlto-index=.*$/--no-such-option/"))?;
+    expect_in(&stderr, "unknown argument: '--no-such-option'")?;
+    expect_in(&stderr, "ThinLTO code generation for `f1.o: .llvm.offloading` failed: 'clang' exited with status 1 on node7")?;
     expect_nothing_beside(&library.folder)?;
     passed()
 }
@@ -120,6 +120,10 @@ fn stopped(signal: Signal) -> Outcome {
         std::thread::sleep(Duration::from_millis(50));
     }
     expect_nothing_beside(&library.folder)?;
+    if signal == Signal::KILL {
+        // After SIGKILL, only the next link can remove the table of running links.
+        let _ = std::fs::remove_dir_all(library.work.session().join("offld"));
+    }
     library.work.expect_no_temps()?;
     passed()
 }

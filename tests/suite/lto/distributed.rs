@@ -1,4 +1,4 @@
-//! `--wrapper-distribute` and `offld thinlto-distributor`: units that are compiled one by one, and found one by one.
+//! `--wrapper-distribute` and `offld thinlto-distributor`: translation units that are compiled and cached one by one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,10 +30,10 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A shared library of units for one of AMD's GPUs: unit n calls unit n + 1, and the last none.
+/// A shared library of translation units for one AMD GPU. Unit n calls unit n + 1.
 struct Chain {
     work: Work,
-    /// Where its units are.
+    /// The directory with its units.
     folder: PathBuf,
 }
 
@@ -65,7 +65,7 @@ impl Chain {
         run(compile.arg(source).current_dir(&self.folder)).map(drop)
     }
 
-    /// The wrapper on these units, with `more` on its line.
+    /// The wrapper's command for these units, with the additional arguments `more`.
     fn link(&self, cache: &Path, more: &[&str]) -> Command {
         let mut link = self.work.command(made().links.join("clang-linker-wrapper"));
         link.args(["--host-triple=x86_64-unknown-linux-gnu", "--wrapper-verbose", "-shared", "-o", "out.so"]);
@@ -77,14 +77,14 @@ impl Chain {
     }
 
     fn linked(&self, cache: &Path, more: &[&str]) -> Result<(String, Vec<u8>), Failed> {
-        let said = stderr_of(&mut self.link(cache, more))?;
-        Ok((said, fs::read(self.folder.join("out.so"))?))
+        let stderr = stderr_of(&mut self.link(cache, more))?;
+        Ok((stderr, fs::read(self.folder.join("out.so"))?))
     }
 
-    /// A distributed link, which must make the right library and say this of its units.
+    /// A distributed link, which must make the correct library and report these numbers of units.
     fn expect(&self, found: usize, compiled: usize) -> Result<String, Failed> {
         let (said, made) = self.linked(&self.cache(), &[DISTRIBUTE])?;
-        expect_in(&said, &told(found, compiled))?;
+        expect_in(&said, &unit_counts(found, compiled))?;
         let (_, right) = self.linked(Path::new("off"), &[])?;
         ensure(made == right, || format!("another library than by the linker alone\n{said}"))?;
         Ok(said)
@@ -95,7 +95,7 @@ impl Chain {
     }
 }
 
-fn told(found: usize, compiled: usize) -> String {
+fn unit_counts(found: usize, compiled: usize) -> String {
     format!("ThinLTO: {found} units found in the cache, {compiled} compiled")
 }
 
@@ -105,12 +105,12 @@ fn same_image() -> Outcome {
     for jobs in 1..=8 {
         let cache = units.work.path().join(format!("cache.{jobs}"));
         let (said, cold) = units.linked(&cache, &[DISTRIBUTE, &format!("--wrapper-jobs={jobs}")])?;
-        expect_in(&said, &told(0, COUNT))?;
+        expect_in(&said, &unit_counts(0, COUNT))?;
         expect_in(&said, "--thinlto-distributor=")?;
         ensure(cold == right, || format!("another library with {jobs} jobs\n{said}"))?;
     }
     let mut by_variable = units.link(&units.cache(), &[]);
-    expect_in(&stderr_of(by_variable.env("OFFLD_DISTRIBUTE", "on"))?, &told(0, COUNT))?;
+    expect_in(&stderr_of(by_variable.env("OFFLD_DISTRIBUTE", "on"))?, &unit_counts(0, COUNT))?;
     expect_in(&units.linked(&units.cache(), &[DISTRIBUTE])?.0, "found in the cache\n")?;
     let mut option_wins = units.link(&units.cache(), &["--wrapper-distribute=off", "--wrapper-jobs=1", "--no-offld-note"]);
     expect_not_in(&stderr_of(option_wins.env("OFFLD_DISTRIBUTE", "on"))?, "--thinlto-distributor=")?;
@@ -123,21 +123,22 @@ fn same_image() -> Outcome {
 fn importers() -> Outcome {
     let chain = Chain::new("one", ["thin"; COUNT])?;
     chain.expect(0, COUNT)?;
-    // Unit 2 is imported by 1, and through it by 0.
+    // Unit 1 imports code from unit 2, and unit 0 does so through unit 1.
     chain.compile(2, 7, "thin")?;
     chain.expect(1, 3)?;
     chain.compile(0, 7, "thin")?;
     chain.expect(3, 1)?;
-    // Another image of the same units: what only the linker is told does not count for them.
+    // Another image of the same units. Options for the linker alone do not invalidate units.
     let word = "--device-linker=amdgcn-amd-amdhsa=--build-id";
     let (said, made) = chain.linked(&chain.cache(), &[DISTRIBUTE, word])?;
-    expect_in(&said, &told(COUNT, 0))?;
+    expect_in(&said, &unit_counts(COUNT, 0))?;
     ensure(made == chain.linked(Path::new("off"), &[word])?.1, || format!("another library\n{said}"))?;
     chain.work.expect_no_temps()?;
     passed()
 }
 
-/// Two folders with nothing in common but the shared cache and the objects: the names of OpenMP's kernels depend on files.
+/// Two directories that share only the cache and the objects. The names of OpenMP kernels depend on files, so the objects must be
+/// the same.
 fn another_machine() -> Outcome {
     let here = Chain::new("one", ["thin"; COUNT])?;
     let there = Chain { work: Work::new(), folder: PathBuf::new() };
@@ -154,17 +155,17 @@ fn another_machine() -> Outcome {
         Ok::<_, Failed>((said, fs::read(chain.folder.join("out.so"))?))
     };
     let (said, first) = link(&here, "cache")?;
-    expect_in(&said, &told(0, COUNT))?;
+    expect_in(&said, &unit_counts(0, COUNT))?;
     copy()?;
     let (said, second) = link(&there, "cache")?;
-    expect_in(&said, "found in the shared cache")?;
+    expect_in(&said, "found in the remote cache")?;
     expect_not_in(&said, "--thinlto-distributor=")?;
     ensure(first == second, || "two folders make two libraries")?;
-    // The image is another one then, and most of its units are not.
+    // The image changes, but most of its units do not.
     here.compile(0, 5, "thin")?;
     copy()?;
     let (said, changed) = link(&there, "new cache")?;
-    expect_in(&said, "ThinLTO: 3 units found in the cache (3 of them in the shared one), 1 compiled")?;
+    expect_in(&said, "ThinLTO: 3 units found in the cache (3 of them in the remote cache), 1 compiled")?;
     ensure(changed == there.linked(Path::new("off"), &[])?.1, || format!("another library\n{said}"))?;
     passed()
 }
@@ -177,7 +178,7 @@ fn mixed() -> Outcome {
     passed()
 }
 
-/// The host as device, in a folder whose name shells would read otherwise.
+/// The host as device, in a directory whose name contains shell syntax.
 fn cpu() -> Outcome {
     let work = Work::new();
     let folder = work.path().join("a folder with 'quotes' and $HOME");
@@ -210,7 +211,7 @@ fn cpu() -> Outcome {
     for (factor, found, answer) in [(2, 0, 44), (10, 2, 204)] {
         unit(1, factor)?;
         let (said, program) = link(distribute, "cache")?;
-        expect_in(&said, &told(found, 3 - found))?;
+        expect_in(&said, &unit_counts(found, 3 - found))?;
         let printed = run_offloaded(work.command(folder.join("program")).current_dir(&folder))?;
         expect_equal("what the program prints", &answer.to_string(), printed.trim())?;
         ensure(program == link(&[], "off")?.1, || format!("another program\n{said}"))?;
@@ -220,10 +221,10 @@ fn cpu() -> Outcome {
 
 fn not_distributed() -> Outcome {
     let units = Units::new("thin")?;
-    let why = "ThinLTO's units are compiled in the linker's own process: ";
+    let why = "ThinLTO units are compiled in the linker's own process: ";
     for (word, reason) in [
-        ("--device-linker=amdgcn-amd-amdhsa=--lto-O1", "no compiler does what `--lto-O1` asks of the linker"),
-        ("--offload-opt=-code-model=large", "does not know all of LLVM's options that the linker is given"),
+        ("--device-linker=amdgcn-amd-amdhsa=--lto-O1", "the compiler has no equivalent of the linker argument `--lto-O1`"),
+        ("--offload-opt=-code-model=large", "does not support all of the linker's LLVM options"),
     ] {
         let (said, made) = units.linked(&units.cache(), &[DISTRIBUTE, word])?;
         expect_in(&said, why)?;
@@ -234,7 +235,7 @@ fn not_distributed() -> Outcome {
     let (said, made) = full.linked(&full.cache(), &[DISTRIBUTE])?;
     expect_not_in(&said, "thinlto")?;
     ensure(made == full.right(&[])?, || format!("another library\n{said}"))?;
-    // An option of LLVM's that both know goes to both.
+    // An LLVM option that both the compiler and the linker accept goes to both.
     let (said, made) = units.linked(&units.cache(), &[DISTRIBUTE, "--offload-opt=-amdgpu-early-inline-all"])?;
     expect_in(&said, "--thinlto-remote-compiler-arg=-amdgpu-early-inline-all")?;
     ensure(made == units.right(&["--offload-opt=-amdgpu-early-inline-all"])?, || format!("another library\n{said}"))?;
@@ -258,29 +259,29 @@ fn failing() -> Outcome {
         run_failing(command.env("OFFLD_CACHE", work.path().join("cache")))
     };
     let clang = llvm("clang");
-    let said = distribute(&clang.to_string_lossy(), &[])?;
-    expect_equal("errors", "1", &said.matches("offld: error: ").count().to_string())?;
-    expect_in(&said, "offld: error: ThinLTO's code generation for `a.o` failed: 'clang' exited with status 1")?;
+    let messages = distribute(&clang.to_string_lossy(), &[])?;
+    expect_equal("errors", "1", &messages.matches("offld: error: ").count().to_string())?;
+    expect_in(&messages, "offld: error: ThinLTO code generation for `a.o` failed: 'clang' exited with status 1")?;
     expect_in(&distribute("/nowhere/clang", &[])?, "cannot run `/nowhere/clang`")?;
-    // With a report the error is in it.
-    let said = distribute("/bin/false", &["--report=report", "--jobs=1"])?;
-    expect_not_in(&said, "error:")?;
+    // With `--report`, the report contains the error.
+    let messages = distribute("/bin/false", &["--report=report", "--jobs=1"])?;
+    expect_not_in(&messages, "error:")?;
     expect_in(&fs::read_to_string(work.path().join("report"))?, "for `a.o` failed: 'false' exited with status 1")?;
     let mut none = work.command(offld());
-    let said = run_failing(none.args(["thinlto-distributor", "nothing.json"]))?;
-    expect_in(&said, "cannot read the list of jobs `nothing.json`")?;
-    // In a device link, its error names the input and not the temporary file.
+    let messages = run_failing(none.args(["thinlto-distributor", "nothing.json"]))?;
+    expect_in(&messages, "cannot read the list of jobs `nothing.json`")?;
+    // In a device link, the error names the input and not the temporary file.
     let units = Units::new("thin")?;
     let mut link = units.link(&units.cache(), &[DISTRIBUTE]);
-    let said = run_failing(link.env("CCC_OVERRIDE_OPTIONS", "s/^-fthinlto-index=.*$/--no-such-option/"))?;
-    expect_in(&said, "unknown argument: '--no-such-option'")?;
+    let messages = run_failing(link.env("CCC_OVERRIDE_OPTIONS", "s/^-fthinlto-index=.*$/--no-such-option/"))?;
+    expect_in(&messages, "unknown argument: '--no-such-option'")?;
     for unit in 0..COUNT {
         expect_in(
-            &said,
-            &format!("ThinLTO's code generation for `f{unit}.o: .llvm.offloading` failed: 'clang' exited with status 1"),
+            &messages,
+            &format!("ThinLTO code generation for `f{unit}.o: .llvm.offloading` failed: 'clang' exited with status 1"),
         )?;
     }
-    expect_equal("errors of ours", "1", &said.matches("clang-linker-wrapper: error: ").count().to_string())?;
+    expect_equal("errors of ours", "1", &messages.matches("clang-linker-wrapper: error: ").count().to_string())?;
     units.work.expect_no_temps()?;
     passed()
 }
@@ -316,13 +317,13 @@ fn stopped() -> Outcome {
             break;
         }
         run(Command::new("kill").arg("-TERM").arg(link.id().to_string()))?;
-        // The signal may have come when the link was done.
+        // The link may have finished before the signal.
         if link.wait()?.success() {
             break;
         }
         units.work.expect_no_temps()?;
         stopped += 1;
-        // What was kept until then is right.
+        // The entries that were cached until then are correct.
         let (said, made) = units.linked(&cache, &[DISTRIBUTE])?;
         ensure(made == units.right(&[])?, || format!("another library\n{said}"))?;
     }
@@ -330,7 +331,7 @@ fn stopped() -> Outcome {
     passed()
 }
 
-/// Any ThinLTO link of ld.lld, here one of code for the host.
+/// Any ThinLTO link with ld.lld, here one of host code.
 fn by_hand() -> Outcome {
     let work = Work::new();
     for (name, code) in [("a", "int b(int);\nint a(int x) { return b(x) + 1; }\n"), ("b", "int b(int x) { return x * 3; }\n")] {
@@ -352,10 +353,10 @@ fn by_hand() -> Outcome {
     let cache = work.path().join("cache");
     for (cache, found) in [(cache.as_path(), 0), (cache.as_path(), 2), (Path::new("off"), 0)] {
         let said = link("out.so", &distributor, cache)?;
-        expect_in(&said, &told(found, 2 - found))?;
+        expect_in(&said, &unit_counts(found, 2 - found))?;
         ensure(fs::read(work.path().join("out.so"))? == right, || format!("another library\n{said}"))?;
         if cache == Path::new("off") {
-            expect_in(&said, "ThinLTO's units are not cached: OFFLD_CACHE=off")?;
+            expect_in(&said, "ThinLTO units are not cached: OFFLD_CACHE=off")?;
         }
     }
     work.expect_no_temps()?;

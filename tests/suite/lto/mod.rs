@@ -1,5 +1,5 @@
-//! Link-time optimization of device code: ThinLTO's units out of the cache, full LTO's code in parts. Whatever is found, damaged,
-//! changed or killed, the image is the one that a link without a cache makes.
+//! Link-time optimization of device code: cached ThinLTO units, and the partitions of full LTO. With cached, damaged, changed or
+//! killed parts, the image equals that of a link without a cache.
 
 mod distributed;
 mod parts;
@@ -24,9 +24,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// How many units a program has.
+/// The number of translation units of a program.
 const COUNT: usize = 4;
-/// What clang passes to the wrapper for `-foffload-lto=thin`, as words for LLVM 22's linker.
+/// The arguments that clang passes to the wrapper for `-foffload-lto=thin`, for LLVM 22's linker.
 const THIN: [&str; 4] = [
     "--device-compiler=amdgcn-amd-amdhsa=-flto=thin",
     "--device-linker=amdgcn-amd-amdhsa=-plugin-opt=-force-import-all",
@@ -34,7 +34,7 @@ const THIN: [&str; 4] = [
     "--device-linker=amdgcn-amd-amdhsa=-plugin-opt=-avail-extern-gv-in-addrspace-to-local=3",
 ];
 
-/// A library of some units with kernels for one of AMD's GPUs.
+/// A library from translation units with kernels for one AMD GPU.
 struct Units {
     work: Work,
     release: Release,
@@ -42,19 +42,19 @@ struct Units {
 }
 
 impl Units {
-    /// Compiled with `-foffload-lto=LTO`.
+    /// Compiles with `-foffload-lto=LTO`.
     fn new(lto: &'static str) -> Result<Units, Failed> {
-        Units::of(Release::newest(), lto)
+        Units::with_release(Release::newest(), lto)
     }
 
-    /// The same by the compiler of `release`.
-    fn of(release: Release, lto: &'static str) -> Result<Units, Failed> {
+    /// The same with the compiler of `release`.
+    fn with_release(release: Release, lto: &'static str) -> Result<Units, Failed> {
         let units = Units { work: Work::new(), release, lto };
         (0..COUNT).try_for_each(|unit| units.compile(unit, 1))?;
         Ok(units)
     }
 
-    /// Compiles the unit of this number; `what` is part of what its kernel does.
+    /// Compiles the unit with this number. `what` changes its kernel.
     fn compile(&self, unit: usize, what: u32) -> Result<(), Failed> {
         let code = format!(
             "void f{unit}(int *x) {{\n#pragma omp target map(tofrom: x[0:64])\n  for (int i = 1; i < 64; ++i)\n    \
@@ -67,7 +67,8 @@ impl Units {
         run(&mut compile).map(drop)
     }
 
-    /// The wrapper on these units, with `more` on its line. Every link has the same output, by which a program's units are known.
+    /// The wrapper's command for these units, with the additional arguments `more`. Every link has the same output path, by which
+    /// offld finds the units of the previous link.
     fn link(&self, cache: &Path, more: &[&str]) -> Command {
         let mut link = self.work.command(made().links.join("clang-linker-wrapper"));
         link.args(["--host-triple=x86_64-unknown-linux-gnu", "--wrapper-verbose", "-shared", "-o", "out.so"]);
@@ -81,18 +82,18 @@ impl Units {
         link
     }
 
-    /// A link: what it says, and the library that it makes.
+    /// Runs a link. Returns its messages and the library.
     fn linked(&self, cache: &Path, more: &[&str]) -> Result<(String, Vec<u8>), Failed> {
-        let said = stderr_of(&mut self.link(cache, more))?;
-        Ok((said, fs::read(self.work.path().join("out.so"))?))
+        let stderr = stderr_of(&mut self.link(cache, more))?;
+        Ok((stderr, fs::read(self.work.path().join("out.so"))?))
     }
 
-    /// The library that a link without a cache makes.
+    /// The library from a link without a cache.
     fn right(&self, more: &[&str]) -> Result<Vec<u8>, Failed> {
         Ok(self.linked(Path::new("off"), more)?.1)
     }
 
-    /// A link with the cache, which must make the right library and say this of its units.
+    /// A link with the cache, which must make the correct library and report these numbers of units.
     fn expect(&self, found: usize, compiled: usize, more: &[&str]) -> Result<String, Failed> {
         let (said, made) = self.linked(&self.cache(), more)?;
         let told = format!("ThinLTO: {found} units found in the cache, {compiled} compiled");
@@ -105,12 +106,12 @@ impl Units {
         self.work.path().join("cache")
     }
 
-    /// `offld cache WORDS` on the cache.
+    /// Runs `offld cache WORDS` on the cache.
     fn tool(&self, words: &[&str]) -> Result<String, Failed> {
         run(self.work.command(crate::support::offld()).arg("cache").args(words).env("OFFLD_CACHE", self.cache()))
     }
 
-    /// A number that `offld cache stats --json` says.
+    /// A number from the output of `offld cache stats --json`.
     fn stat(&self, name: &str) -> Result<u64, Failed> {
         let text = self.tool(&["stats", "--json"])?;
         let stats: serde_json::Value = serde_json::from_str(&text)?;
@@ -118,7 +119,7 @@ impl Units {
     }
 }
 
-/// What makes clang compile for a GPU.
+/// The clang arguments that compile for a GPU.
 fn gpu(release: &Release) -> Vec<&'static str> {
     if release.major >= 15 {
         return vec!["--offload-arch=gfx90a"];
@@ -126,7 +127,7 @@ fn gpu(release: &Release) -> Vec<&'static str> {
     vec!["-fopenmp-targets=amdgcn-amd-amdhsa", "-Xopenmp-target=amdgcn-amd-amdhsa", "-march=gfx90a", "-fopenmp-new-driver"]
 }
 
-/// All files below a folder.
+/// All files below a directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.flat_map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { vec![entry.path()] }).collect()

@@ -1,4 +1,4 @@
-//! What is found of ThinLTO's units, and what is not.
+//! Which ThinLTO units are cache hits, and which are not.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -26,14 +26,14 @@ pub(super) fn trials() -> Vec<Trial> {
 
 fn one_changed() -> Outcome {
     let units = Units::new("thin")?;
-    let said = units.expect(0, COUNT, &[])?;
-    expect_in(&said, "for the first time")?;
+    let messages = units.expect(0, COUNT, &[])?;
+    expect_in(&messages, "no earlier link of this output")?;
     expect_in(&units.linked(&units.cache(), &[])?.0, "found in the cache\n")?;
     for (unit, what) in [(0, 7), (3, 8)] {
         units.compile(unit, what)?;
         units.expect(COUNT - 1, 1, &[])?;
     }
-    // Back to what was: the units are still there, though the image is one of neither link.
+    // Back to the first version of unit 0. All units are still cached, although no earlier link made this image.
     units.compile(0, 1)?;
     units.expect(COUNT, 0, &[])?;
     units.work.expect_no_temps()?;
@@ -52,7 +52,7 @@ fn jobs() -> Outcome {
             ensure(cold == right, || format!("another library with {word}\n{said}"))?;
             let numbers: Vec<&str> = said.split_whitespace().filter(|word| word.starts_with("--thinlto-jobs=")).collect();
             let expected = format!("--thinlto-jobs={jobs}");
-            // With more jobs than cores, the system's own limit may count.
+            // With more jobs than cores, the limit of the system can apply.
             let as_told = numbers == [&expected] || (word == ours && numbers.len() == 1 && jobs == "8");
             ensure(as_told, || format!("{word}: {numbers:?}\n{said}"))?;
             ensure(units.right(&[word])? == right, || format!("another library with {word}, without a cache"))?;
@@ -61,7 +61,7 @@ fn jobs() -> Outcome {
     passed()
 }
 
-/// Everything that ld.lld's own keys are not made of.
+/// Every property that ld.lld's own cache keys do not cover.
 fn depends() -> Outcome {
     let units = Units::new("thin")?;
     units.work.file("order", "f0\n");
@@ -76,8 +76,8 @@ fn depends() -> Outcome {
     units.work.file("order", "f1\n");
     units.expect(0, COUNT, &[order])?;
     let mut other = units.link(&units.cache(), &[]);
-    let said = stderr_of(other.env("LLVM_OTHER_ENVIRONMENT", "1"))?;
-    expect_in(&said, &format!("ThinLTO: 0 units found in the cache, {COUNT} compiled"))?;
+    let stderr = stderr_of(other.env("LLVM_OTHER_ENVIRONMENT", "1"))?;
+    expect_in(&stderr, &format!("ThinLTO: 0 units found in the cache, {COUNT} compiled"))?;
     passed()
 }
 
@@ -86,7 +86,7 @@ fn own_cache() -> Outcome {
     let right = units.right(&[])?;
     for _ in 0..2 {
         let (said, made) = units.linked(&units.cache(), &["--device-linker=amdgcn-amd-amdhsa=--thinlto-cache-dir=own"])?;
-        expect_in(&said, "not cached: the linker is given `--thinlto-cache-dir=own`")?;
+        expect_in(&said, "not cached: the cache does not support the linker argument `--thinlto-cache-dir=own`")?;
         expect_not_in(&said, ".units")?;
         ensure(made == right, || format!("another library\n{said}"))?;
     }
@@ -115,7 +115,7 @@ fn counted() -> Outcome {
     expect_equal("what is left", "0", &units.stat("blobs")?.to_string())?;
     units.compile(0, 7)?;
     units.expect(0, COUNT, &[])?;
-    // A limit that holds none of it.
+    // A limit that is too small for any entry.
     units.tool(&["clear"])?;
     stderr_of(units.link(&units.cache(), &[]).env("OFFLD_CACHE_SIZE", "12K"))?;
     ensure(units.stat("size")? <= 12 << 10, || "more than the limit")?;
@@ -148,7 +148,7 @@ fn at_once() -> Outcome {
     passed()
 }
 
-/// The host as device: what is compiled, and what is found, gives the right numbers.
+/// The host as device: compiled and cached units give the correct numbers.
 fn cpu() -> Outcome {
     let work = Work::new();
     let compile = |unit: u32, factor: u32| {
@@ -161,11 +161,11 @@ fn cpu() -> Outcome {
     let main =
         "#include <stdio.h>\nint f0(int), f1(int), f2(int);\nint main(void) { printf(\"%d\\n\", f2(f1(f0(5)))); return 0; }\n";
     run(work.command(llvm("clang")).args(["-O1", "-c"]).arg(work.file("main.c", main)))?;
-    let link = |told: &str, answer: u32| {
+    let link = |expected: &str, answer: u32| {
         let mut link = work.command(llvm("clang"));
         link.arg("-B").arg(&made().links).arg("-fuse-ld=lld").args(OFFLOAD).args(&Release::newest().link);
         link.args(["-foffload-lto=thin", "f0.o", "f1.o", "f2.o", "main.o", "-o", "program", "-Wl,--wrapper-verbose"]);
-        expect_in(&stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")))?, told)?;
+        expect_in(&stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")))?, expected)?;
         let printed = run_offloaded(&mut work.command("./program"))?;
         expect_equal("what the program prints", &answer.to_string(), printed.trim())
     };
@@ -179,14 +179,14 @@ fn cpu() -> Outcome {
 fn none() -> Outcome {
     let units = Units::new("full")?;
     expect_not_in(&units.linked(&units.cache(), &[])?.0, "thinlto")?;
-    // One unit alone is known as an image.
+    // A single unit is cached as an image.
     let units = Units::new("thin")?;
     let mut link = units.work.command(made().links.join("clang-linker-wrapper"));
     link.args(["--host-triple=x86_64-unknown-linux-gnu", "--wrapper-verbose", "-shared", "-o", "one.so", "f0.o"]);
     link.arg(format!("--linker-path={}", llvm("ld.lld").display())).args(super::THIN);
     link.arg("--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all");
-    let said = stderr_of(link.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", units.cache()))?;
-    expect_in(&said, "for the first time")?;
-    expect_not_in(&said, "--thinlto-cache-dir")?;
+    let stderr = stderr_of(link.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", units.cache()))?;
+    expect_in(&stderr, "no earlier link of this output")?;
+    expect_not_in(&stderr, "--thinlto-cache-dir")?;
     passed()
 }

@@ -1,7 +1,8 @@
-//! What is damaged, and links that are killed.
+//! Damaged cache entries of ThinLTO units, and killed links.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Writes other bytes into every object in the cache; returns how many there were.
+/// Alters every cached object. Returns their number.
 fn damage(units: &Units, how: impl Fn(&mut Vec<u8>)) -> Result<usize, Failed> {
     let mut count = 0;
     for file in files(&units.cache()) {
@@ -50,11 +51,11 @@ fn damaged() -> Outcome {
         let count = damage(&units, how)?;
         ensure(count > COUNT, || format!("only {count} files to damage"))?;
         units.compile(0, 10 + u32::try_from(at)?)?;
-        // The library is compared with that of a link without a cache.
+        // `expect` compares the library with that of a link without a cache.
         units.expect(0, COUNT, &[])?;
         ensure(units.stat("damaged")? >= before + COUNT as u64, || format!("not counted as damaged ({at})"))?;
     }
-    // One alone, and only that is compiled besides the changed one.
+    // With one damaged object, offld compiles only that unit and the changed one.
     let unit = files(&units.cache()).into_iter().find(|file| is_unit(file)).ok_or("no object of a unit")?;
     fs::set_permissions(&unit, fs::Permissions::from_mode(0o644))?;
     fs::write(&unit, "damaged")?;
@@ -64,8 +65,8 @@ fn damaged() -> Outcome {
     passed()
 }
 
-/// Whether a file is an object that ld.lld has made of a unit: images are shared objects.
-fn is_unit(file: &std::path::Path) -> bool {
+/// Whether a file is an object that ld.lld created from a translation unit. Images are shared objects.
+fn is_unit(file: &Path) -> bool {
     fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF") && bytes.get(16) == Some(&1))
 }
 
@@ -73,7 +74,7 @@ fn killed() -> Outcome {
     let units = Units::new("thin")?;
     let begun = Instant::now();
     let mut killed = 0;
-    // At any moment: the times differ from machine to machine, so the moment moves.
+    // Machines differ in speed, so the test tries several times.
     for pause in [20, 40, 60, 80, 100, 150, 200, 300] {
         let mut link = units.link(&units.cache(), &[]).stderr(Stdio::null()).spawn()?;
         std::thread::sleep(Duration::from_millis(pause));
@@ -101,11 +102,7 @@ fn read_only() -> Outcome {
     let units = Units::new("thin")?;
     units.expect(0, COUNT, &[])?;
     let before = files(&units.cache());
-    for file in &before {
-        if let Some(folder) = file.parent() {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o555))?;
-        }
-    }
+    set_mode_of_folders(&units.cache(), 0o555)?;
     units.compile(0, 2)?;
     let wrote = fs::write(units.cache().join("probe"), "").is_ok();
     let (said, made) = units.linked(&units.cache(), &[])?;
@@ -114,10 +111,18 @@ fn read_only() -> Outcome {
     if !wrote {
         expect_equal("the files in the cache", &before.len().to_string(), &files(&units.cache()).len().to_string())?;
     }
-    for file in &before {
-        if let Some(folder) = file.parent() {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    set_mode_of_folders(&units.cache(), 0o755)?;
+    passed()
+}
+
+/// Sets the mode of a directory and of everything below it.
+fn set_mode_of_folders(folder: &Path, mode: u32) -> Result<(), Failed> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            set_mode_of_folders(&path, mode)?;
         }
     }
-    passed()
+    Ok(())
 }

@@ -1,5 +1,5 @@
-//! Damaged files, each given to every tool that reads its kind. A tool says in one line which file is wrong,
-//! where and how; it leaves no output and no temporary file, needs little memory whatever the file claims, and does not hang.
+//! Damaged files, each given to every tool that reads its format. The tool's error is one line with the file, the offset and the
+//! defect. It leaves no output and no temporary file, needs little memory whatever sizes the file claims, and does not hang.
 
 mod rows;
 mod samples;
@@ -18,37 +18,37 @@ use rows::Row;
 pub(crate) enum Reader {
     /// The bundler, listing files of this type.
     List(&'static str),
-    /// The bundler, taking one target out of files of this type.
+    /// The bundler, extracting one target from files of this type.
     Unbundle(&'static str),
-    /// The packager, extracting all.
+    /// The packager, extracting all images.
     Extract,
     /// `llvm-offload-wrapper`, for this kind.
     Wrap(&'static str),
     /// `offld inspect`.
     Inspect,
-    /// `clang-linker-wrapper`, with the file among its inputs.
+    /// `clang-linker-wrapper`, with the file as an input.
     Link,
 }
 
-/// What a tool makes of a file.
+/// The expected result of a tool for a file.
 #[derive(Clone, Copy)]
 pub(crate) enum Verdict {
-    /// It is refused, with these words.
+    /// An error that contains this text.
     Bad(&'static str),
-    /// It is taken as it is; this is printed.
+    /// Success, with this output.
     Good(&'static str),
-    /// It goes on without an end, and is refused for that, which has no place.
+    /// An error without an offset, because the input never ends.
     Endless,
 }
 
-/// The target that is taken out of bundles.
+/// The target that the tests extract from bundles.
 pub(crate) const TARGET: &str = "hip-amdgcn-amd-amdhsa--gfx906:xnack+";
-/// How much private memory a tool may use, in KiB: what it needs for files of any size, and what the program itself takes.
+/// The limit on a tool's data segment in KiB: the tool's own use, and the use for files of any size.
 const MEMORY: &str = "163840";
-/// A loaded machine is slow, but not this slow.
+/// Enough time even on a loaded machine.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// A test for each row.
+/// One test for each row.
 pub(crate) fn trials() -> Vec<Trial> {
     rows::ROWS.iter().map(|row| with_llvm(&format!("malformed::{}", row.name), move || check(row))).collect()
 }
@@ -98,7 +98,7 @@ impl Reader {
         command
     }
 
-    /// The exit status for a file that is refused: that of `offld inspect` says what kind of trouble there was.
+    /// The exit status for a rejected file. That of `offld inspect` depends on the kind of error.
     fn refusal(self) -> i32 {
         if matches!(self, Reader::Inspect) { 2 } else { 1 }
     }
@@ -114,7 +114,7 @@ fn judge(reader: Reader, verdict: Verdict, file: &str, output: &Output) -> Resul
             told(stderr.contains(": error: "), "an error was expected on stderr")?;
             told(stderr.contains(file), "the error does not name the file")?;
             told(stderr.contains(words), &format!("the error does not say `{words}`"))?;
-            // What is wrong with the headers of a whole object has no place but the object.
+            // For a defect in an object's headers, the only location is the object itself.
             let place = ["+0x", "offset 0x", "bytes)"].iter().any(|place| stderr.contains(place));
             told(place, "the error does not say where")
         }
@@ -130,7 +130,7 @@ fn judge(reader: Reader, verdict: Verdict, file: &str, output: &Output) -> Resul
     }
 }
 
-/// A failure leaves nothing but the input; nothing leaves temporary files.
+/// A failure leaves only the input. No run leaves temporary files.
 fn leftovers(work: &Work, verdict: Verdict, file: &str) -> Result<(), Failed> {
     work.expect_no_temps()?;
     let all = std::fs::read_dir(work.path())?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! The damaged files: what each is, and what every tool that reads its kind makes of it.
+//! The damaged files: a description of each, and the expected result of every tool that reads its format.
 
 use libtest_mimic::Failed;
 
@@ -9,24 +9,24 @@ use super::{Reader, Verdict};
 
 /// A damaged file.
 pub(super) struct Row {
-    /// The test's name: the defects of LLVM's tools that such files show, and what is wrong.
+    /// The test's name: the LLVM defects that such files trigger, and the damage.
     pub name: &'static str,
-    /// What the file is called.
+    /// The name of the file.
     pub file: &'static str,
-    /// Damages a good one.
+    /// Damages an intact file.
     pub make: fn(&Samples) -> Result<Vec<u8>, Failed>,
-    /// Who says what of it.
+    /// The expected result of each tool.
     pub verdicts: &'static [(Reader, Verdict)],
 }
 
-/// Where the first entry of the sample bundle starts, and its second: the first id is `host-x86_64-unknown-linux-gnu-`.
+/// The offsets of the first two entries of the sample bundle. The first ID is `host-x86_64-unknown-linux-gnu-`, with 30 bytes.
 const FIRST: usize = 32;
 const SECOND: usize = FIRST + 24 + 30;
-/// The fields of a bundle's entry.
+/// Offsets of fields in a bundle's entry.
 const OFFSET: usize = 0;
 const SIZE: usize = 8;
 const ID_LEN: usize = 16;
-/// The fields of an OffloadBinary with one entry.
+/// Offsets of fields in an OffloadBinary with one entry.
 const BINARY_SIZE: usize = 8;
 const ENTRY_OFFSET: usize = 16;
 const STRING_OFFSET: usize = 40;
@@ -35,12 +35,12 @@ const IMAGE_OFFSET: usize = 56;
 const IMAGE_SIZE: usize = 64;
 const FIRST_KEY: usize = 72;
 
-/// Everything that reads binary bundles says the same.
+/// The same result from every tool that reads binary bundles.
 const fn bundle(words: &'static str) -> [(Reader, Verdict); 4] {
     [(List("bc"), Bad(words)), (Unbundle("bc"), Bad(words)), (Unbundle("o"), Bad(words)), (Inspect, Bad(words))]
 }
 
-/// Everything that reads offload binaries says the same.
+/// The same result from every tool that reads OffloadBinaries.
 const fn binary(words: &'static str) -> [(Reader, Verdict); 4] {
     [(Extract, Bad(words)), (Wrap("openmp"), Bad(words)), (Inspect, Bad(words)), (Link, Bad(words))]
 }
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { name: "b8_a_header_that_is_cut", file: "x.bc", make: |s| Ok(s.bundle[..SECOND + 5].to_vec()), verdicts: &bundle("past the end") },
     Row { name: "b8_an_object_that_is_cut", file: "x.bc", make: |s| Ok(s.bundle[..s.bundle.len() - 1].to_vec()), verdicts: &bundle("code object past the end") },
     Row { name: "b8_a_magic_alone", file: "x.bc", make: |s| Ok(s.bundle[..24].to_vec()), verdicts: &bundle("past the end") },
-    Row { name: "b9_junk_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], b"\0\0junk", &s.bundle].concat()), verdicts: &[(List("bc"), Good("are no bundle")), (Inspect, Bad("not a container"))] },
+    Row { name: "b9_junk_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], b"\0\0junk", &s.bundle].concat()), verdicts: &[(List("bc"), Good("bytes after the last bundle")), (Inspect, Bad("not a container"))] },
     Row { name: "b9_zeros_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], &[0; 99], &s.bundle].concat()), verdicts: &[(List("bc"), Good("gfx9-4-generic")), (Inspect, Good("gfx9-4-generic"))] },
     Row { name: "b7_b8_a_text_bundle_without_an_end", file: "x.ii", make: |s| Ok(s.text[..find(&s.text, b"____END__")?].to_vec()), verdicts: &[(List("ii"), Bad("")), (Unbundle("ii"), Bad("")), (Inspect, Bad(""))] },
     Row { name: "b23_a_text_bundle_from_windows", file: "x.ii", make: |s| Ok(String::from_utf8_lossy(&s.text).trim_start().replace('\n', "\r\n").into_bytes()), verdicts: &[(List("ii"), Good("gfx9-4-generic")), (Unbundle("ii"), Good("")), (Inspect, Good("gfx9-4-generic"))] },
@@ -65,15 +65,15 @@ pub(super) const ROWS: &[Row] = &[
     // ---- compressed bundles --------------------------------------------------------------------------------------------------
     Row { name: "b12_a_plain_size_of_a_tebibyte", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, 1 << 40)), verdicts: &bundle("more than the compressed data can hold") },
     Row { name: "b12_a_plain_size_as_large_as_numbers_get", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, u64::MAX)), verdicts: &bundle("more than the compressed data can hold") },
-    Row { name: "b12_a_plain_size_too_small", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, 100)), verdicts: &[(Unbundle("bc"), Bad("more data than the header says")), (Inspect, Bad("more data than the header says"))] },
-    Row { name: "b12_a_plain_size_too_large", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, 4096)), verdicts: &[(Unbundle("bc"), Bad("less data than the header says")), (Inspect, Bad("less data than the header says"))] },
+    Row { name: "b12_a_plain_size_too_small", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, 100)), verdicts: &[(Unbundle("bc"), Bad("more data than the header states")), (Inspect, Bad("more data than the header states"))] },
+    Row { name: "b12_a_plain_size_too_large", file: "x.bc", make: |s| Ok(put64(&s.ccob, 16, 4096)), verdicts: &[(Unbundle("bc"), Bad("less data than the header states")), (Inspect, Bad("less data than the header states"))] },
     Row { name: "b11_a_hash_that_does_not_match", file: "x.bc", make: |s| Ok(put(&s.ccob, 24, &[!s.ccob[24]])), verdicts: &[(Unbundle("bc"), Bad("does not match its hash")), (Inspect, Bad("does not match its hash"))] },
     Row { name: "b11_a_hash_that_does_not_match_in_version_2", file: "x.bc", make: |s| Ok(put(&s.ccob2, 16, &[!s.ccob2[16]])), verdicts: &[(Unbundle("bc"), Bad("does not match its hash")), (Inspect, Bad("does not match its hash"))] },
     Row { name: "b8_compressed_data_that_is_cut", file: "x.bc", make: |s| Ok(s.ccob[..s.ccob.len() - 3].to_vec()), verdicts: &bundle("size field past the end") },
     Row { name: "b8_a_compressed_header_that_is_cut", file: "x.bc", make: |s| Ok(s.ccob[..20].to_vec()), verdicts: &bundle("") },
     Row { name: "b8_compressed_data_that_is_damaged", file: "x.bc", make: |s| Ok(put(&s.ccob, 40, &[0xff; 16])), verdicts: &bundle("cannot decompress") },
     Row { name: "b9_a_size_less_than_the_header", file: "x.bc", make: |s| Ok(put64(&s.ccob, 8, 9)), verdicts: &bundle("size field too small") },
-    Row { name: "b9_junk_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], b"junk", &s.ccob].concat()), verdicts: &[(Unbundle("bc"), Good("are no bundle")), (Inspect, Bad("not a container"))] },
+    Row { name: "b9_junk_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], b"junk", &s.ccob].concat()), verdicts: &[(Unbundle("bc"), Good("bytes after the last bundle")), (Inspect, Bad("not a container"))] },
     Row { name: "b9_zeros_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], &[0; 99], &s.ccob2].concat()), verdicts: &[(List("bc"), Good("gfx9-4-generic")), (Unbundle("bc"), Good("")), (Inspect, Good("gfx9-4-generic"))] },
     Row { name: "b11_an_unknown_method", file: "x.bc", make: |s| Ok(put(&s.ccob, 6, &[7])), verdicts: &bundle("compress") },
     Row { name: "b11_an_unknown_version", file: "x.bc", make: |s| Ok(put(&s.ccob, 4, &[9])), verdicts: &bundle("") },
@@ -116,8 +116,8 @@ pub(super) const ROWS: &[Row] = &[
     Row { name: "p1_a_number_of_sections_that_lies", file: "x.o", make: |s| Ok(put(&s.fat, 60, &[0xff, 0xfe])), verdicts: &[(Extract, Bad("")), (Inspect, Bad(""))] },
 ];
 
-/// An OffloadBinary of version 2 whose images are all the next such binary, `depth` deep: with `each` at every step it would be
-/// `each` to the power of `depth` images.
+/// An OffloadBinary of version 2 with `each` images, all of which are such a binary again, `depth` levels deep. Fully expanded, it
+/// has `each` to the power of `depth` images.
 fn nested(depth: u32, each: u64) -> Vec<u8> {
     let inner = if depth == 0 { b"IMAGE".to_vec() } else { nested(depth - 1, each) };
     let image_at = 32 + 40 * each;
@@ -132,7 +132,7 @@ fn nested(depth: u32, each: u64) -> Vec<u8> {
     binary
 }
 
-/// A thin archive whose members are itself, twice: at every step twice as many.
+/// A thin archive whose two members are the archive itself, so each level doubles the members.
 fn thin_of_itself(file: &str) -> Vec<u8> {
     let names = format!("{file}/\n");
     let names = format!("{names:\n<0$}", names.len().next_multiple_of(2));

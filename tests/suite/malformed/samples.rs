@@ -1,4 +1,4 @@
-//! Good files of every kind, made by LLVM 22's tools once for all rows, and ways to damage them.
+//! Intact files of every format, made by LLVM 22's tools once for all rows, and functions that damage them.
 
 use std::sync::OnceLock;
 
@@ -8,19 +8,19 @@ use super::TARGET;
 use crate::kit::Image;
 use crate::support::{Work, llvm};
 
-/// Good files.
+/// Intact files.
 pub(super) struct Samples {
-    /// A binary bundle of three: host, [`TARGET`], and another; no alignment.
+    /// A binary bundle with three entries: host, [`TARGET`], and another target. It has no alignment.
     pub bundle: Vec<u8>,
-    /// The same as text, with `//`.
+    /// The same as a text bundle with `//` comments.
     pub text: Vec<u8>,
-    /// The bundle compressed, version 3 and version 2.
+    /// The bundle, compressed in version 3.
     pub ccob: Vec<u8>,
-    /// Version 2.
+    /// The bundle, compressed in version 2.
     pub ccob2: Vec<u8>,
-    /// An offload binary of one image, whose bytes are its end.
+    /// An OffloadBinary with one image, whose bytes are at the end.
     pub packed: Vec<u8>,
-    /// A host object with that in `.llvm.offloading`.
+    /// A host object with that OffloadBinary in `.llvm.offloading`.
     pub fat: Vec<u8>,
     /// The same for Windows.
     pub coff: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Samples {
     pub hip: Vec<u8>,
 }
 
-/// The good files.
+/// The intact files, created once.
 pub(super) fn samples() -> Result<&'static Samples, Failed> {
     static SAMPLES: OnceLock<Result<Samples, String>> = OnceLock::new();
     let made = SAMPLES.get_or_init(|| make().map_err(|failed| failed.message().unwrap_or("failed").to_owned()));
@@ -83,25 +83,25 @@ fn make() -> Result<Samples, Failed> {
     })
 }
 
-/// `good` with `bytes` at `at`.
+/// A copy of `good` with `bytes` at the offset `at`.
 pub(super) fn put(good: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut bad = good.to_vec();
     bad.splice(at..at + bytes.len(), bytes.iter().copied());
     bad
 }
 
-/// `good` with the number `value` of 8 bytes at `at`.
+/// A copy of `good` with the 8-byte little-endian number `value` at the offset `at`.
 pub(super) fn put64(good: &[u8], at: usize, value: u64) -> Vec<u8> {
     put(good, at, &value.to_le_bytes())
 }
 
-/// Where `part` is in `whole`.
+/// The offset of `part` in `whole`.
 pub(super) fn find(whole: &[u8], part: &[u8]) -> Result<usize, Failed> {
     let at = whole.windows(part.len()).position(|window| window == part);
     at.ok_or_else(|| format!("{:?} is not in the sample", String::from_utf8_lossy(part)).into())
 }
 
-/// Where the header of the section `name` stands in a 64-bit little-endian ELF file.
+/// The offset of the header of section `name` in a 64-bit little-endian ELF file.
 pub(super) fn section(elf: &[u8], name: &str) -> Result<usize, Failed> {
     let number = |at: usize, len: usize| elf[at..at + len].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
     let (start, count, names) = (number(40, 8), number(60, 2), number(62, 2));

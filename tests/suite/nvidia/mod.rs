@@ -1,5 +1,7 @@
-//! Device links for NVIDIA's GPUs in the cache: what the tools read, followed file by file, and hunts for stale images.
+//! Device links for NVIDIA GPUs in the cache: every file that the tools read, and searches for stale images.
 
+mod kept;
+mod many;
 mod reads;
 mod stale;
 
@@ -16,29 +18,29 @@ use crate::log::outcomes;
 use crate::support::{Outcome, Release, Work, cuda_tools, llvm, made, missing, run};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [reads::trials(), stale::trials()].into_iter().flatten().collect()
+    [kept::trials(), many::trials(), reads::trials(), stale::trials()].into_iter().flatten().collect()
 }
 
-/// A program with device code for a GPU of NVIDIA's, and a toolkit of its own to link it with.
+/// A program with device code for an NVIDIA GPU, and its own toolkit.
 struct Site {
     work: Work,
     release: Release,
-    /// The folder of the real tools.
+    /// The directory of the real tools.
     real: PathBuf,
 }
 
 impl Site {
-    /// In `toolkit`: the tools, as links to the real ones. Objects: `a.o`, whose kernel `k` needs `helper` of `b.o`, both of machine
-    /// code, or where `bitcode` of bitcode; and `libb1.a` and `libb2.a`, two libraries with another helper each.
+    /// Creates `toolkit`, with symlinks to the real tools. Objects: `a.o`, whose kernel `k` needs `helper` from `b.o`; both have
+    /// machine code, or bitcode if `bitcode`. `libb1.a` and `libb2.a` are libraries with two other helpers.
     fn new(major: u32, bitcode: bool) -> Result<Site, Outcome> {
         let release = Release::of(major).ok_or_else(|| missing(format!("LLVM {major} (make setup-releases)")))?;
         let real = cuda_tools(22).ok_or_else(|| missing("NVIDIA's tools (make setup-cuda)"))?;
         let site = Site { work: Work::new(), release, real };
-        site.fill(bitcode).map_err(Err)?;
+        site.create_files(bitcode).map_err(Err)?;
         Ok(site)
     }
 
-    fn fill(&self, bitcode: bool) -> Result<(), Failed> {
+    fn create_files(&self, bitcode: bool) -> Result<(), Failed> {
         self.toolkit("toolkit")?;
         let prelude = "#define __device__ __attribute__((device))\n#define __global__ __attribute__((global))\n";
         let helper = "extern \"C\" __device__ int helper(int);\n";
@@ -63,12 +65,12 @@ impl Site {
         Ok(())
     }
 
-    /// Up to 18 a compiler cannot compile for this toolkit, and machine code is the same whoever made it.
+    /// Compilers up to 18 cannot compile for this toolkit. Machine code does not depend on the compiler.
     fn release_compiler(&self) -> PathBuf {
         if self.release.major < 19 { Release::newest().bin } else { self.release.bin.clone() }
     }
 
-    /// A toolkit in the folder `name`.
+    /// Creates a toolkit in the directory `name`.
     fn toolkit(&self, name: &str) -> Result<(), Failed> {
         let folder = self.work.path().join(name);
         fs::create_dir_all(folder.join("bin"))?;
@@ -80,8 +82,7 @@ impl Site {
         Ok(())
     }
 
-    /// Puts another program in the place of a tool: it runs the real one with `extra` before its arguments, and appends `tail` to its
-    /// output.
+    /// Replaces a tool by a program that runs the real one, with `extra` before its arguments, and appends `tail` to its output.
     fn replace(&self, tool: &str, extra: &str, tail: &str) -> Result<(), Failed> {
         let program = self.real.join("bin").join(Path::new(tool).file_name().unwrap_or_default());
         let source = include_str!("tool.c");
@@ -93,26 +94,26 @@ impl Site {
         Ok(())
     }
 
-    /// Links with `words`; the fat binary, and what became of the device link: `hit`, or what else with its reason.
-    fn link(&self, words: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, (String, String)), Failed> {
-        self.link_by(self.work.command("env"), words, environment, cached)
+    /// Links with `args`. Returns the fatbinary, and the outcome of the device link with its reason.
+    fn link(&self, args: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, (String, String)), Failed> {
+        self.link_through(self.work.command("env"), args, environment, cached)
     }
 
-    /// The same with `command` in front of the wrapper.
-    fn link_by(
+    /// Like `link`, with `command` in front of the wrapper.
+    fn link_through(
         &self,
         mut command: Command,
-        words: &[&str],
+        args: &[&str],
         environment: &[(&str, &str)],
         cached: bool,
     ) -> Result<(Vec<u8>, (String, String)), Failed> {
-        // What was written a moment ago may be written again without a trace.
+        // offld does not cache links that read files written just before.
         std::thread::sleep(Duration::from_millis(60));
         let log = self.work.path().join("log");
         let _ = fs::remove_file(&log);
         command.arg(made().links.join("clang-linker-wrapper"));
         command.args(["--host-triple=x86_64-unknown-linux-gnu", "--emit-fatbin-only", "-o", "out.fatbin", "a.o"]);
-        command.args(words).env("OFFLD_CLANG", self.release.tool("clang")).env("OFFLD_CACHE_LOG", &log);
+        command.args(args).env("OFFLD_CLANG", self.release.tool("clang")).env("OFFLD_CACHE_LOG", &log);
         command.env_remove("LIBRARY_PATH").envs(environment.iter().copied());
         let cache = if cached { self.work.path().join("cache") } else { "off".into() };
         run(command.env("OFFLD_CACHE", cache))?;

@@ -1,5 +1,5 @@
-//! What NVIDIA's tools open, and which variables they ask for: everything that a link's result may depend on must be what the cache
-//! knows of.
+//! The files that NVIDIA's tools open and the variables they query. The cache key must include everything that can change a link's
+//! result.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use libtest_mimic::{Failed, Trial};
 use super::Site;
 use crate::support::{Outcome, ensure, expect_in, llvm, missing, passed, run, test};
 
-/// Variables that these tools ask for and that decide on no image: where temporary files go, the processor's abilities, and one that LLVM
-/// asks for so that no optimizer finds out that it is never set.
+/// Variables that the tools read but that do not affect images: temporary directories, CPU features, and `bar`. LLVM reads `bar` so
+/// that optimizers cannot know that it is never set.
 const HARMLESS: [&str; 6] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "OPENSSL_ia32cap", "bar"];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -22,7 +22,8 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The commands of a link: of bitcode and machine code by LLVM's wrapper, of machine code by nvlink for 15; then of the fat binary.
+/// The commands of a link, then the command that packs the fatbinary. LLVM's nvlink wrapper links bitcode and machine code. For
+/// LLVM 15, nvlink links machine code.
 fn commands(site: &Site) -> Vec<Vec<String>> {
     let toolkit = site.work.path().join("toolkit");
     let linker = if site.release.major < 19 {
@@ -60,9 +61,9 @@ fn site(major: u32) -> Result<Site, Outcome> {
     Ok(site)
 }
 
-/// The files that `trace`, written by strace, says were opened or looked for: whether it was there, and its name.
+/// The files in the output of strace: whether the file existed, and its name.
 fn files_of(trace: &str) -> BTreeSet<(bool, String)> {
-    // A call that was interrupted by another process's has no result on its line: then the file counts as opened.
+    // The line of an interrupted call has no result. The file then counts as opened.
     let named = trace.lines().filter(|line| line.contains('(')).filter_map(|line| {
         let name = line.split('"').nth(1)?;
         let result = line.rsplit_once(" = ").map_or("", |(_, result)| result);
@@ -77,12 +78,12 @@ fn opened(major: u32) -> Outcome {
         Ok(site) => site,
         Err(outcome) => return outcome,
     };
-    let here = site.work.path().display().to_string();
+    let directory = site.work.path().display().to_string();
     let mut programs = BTreeSet::new();
     let mut read = BTreeSet::new();
-    for words in commands(&site) {
+    for args in commands(&site) {
         let mut traced = site.work.command(&strace);
-        traced.args(["-f", "-s", "4096", "-e", "trace=%file,%process", "-o", "trace"]).args(&words);
+        traced.args(["-f", "-s", "4096", "-e", "trace=%file,%process", "-o", "trace"]).args(&args);
         run(traced.env("TMPDIR", site.work.path().join("tmp")).env_remove("LIBRARY_PATH"))?;
         let trace = fs::read_to_string(site.work.path().join("trace"))?;
         programs.extend(
@@ -90,11 +91,11 @@ fn opened(major: u32) -> Outcome {
         );
         read.extend(files_of(&trace));
     }
-    // The dynamic loader's own, which are part of a tool's identity.
+    // The dynamic loader's own files are part of the tool's identity.
     let loaders = |name: &str| name.contains(".so") || name.starts_with("/etc/ld.so");
     let system =
         |name: &str| name.starts_with("/proc/self/") || name.is_empty() || fs::metadata(name).is_ok_and(|meta| meta.is_dir());
-    let temporary = |name: &str| name.starts_with(&format!("{here}/tmp/")) || ["image", "fatbin", "trace"].contains(&name);
+    let temporary = |name: &str| name.starts_with(&format!("{directory}/tmp/")) || ["image", "fatbin", "trace"].contains(&name);
     let mut unknown = Vec::new();
     for (there, name) in &read {
         let known = ["a.device", "a.cubin", "b.cubin", "./libb1.a", "libb1.a", "none/libb1.a"].contains(&name.as_str());
@@ -121,7 +122,7 @@ fn opened(major: u32) -> Outcome {
     passed()
 }
 
-/// A library that writes down which variables are asked for.
+/// A library that records the names of queried variables.
 const SPY: &str = "#define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>
@@ -144,16 +145,16 @@ fn variables(major: u32) -> Outcome {
         Ok(site) => site,
         Err(outcome) => return outcome,
     };
-    let asked = site.work.path().join("asked");
-    site.work.file("spy.c", SPY.replace("SPY_FILE", &format!("\"{}\"", asked.display())));
+    let log = site.work.path().join("asked");
+    site.work.file("spy.c", SPY.replace("SPY_FILE", &format!("\"{}\"", log.display())));
     run(site.work.command(llvm("clang")).args(["-w", "-shared", "-fPIC", "spy.c", "-o", "spy.so"]))?;
-    for words in commands(&site) {
-        let mut command = site.work.command(&words[0]);
-        run(command.args(&words[1..]).env("LD_PRELOAD", site.work.path().join("spy.so")).env_remove("LIBRARY_PATH"))?;
+    for args in commands(&site) {
+        let mut command = site.work.command(&args[0]);
+        run(command.args(&args[1..]).env("LD_PRELOAD", site.work.path().join("spy.so")).env_remove("LIBRARY_PATH"))?;
     }
-    let text = fs::read_to_string(&asked).map_err(|error| Failed::from(format!("nothing was asked for: {error}")))?;
+    let text = fs::read_to_string(&log).map_err(|error| Failed::from(format!("nothing was asked for: {error}")))?;
     let names: BTreeSet<&str> = text.lines().collect();
-    // Those that begin like this are part of the key, and with LIBRARY_PATH nothing is cached.
+    // Variables with these prefixes are part of the key. With LIBRARY_PATH, nothing is cached.
     let known =
         |name: &str| name.starts_with("LLVM_") || name.starts_with("CUDA_") || name == "LIBRARY_PATH" || HARMLESS.contains(&name);
     let unknown: Vec<&str> = names.iter().copied().filter(|name| !known(name)).collect();

@@ -1,5 +1,5 @@
-//! A link that is kept, a change of something that it read or would have read, and the link again: that must be what a link without
-//! the cache makes.
+//! A cached link, a change of a file that it read or would have read, and a second link: its result must equal that of a link
+//! without the cache.
 
 use std::fs;
 
@@ -8,12 +8,12 @@ use libtest_mimic::{Failed, Trial};
 use super::Site;
 use crate::support::{Outcome, ensure, expect_equal, expect_in, missing, passed, test};
 
-/// One way to go stale.
+/// A change that could make a cached image stale.
 struct Scenario {
     name: &'static str,
-    /// Whether the program is bitcode, for which ptxas is run.
+    /// Whether the program is bitcode, for which ptxas runs.
     bitcode: bool,
-    /// The line besides the program's first object, before the change and after it.
+    /// The arguments after the program's first object, before the change and after it.
     line: &'static [&'static str],
     after: &'static [&'static str],
     before: fn(&Site) -> Result<(), Failed>,
@@ -35,7 +35,7 @@ fn copy(site: &Site, from: &str, to: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// With `clang-nvlink-wrapper`.
+/// Scenarios for `clang-nvlink-wrapper`.
 const BY_WRAPPER: &[Scenario] = &[
     Scenario {
         name: "ptxas_is_replaced",
@@ -98,7 +98,7 @@ const BY_WRAPPER: &[Scenario] = &[
     },
 ];
 
-/// With `nvlink` alone, for a compiler of LLVM 15.
+/// Scenarios for `nvlink` alone, with a compiler of LLVM 15.
 const BY_NVLINK: &[&str] = &["nvlink_is_replaced", "another_toolkit", "the_device_code_changes"];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -106,28 +106,32 @@ pub(super) fn trials() -> Vec<Trial> {
     for major in [19, 22] {
         for scenario in BY_WRAPPER {
             trials.push(test(format!("releases::nvidia::{}::{major}", scenario.name), move || {
-                hunt(scenario, major, scenario.bitcode)
+                expect_not_stale(scenario, major, scenario.bitcode)
             }));
         }
     }
     for scenario in BY_WRAPPER.iter().filter(|scenario| BY_NVLINK.contains(&scenario.name)) {
-        trials.push(test(format!("releases::nvidia::{}::15", scenario.name), move || hunt(scenario, 15, false)));
+        trials.push(test(format!("releases::nvidia::{}::15", scenario.name), move || expect_not_stale(scenario, 15, false)));
     }
     trials.push(test("releases::nvidia::the_toolkit_of_the_compiler_changes::22", toolkit_changes));
     trials.push(test("releases::nvidia::a_hit_starts_nothing::22", starts_nothing));
     trials.push(test("releases::nvidia::what_cannot_be_known_is_not_cached::22", uncached));
-    trials.push(test("releases::nvidia::names_that_the_compiler_makes_up_are_not_cached::16", made_up));
+    trials.push(test("releases::nvidia::names_that_the_compiler_makes_up_are_not_cached::16", generated_names));
     trials
 }
 
-fn hunt(scenario: &Scenario, major: u32, bitcode: bool) -> Outcome {
+fn expect_not_stale(scenario: &Scenario, major: u32, bitcode: bool) -> Outcome {
     let site = match Site::new(major, bitcode) {
         Ok(site) => site,
         Err(outcome) => return outcome,
     };
     (scenario.before)(&site)?;
     let (first, (outcome, why)) = site.link(scenario.line, &[], true)?;
-    expect_equal("the first link", "miss: it is linked here for the first time", &format!("{outcome}: {why}"))?;
+    expect_equal(
+        "the first link",
+        "miss: no earlier link of this output is recorded on this machine",
+        &format!("{outcome}: {why}"),
+    )?;
     let (again, (outcome, why)) = site.link(scenario.line, &[], true)?;
     expect_equal("the second link", "hit: ", &format!("{outcome}: {why}"))?;
     ensure(again == first, || "what was found is not what was kept")?;
@@ -143,7 +147,7 @@ fn hunt(scenario: &Scenario, major: u32, bitcode: bool) -> Outcome {
     passed()
 }
 
-/// The compiler takes its options for the code generator from the toolkit's release: it is asked anew when that changes.
+/// clang chooses code generator options by the version of the toolkit, so offld asks clang again after a change.
 fn toolkit_changes() -> Outcome {
     let site = match Site::new(22, true) {
         Ok(site) => site,
@@ -153,9 +157,9 @@ fn toolkit_changes() -> Outcome {
     expect_equal("nothing changed", "hit", &site.link(PLAIN, &[], true)?.1.0)?;
     site.work.file("toolkit/include/cuda.h", "#define CUDA_VERSION 12040\n");
     let (image, (outcome, why)) = site.link(PLAIN, &[], true)?;
-    expect_equal("another release", "miss: the command has changed", &format!("{outcome}: {why}"))?;
+    expect_equal("another release", "miss: the linker command line has changed", &format!("{outcome}: {why}"))?;
     ensure(image == site.link(PLAIN, &[], false)?.0, || "a stale image")?;
-    // The device library is linked in when a source is compiled; another one makes the compiler be asked, and its answer is the same.
+    // The device library is linked when a source is compiled. A different one only makes offld ask clang, whose answer is the same.
     site.work.file("toolkit/nvvm/libdevice/libdevice.10.bc", "BC2");
     let (again, (outcome, _)) = site.link(PLAIN, &[], true)?;
     expect_equal("another device library", "hit", &outcome)?;
@@ -163,7 +167,7 @@ fn toolkit_changes() -> Outcome {
     passed()
 }
 
-/// Nothing is started for a link that is found: neither what clang would have run nor `fatbinary`, whose result is kept as well.
+/// A cache hit starts no other program: neither clang's commands nor `fatbinary`, whose result is cached too.
 fn starts_nothing() -> Outcome {
     let Ok(strace) = which::which("strace") else { return missing("strace") };
     let site = match Site::new(22, false) {
@@ -171,12 +175,12 @@ fn starts_nothing() -> Outcome {
         Err(outcome) => return outcome,
     };
     site.link(PLAIN, &[], true)?;
-    let (kept, _) = site.link(PLAIN, &[], true)?;
+    let (cached, _) = site.link(PLAIN, &[], true)?;
     let mut traced = site.work.command(strace);
     traced.args(["-f", "-e", "trace=execve", "-o", "trace"]);
-    let (found, (outcome, _)) = site.link_by(traced, PLAIN, &[], true)?;
+    let (found, (outcome, _)) = site.link_through(traced, PLAIN, &[], true)?;
     expect_equal("outcome", "hit", &outcome)?;
-    ensure(found == kept, || "what was found is not what was kept")?;
+    ensure(found == cached, || "what was found is not what was kept")?;
     let trace = fs::read_to_string(site.work.path().join("trace"))?;
     let started = trace.lines().filter(|line| line.contains("execve(") && !line.contains("= -1")).count();
     expect_equal("programs that were started, the wrapper itself included", "1", &started.to_string())?;
@@ -184,7 +188,7 @@ fn starts_nothing() -> Outcome {
     site.replace("toolkit/bin/fatbinary", "", "replaced")?;
     let (after, (outcome, _)) = site.link(PLAIN, &[], true)?;
     expect_equal("outcome", "hit", &outcome)?;
-    ensure(after != kept, || "the change changes nothing: this test could not fail")?;
+    ensure(after != cached, || "the change changes nothing: this test could not fail")?;
     ensure(after == site.link(PLAIN, &[], false)?.0, || "a stale fat binary")?;
     passed()
 }
@@ -197,19 +201,19 @@ fn uncached() -> Outcome {
     let bin = site.real.join("bin").display().to_string();
     let path = format!("{bin}:/usr/bin:/bin");
     let folder = site.work.path().display().to_string();
-    for (words, environment, says) in [
+    for (args, environment, says) in [
         (PLAIN, ("LIBRARY_PATH", folder.as_str()), "LIBRARY_PATH is set"),
-        (&["b.o"], ("PATH", path.as_str()), "--cuda-path= does not say where NVIDIA's tools are"),
-        (&[TOOLKIT, "b.o", "--device-compiler=-g"], ("X", ""), "the linker is given `-g`"),
-        (&[TOOLKIT, "b.o", "--device-linker=-v"], ("X", ""), "the linker is given `-v`"),
+        (&["b.o"], ("PATH", path.as_str()), "--cuda-path= is missing, so the directory of NVIDIA's tools is unknown"),
+        (&[TOOLKIT, "b.o", "--device-compiler=-g"], ("X", ""), "the cache does not support the linker argument `-g`"),
+        (&[TOOLKIT, "b.o", "--device-linker=-v"], ("X", ""), "the cache does not support the linker argument `-v`"),
     ] {
         for _ in 0..2 {
-            let (_, (outcome, why)) = site.link(words, &[environment], true)?;
+            let (_, (outcome, why)) = site.link(args, &[environment], true)?;
             expect_equal("outcome", "uncached", &outcome)?;
             expect_in(&why, says)?;
         }
     }
-    // A tool that is a script may run anything.
+    // offld cannot know which programs a script runs.
     let _ = fs::remove_file(site.work.path().join("toolkit/bin/nvlink"));
     site.work.tool("toolkit/bin/nvlink", &format!("#!/bin/sh\nexec {bin}/nvlink \"$@\"\n"));
     let (_, (outcome, why)) = site.link(PLAIN, &[], true)?;
@@ -218,7 +222,7 @@ fn uncached() -> Outcome {
     passed()
 }
 
-fn made_up() -> Outcome {
+fn generated_names() -> Outcome {
     let site = match Site::new(16, false) {
         Ok(site) => site,
         Err(outcome) => return outcome,
@@ -227,7 +231,7 @@ fn made_up() -> Outcome {
     let (_, (outcome, why)) = site.link(PLAIN, &[("PATH", &path)], true)?;
     expect_equal(
         "outcome",
-        "uncached: clang 16 hands NVIDIA's linker files of names that it makes up each time",
+        "uncached: clang 16 passes NVIDIA's linker temporary files with random names",
         &format!("{outcome}: {why}"),
     )?;
     passed()

@@ -1,5 +1,5 @@
-//! `offld prune` on OpenMP programs of every linker: what is left runs offloaded, as it is and after tools that change finished files, and
-//! is as large as a program that never had the other images.
+//! `offld prune` on OpenMP programs of every linker. Pruned programs run offloaded, also after tools that change finished files,
+//! and are as large as programs that never had the removed images.
 
 mod programs;
 
@@ -10,12 +10,15 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use self::programs::{Kind, LARGE, Wrapper, link};
 use super::effort::rounds;
-use super::support::{Outcome, Work, ensure, expect_equal, llvm, missing, offld, output, passed, run, run_offloaded, test, text};
+use super::support::{
+    Outcome, Work, ensure, expect_equal, host_linker, llvm, missing, offld, output, passed, run, run_offloaded, test, text,
+};
 
-const LINKERS: [&str; 4] = ["ld.lld", "bfd", "gold", "mold"];
+const LINKERS: [&str; 5] = ["ld.lld", "bfd", "gold", "mold", "wild"];
+type Commands = &'static [&'static [&'static str]];
 const RPATH: &[&str] = &["patchelf", "--set-rpath", "/a/path/long/enough/to/move/things/about/in/the/file", "FILE"];
-/// The command lines of tools, `FILE` being the program.
-const TOOLS: [&[&[&str]]; 8] = [
+/// Commands that change a finished program. `FILE` stands for the program.
+const TOOLS: [Commands; 8] = [
     &[],
     &[&["strip", "FILE"]],
     &[&["llvm-strip", "FILE"]],
@@ -25,6 +28,12 @@ const TOOLS: [&[&[&str]]; 8] = [
     &[&["strip", "FILE"], RPATH],
     &[RPATH, &["patchelf", "--add-needed", "libm.so.6", "FILE"]],
 ];
+
+/// The tools that do not break programs of `linker`. patchelf 0.14 damages every program that wild links.
+fn tools(linker: &str) -> Vec<Commands> {
+    let survives = |commands: &Commands| linker != "wild" || !commands.iter().any(|command| command.first() == Some(&"patchelf"));
+    TOOLS.into_iter().filter(survives).collect()
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -39,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Programs of LLVM's own wrapper: of every kind with every linker, or of one kind with each.
+/// Programs from LLVM's own wrapper. A short run tries one kind with each linker, a long one all.
 fn of_llvm(linker: &'static str, number: usize) -> Outcome {
     let kinds = Kind::of(linker);
     let count = rounds("kinds of programs of LLVM's wrapper that are pruned, of each linker", kinds.len(), 1);
@@ -53,25 +62,24 @@ fn of_llvm(linker: &'static str, number: usize) -> Outcome {
     passed()
 }
 
-/// A program that can be written again as it was made.
+/// A program that can be written again in its original form.
 struct Program<'a> {
     work: &'a Work,
     kind: Kind,
-    /// Its bytes with all images, and pruned.
+    /// The bytes with all images, and those of the pruned program.
     old: Vec<u8>,
     new: Vec<u8>,
-    /// What the program with one image registers, and that with all, where only that tells whether the pruned one is right.
+    /// The registration logs of the program with one image and of the program with all. They are for programs without any other
+    /// check of the pruned form.
     ledgers: [String; 2],
 }
 
-/// `turn` says with which tool a stripped program is tried where not all are.
+/// If a run does not try all tools on stripped programs, `turn` selects the tool.
 fn pruned(linker: &str, kind: Kind, wrapper: Wrapper, turn: usize) -> Outcome {
     if !llvm("clang").is_file() {
         return missing("LLVM 22");
     }
-    if which::which(if linker == "ld.lld" { "clang-22" } else { linker }).is_err()
-        && which::which(format!("ld.{linker}")).is_err()
-    {
+    if host_linker(linker.trim_start_matches("ld.")).is_none() {
         return missing(linker);
     }
     let work = &Work::new();
@@ -90,12 +98,13 @@ fn pruned(linker: &str, kind: Kind, wrapper: Wrapper, turn: usize) -> Outcome {
     let new_faults: Vec<String> = faults(work, kind.file())?.into_iter().filter(|fault| !old_faults.contains(fault)).collect();
     ensure(new_faults.is_empty(), || new_faults.join("\n"))?;
     let program = Program { work, kind, old, new, ledgers };
-    TOOLS.iter().try_for_each(|commands| program.runs_after(commands))?;
-    stripped(program, &one, turn)
+    let tools = tools(linker);
+    tools.iter().try_for_each(|commands| program.runs_after(commands))?;
+    stripped(program, &one, &tools, turn)
 }
 
-/// The same of a program that was stripped before, in which no symbol says where images are.
-fn stripped(mut program: Program<'_>, one: &[u8], turn: usize) -> Outcome {
+/// The same for a program that was stripped first, so no symbol shows the locations of images.
+fn stripped(mut program: Program<'_>, one: &[u8], tools: &[Commands], turn: usize) -> Outcome {
     let (work, name) = (program.work, program.kind.file());
     write(work, name, one)?;
     work.run("strip", [name])?;
@@ -105,13 +114,13 @@ fn stripped(mut program: Program<'_>, one: &[u8], turn: usize) -> Outcome {
     program.old = std::fs::read(work.path().join(name))?;
     program.new = prune(work, program.kind, expected.try_into()?)?;
     program.runs_after(&[])?;
-    let count = rounds("tools that a pruned program is changed by which was stripped before", TOOLS.len(), 1);
-    TOOLS.iter().cycle().skip(turn).take(count).try_for_each(|commands| program.runs_after(commands))?;
+    let count = rounds("tools that a pruned program is changed by which was stripped before", tools.len(), 1);
+    tools.iter().cycle().skip(turn).take(count).try_for_each(|commands| program.runs_after(commands))?;
     passed()
 }
 
-/// Prunes the program to the host's processor; its bytes. They must be as many as `expected`, of a program that never had other images:
-/// a hundredth more or less, or a page for each segment.
+/// Keeps only the image for the CPU. Returns the program's bytes. Their number must be `expected`, the size of a program that never
+/// had other images. The tolerance is one percent or a page for each segment.
 fn prune(work: &Work, kind: Kind, expected: usize) -> Result<Vec<u8>, Failed> {
     work.run(offld(), ["prune", "--keep", "cpu", "--in-place", kind.file()])?;
     let new = std::fs::read(work.path().join(kind.file()))?;
@@ -123,7 +132,7 @@ fn prune(work: &Work, kind: Kind, expected: usize) -> Result<Vec<u8>, Failed> {
     Ok(new)
 }
 
-/// What tools that read programs complain of.
+/// The complaints of tools that read programs.
 fn faults(work: &Work, name: &str) -> Result<Vec<String>, Failed> {
     let mut all = Vec::new();
     let checks: [&[&str]; 4] = [
@@ -135,10 +144,10 @@ fn faults(work: &Work, name: &str) -> Result<Vec<String>, Failed> {
     for command in checks {
         let Some((tool, args)) = command.split_first().filter(|(tool, _)| which::which(tool).is_ok()) else { continue };
         let done = output(work.command(tool).args(args))?;
-        let said = if *tool == "eu-elflint" { done.stdout } else { done.stderr };
-        // Sections may have other numbers, which are written with blanks in front.
+        let messages = if *tool == "eu-elflint" { done.stdout } else { done.stderr };
+        // Section numbers may differ, and tools pad them with blanks.
         all.extend(
-            text(&said)
+            text(&messages)
                 .lines()
                 .map(|line| format!("{tool}: {}", line.replace(|one: char| one.is_ascii_digit() || one == ' ', ""))),
         );
@@ -155,8 +164,8 @@ fn write(work: &Work, name: &str, data: &[u8]) -> Result<(), Failed> {
 }
 
 impl Program<'_> {
-    /// Changes the pruned program by each tool in turn and runs it. Releases of patchelf break static programs that were never pruned, and
-    /// some others: where the program with all images does not run afterwards either, the pruned one need not.
+    /// Changes the pruned program with each tool in turn and runs it. Releases of patchelf break static programs that were never
+    /// pruned, and some others. If the unpruned program does not run afterwards either, the pruned one need not.
     fn runs_after(&self, commands: &[&[&str]]) -> Result<(), Failed> {
         let Err(failed) = self.change_and_run(&self.new, commands) else { return Ok(()) };
         let has_patchelf = commands.iter().any(|command| command.first() == Some(&"patchelf"));
@@ -188,7 +197,7 @@ impl Program<'_> {
     }
 }
 
-/// What a static program registers, and what it prints, which it does on the host; nothing for other programs.
+/// The registration log and output of a static program, which runs on the host. Empty for other programs.
 fn ledger(work: &Work, kind: Kind) -> Result<String, Failed> {
     if !kind.is_static() {
         return Ok(String::new());
@@ -202,12 +211,12 @@ fn ledger(work: &Work, kind: Kind) -> Result<String, Failed> {
     Ok(ledger)
 }
 
-/// The hashes of the images in a ledger.
+/// The hashes of the images in a registration log.
 fn hashes(ledger: &str) -> Vec<&str> {
     ledger.split_whitespace().filter(|word| word.starts_with("hash=")).collect()
 }
 
-/// A ledger for comparing two links: gold writes the name of the temporary file that it makes into an image.
+/// A registration log that can be compared between two links. gold writes the name of its temporary file into an image.
 fn without_hashes(ledger: &str) -> String {
     hashes(ledger).iter().fold(ledger.to_owned(), |text, hash| text.replace(hash, "hash"))
 }

@@ -1,5 +1,5 @@
-//! The programs that are pruned: of every linker, every kind of program, offld's wrapper and LLVM's; with images for four devices, or with
-//! one. What they are linked from is compiled once for a run of the suite.
+//! Programs to prune: from every linker, of every kind, by offld's wrapper and LLVM's, with images for four devices or for one.
+//! Their inputs are compiled once per run of the suite.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,12 @@ use libtest_mimic::Failed;
 
 use crate::support::{LLVM, Work, llvm, made, root, run};
 
-/// What the two images for AMD GPUs have, each: nothing that is known of the program can be as large.
+/// The minimum size of each of the two AMD GPU images, in bytes. No other difference between the programs is as large.
 pub(super) const LARGE: u64 = 2_000_000;
-const SOURCE: &str = r#"
-#include <stdio.h>
-#include <omp.h>
-#ifdef __AMDGCN__
+/// The source includes no header, because those of Debian 13's C library do not compile for AMD GPUs.
+const SOURCE: &str = concat!(
+    include_str!("../on_host.h"),
+    r#"#ifdef __AMDGCN__
 #pragma omp begin declare target device_type(nohost)
 __attribute__((used)) unsigned char large[2000000] = {1, 2, 3};
 #pragma omp end declare target
@@ -24,7 +24,7 @@ int check(void) {
 #pragma omp target teams distribute parallel for map(from: numbers)
   for (int at = 0; at < 100; at++) numbers[at] = at * 2;
 #pragma omp target map(from: on_host)
-  on_host = omp_is_initial_device();
+  on_host = is_on_host();
   for (int at = 0; at < 100; at++) sum += numbers[at];
   printf("%d %d\n", sum, on_host);
   return sum != 9900;
@@ -32,10 +32,11 @@ int check(void) {
 #ifndef LIBRARY
 int main(void) { return check(); }
 #endif
-"#;
+"#
+);
 
-/// What of LLVM's OpenMP runtime the program calls on the host, as an archive: for static programs, which can have no shared library.
-/// One thread does everything.
+/// The functions of LLVM's OpenMP runtime that the program calls on the host, as an archive for static programs, which cannot use
+/// shared libraries. One thread does everything.
 const HOST_RUNTIME: &str = r#"
 #include <stdarg.h>
 typedef void task(int *, int *, ...);
@@ -61,7 +62,8 @@ void __kmpc_for_static_init_4() {}
 void __kmpc_for_static_fini() {}
 "#;
 
-/// The device compiler: LLVM's, but for SPIR-V, whose linker is not everywhere. In its place this makes a module that has no code.
+/// The device compiler: LLVM's, except for SPIR-V, whose linker is not available everywhere. For SPIR-V, this script writes a
+/// module without code.
 const DEVICE: &str = r#"#!/bin/sh
 case " $* " in
   *" --target=spirv64-intel "*) ;;
@@ -73,38 +75,38 @@ while [ $# -gt 1 ]; do
 done
 "#;
 
-/// The device that stays.
+/// The device whose image remains.
 const ONE: &str = "x86_64-pc-linux-gnu";
-/// And those that go; the AMD ones are gfx90a and gfx908.
+/// All devices. The AMD images are for gfx90a and gfx908.
 const ALL: &str = "x86_64-pc-linux-gnu,amdgcn-amd-amdhsa,spirv64-intel";
 
-/// What kind of program it is.
+/// The kind of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Position-independent.
     Pie,
-    /// At addresses that are fixed.
+    /// At fixed addresses.
     Fixed,
     /// A shared library, and a program that calls it.
     Library,
-    /// Position-independent and without shared libraries, so that it has no runtime but the stub that writes down what is registered.
+    /// Position-independent without shared libraries. Its only offload runtime is the stub that logs registrations.
     StaticPie,
-    /// The same at addresses that are fixed: for gold, which links no static program that is position-independent.
+    /// The same at fixed addresses, for gold, which cannot link static position-independent programs.
     Static,
 }
 
 impl Kind {
-    /// What a linker can link.
+    /// The kinds that a linker can link.
     pub(super) fn of(linker: &str) -> [Kind; 4] {
         [Kind::Pie, Kind::Fixed, Kind::Library, if linker == "gold" { Kind::Static } else { Kind::StaticPie }]
     }
 
-    /// Whether there is no shared library in it.
+    /// Whether the program uses no shared library.
     pub(super) fn is_static(self) -> bool {
         matches!(self, Kind::StaticPie | Kind::Static)
     }
 
-    /// Its name in the names of tests.
+    /// The part of test names for this kind.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Pie => "pie",
@@ -133,36 +135,35 @@ impl Kind {
         }
     }
 
-    /// The name of the file that has the images.
+    /// The file with the images.
     pub(super) fn file(self) -> &'static str {
         if self == Kind::Library { "libcheck.so" } else { "check" }
     }
 
-    /// The name of the file that is run.
+    /// The file that is run.
     pub(super) fn run(self) -> &'static str {
         if self == Kind::Library { "main" } else { "check" }
     }
 }
 
-/// Whose wrapper links the device code.
+/// The wrapper that links the device code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrapper {
     Offld,
     Llvm,
 }
 
-/// Links the file of images for one device, or for all four, and what it takes to run it.
+/// Links the file with images for one device or for all four, and the other files needed to run it.
 pub(super) fn link(work: &Work, linker: &str, kind: Kind, wrapper: Wrapper, is_one: bool) -> Result<(), Failed> {
     let inputs = inputs()?;
     let linker = match linker {
         "ld.lld" => llvm(linker).display().to_string(),
-        "mold" => which::which(linker)?.display().to_string(),
         named => named.to_owned(),
     };
     let mut command = work.command(llvm("clang"));
     command.args(targets(is_one)).arg(inputs.join(object(kind, is_one))).args(["-o", kind.file(), kind.linked()]);
     command.arg("-Wl,--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all").arg(format!("-fuse-ld={linker}"));
-    // What links device code is the same for every linker.
+    // Device links are the same for every host linker, so all tests share a cache.
     command.env("OFFLD_CLANG", inputs.join("bin/clang")).env("OFFLD_CACHE", &made().cache);
     command.arg("-B").arg(if wrapper == Wrapper::Offld { made().links.clone() } else { inputs.join("bin") });
     if kind.is_static() {
@@ -189,7 +190,7 @@ fn object(kind: Kind, is_one: bool) -> String {
     format!("{}-{}.o", if is_one { "one" } else { "all" }, kind.compiled().0)
 }
 
-/// The folder of objects, static libraries and device compilers.
+/// The directory with objects, static libraries and device compilers.
 fn inputs() -> Result<&'static Path, Failed> {
     static INPUTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let inputs = INPUTS.get_or_init(|| compile().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
@@ -217,7 +218,7 @@ fn compile() -> Result<PathBuf, Failed> {
     }
     std::fs::write(folder.join("bin/clang"), DEVICE.replace("LLVM", LLVM))?;
     run(Command::new("chmod").args(["755", "bin/clang"]))?;
-    // It looks for clang beside itself, and for its libraries in `../lib`.
+    // LLVM's wrapper searches its own directory for clang, and `../lib` for its libraries.
     std::fs::copy(llvm("clang-linker-wrapper"), folder.join("bin/clang-linker-wrapper"))?;
     std::os::unix::fs::symlink(Path::new(LLVM).with_file_name("lib"), folder.join("lib"))?;
     Ok(folder)

@@ -1,4 +1,4 @@
-//! A line of units in random containers, in random order.
+//! Command lines with translation units in random containers, in random order.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::pool::{Pool, SHARED, UNITS};
 use super::{By, Random, driver};
 use crate::support::{OFFLOAD, Work, llvm, run};
 
-/// How the main function names what it calls.
+/// How the main function refers to the functions that it calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Call {
     ByName,
@@ -19,17 +19,17 @@ enum Call {
     Wrapped,
 }
 
-/// A link.
+/// The inputs and options of one link.
 pub(super) struct Arrangement<'p> {
     pool: &'p Pool,
     linker: &'static str,
     roots: Vec<(usize, Call)>,
     main_has_region: bool,
-    /// Archives, by their members' names.
+    /// The members of each archive.
     archives: Vec<Vec<String>>,
-    /// Objects that plain `ld -r` merges, each a list.
+    /// The objects of each plain `ld -r` link.
     merged: Vec<Vec<String>>,
-    /// Units of a `-r` link by the compiler driver, and of a shared library.
+    /// The translation unit of a `-r` link by the compiler driver, and that of a shared library.
     partial: Option<usize>,
     shared: Option<usize>,
     script: String,
@@ -37,7 +37,7 @@ pub(super) struct Arrangement<'p> {
 }
 
 impl<'p> Arrangement<'p> {
-    /// One of the units of `pool`.
+    /// A random arrangement of translation units from `pool`.
     pub(super) fn new(pool: &'p Pool, linker: &'static str, random: &mut Random) -> Self {
         let call = |random: &mut Random| match random.below(10) {
             0 => Call::ByDefsym,
@@ -91,7 +91,7 @@ impl<'p> Arrangement<'p> {
             let object = name(first);
             let place = random.below(100);
             if !needed.contains(&unit) {
-                // Members that nobody needs.
+                // Members that no other object needs.
                 if place < 25 {
                     self.archives[random.below(archives)].push(object);
                 }
@@ -159,7 +159,7 @@ impl<'p> Arrangement<'p> {
         if !self.script.is_empty() {
             items.push(vec!["s.ld".to_owned()]);
         }
-        // Objects first is what GNU ld needs most often.
+        // GNU ld usually needs the objects first.
         let (first, rest): (Vec<_>, Vec<_>) = random.shuffled(items).into_iter().partition(|item| item[0].ends_with(".o"));
         let mixed = random.chance(40);
         let all = [first, rest].concat();
@@ -167,12 +167,12 @@ impl<'p> Arrangement<'p> {
         self.words = all.into_iter().flatten().chain(again).collect();
     }
 
-    /// Whether a script is on the line, which LLVM's wrapper does not read.
+    /// Whether the link has a linker script as input, which LLVM's wrapper does not read.
     pub(super) fn has_script(&self) -> bool {
         !self.script.is_empty()
     }
 
-    /// Whether the output of a `-r` link by whoever links is on the line.
+    /// Whether an input is the output of a `-r` link by the linker under test.
     pub(super) fn has_partial(&self) -> bool {
         self.partial.is_some()
     }
@@ -205,7 +205,7 @@ impl<'p> Arrangement<'p> {
         text + "  return 0;\n}\n"
     }
 
-    /// Makes what does not depend on who links.
+    /// Creates the inputs that do not depend on the linker under test.
     pub(super) fn prepare(&self, work: &Work) -> Result<(), Failed> {
         work.file("main.c", self.main());
         run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", "main.c"]))?;
@@ -224,7 +224,7 @@ impl<'p> Arrangement<'p> {
         Ok(())
     }
 
-    /// Makes what depends on who links, and the command for the program.
+    /// Creates the inputs that depend on `by`. Returns the command that links the program.
     pub(super) fn link(&self, work: &Work, by: By) -> Result<Command, Failed> {
         for (unit, mode, name) in [(self.partial, "-r", "p.o"), (self.shared, "-shared", "libs.so")] {
             let Some(unit) = unit else { continue };

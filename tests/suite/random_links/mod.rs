@@ -1,9 +1,11 @@
-//! Random programs, linked in random arrangements: objects, archives, groups, `--start-lib`, whole archives, `-r` outputs, shared libraries, scripts,
-//! `--wrap` and `--defsym`, with weak, hidden, common and COMDAT symbols. Each is linked by offld as clang's wrapper and as the linker, and by LLVM's wrapper, with
-//! ld.lld and ld.bfd, and run offloaded. What the device computes must be what the program's own host code computes in the same run, and which code is
-//! part of the program what it is when the same objects are linked without any device code.
+//! Random programs, linked in random arrangements: objects, archives, groups, `--start-lib`, whole archives, `-r` outputs, shared
+//! libraries, scripts, `--wrap` and `--defsym`, with weak, hidden, common and COMDAT symbols. offld as clang's wrapper, offld as
+//! the linker, and LLVM's wrapper link each program, with ld.lld and ld.bfd. Each program runs offloaded. The device's results must
+//! equal those of the program's own host code in the same run. The selected code must equal that of a link of the same objects
+//! without device code.
 //!
-//! `OFFLD_LINKS_SEED=` and `OFFLD_LINKS_COUNT=` choose others (`make fuzz-links`); with `OFFLD_LINKS_KEEP=1` the folder of a case that fails stays.
+//! `OFFLD_LINKS_SEED=` and `OFFLD_LINKS_COUNT=` select other programs (`make fuzz-links`). With `OFFLD_LINKS_KEEP=1`, the directory
+//! of a failing case stays.
 
 mod arrangement;
 mod pool;
@@ -17,10 +19,10 @@ use super::support::{LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, r
 use arrangement::Arrangement;
 use pool::Pool;
 
-/// How many arrangements are made of the objects of one pool.
+/// The number of arrangements for the objects of one pool.
 const EACH: u64 = 6;
 
-/// The tests: one for each pool.
+/// One test for each pool.
 pub(crate) fn trials() -> Vec<Trial> {
     let (seed, count) = (number("OFFLD_LINKS_SEED", 22), number("OFFLD_LINKS_COUNT", 30));
     (0..count.div_ceil(EACH))
@@ -32,7 +34,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// Numbers that depend on a seed and nothing else (splitmix64).
+/// A pseudorandom sequence that depends on its seed only (splitmix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -54,7 +56,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// The elements in another order.
+    /// The elements in random order.
     fn shuffled<T>(&mut self, mut elements: Vec<T>) -> Vec<T> {
         for last in (1..elements.len()).rev() {
             elements.swap(last, self.below(last + 1));
@@ -63,10 +65,10 @@ impl Random {
     }
 }
 
-/// Who links.
+/// The linker under test.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum By {
-    /// Nobody who knows of device code: target regions run on the host.
+    /// A linker without support for device code: target regions run on the host.
     Plain,
     Wrapper,
     Linker,
@@ -127,7 +129,8 @@ fn check(seed: u64) -> Outcome {
     passed()
 }
 
-/// Links and runs one arrangement. None if it does not link without device code either; else what LLVM's wrapper makes of it.
+/// Links and runs one arrangement. Returns `None` if the link without device code fails, and otherwise the result of LLVM's
+/// wrapper.
 fn case(work: &Work, arrangement: &Arrangement<'_>) -> Result<Option<&'static str>, Failed> {
     arrangement.prepare(work)?;
     let mut link = arrangement.link(work, By::Plain)?;
@@ -145,7 +148,8 @@ fn case(work: &Work, arrangement: &Arrangement<'_>) -> Result<Option<&'static st
     Ok(Some(reference(work, arrangement, &plain)?))
 }
 
-/// What LLVM's wrapper makes of an arrangement: `same`, or the name of its fault (docs/spec/faults.md). A fault without a name is a failure.
+/// Links and runs an arrangement with LLVM's wrapper. Returns `same`, or the name of a known fault (docs/spec/faults.md). Any other
+/// difference is an error.
 fn reference(work: &Work, arrangement: &Arrangement<'_>, plain: &[Report]) -> Result<&'static str, Failed> {
     let mut link = match arrangement.link(work, By::Reference) {
         Ok(link) => link,
@@ -169,7 +173,8 @@ fn reference(work: &Work, arrangement: &Arrangement<'_>, plain: &[Report]) -> Re
     let printed = reports(&text(&ran.stdout))?;
     match compare(plain, &printed) {
         Ok(()) => Ok("same"),
-        // It links all members, in the order of the archives; those that the host does not take may have other definitions.
+        // LLVM's wrapper links all members in the order of the archives. Members that the host link does not pull may have other
+        // definitions.
         Err(_) => Ok("takes other definitions than the host"),
     }
 }
@@ -185,7 +190,7 @@ fn named(told: &str) -> Result<&'static str, Failed> {
     }
 }
 
-/// What a unit reports: its number, whether its region ran on a device, and what region and host code computed.
+/// One line of a program's output: the unit's number, whether its region ran on a device, and the results of region and host code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     unit: String,

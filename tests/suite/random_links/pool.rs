@@ -1,4 +1,5 @@
-//! The objects that arrangements are made of: units with a kernel each, some in two variants, some with names for `--wrap`, some for shared libraries.
+//! The objects of the arrangements: translation units with a kernel each, some in two variants, some with names for `--wrap`, some
+//! for shared libraries.
 
 use std::fmt::Write as _;
 
@@ -7,32 +8,32 @@ use libtest_mimic::Failed;
 use super::Random;
 use crate::support::{OFFLOAD, Work, llvm, run};
 
-/// How many units there are besides those for shared libraries.
+/// The number of translation units outside shared libraries.
 pub(super) const UNITS: usize = 12;
-/// How many units are for shared libraries.
+/// The number of translation units for shared libraries.
 pub(super) const SHARED: usize = 3;
-/// The numbers of the functions `weak_K`.
+/// The number of functions `weak_K`.
 const WEAK: usize = 4;
 
-/// A unit.
+/// A translation unit.
 pub(super) struct Unit {
-    /// The name of its object, without an ending.
+    /// The name of its object, without the extension.
     pub name: String,
     source: String,
     is_cpp: bool,
-    /// The units that it needs.
+    /// The numbers of the units that it needs.
     pub needs: Vec<usize>,
 }
 
-/// All units: `UNITS` plain ones, then `SHARED` ones.
+/// All units: `UNITS` plain ones, then `SHARED` ones for shared libraries.
 pub(super) struct Pool {
     pub units: Vec<Unit>,
-    /// Those that there is a second variant of, by the same functions.
+    /// A second variant of some units, with the same functions.
     pub variants: Vec<Option<Unit>>,
 }
 
 impl Pool {
-    /// That of a seed.
+    /// A random pool.
     pub(super) fn new(random: &mut Random) -> Pool {
         let mut units = Vec::new();
         let mut variants = Vec::new();
@@ -45,7 +46,8 @@ impl Pool {
         Pool { units, variants }
     }
 
-    /// The unit `number`. Its device functions call those of units with higher numbers, its probe that of any; a variant calls the same.
+    /// The unit `number`. Its device functions call those of units with higher numbers, and its probe calls those of any unit. A
+    /// variant calls the same functions.
     fn unit(number: usize, variant: usize, needs: Option<Vec<usize>>, random: &mut Random) -> Unit {
         let is_shared = number >= UNITS;
         let is_cpp = random.chance(30);
@@ -97,7 +99,7 @@ impl Pool {
             let _ = writeln!(heads, "void probe_{need}(void);");
             let _ = write!(calls, " probe_{need}();");
         }
-        // A common symbol, which a definition with a value elsewhere replaces.
+        // A common symbol. A definition with a value in another unit replaces it.
         let common = if is_cpp || is_shared || random.chance(70) {
             String::new()
         } else if random.chance(50) {
@@ -119,7 +121,7 @@ impl Pool {
         Unit { name, source, is_cpp, needs }
     }
 
-    /// All objects, and for each plain unit one that wraps its probe.
+    /// Compiles all units, and for each plain unit an object that wraps its probe.
     pub(super) fn compile(&self, work: &Work) -> Result<(), Failed> {
         for unit in self.units.iter().chain(self.variants.iter().flatten()) {
             let file = format!("{}.{}", unit.name, if unit.is_cpp { "cpp" } else { "c" });

@@ -1,4 +1,4 @@
-//! What clang-linker-wrapper of LLVM 23 and of AMD's tree take and LLVM 22's does not, or takes otherwise.
+//! Options that the clang-linker-wrapper of LLVM 23 or of AMD's fork accepts, and LLVM 22's rejects or treats differently.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -23,7 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A device source compiled for gfx908: bitcode, or an ELF object.
+/// A device source compiled for gfx908, as bitcode or as an ELF object.
 fn device(work: &Work, name: &str, source: &str, flags: &[&str]) -> Result<Vec<u8>, Failed> {
     work.file(&format!("{name}.c"), source);
     let words = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx908", "-nogpulib", "-O1", "-c"];
@@ -39,11 +39,11 @@ fn image(bytes: &[u8]) -> Image<'_> {
     Image { triple: AMD, arch: "gfx908", kind: "openmp", bytes }
 }
 
-/// A link by offld, with the real compiler, of the objects; the symbols of the image for gfx908.
+/// Links the objects with offld and the real compiler. Returns the symbols of the image for gfx908.
 fn image_of(work: &Work, objects: &[&str], words: &[&str]) -> Result<String, Failed> {
     let mut link = work.command(made().links.join("clang-linker-wrapper"));
     link.args(["--host-triple=x86_64-unknown-linux-gnu", "--linker-path=/usr/bin/ld", "-shared", "-o", "out.so"]);
-    // The compiler would look for AMD's libraries, which no code here calls.
+    // Without this option, the compiler searches for AMD's libraries, which this code does not need.
     link.arg("--device-compiler=-nogpulib");
     run(link.env("OFFLD_CLANG", llvm("clang")).args(objects).args(words))?;
     run(work.command(llvm("llvm-offload-binary")).args(["out.so", "--image=file=image,triple=amdgcn-amd-amdhsa,arch=gfx908"]))?;
@@ -62,10 +62,10 @@ fn no_lto() -> Outcome {
         let line = line.join(" ");
         if name.contains("amdgcn") {
             expect_not_in(&line, "-flto")?;
-            // The bitcode by its language, the object as it is.
+            // `-x ir` applies to the bitcode only.
             ensure(line.matches("-x ir ").count() == 1 && line.matches(" -x none").count() == 1, || line.clone())?;
         } else {
-            // For CPUs nothing changes.
+            // CPU links do not change.
             expect_in(&line, "-flto")?;
             expect_not_in(&line, "-x ir")?;
         }
@@ -73,7 +73,7 @@ fn no_lto() -> Outcome {
     ensure(!work.host_line()?.iter().any(|word| word == "--no-lto"), || "--no-lto reached the host linker")?;
     run(&mut work.wrapper(["a.o", "-o", "a.out"]))?;
     expect_in(&work.device_lines()?.iter().map(|(_, line)| line.join(" ")).collect::<String>(), "-flto")?;
-    // Really compiled, and linked with the object; never by the cache, which is for links that one program does.
+    // A real link of bitcode with an object. The cached form does not apply, because it is for links that one program does.
     work.fat("c.o", &[image(&bitcode)])?;
     for option in ["--no-lto", "--wrapper-verbose"] {
         let symbols = image_of(&work, &["c.o", "b.o"], &[option])?;
@@ -82,17 +82,17 @@ fn no_lto() -> Outcome {
     }
     let mut link = work.command(made().links.join("clang-linker-wrapper"));
     link.args(["--host-triple=x86_64-unknown-linux-gnu", "--linker-path=/usr/bin/ld", "-shared", "-o", "out.so", "c.o", "b.o"]);
-    let said = stderr_of(
+    let stderr = stderr_of(
         link.args(["--no-lto", "--wrapper-verbose", "--device-compiler=-nogpulib"])
             .env("OFFLD_CLANG", llvm("clang"))
             .env("OFFLD_CACHE", "cache"),
     )?;
-    expect_in(&said, "-x ir")?;
+    expect_in(&stderr, "-x ir")?;
     passed()
 }
 
-/// LLVM 23 obeys `-fno-offload-lto` for AMD, so device code may be native. One object, and several, which a linker run directly takes in one
-/// archive; by the compiler and by the cache's way, twice.
+/// LLVM 23 obeys `-fno-offload-lto` for AMD, so device code may be native. Links one object, then several, which a directly run
+/// linker gets in one archive. Each link runs with the compiler and twice with the cache.
 fn elf_objects() -> Outcome {
     let work = Work::new();
     let (calls, is_called) = (device(&work, "one", CALLS, &[])?, device(&work, "two", IS_CALLED, &[])?);
@@ -106,7 +106,8 @@ fn elf_objects() -> Outcome {
     passed()
 }
 
-/// What clang 24 asks of its wrapper for `-fno-sycl-rdc`, for two targets; and the object that it makes of the file is no input of a link.
+/// The call that clang 24 makes to its wrapper for `-fno-sycl-rdc`, for two targets. The object made from that file is not an input
+/// of a link.
 fn sycl_fatbin() -> Outcome {
     let work = Work::new();
     let spirv = [&0x0723_0203_u32.to_le_bytes()[..], &[0; 16]].concat();
@@ -116,15 +117,15 @@ fn sycl_fatbin() -> Outcome {
     run(&mut work.wrapper(["--override-image=sycl=first", "--override-image=sycl=second", "--emit-fatbin-only", "-o", "fat"]))?;
     let bytes = std::fs::read(work.path().join("fat"))?;
     ensure(bytes.starts_with(&[0x10, 0xff, 0x10, 0xad, 2]), || format!("{:?}", &bytes[..8]))?;
-    let said = run(work.command(crate::support::offld()).args(["inspect", "fat"]))?;
-    expect_in(&said, "spirv64_gen")?;
+    let stdout = run(work.command(crate::support::offld()).args(["inspect", "fat"]))?;
+    expect_in(&stdout, "spirv64_gen")?;
     let assembly = ".section .sycl_fatbin,\"a\",@progbits\n.p2align 3\nbinary: .incbin \"fat\"\n.text\n.globl main\nmain: ret\n";
     work.file("host.s", assembly);
     run(work.command(llvm("clang")).args(["-c", "host.s"]))?;
     for object in ["host.o", "program"] {
-        let said = run(work.command(crate::support::offld()).args(["inspect", "--json", object]))?;
+        let stdout = run(work.command(crate::support::offld()).args(["inspect", "--json", object]))?;
         for part in [".sycl_fatbin", "spirv64-unknown-unknown", "bmg_g21", "\"sycl\""] {
-            expect_in(&said, part)?;
+            expect_in(&stdout, part)?;
         }
         if object == "host.o" {
             run(&mut work.wrapper(["host.o", "-o", "a.out"]))?;
@@ -144,19 +145,19 @@ fn old_hip() -> Outcome {
     run(work.command(llvm("clang")).args(["-c", "old.c"]))?;
     work.fat("new.o", &[image(b"code")])?;
     for objects in [&["old.o"][..], &["new.o", "old.o"]] {
-        let said = stderr_of(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
+        let stderr = stderr_of(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
         for part in ["old.o was compiled by HIP's old driver", "`__hip_fatbin_5f1b`", "--offload-new-driver", "--hip-link"] {
-            expect_in(&said, part)?;
+            expect_in(&stderr, part)?;
         }
     }
-    // Where something defines it, that is the device code.
+    // If an object defines the symbol, that object has the device code.
     work.file("code.c", "const char __hip_fatbin_5f1b[] = \"code\";");
     run(work.command(llvm("clang")).args(["-c", "code.c"]))?;
     expect_not_in(&stderr_of(&mut work.wrapper(["old.o", "code.o", "-o", "a.out"]))?, "old driver")?;
     passed()
 }
 
-/// The link is done anew when the profile has changed.
+/// A changed profile invalidates the cached link.
 fn profile() -> Outcome {
     let work = Work::new();
     let bitcode = {
@@ -189,7 +190,7 @@ fn profile() -> Outcome {
     std::thread::sleep(std::time::Duration::from_millis(50));
     link()?;
     let again = link()?;
-    let hit = |said: &str| said.lines().any(|line| line.contains("device link") && line.contains("found in the cache"));
+    let hit = |messages: &str| messages.lines().any(|line| line.contains("device link") && line.contains("found in the cache"));
     ensure(hit(&again), || format!("the same link again is done again:\n{again}"))?;
     make(1000)?;
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -228,13 +229,13 @@ fn multiple() -> Outcome {
     run(&mut work.wrapper(["c.o", "-z", "muldefs", "-o", "a.out"]))?;
     for (name, line) in work.device_lines()? {
         let has = line.iter().any(|word| word == "-Wl,--allow-multiple-definition");
-        // nvlink has no such option.
+        // nvlink does not have this option.
         ensure(has == name.contains("amdgcn"), || format!("{name}: {line:?}"))?;
     }
     passed()
 }
 
-/// `--image=member=`, as LLVM 23's tool has it.
+/// `--image=member=`, as in LLVM 23's tool.
 fn member() -> Outcome {
     let work = Work::new();
     for (name, bytes) in [("one.o", "ONE"), ("two.o", "TWO")] {
@@ -255,15 +256,15 @@ fn mllvm_help() -> Outcome {
     let work = Work::new();
     for option in ["--help", "-help-hidden"] {
         let mut wrapper = work.command(made().links.join("clang-linker-wrapper"));
-        let said = run(wrapper.args(["a.o", "-mllvm", option, "-o", "a.out"]).env("OFFLD_CLANG", llvm("clang")))?;
-        expect_in(&said, "OPTIONS:")?;
-        expect_in(&said, "--color")?;
+        let stdout = run(wrapper.args(["a.o", "-mllvm", option, "-o", "a.out"]).env("OFFLD_CLANG", llvm("clang")))?;
+        expect_in(&stdout, "OPTIONS:")?;
+        expect_in(&stdout, "--color")?;
     }
     ensure(!work.path().join("a.out").exists(), || "there was a link")?;
     passed()
 }
 
-/// An entry of a kind that CUDA 13.1 added, told by the bytes of the code.
+/// An entry of a kind that CUDA 13.1 added. The bytes of the code identify it.
 fn tile_ir() -> Outcome {
     let work = Work::new();
     let code = b"\x7fTileIR\0\x0d\x01\0\0\0\0\0\0";
@@ -274,14 +275,14 @@ fn tile_ir() -> Outcome {
     file.extend(entry);
     file.extend(code);
     work.file("fatbin", &file);
-    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "fatbin"]))?;
+    let stdout = run(work.command(crate::support::offld()).args(["inspect", "--json", "fatbin"]))?;
     for part in ["\"format\": \"tile-ir\"", "sm_100"] {
-        expect_in(&said, part)?;
+        expect_in(&stdout, part)?;
     }
     passed()
 }
 
-/// A host object whose one image is an OffloadBinary of images for two GPUs, as bytes of the inner one.
+/// A host object with one image, an OffloadBinary of images for two GPUs. Returns the bytes of the inner binary.
 fn two_in_one(work: &Work) -> Result<Vec<u8>, Failed> {
     let inner = work.pack("inner.bin", &[Image::amd("gfx90a", "INNER-A"), Image::amd("gfx908", "INNER-B")])?;
     Ok(std::fs::read(inner)?)
@@ -291,7 +292,7 @@ fn nested() -> Outcome {
     let work = Work::new();
     let inner = two_in_one(&work)?;
     let outer = |arch| Image { triple: AMD, arch, kind: "openmp", bytes: &inner };
-    // What the outer one says counts where the inner ones say nothing, so its processor names no image.
+    // The outer architecture applies only if the inner entries have none, so it names no image here.
     work.fat("a.o", &[outer("gfx1030")])?;
     let deeper = std::fs::read(work.pack("deeper.bin", &[outer("")])?)?;
     work.fat("b.o", &[Image { triple: AMD, arch: "", kind: "openmp", bytes: &deeper }])?;
@@ -315,19 +316,19 @@ fn nested() -> Outcome {
 fn damaged_nested() -> Outcome {
     let work = Work::new();
     let mut inner = two_in_one(&work)?;
-    // The size of the first image, in the entry behind the header.
+    // The size of the first image, in the entry after the header.
     inner[32 + 32..32 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
     work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind: "openmp", bytes: &inner }])?;
     work.archive("liba.a", &["a.o"])?;
     for (input, name) in [("a.o", "a.o"), ("liba.a", "liba.a(a.o)")] {
-        let told = run_failing(&mut work.wrapper(["-o", "x", "--whole-archive", input]))?;
-        let error = told.lines().find(|line| line.contains("error: ")).unwrap_or_default();
+        let stderr = run_failing(&mut work.wrapper(["-o", "x", "--whole-archive", input]))?;
+        let error = stderr.lines().find(|line| line.contains("error: ")).unwrap_or_default();
         expect_in(error, &format!("{name}: .llvm.offloading"))?;
         expect_in(error, "image size past the end")?;
         let place = error.split("+0x").nth(1).and_then(|rest| rest.split(':').next()).unwrap_or_default();
         let place = u64::from_str_radix(place, 16).map_err(|_| format!("no offset in: {error}"))?;
         ensure(place > 32, || format!("this is the outer binary's header: {error}"))?;
-        expect_equal("errors", "1", &told.matches("error: ").count().to_string())?;
+        expect_equal("errors", "1", &stderr.matches("error: ").count().to_string())?;
         ensure(!work.path().join("device").exists(), || "a device link was run")?;
     }
     passed()

@@ -1,6 +1,6 @@
-//! AMD's GPUs under their old and their new names: `amdgcn-amd-amdhsa` with gfx908, and what LLVM 24 writes, `amdgpu9.08-amd-amdhsa`.
-//! No compiler here writes the new ones, so containers are made by hand, and the device links and the host link are stand-ins that write
-//! down what they are told.
+//! AMD GPUs under their old and new names: `amdgcn-amd-amdhsa` with gfx908, and LLVM 24's `amdgpu9.08-amd-amdhsa`. No compiler here
+//! writes the new names, so the tests assemble the containers. The device links and the host link are stand-ins that record their
+//! arguments.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -35,7 +35,7 @@ fn amd<'a>(triple: &'a str, arch: &'a str, bytes: &'a str) -> Image<'a> {
     Image { triple, arch, kind: "openmp", bytes: bytes.as_bytes() }
 }
 
-/// An object for each image, linked in this order: the contents of the linked images, by their names.
+/// Links one object for each image, in this order. Returns the names and contents of the linked images.
 fn linked(work: &Work, images: &[Image<'_>]) -> Result<Vec<(String, String)>, Failed> {
     work.forget();
     let names: Vec<String> = (0..images.len()).map(|at| format!("o{at}.o")).collect();
@@ -47,7 +47,7 @@ fn linked(work: &Work, images: &[Image<'_>]) -> Result<Vec<(String, String)>, Fa
     work.images()
 }
 
-/// The one device link of the last link.
+/// The only device link of the last link.
 fn device_line(work: &Work) -> Result<Vec<String>, Failed> {
     match work.device_lines()?.as_slice() {
         [(_, line)] => Ok(line.clone()),
@@ -69,7 +69,7 @@ fn is_a_gpu() -> Outcome {
         (NEW, ARCH),
         (NEW, ""),
         ("amdgpu12.50-amd-amdhsa", "gfx1250"),
-        // A processor that nobody has heard of yet.
+        // An architecture that does not exist yet.
         ("amdgpu15.20-amd-amdhsa", "gfx1520"),
     ] {
         linked(&work, &[amd(triple, arch, "code")])?;
@@ -88,7 +88,7 @@ fn is_a_gpu() -> Outcome {
     passed()
 }
 
-/// Each order of the three names, in one link: one image that is made of all, and one registration of one image.
+/// Every order of the three names, in one link: one image from all inputs, and one registration with one image.
 fn one_image() -> Outcome {
     let names = [amd(OLD, ARCH, "A"), amd("amdgpu-amd-amdhsa", ARCH, "B"), amd(NEW, ARCH, "C"), amd(NEW, "generic", "D")];
     let work = Work::new();
@@ -102,7 +102,7 @@ fn one_image() -> Outcome {
         let objects: Vec<String> = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image.wrapper")).collect();
         ensure(objects.len() == 1, || format!("{objects:?}"))?;
     }
-    // With old names alone nothing changes.
+    // With old names alone, nothing changes.
     linked(&work, &[names[0], names[0]])?;
     has(&device_line(&work)?, &format!("--target={OLD}"))?;
     passed()
@@ -128,16 +128,16 @@ fn families() -> Outcome {
         texts.sort();
         ensure(texts == [vec!['0', 'F'], vec!['6', 'F'], vec!['F']], || format!("{texts:?}"))?;
     }
-    // gfx908 has instructions that no generic processor has: the family is not its own.
+    // gfx908 has instructions that no generic architecture has, so this family does not include it.
     let apart = contents(linked(&work, &[family, amd(NEW, ARCH, "8")])?);
     ensure(apart == ["8", "F"], || format!("{apart:?}"))?;
-    // The same under the old names.
+    // The same with the old names.
     let old = contents(linked(&work, &[amd(OLD, "gfx9-generic", "F"), amd(OLD, "gfx906:xnack+", "6")])?);
     ensure(old == ["F", "F6"], || format!("{old:?}"))?;
     passed()
 }
 
-/// LLVM 24's own test of this (`linker-wrapper-device-args-compatible-triple.c`), and the same with the old names.
+/// LLVM 24's own test (`linker-wrapper-device-args-compatible-triple.c`), and the same with the old names.
 fn arguments() -> Outcome {
     let work = Work::new();
     for (first, arch) in [("amdgpu9.00-amd-amdhsa", "gfx900"), ("amdgpu9.00-amd-amdhsa", ""), (OLD, "gfx900")] {
@@ -196,8 +196,8 @@ fn bundles() -> Outcome {
         run_failing(&mut unbundle("hip-amdgpu9.06-amd-amdhsa--gfx906"))?;
     }
     let both = format!("-targets={host},{},{}", names[0], names[1]);
-    let said = run_failing(&mut bundler(&work, &["-input=host", "-input=code", "-input=code", "-output=bundle", &both]))?;
-    expect_in(&said, "Duplicate targets are not allowed")?;
+    let stderr = run_failing(&mut bundler(&work, &["-input=host", "-input=code", "-input=code", "-output=bundle", &both]))?;
+    expect_in(&stderr, "Duplicate targets are not allowed")?;
     passed()
 }
 
@@ -230,9 +230,9 @@ fn packager() -> Outcome {
 fn inspect() -> Outcome {
     let work = Work::new();
     work.pack("pack", &[amd(NEW, "", "code"), Image { kind: "hip", ..amd("amdgpu9.4-amd-amdhsa", "", "code") }])?;
-    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
+    let stdout = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
     for part in ["amdgpu9.08-amd-amdhsa", "\"target\": \"gfx908\"", "\"target\": \"gfx9-4-generic\""] {
-        expect_in(&said, part)?;
+        expect_in(&stdout, part)?;
     }
     passed()
 }
@@ -249,19 +249,19 @@ fn hip() -> Outcome {
         expect_in(&listed, &format!("hip-amdgcn-amd-amdhsa--{id}\n"))?;
     }
     expect_not_in(&listed, "amdgpu")?;
-    // A family that no code object can be for.
+    // A family without any code object.
     work.fat("six.o", &[Image { kind: "hip", ..amd("amdgpu6-amd-amdhsa", "", "code") }])?;
-    let said = run_failing(&mut work.wrapper(["six.o", "-o", "a.out"]))?;
-    expect_in(&said, "the image for amdgpu6-amd-amdhsa names none")?;
+    let stderr = run_failing(&mut work.wrapper(["six.o", "-o", "a.out"]))?;
+    expect_in(&stderr, "the image for amdgpu6-amd-amdhsa names no architecture")?;
     passed()
 }
 
 fn contradiction() -> Outcome {
     let work = Work::new();
     work.fat("wrong.o", &[amd("amdgpu9.00-amd-amdhsa", "gfx803", "code")])?;
-    let said = run_failing(&mut work.wrapper(["wrong.o", "-o", "a.out"]))?;
+    let stderr = run_failing(&mut work.wrapper(["wrong.o", "-o", "a.out"]))?;
     for part in ["wrong.o", "gfx803", "amdgpu9.00-amd-amdhsa"] {
-        expect_in(&said, part)?;
+        expect_in(&stderr, part)?;
     }
     passed()
 }
@@ -271,9 +271,9 @@ fn old_kind() -> Outcome {
     work.file("image", "code");
     let image = format!("--image=file=image,triple={NEW},arch={ARCH},kind=hip");
     run(work.command(made().links.join("clang-offload-packager")).args(["--legacy-kinds", "-o", "pack", &image]))?;
-    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
-    expect_in(&said, "\"hip\"")?;
-    expect_not_in(&said, "\"cuda\"")?;
+    let stdout = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
+    expect_in(&stdout, "\"hip\"")?;
+    expect_not_in(&stdout, "\"cuda\"")?;
     passed()
 }
 
@@ -288,7 +288,7 @@ fn should_extract() -> Outcome {
     passed()
 }
 
-/// An ELF image names its processor by a number, which is the same under both names.
+/// An ELF image identifies its architecture by a number, which is the same for both names.
 fn override_image() -> Outcome {
     let work = Work::new();
     let mut elf = vec![0u8; 64];
@@ -306,7 +306,7 @@ fn override_image() -> Outcome {
     passed()
 }
 
-/// Compiled for gfx9-generic and for gfx900: the image for gfx900 has the kernel once, from either object.
+/// Code for gfx9-generic and for gfx900. The image for gfx900 has the kernel once, from either object.
 fn family_beside_processor() -> Outcome {
     let work = Work::new();
     let bitcode = |name: &str, source: &str| {

@@ -1,5 +1,4 @@
-//! What comes of device code for AMD under its old and its new names: one code object in HIP's bundle, the triple that is registered, and the
-//! images that are kept.
+//! AMD device code under its old and new names: one code object in HIP's bundle, the registered triple, and the remaining images.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -12,7 +11,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("regressions::g01n_old_and_new_names_are_one_code_object_for_hip", one_code_object),
         with_llvm("regressions::g01o_the_triple_that_is_registered_follows_the_inputs", registered_triple),
-        with_llvm("regressions::g01p_images_under_new_names_are_kept_and_found", kept),
+        with_llvm("regressions::g01p_images_under_new_names_are_kept_and_found", cached),
     ]
 }
 
@@ -41,13 +40,13 @@ fn one_code_object() -> Outcome {
     passed()
 }
 
-/// The triples of the images in the registration object of a link of `objects`, as LLVM's tool reads them.
+/// The triples of the images in the registration object for `objects`, as LLVM's tool prints them.
 fn triples(work: &Work, objects: &[&str]) -> Result<String, Failed> {
     work.forget();
     run(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
     let object = work.image_object()?;
-    let told = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
-    let triples = told.lines().filter(|line| line.starts_with("triple")).filter_map(|line| line.split_whitespace().last());
+    let stdout = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
+    let triples = stdout.lines().filter(|line| line.starts_with("triple")).filter_map(|line| line.split_whitespace().last());
     Ok(triples.collect::<Vec<_>>().join(" "))
 }
 
@@ -60,7 +59,7 @@ fn registered_triple() -> Outcome {
         (&["old.o"][..], OLD),
         (&["unversioned.o"], "amdgpu-amd-amdhsa"),
         (&["new.o"], NEW),
-        // With several, the one that says most.
+        // Of several triples, the most specific one.
         (&["old.o", "new.o"], NEW),
         (&["new.o", "unversioned.o", "old.o"], NEW),
     ] {
@@ -69,7 +68,8 @@ fn registered_triple() -> Outcome {
     passed()
 }
 
-/// A clang that knows the new names: the real one, which is told the old ones. It is no script, since nothing is kept of those.
+/// A clang that accepts the new names: it runs the real one with the old names. It is a compiled program, because offld caches
+/// nothing for scripts.
 const KNOWS_NEW_NAMES: &str = r#"
 #include <string.h>
 #include <unistd.h>
@@ -80,7 +80,7 @@ int main(int count, char **words) {
 }
 "#;
 
-fn kept() -> Outcome {
+fn cached() -> Outcome {
     let work = Work::new();
     let clang = work.path().join("clang");
     work.file("clang.c", KNOWS_NEW_NAMES);
@@ -101,12 +101,12 @@ fn kept() -> Outcome {
     };
     for (object, target) in [("a.o", "amdgpu9.08-amd-amdhsa (gfx908)"), ("b.o", "amdgpu9.06-amd-amdhsa (gfx906)")] {
         let first = link(object)?;
-        // What is kept of one processor is not another's.
+        // A cached link for one architecture does not serve another.
         expect_in(&first, &format!("device link for {target}: not in the cache"))?;
         let before = std::fs::read(work.path().join("out.so"))?;
-        let said = link(object)?;
-        expect_in(&said, &format!("device link for {target}: found in the cache"))?;
-        expect_not_in(&said, "ld.lld\" -")?;
+        let messages = link(object)?;
+        expect_in(&messages, &format!("device link for {target}: found in the cache"))?;
+        expect_not_in(&messages, "ld.lld\" -")?;
         ensure(before == std::fs::read(work.path().join("out.so"))?, || "another image is found")?;
     }
     passed()

@@ -1,5 +1,5 @@
-//! The folder of a cache that others may write to, or that belongs to another user: no symbolic link leads out of it, and root's own cache
-//! is root's alone.
+//! A cache directory that others may write to, or that belongs to another user: no symlink leads out of it, and only root uses
+//! root's cache.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -26,7 +26,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The user and group `nobody` of every Linux.
+/// The user and group `nobody` on every Linux system.
 const NOBODY: u32 = 65534;
 const NAME: &str = "0123456789abcdef0123456789abcdef";
 
@@ -40,7 +40,7 @@ fn command(work: &Work, words: &[&str]) -> Command {
     command
 }
 
-/// A folder with files that look like a cache's, long unused.
+/// A directory with files that look like those of a cache, and that were not used for long.
 fn theirs(work: &Work) -> Result<PathBuf, Failed> {
     for name in [format!("theirs/{NAME}"), "theirs/stats".to_owned(), format!("theirs/b/01/{NAME}")] {
         let file = work.file(&name, "theirs");
@@ -57,7 +57,7 @@ fn unharmed(folder: &Path) -> Result<(), Failed> {
 }
 
 fn collections() -> Outcome {
-    // A folder of files by their first digits, all of them, temporary files, an earlier release's folder, everything.
+    // The linked directory: one hash prefix, all entries, temporary files, an earlier version's cache, or the whole cache.
     for link in ["v3/b/01", "v3/b", "v3/r", "v3/tmp", "v1", "v2", "v2/b/01", "v3"] {
         for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
             let work = Work::new();
@@ -65,7 +65,7 @@ fn collections() -> Outcome {
             let place = work.path().join("cache").join(link);
             fs::create_dir_all(place.parent().ok_or("no folder")?)?;
             symlink(&theirs, &place)?;
-            // Whether it says that it cannot is not the question here.
+            // Whether the command reports the problem does not matter here.
             let _ = command(&work, words).env("OFFLD_CACHE", "cache").output()?;
             unharmed(&theirs).map_err(|failed| format!("{link}, {words:?}: {}", failed.message().unwrap_or_default()))?;
         }
@@ -111,10 +111,10 @@ fn roots_default() -> Outcome {
         let mut command = hunt.command(&["-Llib", "-lhelper"]);
         stderr_of(command.env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home))
     };
-    let said = link(own.path())?;
-    expect_not_in(&said, "not cached")?;
+    let messages = link(own.path())?;
+    expect_not_in(&messages, "not cached")?;
     ensure(own.path().join("offld/v3").is_dir(), || "root's own cache is not used")?;
-    // Another user's home; a folder that everybody can write to; a home that does not exist yet.
+    // Another user's home, a world-writable directory, and a home that does not exist yet.
     let home = own.path().join("home");
     fs::create_dir(&home)?;
     chown(&home, Some(NOBODY), Some(NOBODY))?;
@@ -126,11 +126,11 @@ fn roots_default() -> Outcome {
     for (home, why) in [
         (home.join(".cache"), "belongs to nobody (user 65534)"),
         (led, "belongs to nobody (user 65534)"),
-        (open.join("cache"), "can be written to by others"),
+        (open.join("cache"), "is writable by others"),
     ] {
-        let said = link(&home)?;
-        expect_in(&said, "device links are not cached: ")?;
-        expect_in(&said, why)?;
+        let messages = link(&home)?;
+        expect_in(&messages, "device links are not cached: ")?;
+        expect_in(&messages, why)?;
         ensure(!home.join("offld").exists(), || format!("{} was made", home.display()))?;
     }
     passed()
@@ -144,18 +144,18 @@ fn names_owner() -> Outcome {
     chown(home.path(), Some(NOBODY), Some(NOBODY))?;
     let file = home.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
-        let said = run_failing(command(&home, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home.path()))?;
-        expect_in(&said, "belongs to nobody (user 65534)")?;
+        let stderr = run_failing(command(&home, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home.path()))?;
+        expect_in(&stderr, "belongs to nobody (user 65534)")?;
         ensure(file.exists(), || "another user's cache was cleared")?;
     }
-    // Root's own, in a folder that everybody can write to.
+    // Root's own cache, in a world-writable directory.
     let open = Work::within(Path::new("/root"));
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o1777))?;
     let file = open.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
-        let said = run_failing(command(&open, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", open.path()))?;
-        for part in [open.path().display().to_string().as_str(), "can be written to by others"] {
-            expect_in(&said, part)?;
+        let stderr = run_failing(command(&open, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", open.path()))?;
+        for part in [open.path().display().to_string().as_str(), "is writable by others"] {
+            expect_in(&stderr, part)?;
         }
         ensure(file.exists(), || "a cache that others can write to was cleared")?;
     }
@@ -173,8 +173,8 @@ fn new_files() -> Outcome {
     fs::create_dir(&cache)?;
     chown(&cache, Some(NOBODY), Some(NOBODY))?;
     let (first, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
-    let (second, said) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
-    expect_in(&said, "device link for x86_64-pc-linux-gnu: found in the cache")?;
+    let (second, messages) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
+    expect_in(&messages, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     ensure(first == second, || "another program")?;
     let mut waiting = vec![cache.clone()];
     let mut files = 0;
@@ -184,7 +184,7 @@ fn new_files() -> Outcome {
         if meta.is_dir() {
             waiting.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
         } else {
-            // The owner could change a file after root has looked at it.
+            // With a second link, the owner could change a file after root has checked it.
             expect_equal(&format!("names of {}", path.display()), "1", &meta.nlink().to_string())?;
             files += 1;
         }
@@ -194,7 +194,7 @@ fn new_files() -> Outcome {
     passed()
 }
 
-/// `command` where new files and folders get all rights but that of others to write.
+/// `command` with a umask that only denies others the right to write.
 fn with_umask(command: &Command) -> Command {
     let mut all = Command::new("sh");
     all.args(["-c", "umask 002; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
@@ -210,7 +210,8 @@ fn with_umask(command: &Command) -> Command {
     all
 }
 
-/// The XDG Base Directory Specification wants folders made with 0700; those on the way to one that is named are as any others.
+/// The XDG Base Directory Specification requires mode 0700 for new directories. New parents of an explicitly set cache directory
+/// get the usual mode.
 fn users_folder() -> Outcome {
     let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
     hunt.archive(1, "lib/libhelper.a")?;
@@ -229,7 +230,7 @@ fn users_folder() -> Outcome {
     run(&mut with_umask(link.env("OFFLD_CACHE", own.path().join("named/cache"))))?;
     expect_equal("the folder around one that was named", "775", &mode("named")?)?;
     expect_equal("one that was named", "775", &mode("named/cache")?)?;
-    // What is there already stays as it is.
+    // Existing directories keep their mode.
     fs::set_permissions(own.path().join(".cache"), fs::Permissions::from_mode(0o755))?;
     fs::remove_dir_all(own.path().join(".cache/offld"))?;
     run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME")))?;

@@ -1,4 +1,4 @@
-//! The container tools: several modules of theirs in one program, and signals while they compress.
+//! The container tools: several of their modules in one program, and signals while they compress.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ __attribute__((section("omp_offloading_entries"), retain, used, aligned(1))) str
 int main(void) { puts("main"); return 0; }
 "#;
 
-/// Two modules of ours are linked as objects, through `-r` and by way of LLVM's text, and both register their images.
+/// Links two offld modules as objects, through `-r` and through LLVM's text form. Both register their images.
 fn two_modules() -> Outcome {
     let work = Work::new();
     work.file("main.c", MAIN);
@@ -62,7 +62,7 @@ fn two_modules() -> Outcome {
     passed()
 }
 
-/// Numbers that repeat from afar, which take zstd long at its highest levels.
+/// Numbers that repeat at a large distance, which zstd compresses slowly at its highest levels.
 fn slow_to_pack() -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
@@ -72,23 +72,23 @@ fn slow_to_pack() -> Vec<u8> {
     (0..48 << 20).map(|_| next()).collect()
 }
 
-/// `command` ends soon after a signal that comes while it compresses, and leaves nothing beside what was there.
+/// Sends a signal while `command` compresses. The command must end soon and leave no new files.
 fn ends_soon(work: &Work, mut command: Command, signal: i32) -> Result<(), Failed> {
     let before = names(work)?;
     let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
     std::thread::sleep(Duration::from_secs(2));
     ensure(child.try_wait()?.is_none(), || "it has ended before the signal")?;
     tell(&child, signal)?;
-    let told = Instant::now();
+    let since = Instant::now();
     let ended = child.wait()?;
-    let took = told.elapsed();
+    let took = since.elapsed();
     expect_equal("the status", &format!("Some({})", 128 + signal), &format!("{:?}", ended.code()))?;
     ensure(took < Duration::from_secs(3), || format!("it went on for {took:?} after signal {signal}"))?;
     work.expect_no_temps()?;
     expect_equal("files", &format!("{before:?}"), &format!("{:?}", names(work)?))
 }
 
-/// What is in the folder of a test, in order.
+/// The sorted names in a test's directory.
 fn names(work: &Work) -> Result<Vec<String>, Failed> {
     let mut names: Vec<String> =
         std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -113,7 +113,7 @@ fn link() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &slow_to_pack() }])?;
     let command = work.wrapper(["--compress", "--compression-level=22", "-o", "x", "a.o"]);
-    // What the stand-in for the device compiler leaves.
+    // The files that the stand-in for the device compiler writes.
     std::fs::create_dir_all(work.path().join("device"))?;
     work.file("images", "");
     ends_soon(&work, command, 15)?;

@@ -1,4 +1,5 @@
-//! Which libraries `ld.offld` links into OpenMP images for GPUs: those that clang itself names for each target, by what is installed beside it.
+//! Which libraries `ld.offld` links into OpenMP images for GPUs: those that clang itself names for each target, depending on the
+//! libraries installed with it.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub(super) fn trials() -> Vec<Trial> {
 const ARCHIVE: &str = "!<arch>\n";
 const TARGETS: [(&str, &str); 2] = [(AMD, "gfx90a"), (NVIDIA, "sm_70")];
 
-/// An LLVM 22 whose folders a test may fill: clang finds its installation by where its executable is.
+/// An LLVM 22 installation in which a test can add files. clang finds its installation from the path of its executable.
 struct Tree<'w> {
     work: &'w Work,
     clang: PathBuf,
@@ -38,7 +39,7 @@ impl<'w> Tree<'w> {
         let clang = root.join("bin/clang");
         std::fs::copy(llvm("clang").canonicalize()?, &clang)?;
         let theirs = Path::new(LLVM).join("../lib");
-        // Its own libraries: it searches `lib` beside its folder.
+        // The shared libraries of clang, which it loads from the `lib` directory next to its own.
         for file in
             std::fs::read_dir(&theirs)?.map_while(Result::ok).filter(|file| file.file_name().to_string_lossy().contains(".so"))
         {
@@ -50,7 +51,7 @@ impl<'w> Tree<'w> {
         Ok(Tree { work, clang })
     }
 
-    /// Makes files, or a folder where the name ends in a slash.
+    /// Creates files, or directories for names that end in a slash.
     fn install(&self, names: &[&str]) {
         for (triple, _) in TARGETS {
             for name in names {
@@ -64,7 +65,7 @@ impl<'w> Tree<'w> {
         }
     }
 
-    /// The libraries that clang's own line names for the device link.
+    /// The libraries that clang's own device link names.
     fn by_clang(&self, triple: &str, arch: &str, words: &[&str]) -> Result<String, Failed> {
         let mut clang = self.work.command(&self.clang);
         clang.args([
@@ -74,14 +75,15 @@ impl<'w> Tree<'w> {
             "-Xopenmp-target",
             &format!("--offload-arch={arch}"),
         ]);
-        let told = stderr_of(clang.args(words).arg(object(arch)).args(["-o", "program"]))?;
-        Ok(libraries(&told, |_, word| word.strip_prefix("--device-linker=")?.rsplit('=').next()))
+        let stderr = stderr_of(clang.args(words).arg(object(arch)).args(["-o", "program"]))?;
+        Ok(libraries(&stderr, |_, word| word.strip_prefix("--device-linker=")?.rsplit('=').next()))
     }
 
-    /// The same of ours, as the linker.
+    /// The libraries that offld names as the linker.
     fn by_us(&self, arch: &str, words: &[&str]) -> Result<String, Failed> {
         let mut link = self.work.command(made().links.join("ld.offld"));
-        link.env("OFFLD_CLANG", &self.clang).args(["--dry-run", "-o", "x"]).arg(object(arch)).arg("-lomptarget").args(words);
+        link.env("OFFLD_CLANG", &self.clang).args(["--dry-run", "-o", "x"]).arg(object(arch));
+        link.args(["-L/usr/lib/llvm-22/lib", "-lomptarget"]).args(words);
         Ok(linked(&stderr_of(&mut link)?))
     }
 }
@@ -90,14 +92,14 @@ fn object(arch: &str) -> String {
     format!("{arch}.o")
 }
 
-/// The libraries among the words of a command that `is_it` finds, by their names.
+/// The names of the libraries that `is_it` selects from the arguments of a command.
 fn libraries<'t>(text: &'t str, is_it: impl Fn(&'t str, &'t str) -> Option<&'t str>) -> String {
     let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches('"')).collect();
     let names = words.windows(2).filter_map(|pair| is_it(pair[0], pair[1])?.strip_prefix("-l"));
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// Those in a device compiler's line.
+/// The libraries in a device compiler's command line.
 fn linked(text: &str) -> String {
     libraries(text, |before, word| (before == "-Xlinker").then_some(word))
 }
@@ -109,14 +111,14 @@ fn objects(work: &Work) -> Outcome {
     passed()
 }
 
-/// With more and more installed, ours names what clang names.
+/// With more and more libraries installed, offld names the same libraries as clang.
 fn as_clang() -> Outcome {
     let work = Work::new();
     objects(&work)?;
     let tree = Tree::new(&work)?;
     let steps: [(&[&str], &str); 4] = [
         (&["lib/TRIPLE/libompdevice.a"], "ompdevice"),
-        // A library of C is one for clang where its headers are.
+        // clang adds libc if the headers of libc are installed.
         (&["lib/TRIPLE/libc.a", "lib/TRIPLE/libm.a"], "ompdevice"),
         (&["include/TRIPLE/"], "ompdevice c m"),
         (&["lib/clang/22/lib/TRIPLE/libclang_rt.builtins.a"], "ompdevice c m clang_rt.builtins"),
@@ -128,19 +130,19 @@ fn as_clang() -> Outcome {
             expect_equal(&format!("offld: {arch}"), expected, &tree.by_us(arch, &[])?)?;
         }
     }
-    // A relocatable link, and the order with words of the user.
+    // A relocatable link, and the order relative to user arguments.
     for (triple, arch) in TARGETS {
         expect_equal("clang -r", "ompdevice", &tree.by_clang(triple, arch, &["-r"])?)?;
         expect_equal("offld -r", "ompdevice", &tree.by_us(arch, &["-r"])?)?;
         let expected = "ompdevice mine c m clang_rt.builtins";
         expect_equal("clang", expected, &tree.by_clang(triple, arch, &["-Xoffload-linker", "-lmine"])?)?;
         expect_equal("offld", expected, &tree.by_us(arch, &["--device-linker=-lmine"])?)?;
-        // What the user names is not named twice.
+        // A library that the user names is not added again.
         let own = format!("--device-linker={triple}=-lc");
         expect_equal("offld", "ompdevice c m clang_rt.builtins", &tree.by_us(arch, &[&own])?)?;
         expect_equal("offld", "", &tree.by_us(arch, &["--no-offload-runtime"])?)?;
     }
-    // Fortran's runtime, which only its own driver names.
+    // Fortran's runtime, which only its own driver adds.
     tree.install(&["lib/clang/22/lib/TRIPLE/libflang_rt.runtime.a"]);
     for (_, arch) in TARGETS {
         expect_equal("offld", "ompdevice c m clang_rt.builtins flang_rt.runtime", &tree.by_us(arch, &[])?)?;
@@ -148,7 +150,7 @@ fn as_clang() -> Outcome {
     passed()
 }
 
-/// The same where gcc calls the linker.
+/// The same with gcc as the driver.
 fn other_driver() -> Outcome {
     let work = Work::new();
     objects(&work)?;
@@ -158,13 +160,13 @@ fn other_driver() -> Outcome {
     for (_, arch) in TARGETS {
         let mut gcc = work.command("gcc");
         gcc.env("OFFLD_CLANG", &tree.clang).arg("-B").arg(&made().as_ld).arg("-Wl,--dry-run").arg(object(arch));
-        let told = stderr_of(gcc.args(["-lomptarget", "-o", "x"]))?;
-        expect_equal(arch, "ompdevice c clang_rt.builtins", &linked(&told))?;
+        let stderr = stderr_of(gcc.args(["-lomptarget", "-o", "x"]))?;
+        expect_equal(arch, "ompdevice c clang_rt.builtins", &linked(&stderr))?;
     }
     passed()
 }
 
-/// clang's line fails where it names a library that is not there; ours says which it is if the link fails without.
+/// If a library is missing, clang's link fails. offld names the missing library if the link fails without it.
 fn missing() -> Outcome {
     let work = Work::new();
     objects(&work)?;
@@ -176,10 +178,10 @@ fn missing() -> Outcome {
         link.env("OFFLD_CLANG", &tree.clang).args(["-o", "x"]).arg(object(arch)).arg("-lomptarget").args(words);
         link
     };
-    // The image's bytes are no device code, so the link fails.
-    let told = run_failing(&mut link(&[]))?;
-    expect_in(&told, &format!("OpenMP device code for {triple} ({arch}) needs libc, and there is none in "))?;
-    expect_in(&told, &format!("llvm/lib/{triple}: install "))?;
+    // The image is not valid device code, so the link fails.
+    let stderr = run_failing(&mut link(&[]))?;
+    expect_in(&stderr, &format!("OpenMP device code for {triple} ({arch}) needs libc, which is missing in "))?;
+    expect_in(&stderr, &format!("llvm/lib/{triple}: install "))?;
     work.file("mine/libc.a", ARCHIVE);
     for word in [format!("--device-linker={triple}=-Lmine"), format!("--device-linker={triple}=mine/libc.a")] {
         expect_not_in(&run_failing(&mut link(&[&word]))?, "needs libc")?;
@@ -195,7 +197,7 @@ fn bitcode(work: &Work, name: &str, source: &str) -> Result<Vec<u8>, Failed> {
     Ok(std::fs::read(work.path().join(format!("{name}.o")))?)
 }
 
-/// The real compiler and linker: the library's code is in the image, and another library there makes another image.
+/// With the real compiler and linker, the image contains the library's code, and another library produces another image.
 fn linked_really() -> Outcome {
     let work = Work::new();
     let kernel =
@@ -207,31 +209,31 @@ fn linked_really() -> Outcome {
         bitcode(&work, "helper", &format!("int helper(int x) {{ return x + {answer}; }}"))?;
         std::fs::create_dir_all(work.path().join("llvm/lib").join(AMD))?;
         work.run(llvm("llvm-ar"), ["rcsD", &format!("llvm/lib/{AMD}/libompdevice.a"), "helper.o"])?;
-        // Files that were written a moment ago may be written again without a trace.
+        // A file that was written recently can change again without a new timestamp.
         std::thread::sleep(std::time::Duration::from_millis(60));
         passed()
     };
     let link = || -> Result<(String, Vec<u8>), Failed> {
         let mut link = work.command(made().links.join("ld.offld"));
         link.env("OFFLD_CLANG", &tree.clang).env("OFFLD_CACHE", work.path().join("cache"));
-        let told = stderr_of(link.args(["--wrapper-verbose", "-shared", "-o", "x.so", "a.o", "-lomptarget"]))?;
-        Ok((told, std::fs::read(work.path().join("x.so"))?))
+        let messages = stderr_of(link.args(["--wrapper-verbose", "-shared", "-o", "x.so", "a.o", "-lomptarget"]))?;
+        Ok((messages, std::fs::read(work.path().join("x.so"))?))
     };
     install(1000)?;
     let (_, first) = link()?;
-    let (told, again) = link()?;
-    expect_in(&told, "device link for amdgcn-amd-amdhsa (gfx90a): found in the cache")?;
+    let (messages, again) = link()?;
+    expect_in(&messages, "device link for amdgcn-amd-amdhsa (gfx90a): found in the cache")?;
     ensure(first == again, || "another image is found")?;
     install(2000)?;
-    let (told, other) = link()?;
-    expect_in(&told, "libompdevice.a has changed")?;
+    let (messages, other) = link()?;
+    expect_in(&messages, "libompdevice.a has changed")?;
     ensure(first != other, || "a stale image")?;
     std::fs::remove_file(work.path().join(format!("llvm/lib/{AMD}/libompdevice.a")))?;
     let mut failing = work.command(made().links.join("ld.offld"));
     failing.env("OFFLD_CLANG", &tree.clang).args(["-shared", "-o", "x.so", "a.o", "-lomptarget"]);
-    let told = run_failing(&mut failing)?;
-    for part in ["undefined hidden symbol: helper", "needs libompdevice, and there is none in "] {
-        expect_in(&told, part)?;
+    let messages = run_failing(&mut failing)?;
+    for part in ["undefined hidden symbol: helper", "needs libompdevice, which is missing in "] {
+        expect_in(&messages, part)?;
     }
     passed()
 }

@@ -1,4 +1,5 @@
-//! An image holds the kernels of all objects of the program, or it is not made: which targets a member of an archive may open an image for.
+//! An image has the kernels of all objects of the program, or there is no image: for which targets an archive member may start an
+//! image.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -20,7 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// An entry of LLVM 22's table: the object has a kernel.
+/// An entry in LLVM 22's entry table: the object has a kernel.
 const ENTRY: &str = "
 struct entry { unsigned long zero; unsigned short version, kind; unsigned flags; void *address; char *name; unsigned long size, data; void *more; };
 __attribute__((weak, section(\"llvm_offload_entries\"))) struct entry";
@@ -29,7 +30,8 @@ fn hip<'a>(arch: &'a str, bytes: &'a str) -> Image<'a> {
     Image { triple: AMD, arch, kind: "hip", bytes: bytes.as_bytes() }
 }
 
-/// A folder with `main.o`, which has the images of `program` and calls `member`, and `lib.a` of `member.o` with the images of `library`.
+/// A directory with `main.o` and `lib.a`. `main.o` has the images `program` and calls `member`. `lib.a` has the member `member.o`
+/// with the images `library`.
 fn program(program: &[Image<'_>], library: &[Image<'_>]) -> Result<Work, Failed> {
     let work = Work::new();
     work.fat_with("main.o", program, &format!("{ENTRY} of_main; int member(void); int main(void) {{ return member(); }}"))?;
@@ -38,24 +40,24 @@ fn program(program: &[Image<'_>], library: &[Image<'_>]) -> Result<Work, Failed>
     Ok(work)
 }
 
-/// The images that `words` link, as `target: contents` lines.
+/// The images that a link with `words` creates, as `target: contents` lines.
 fn images(work: &Work, words: &[&str]) -> Result<(String, String), Failed> {
     work.forget();
-    let told = stderr_of(&mut work.wrapper([&["-o", "x"], words].concat()))?;
+    let stderr = stderr_of(&mut work.wrapper([&["-o", "x"], words].concat()))?;
     let target = |name: &str| name.trim_start_matches("x.").trim_end_matches(".img").to_owned();
     let lines = work.images()?.into_iter().map(|(name, contents)| format!("{}: {contents}\n", target(&name)));
-    Ok((lines.collect(), told))
+    Ok((lines.collect(), stderr))
 }
 
 fn no_half_image() -> Outcome {
     let library = [Image::amd("gfx90a", " member"), Image::amd("gfx906", " member"), Image::host(" member")];
     let work = program(&[Image::amd("gfx90a", "main")], &library)?;
     for (words, expected) in [(["main.o", "lib.a"], "main member"), (["lib.a", "main.o"], " membermain")] {
-        let (linked, told) = images(&work, &words)?;
+        let (linked, messages) = images(&work, &words)?;
         expect_equal("images", &format!("amdgcn.gfx90a: {expected}\n"), &linked)?;
-        expect_equal("nothing to warn of", "", &told)?;
+        expect_equal("nothing to warn of", "", &messages)?;
     }
-    // Several targets on both sides: those of the program are the ones.
+    // If both sides have several targets, the program's targets apply.
     let work = program(&[Image::amd("gfx90a", "main"), Image::host("main")], &library)?;
     expect_equal("images", "amdgcn.gfx90a: main member\nx86_64.: main member\n", &images(&work, &["main.o", "lib.a"])?.0)?;
     passed()
@@ -64,19 +66,19 @@ fn no_half_image() -> Outcome {
 fn kinds() -> Outcome {
     let work =
         program(&[Image::amd("gfx90a", "main")], &[hip("gfx906", "hip"), hip("gfx90a", " hip"), Image::amd("gfx906", "openmp")])?;
-    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
-    // The OpenMP code for gfx906 stays out of the image that is HIP's.
+    let (linked, messages) = images(&work, &["main.o", "lib.a"])?;
+    // The OpenMP code for gfx906 does not go into the HIP image.
     expect_equal("images", "amdgcn.gfx906: hip\namdgcn.gfx90a: main hip\n", &linked)?;
-    expect_in(&told, "the OpenMP kernels of lib.a(member.o) are in no image")?;
-    expect_not_in(&told, "HIP")?;
+    expect_in(&messages, "the OpenMP kernels of lib.a(member.o) are in no image")?;
+    expect_not_in(&messages, "HIP")?;
     passed()
 }
 
 fn only_in_archives() -> Outcome {
     let work = program(&[], &[Image::amd("gfx90a", "a"), Image::host("h")])?;
-    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    let (linked, messages) = images(&work, &["main.o", "lib.a"])?;
     expect_equal("images", "amdgcn.gfx90a: a\nx86_64.: h\n", &linked)?;
-    expect_equal("nothing to warn of", "", &told)?;
+    expect_equal("nothing to warn of", "", &messages)?;
     passed()
 }
 
@@ -90,30 +92,30 @@ fn should_extract() -> Outcome {
 
 fn warned() -> Outcome {
     let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx908", "member"), Image::host("member")])?;
-    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    let (linked, messages) = images(&work, &["main.o", "lib.a"])?;
     expect_equal("images", "amdgcn.gfx90a: main\n", &linked)?;
     expect_in(
-        &told,
-        "warning: the OpenMP kernels of lib.a(member.o) are in no image: it has code for x86_64-pc-linux-gnu, amdgcn-amd-amdhsa (gfx908), and \
-         the program's own objects have OpenMP code for amdgcn-amd-amdhsa (gfx90a) only",
+        &messages,
+        "warning: the OpenMP kernels of lib.a(member.o) are in no image and cannot run on a device: the member has code for \
+         x86_64-pc-linux-gnu, amdgcn-amd-amdhsa (gfx908), and the program's own objects have OpenMP code for amdgcn-amd-amdhsa (gfx90a) only",
     )?;
     let why = images(&work, &["main.o", "lib.a", "--wrapper-why"])?.1;
     expect_in(
         &why,
         "lib.a(member.o): amdgcn-amd-amdhsa (gfx908): not taken: the program's own objects have no code for this target",
     )?;
-    // Without kernels nothing is lost.
+    // Without kernels, nothing is lost.
     work.fat_with("member.o", &[Image::amd("gfx908", "member")], "int member(void) { return 11; }")?;
     work.archive("plain.a", &["member.o"])?;
     expect_equal("no kernels", "", &images(&work, &["main.o", "plain.a"])?.1)?;
-    // A member that the host link does not pull is none of its business.
+    // Members that the host link does not pull do not matter.
     work.file("other.c", "int main(void) { return 0; }");
     run(work.command(llvm("clang")).args(["-c", "other.c", "-o", "other.o"]))?;
     expect_equal("not pulled", "", &images(&work, &["other.o", "lib.a"])?.1)?;
     passed()
 }
 
-/// Objects and whole archives open what they like; archives and `--start-lib` do not, and neither do members that are bitcode.
+/// Objects and whole archives can start an image. Members of archives, `--start-lib` objects and bitcode members cannot.
 fn forms() -> Outcome {
     let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx90a", " member"), Image::host("member")])?;
     let both = "amdgcn.gfx90a: main member\nx86_64.: member\n";
@@ -129,27 +131,27 @@ fn forms() -> Outcome {
     work.archive("bitcode.a", &["bitcode.o"])?;
     expect_equal("bitcode", one, &images(&work, &["main.o", "bitcode.a"])?.0)?;
     expect_equal("bitcode as an object", both, &images(&work, &["main.o", "bitcode.o"])?.0)?;
-    // The image of a target that another object brings is there anyway; whether it is whole is not the member's to say.
+    // Another object already starts the image for this target, so the member does not decide whether the image is complete.
     work.fat_with("second.o", &[Image::host("second")], &format!("{ENTRY} of_second;"))?;
     let (linked, _) = images(&work, &["main.o", "second.o", "lib.a"])?;
     expect_equal("two objects", "amdgcn.gfx90a: main member\nx86_64.: secondmember\n", &linked)?;
     passed()
 }
 
-/// Code for all settings of a GPU serves each of them, so that an image for one is whole.
+/// Code for all settings of a GPU serves each setting, so an image for one setting is complete.
 fn specific() -> Outcome {
     let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx90a:xnack+", " member")])?;
-    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    let (linked, messages) = images(&work, &["main.o", "lib.a"])?;
     expect_equal("images", "amdgcn.gfx90a: main\namdgcn.gfx90a:xnack+: main member\n", &linked)?;
-    expect_equal("nothing to warn of", "", &told)?;
-    // The reverse: an image for all settings would lack the program's own.
+    expect_equal("nothing to warn of", "", &messages)?;
+    // The reverse: an image for all settings would lack the program's own code.
     let work = program(&[Image::amd("gfx90a:xnack+", "main")], &[Image::amd("gfx90a", " member")])?;
     let (linked, _) = images(&work, &["main.o", "lib.a"])?;
     expect_equal("images", "amdgcn.gfx90a:xnack+: main member\n", &linked)?;
     passed()
 }
 
-/// Kernels of an archive that call a plain function of the same archive: of a member without device code, and of one with its own.
+/// Kernels of an archive that call a plain function in the same archive. The function's member has no device code, or has its own.
 fn plain_function() -> Outcome {
     const MEMBER: &str = "
 int helper(int);

@@ -1,5 +1,5 @@
-//! Members of archives that the host link pulls for symbols that no object of the line refers to by their names: those of options and scripts, and
-//! versioned ones. Each program runs offloaded; a member that was missed leaves its kernel out, and the program dies.
+//! Archive members that the host link pulls for symbols that no input object references: those of options and scripts, and
+//! versioned ones. Each program runs offloaded. If a member is missed, its kernel is missing and the program fails.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -31,34 +31,34 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A program of `main` and `f.c`, the latter in an archive and, with ld.lld, between `--start-lib` and `--end-lib`.
+/// A program from `main` and `f.c`. The latter is in an archive and, with ld.lld, also between `--start-lib` and `--end-lib`.
 #[derive(Clone, Copy)]
 struct Case {
     linkers: &'static [&'static str],
     main: &'static str,
     script: &'static str,
-    /// The words of the link after the main object; `LIB` stands for the archive.
+    /// The link arguments after the main object. `LIB` stands for the archive.
     words: &'static [&'static str],
-    /// The symbol version of `f`, if it has one.
+    /// The symbol version of `f`, or an empty string.
     version: &'static str,
 }
 
 impl Case {
-    /// The script given by `-T`, which is in the place of GNU ld's own.
+    /// A script given with `-T`, which replaces GNU ld's own script.
     const fn by_option_of_bfd(self) -> Case {
         Case { words: &["-Wl,-T,s.ld", "LIB"], linkers: &["bfd"], ..self }
     }
 
-    /// The same with ld.lld, where a script without `SECTIONS` is in nothing's place.
+    /// The same with ld.lld, where a script without `SECTIONS` replaces nothing.
     const fn by_option_of_lld(self) -> Case {
         Case { words: &["-Wl,--script=s.ld", "LIB"], linkers: &["lld"], ..self }
     }
 }
 
-/// Nobody calls `f`: a constructor beside it prints.
+/// Nothing calls `f`. A constructor in the same member prints.
 const CONSTRUCTED: Case =
     Case { linkers: &["bfd", "lld"], main: "int main(void) { return 0; }", script: "", words: &["LIB"], version: "" };
-/// The program calls it by another name.
+/// The program calls `f` through an alias.
 const ALIASED: Case = Case { main: "int alias(void); int main(void) { return alias() != 7; }", ..CONSTRUCTED };
 const VERSIONED: Case = Case { main: "int f(void); int main(void) { return f() != 7; }", version: "f@@V1", ..CONSTRUCTED };
 const OLD_VERSION: &str = "int g(void); __asm__(\".symver g, f@V1\"); int main(void) { return g() != 7; }";
@@ -99,10 +99,10 @@ fn compile(work: &Work, case: &Case) -> Result<(), Failed> {
     Ok(())
 }
 
-/// GNU ld's own script, with `more`: one of `-T` is in its place.
+/// GNU ld's own script, extended with `more`. A script given with `-T` replaces it.
 fn default_script(work: &Work, more: &str) -> Result<String, Failed> {
-    let told = work.run("ld.bfd", ["-pie", "--verbose"])?;
-    let script = told.split("==================================================").nth(1).ok_or("no script")?;
+    let stdout = work.run("ld.bfd", ["-pie", "--verbose"])?;
+    let script = stdout.split("==================================================").nth(1).ok_or("no script")?;
     Ok(format!("{script}\n{more}\n"))
 }
 
@@ -147,22 +147,23 @@ fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
     link
 }
 
-/// A member with a device symbol that nobody defines would not link.
+/// A member with an undefined device symbol would not link.
 fn not_provided() -> Outcome {
     let work = Work::new();
     let case = Case { script: "PROVIDE(alias = f);", ..CONSTRUCTED };
     compile(&work, &case)?;
     for linker in ["bfd", "lld"] {
         let mut link = driver(&work, linker, false);
-        let told = crate::support::stderr_of(link.args(["main.o", "s.ld", "libf.a", "-Wl,--wrapper-why", "-o", "program"]))?;
-        expect_in(&told, "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ")?;
+        let stderr = crate::support::stderr_of(link.args(["main.o", "s.ld", "libf.a", "-Wl,--wrapper-why", "-o", "program"]))?;
+        expect_in(&stderr, "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ")?;
         expect_equal("not in the program", "", &run_offloaded(&mut work.command("./program"))?)?;
     }
     passed()
 }
 
-/// Two archives have a definition of `f`, with a kernel each. `--defsym` needs it from its place on with GNU ld, from the beginning with gold, and
-/// at the end with ld.lld, which has seen the first one then: device code of the member that the host link takes.
+/// Two archives define `f`, each with a kernel. `--defsym` needs `f` from its position on with GNU ld, and from the beginning with
+/// gold. With ld.lld, it needs `f` at the end, when ld.lld has already read the first archive. The device code comes from the
+/// member that the host link pulls.
 fn defsym_in_place() -> Outcome {
     let work = Work::new();
     compile(&work, &ALIASED)?;
@@ -172,7 +173,7 @@ fn defsym_in_place() -> Outcome {
     work.archive("libother.a", &["other.o"])?;
     let defsym = "-Wl,--defsym=alias=f";
     let (first, later) = ("\ndevice 1\n", "\nother device 1\n");
-    // A group is read again for what an object in it needs, too.
+    // The linker reads a group again for references from an object in the group, too.
     let by_object = ["-Wl,--start-group", "libf.a", "caller.o", "-Wl,--end-group", "libother.a"];
     for (words, by_bfd, by_others) in [
         (by_object.as_slice(), first, first),

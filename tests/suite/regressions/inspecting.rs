@@ -1,4 +1,4 @@
-//! `offld inspect`: what it opens, how it fits into a terminal, and what it counts.
+//! `offld inspect`: which files it opens, how its report fits into a terminal, and its counts.
 
 use std::process::{Command, Stdio};
 
@@ -37,7 +37,7 @@ fn images(work: &Work, file: &str) -> Result<Vec<Value>, Failed> {
     Ok(report["files"][0]["images"].as_array().cloned().unwrap_or_default())
 }
 
-/// A library with `contents` in a section of SYCL's bundles.
+/// A library with `contents` in a section for SYCL bundles.
 fn with_section(work: &Work, contents: &[u8]) -> Result<(), Failed> {
     work.fat("plain.o", &[])?;
     work.file("contents", contents);
@@ -62,7 +62,7 @@ fn bare_zstd() -> Outcome {
     run(&mut offld(&work, &["--extract", "out", "sycl.o"]))?;
     let file = std::fs::read_dir(work.path().join("out"))?.next().ok_or("nothing was extracted")??;
     ensure(std::fs::read(file.path())? == SPIRV, || "another image was extracted")?;
-    // Cut off, and with a size that is not true.
+    // Truncated data, and data with a false size.
     let mut false_size = packed.clone();
     false_size[5] ^= 0xff;
     for damaged in [packed[..packed.len() - 4].to_vec(), false_size] {
@@ -87,7 +87,7 @@ fn archives() -> Outcome {
     intels_archive(&work)
 }
 
-/// As Intel's ocloc makes them: devices are names of members, and between them are others that align them.
+/// An archive as Intel's ocloc creates it: members are named after devices, with padding members between them.
 fn intels_archive(work: &Work) -> Outcome {
     std::fs::copy(work.path().join("one.spv"), work.path().join("64.12.60.7"))?;
     std::fs::copy(work.path().join("one.spv"), work.path().join("generic_ir"))?;
@@ -119,13 +119,13 @@ fn width() -> Outcome {
     for columns in [72, 80, 120] {
         let mut shell = work.command("script");
         shell.args(["-qec", &format!("stty cols {columns} rows 40 && {inspect}"), "/dev/null"]).stdin(Stdio::null());
-        let shown = run(&mut shell)?;
+        let shown = run(shell.env("LC_ALL", "C.UTF-8"))?;
         let longest = shown.lines().map(|line| line.trim_end().chars().count()).max();
         ensure(longest <= Some(columns), || format!("{longest:?} characters where {columns} fit:\n{shown}"))?;
         expect_in(&shown, "gfx90a")?;
         expect_in(&shown, "…")?;
     }
-    // Into a file nothing is cut.
+    // Output to a file is not truncated.
     expect_in(&run(&mut offld(&work, &["lib.a"]))?, long)?;
     passed()
 }
@@ -161,7 +161,7 @@ fn folders() -> Outcome {
     expect_equal("files", "top/a.o top/b/c/y.o top/b/x.o", &names.join(" "))?;
     expect_equal("other names", "[\"top/link.o\"]", &report["files"][0]["also"].to_string())?;
     expect_in(&run(&mut offld(&work, &["top"]))?, "\n  the same file as top/link.o\n")?;
-    // A folder of links alone, as package managers make them.
+    // A directory that contains only symlinks, as package managers create them.
     std::fs::create_dir(work.path().join("view"))?;
     std::os::unix::fs::symlink("../top/b", work.path().join("view/lib"))?;
     expect_in(&run(&mut offld(&work, &["--summary", "view"]))?, "  2  ")?;
@@ -173,7 +173,7 @@ fn folders() -> Outcome {
 fn pipes() -> Outcome {
     let work = Work::new();
     two_kinds(&work, "a.o")?;
-    // Where they are in a file cannot be told of what is in none.
+    // Input that is not a regular file may have no offsets, so this compares the hashes only.
     let hashes = |shown: &str| {
         shown.lines().filter_map(|line| line.split_whitespace().last().map(str::to_owned)).skip(1).collect::<Vec<_>>()
     };
@@ -202,7 +202,7 @@ fn provider() -> Outcome {
     if !real.exists() {
         return missing("libomptarget.so of LLVM 22");
     }
-    expect_not_in(&text(&output(&mut offld(&work, &["/usr/lib/llvm-22/lib/libomptarget.so"]))?.stdout), "registers with openmp")?;
+    expect_not_in(&text(&output(&mut offld(&work, &["/usr/lib/llvm-22/lib/libomptarget.so"]))?.stdout), "registers with OpenMP")?;
     passed()
 }
 

@@ -1,5 +1,5 @@
-//! Objects and OpenMP runtimes of releases that do not agree on a kernel's arguments: kernels for CPUs of LLVM 22 and 23, and calls that LLVM 15
-//! has compiled.
+//! Objects and OpenMP runtimes of releases with different kernel arguments: kernels for CPUs of LLVM 22 and 23, and calls that LLVM
+//! 15 compiled.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -18,7 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const SOURCE: &str = "int main(void) {\n  int y = 0;\n#pragma omp target map(y)\n  y = 1;\n  return y;\n}\n";
 
-/// The object in `name` as a clang of LLVM `major` would have noted it.
+/// Replaces the compiler version that is recorded in the object `name` with that of LLVM `major`.
 fn noted(work: &Work, name: &str, major: u32) -> Result<(), Failed> {
     let path = work.path().join(name);
     let mut bytes = std::fs::read(&path)?;
@@ -29,7 +29,7 @@ fn noted(work: &Work, name: &str, major: u32) -> Result<(), Failed> {
     Ok(std::fs::write(path, bytes)?)
 }
 
-/// A runtime that says it is of `release`, in the folder of that name.
+/// A runtime library for `release`, in a directory with that name.
 fn runtime(work: &Work, release: &str) -> Result<(), Failed> {
     let folder = work.path().join(release);
     std::fs::create_dir(&folder)?;
@@ -51,27 +51,27 @@ fn other_runtime() -> Outcome {
     }
     for (object, release, says) in [
         ("old.o", "22.1", None),
-        ("old.o", "23.1", Some("is of LLVM 23 and does not call kernels for CPUs as LLVM 22 made them in old.o")),
-        ("new.o", "22.1", Some("is of LLVM 22 and does not call kernels for CPUs as LLVM 23 made them in new.o")),
+        ("old.o", "23.1", Some("is from LLVM 23 and cannot call CPU kernels that LLVM 22 compiled in old.o")),
+        ("new.o", "22.1", Some("is from LLVM 22 and cannot call CPU kernels that LLVM 23 compiled in new.o")),
         ("new.o", "23.1", None),
     ] {
         let mut link = work.command(llvm("clang"));
         link.args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-L{}", work.path().join(release).display()));
-        let said = stderr_of(link.args([object, "-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
+        let stderr = stderr_of(link.args([object, "-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
         match says {
-            Some(text) => expect_in(&said, text)?,
-            None => expect_not_in(&said, "does not call kernels")?,
+            Some(text) => expect_in(&stderr, text)?,
+            None => expect_not_in(&stderr, "cannot call CPU kernels")?,
         }
     }
     passed()
 }
 
-const READS_MORE: &str = "and reads more of a call of a kernel than LLVM 15 has written in ";
+const READS_MORE: &str = "and reads more kernel arguments than LLVM 15 passes in ";
 
 fn calls_of_15() -> Outcome {
     let work = Work::new();
     work.file("old.c", SOURCE);
-    // The device code alone calls nothing.
+    // Device code without kernels calls nothing in the runtime.
     work.file("data.c", "int x;\n#pragma omp declare target(x)\nint main(void) { return 0; }\n");
     for name in ["old", "data", "new"] {
         let source = if name == "data" { "data.c" } else { "old.c" };
@@ -88,24 +88,24 @@ fn calls_of_15() -> Outcome {
         (&["data.o"], None),
         (&["new.o"], None),
     ] {
-        // As clang's wrapper, and as the linker, which adds the runtime of the compiler by itself.
+        // As clang's wrapper, and as the linker, which adds the compiler's runtime library itself.
         let mut wrapper = work.command(llvm("clang"));
         wrapper.args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-L{}", work.path().join("22.1").display()));
         let mut linker = work.command("gcc");
         linker.arg("-B").arg(&made().as_ld);
         for link in [&mut wrapper, &mut linker] {
             link.args(objects.iter().map(|word| if word.starts_with("--") { format!("-Wl,{word}") } else { (*word).to_owned() }));
-            let said = stderr_of(link.args(["-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
+            let stderr = stderr_of(link.args(["-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
             match says {
-                Some(name) => expect_in(&said, &format!(" is of LLVM 22 {READS_MORE}{name}: "))?,
-                None => expect_not_in(&said, READS_MORE)?,
+                Some(name) => expect_in(&stderr, &format!(" is from LLVM 22 {READS_MORE}{name}: "))?,
+                None => expect_not_in(&stderr, READS_MORE)?,
             }
         }
     }
     passed()
 }
 
-/// The real compiler of LLVM 15, for its own runtime and for a later one.
+/// Objects from the real LLVM 15 compiler, with its own runtime and with a later one.
 fn objects_of_15() -> Outcome {
     let (Some(old), Some(later)) = (Release::of(15), Release::of(16)) else {
         return missing("LLVM 15 and 16 (make setup-releases)");
@@ -116,11 +116,11 @@ fn objects_of_15() -> Outcome {
     for (release, warns) in [(&old, false), (&later, true)] {
         let mut link = work.command("gcc");
         link.arg("-B").arg(&made().as_ld).arg("-L").arg(&release.lib).args(["old.o", "-lomptarget", "-lomp", "-o", "program"]);
-        let said = stderr_of(link.env("OFFLD_CLANG", old.tool("clang")))?;
+        let stderr = stderr_of(link.env("OFFLD_CLANG", old.tool("clang")))?;
         if warns {
-            expect_in(&said, &format!("of LLVM 16 {READS_MORE}old.o: "))?;
+            expect_in(&stderr, &format!("from LLVM 16 {READS_MORE}old.o: "))?;
         } else {
-            expect_not_in(&said, READS_MORE)?;
+            expect_not_in(&stderr, READS_MORE)?;
         }
     }
     passed()

@@ -1,6 +1,6 @@
-//! Links where threads and processes cannot be had, or few.
+//! Links with few threads and processes, or none.
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,17 +34,19 @@ struct Way {
     objects: usize,
 }
 
-/// A user that nobody else is, because limits count all processes of a user.
+/// A user ID for this test alone, because limits count all processes of a user.
 fn user() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     1_000_000 + (std::process::id() % 100_000) * 16 + NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
-/// `command` as `user`, who may have so many processes and threads.
+/// Runs `command` as `user` with this limit on processes and threads. The user can read and write every file, because the programs
+/// under test can be in a private home directory.
 fn limited(command: &Command, user: u32, limit: u32) -> Command {
     let mut all = Command::new("prlimit");
     all.arg(format!("--nproc={limit}")).args(["setpriv", "--clear-groups"]);
-    all.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--inh-caps=-all");
+    all.arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+    all.args(["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]);
     all.arg(command.get_program()).args(command.get_args());
     all.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
     for (name, value) in command.get_envs() {
@@ -60,13 +62,13 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Lets `user` write all that is in the folder.
+/// Makes `user` the owner of everything in the directory.
 fn give(folder: &Path, user: u32) -> Result<(), Failed> {
     run(Command::new("chown").arg("-R").arg(format!("{user}:{user}")).arg(folder))?;
     Ok(())
 }
 
-/// Runs `command`; a failure when it takes a minute.
+/// Runs `command`. Fails after one minute.
 fn in_time(command: &mut Command) -> Result<Output, Failed> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let until = Instant::now() + Duration::from_secs(60);
@@ -80,13 +82,13 @@ fn in_time(command: &mut Command) -> Result<Output, Failed> {
     Ok(child.wait_with_output()?)
 }
 
-/// Object files of a program with device code, and of as many others as are wanted; their names.
+/// The names of a program's object files: one with device code, and as many others as `way` requires.
 fn objects(work: &Work, way: &Way) -> Result<Vec<String>, Failed> {
     let source = work.file("main.c", PROGRAM);
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", "-O1"]).arg(source).args(["-o", "main.o"]))?;
     let mut names = vec!["main.o".to_owned()];
     for at in 1..way.objects {
-        // Large enough together that looking at them is worth threads.
+        // Together, these objects are large enough that offld starts threads to scan them.
         let filler = work.file(&format!("f{at}.c"), format!("char filler_{at}[1 << 20] = {{1}};\n"));
         let name = format!("f{at}.o");
         run(work.command(llvm("clang")).arg("-c").arg(filler).args(["-o", &name]))?;
@@ -95,13 +97,13 @@ fn objects(work: &Work, way: &Way) -> Result<Vec<String>, Failed> {
     Ok(names)
 }
 
-/// The line that clang gives its wrapper for these objects.
+/// The command line with which clang calls its wrapper for these objects.
 fn link_line(work: &Work, objects: &[String], wrapper: &Path, linker: &str) -> Command {
     let mut link = work.command(wrapper);
     link.args(["--host-triple=x86_64-pc-linux-gnu", &format!("--linker-path={linker}"), "-m", "elf_x86_64", "-pie"]);
     link.args(["-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", "-o", "program"]);
     let file = |name: &str| {
-        text(&output(Command::new("gcc").arg(format!("-print-file-name={name}"))).map(|told| told.stdout).unwrap_or_default())
+        text(&output(Command::new("gcc").arg(format!("-print-file-name={name}"))).map(|output| output.stdout).unwrap_or_default())
     };
     for start in ["Scrt1.o", "crti.o", "crtbeginS.o"] {
         link.arg(file(start).trim());
@@ -117,7 +119,7 @@ fn link_line(work: &Work, objects: &[String], wrapper: &Path, linker: &str) -> C
     link
 }
 
-/// Links under each limit, as a user of its own, with either linker.
+/// Links under each limit, each as its own user, with either linker.
 fn under_limits(way: &Way) -> Outcome {
     if !is_root() {
         return missing("root, to become a user whose processes are counted");
@@ -125,7 +127,6 @@ fn under_limits(way: &Way) -> Outcome {
     let work = Work::new();
     let objects = objects(&work, way)?;
     let user = user();
-    open_up(&work)?;
     let limit_of = |command: &Command, limit| {
         give(work.path(), user)?;
         give(&work.session(), user)?;
@@ -135,24 +136,24 @@ fn under_limits(way: &Way) -> Outcome {
         for limit in 1..=12 {
             let must_link = llvms_links(&work, &objects, linker, &|command| limit_of(command, limit))?;
             let mut link = link_line(&work, &objects, &wrapper(), linker);
-            // As on a machine of many processors.
+            // As many threads as on a machine with many CPUs.
             link.arg("--wrapper-jobs=64").env("RAYON_NUM_THREADS", "64");
             if way.cached {
                 link.env("OFFLD_CACHE", work.path().join(format!("cache{limit}")));
             }
-            // The second link finds in the cache what the first has made.
+            // The second link uses the entries that the first link cached.
             for turn in 0..1 + u32::from(way.cached) {
                 let mut command = limit_of(&link, limit)?;
                 let ended = in_time(&mut command)?;
                 right_or_one_error(&work, &command, &ended, must_link)
-                    .map_err(|failed| told(&limit.to_string(), turn, failed))?;
+                    .map_err(|failed| with_limit(&limit.to_string(), turn, failed))?;
             }
         }
     }
     passed()
 }
 
-/// Whether LLVM's wrapper links where `enter` puts it. Its linker starts threads by itself, and dies where there are none.
+/// Whether LLVM's wrapper can link in the environment that `enter` sets up. Its linker starts threads and crashes if it cannot.
 fn llvms_links(
     work: &Work,
     objects: &[String],
@@ -165,7 +166,7 @@ fn llvms_links(
     Ok(ended.status.success())
 }
 
-fn told(limit: &str, turn: u32, failed: Failed) -> Failed {
+fn with_limit(limit: &str, turn: u32, failed: Failed) -> Failed {
     format!("limit {limit}, turn {turn}: {}", failed.message().unwrap_or_default()).into()
 }
 
@@ -173,15 +174,7 @@ fn wrapper() -> PathBuf {
     crate::support::made().links.join("clang-linker-wrapper")
 }
 
-/// Folders that temporary ones are in by default are their maker's alone.
-fn open_up(work: &Work) -> Result<(), Failed> {
-    for folder in [work.path(), wrapper().parent().and_then(Path::parent).unwrap_or(Path::new("/"))] {
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
-    }
-    Ok(())
-}
-
-/// The program is there and prints what it should, or there is one clear error of ours; nothing in between.
+/// The program exists and prints the correct text, or there is one clear offld error. Nothing else is allowed.
 fn right_or_one_error(work: &Work, command: &Command, ended: &Output, must_link: bool) -> Result<(), Failed> {
     let stderr = text(&ended.stderr);
     let all = || shown(command, ended);
@@ -196,16 +189,18 @@ fn right_or_one_error(work: &Work, command: &Command, ended: &Output, must_link:
     work.expect_no_temps()
 }
 
-/// A control group of a kind with these settings, as long as it lives.
+/// A control group with certain settings. It is removed on drop.
 struct Group(PathBuf);
 
 impl Group {
-    /// A group of `kind`, with the settings of cgroups 1 or those of cgroups 2, whichever this machine has. None where such groups cannot be made.
+    /// Creates a group of `kind`, with the settings for cgroups v1 (`first`) or v2 (`second`), whichever this machine has. Returns
+    /// `None` if that is not possible.
     fn new(kind: &str, first: &[(&str, &str)], second: &[(&str, &str)]) -> Option<Group> {
         let root = Path::new("/sys/fs/cgroup");
         let is_second = root.join("cgroup.controllers").exists();
         if is_second {
-            // It may be on already, or not for us to turn on: then the settings' files are missing.
+            // The controller may be enabled already, or this process may not enable it. In the latter case, the settings' files are
+            // missing.
             let _ = std::fs::write(root.join("cgroup.subtree_control"), format!("+{kind}"));
         }
         let folder = if is_second { root.to_path_buf() } else { root.join(kind) }.join(format!("offld-test-{}", user()));
@@ -218,7 +213,7 @@ impl Group {
             .then_some(group)
     }
 
-    /// `command`, in the group.
+    /// Runs `command` in the group.
     fn enter(&self, command: &Command) -> Command {
         let mut all = Command::new("sh");
         all.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
@@ -254,13 +249,13 @@ fn in_a_group() -> Outcome {
             let must_link = llvms_links(&work, &objects, linker, &|command| Ok(group.enter(command)))?;
             let mut command = group.enter(&link_line(&work, &objects, &wrapper(), linker));
             let ended = in_time(&mut command)?;
-            right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(&limit, 0, failed))?;
+            right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| with_limit(&limit, 0, failed))?;
         }
     }
     passed()
 }
 
-/// Tools that run nothing need nothing but themselves.
+/// Commands that start no other program need no processes or threads beyond their own.
 fn tools() -> Outcome {
     if !is_root() {
         return missing("root, to become a user whose processes are counted");
@@ -270,7 +265,6 @@ fn tools() -> Outcome {
     for name in &names {
         work.fat(name, &[Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: &[7; 300_000] }])?;
     }
-    open_up(&work)?;
     let user = user();
     give(work.path(), user)?;
     chown(work.path(), Some(user), Some(user))?;
@@ -301,7 +295,7 @@ fn tools() -> Outcome {
     passed()
 }
 
-/// A device compiler that notes how many of it run at once.
+/// A device compiler that records how many instances run at the same time.
 const COUNTS: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 mkdir -p running; : > "running/$$"; ls running | wc -l >> at-once; sleep 0.3; rm "running/$$"

@@ -1,5 +1,6 @@
-//! The linker by itself, as `ld.offld` and under other compilers' drivers: which runtime libraries it adds, what it says of a line that clang's own wrapper
-//! has been at, and its messages about undefined symbols and missing libraries.
+//! The linker by itself, as `ld.offld` and under other compilers' drivers. Tests cover the runtime libraries that it adds, its
+//! messages for a command line that clang's own wrapper has processed, and its messages about undefined symbols and missing
+//! libraries.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -34,7 +35,7 @@ int kernel(void) {
 ";
 const MAIN: &str = "#include <stdio.h>\nint kernel(void);\nint main(void) { printf(\"device %d\\n\", kernel()); }\n";
 
-/// A folder with `main.o` and `kernel.o`.
+/// A directory with `main.o` and `kernel.o`.
 fn objects(kernel: &str) -> Result<Work, Failed> {
     let work = Work::new();
     work.file("main.c", MAIN);
@@ -44,7 +45,7 @@ fn objects(kernel: &str) -> Result<Work, Failed> {
     Ok(work)
 }
 
-/// gcc, with offld as its linker.
+/// gcc with offld as its linker.
 fn gcc(work: &Work) -> std::process::Command {
     let mut link = work.command("gcc");
     link.arg("-B").arg(&made().as_ld).arg(format!("-Wl,-rpath,{LLVM}/../lib"));
@@ -59,14 +60,11 @@ fn wrapped() -> Outcome {
         link.args(args).args([&linker, "main.o", "kernel.o", "-o", "program"]);
         link
     };
-    let told = stderr_of(&mut clang(&OFFLOAD))?;
-    expect_in(&told, "warning: ")?;
-    expect_in(
-        &told,
-        "registers device code already: another wrapper has linked it, as clang's own does on a line with options for offloading. ",
-    )?;
+    let stderr = stderr_of(&mut clang(&OFFLOAD))?;
+    expect_in(&stderr, "warning: ")?;
+    expect_in(&stderr, "registers device code already: another wrapper has linked it, such as clang's own. ")?;
     expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
-    // What it names does not warn, and neither does the line without clang's wrapper.
+    // Neither the suggested command nor a command without clang's wrapper causes the warning.
     let mut by_wrapper = work.command(llvm("clang"));
     by_wrapper.args(OFFLOAD).arg("-B").arg(&made().links).args(["main.o", "kernel.o", "-o", "program"]);
     for mut link in [by_wrapper, clang(&["-fopenmp"])] {
@@ -76,7 +74,7 @@ fn wrapped() -> Outcome {
     passed()
 }
 
-/// What the warning says can be pasted into the same line, whatever the folder is called.
+/// The command in the warning can be pasted, whatever characters the directory name has.
 fn wrapped_advice() -> Outcome {
     let work = objects(KERNEL)?;
     run(work.command(offld()).args(["links", "it's here"]))?;
@@ -87,9 +85,9 @@ fn wrapped_advice() -> Outcome {
         link
     };
     let by_path = "--ld-path=\"it's here/ld.offld\"";
-    let told = stderr_of(&mut link(by_path, ""))?;
+    let stderr = stderr_of(&mut link(by_path, ""))?;
     let folder = work.path().join("it's here");
-    let advice = told.split("add `").nth(1).and_then(|rest| rest.split("` to clang's line").next()).unwrap_or_default();
+    let advice = stderr.split("add `").nth(1).and_then(|rest| rest.split("` to clang's command line").next()).unwrap_or_default();
     expect_equal("the option", &format!("-B '{}'", folder.display().to_string().replace('\'', r"'\''")), advice)?;
     for line in [by_path, ""] {
         expect_equal("stderr", "", &stderr_of(&mut link(line, advice))?)?;
@@ -97,19 +95,19 @@ fn wrapped_advice() -> Outcome {
         expect_in(&inspected, "device code linked by offld ")?;
         expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
     }
-    // The names where `make install` puts them.
+    // The tool links where `make install` creates them.
     for (name, to) in [("usr/bin/ld.offld", "ld.offld"), ("usr/libexec/offld/clang-linker-wrapper", "clang-linker-wrapper")] {
         let path = work.path().join(name);
         std::fs::create_dir_all(path.parent().ok_or("a folder")?)?;
         std::os::unix::fs::symlink(made().links.join(to), path)?;
     }
-    let told = stderr_of(&mut link("--ld-path=usr/bin/ld.offld", ""))?;
-    expect_in(&told, &format!("add `-B {}/usr/libexec/offld` to clang's line", work.path().display()))?;
-    // A copy of the linker alone does not know of such a folder.
+    let stderr = stderr_of(&mut link("--ld-path=usr/bin/ld.offld", ""))?;
+    expect_in(&stderr, &format!("add `-B {}/usr/libexec/offld` to clang's command line", work.path().display()))?;
+    // A lone copy of the linker has no such directory next to it.
     std::fs::create_dir(work.path().join("alone"))?;
     std::os::unix::fs::symlink(made().links.join("ld.offld"), work.path().join("alone/ld.offld"))?;
-    let told = stderr_of(&mut link("--ld-path=alone/ld.offld", ""))?;
-    expect_in(&told, "run `offld links DIR`, and add `-B DIR` to clang's line")?;
+    let stderr = stderr_of(&mut link("--ld-path=alone/ld.offld", ""))?;
+    expect_in(&stderr, "run `offld links DIR`, and add `-B DIR` to clang's command line")?;
     passed()
 }
 
@@ -118,7 +116,7 @@ fn omp_functions() -> Outcome {
     let work = objects(&kernel)?;
     run(gcc(&work).args(["main.o", "kernel.o", "-o", "program"]))?;
     expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
-    // Not where the program has the function itself.
+    // No message if the program defines the function itself.
     work.file("own.c", "int omp_get_max_threads(void) { return 1; }");
     run(work.command("gcc").args(["-c", "own.c"]))?;
     run(gcc(&work).args(["main.o", "kernel.o", "own.o", "-o", "program"]))?;
@@ -127,7 +125,7 @@ fn omp_functions() -> Outcome {
     passed()
 }
 
-/// `merged.o`, which a relocatable link has made of `kernel.o`: by our wrapper or by LLVM's.
+/// Creates `merged.o` from `kernel.o` with a relocatable link, by offld's wrapper or LLVM's.
 fn merge(work: &Work, ours: bool) -> Outcome {
     let mut merge = work.command(llvm("clang"));
     merge.args(OFFLOAD).args(["-r", "kernel.o", "-o", "merged.o"]);
@@ -153,7 +151,7 @@ fn relocatable() -> Outcome {
     passed()
 }
 
-/// The same in an archive: where the host link pulls the member, the program runs; where not, nothing is added.
+/// The same object in an archive. If the host link pulls the member, the program runs. If not, nothing is added.
 fn relocatable_in_archive() -> Outcome {
     let work = objects(KERNEL)?;
     work.file("plain.c", "int main(void) { return 0; }");
@@ -178,7 +176,7 @@ fn relocatable_in_archive() -> Outcome {
     passed()
 }
 
-/// A stand-in for a clang whose folders have the runtime.
+/// A stand-in for a clang that has the runtime library in its directories.
 fn gpu_runtime() -> Outcome {
     runtime_of("amdgcn-amd-amdhsa", "gfx90a")?;
     runtime_of("nvptx64-nvidia-cuda", "sm_70")
@@ -201,11 +199,11 @@ fn runtime_of(triple: &str, arch: &str) -> Outcome {
     let line = || std::fs::read_to_string(work.path().join("device-line"));
     run(&mut link(&[]))?;
     expect_not_in(&line()?, "ompdevice")?;
-    // It is not there, and the link fails.
+    // The library is missing and the link fails.
     work.file("fails", "");
-    let told = run_failing(&mut link(&[]))?;
-    expect_in(&told, &format!("OpenMP device code for {triple} ({arch}) needs libompdevice, and there is none in "))?;
-    expect_in(&told, &format!("llvm/lib/{triple}: install "))?;
+    let stderr = run_failing(&mut link(&[]))?;
+    expect_in(&stderr, &format!("OpenMP device code for {triple} ({arch}) needs libompdevice, which is missing in "))?;
+    expect_in(&stderr, &format!("llvm/lib/{triple}: install "))?;
     std::fs::remove_file(work.path().join("fails"))?;
     let folder = format!("llvm/lib/{triple}");
     for name in ["libompdevice.a", "libc.a"] {
@@ -216,7 +214,7 @@ fn runtime_of(triple: &str, arch: &str) -> Outcome {
     let added = line()?;
     expect_in(&added, "-Xlinker\n-L/")?;
     expect_in(&added, &format!("{folder}\n-Xlinker\n-lompdevice\n-Xlinker\n-lc\n"))?;
-    // What the line says itself, and a wrapper's line, stay as they are.
+    // Nothing changes for a library in the arguments, and nothing for the arguments of a wrapper.
     run(&mut link(&[&format!("--device-linker={triple}=/my/libompdevice.a")]))?;
     expect_not_in(&line()?, "-lompdevice")?;
     run(&mut link(&["--no-offload-runtime"]))?;
@@ -252,16 +250,16 @@ fn missing_library() -> Outcome {
         for library in ["-lnot_there", "-l:libnot_there.so.1"] {
             let mut link = work.command(llvm("clang"));
             link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
-            let told = run_failing(link.args(["main.o", "kernel.o", library, "-o", "program"]))?;
-            expect_in(&told, library)?;
-            expect_in(&told, "error: host link failed")?;
-            expect_not_in(&told, "device link")?;
+            let stderr = run_failing(link.args(["main.o", "kernel.o", library, "-o", "program"]))?;
+            expect_in(&stderr, library)?;
+            expect_in(&stderr, "error: host link failed")?;
+            expect_not_in(&stderr, "device link")?;
         }
     }
     passed()
 }
 
-/// A library in a folder that only GNU's linker itself knows goes to the device link.
+/// A library in a directory that only GNU ld itself searches is an input of the device link.
 fn library_of_the_linker() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image { triple: "x86_64-pc-linux-gnu", arch: "", kind: "openmp", bytes: b"A" }])?;
@@ -280,9 +278,9 @@ fn library_of_the_linker() -> Outcome {
         "a.o",
     ]);
     link.args(["-lthere", "-lnot_there", "--no-offload-runtime"]);
-    let told = run_failing(&mut link)?;
-    expect_in(&told, "-lnot_there")?;
-    expect_not_in(&told, "-lthere")?;
+    let stderr = run_failing(&mut link)?;
+    expect_in(&stderr, "-lnot_there")?;
+    expect_not_in(&stderr, "-lthere")?;
     let line = std::fs::read_to_string(work.path().join("device-line"))?;
     expect_in(&line, "\n-lthere\n")?;
     expect_not_in(&line, "-lnot_there")?;
@@ -297,14 +295,14 @@ fn host_function() -> Outcome {
     for linker in ["bfd", "lld"] {
         let mut link = work.command(llvm("clang"));
         link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
-        let told = run_failing(link.args(["main.o", "kernel.o", "helper.o", "-o", "program"]))?;
-        expect_in(&told, "device link for x86_64-pc-linux-gnu failed")?;
+        let stderr = run_failing(link.args(["main.o", "kernel.o", "helper.o", "-o", "program"]))?;
+        expect_in(&stderr, "device link for x86_64-pc-linux-gnu failed")?;
         expect_in(
-            &told,
+            &stderr,
             "\n  `helper` is host code: helper.o defines it, for no device. Put it between `#pragma omp begin declare target`",
         )?;
     }
-    // For a GPU, whose linker says it in its own words.
+    // The same for a GPU, whose linker has a different message.
     work.run(llvm("clang"), ["-O1", "-fopenmp", "--offload-arch=gfx90a", "-nogpulib", "-c", "kernel.c"])?;
     let mut link = work.command(made().links.join("clang-linker-wrapper"));
     link.args(["--host-triple=x86_64-pc-linux-gnu", "--linker-path=/usr/bin/ld", "-o", "program", "kernel.o", "helper.o"]);

@@ -1,5 +1,5 @@
-//! What use, attacks and differential runs have found, each by its number: `g05a_…` is the first clause of number 5. A test stands here when it
-//! has failed once; what its mending touched has its unit tests beside the code.
+//! Defects found by use, attacks and differential runs, each with its number: `g05a_…` is the first clause of number 5. Each test
+//! here has failed once. The code that the fix changed has its unit tests next to it.
 
 mod after_22;
 mod amd_names;
@@ -13,6 +13,8 @@ mod inspecting;
 mod kernel_arguments;
 mod limits;
 mod linker_alone;
+mod linker_words;
+mod one_image;
 mod placeholders;
 mod provenance;
 mod recipes;
@@ -37,12 +39,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(cache_folder::trials());
     trials.extend(container_tools::trials());
     trials.extend(gpu_libraries::trials());
+    trials.extend(linker_words::trials());
     trials.extend(kernel_arguments::trials());
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
     trials.extend(inspecting::trials());
     trials.extend(limits::trials());
     trials.extend(linker_alone::trials());
+    trials.extend(one_image::trials());
     trials.extend(placeholders::trials());
     trials.extend(provenance::trials());
     trials.extend(recipes::trials());

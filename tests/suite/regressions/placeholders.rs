@@ -1,4 +1,4 @@
-//! What a dry run registers in place of images that it does not make: what LLVM's wrapper registers.
+//! The registration in a dry run, with placeholders for the images that it does not link: the same as LLVM's wrapper.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -9,7 +9,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![with_llvm("regressions::g04a_placeholders_of_a_dry_run_are_llvms", placeholders)]
 }
 
-/// The variables and functions of images in a printed module, without the section and the alignment, which differ for a reason.
+/// The variables and functions for images in a printed module, without sections and alignments, which differ intentionally.
 fn images_of(text: &str) -> String {
     let of_images = text.lines().filter(|line| line.starts_with("@.fatbin_") || line.starts_with("@.sycl_offloading"));
     let lines = of_images.map(|line| line.split(", section \"").next().unwrap_or(line).to_owned() + "\n");
@@ -40,7 +40,7 @@ fn placeholders() -> Outcome {
         ensure(!ours.is_empty(), || "no images")?;
         expect_equal(object, &theirs, &ours)?;
     }
-    // What is not dry makes a bundle.
+    // A real link creates a bundle.
     run(&mut work.wrapper(["hip.o", "-o", "a.out"]))?;
     passed()
 }

@@ -1,4 +1,4 @@
-//! The recipes of docs/recipes.md, run as they stand there with the real build systems.
+//! The recipes of docs/guides/build-recipes.md that need no installed files, run unchanged with the real build systems.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,18 +27,18 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-const CMAKE_B: &str = "CMake, with -B";
-const CMAKE_LD: &str = "CMake, with offld as the linker";
-const CMAKE_TYPE: &str = "CMake 3.29 and later, with CMAKE_LINKER_TYPE";
-const MESON_B: &str = "Meson, with -B";
-const MESON_LD: &str = "Meson, with offld as the linker";
-const LIBTOOL: &str = "Autotools with libtool";
+const CMAKE_B: &str = "CMake with -B";
+const CMAKE_LD: &str = "CMake with offld as the linker";
+const CMAKE_TYPE: &str = "CMake with a linker type";
+const MESON_B: &str = "Meson with -B";
+const MESON_LD: &str = "Meson with offld as the linker";
+const LIBTOOL: &str = "libtool with flags";
 
-/// A CMake that knows linker types: the system's, or the wheel that `scripts/setup.sh` has put into `target/cmake`.
+/// The first CMake with linker types: the system's, or the wheel that `scripts/setup.sh` installs in `target/cmake`.
 const NEW_CMAKE: &str = "cmake 3.29";
 const AUTOTOOLS: [&str; 4] = ["autoreconf", "automake", "libtoolize", "make"];
 
-/// The blocks of a section of the document: each with what stands after its fence.
+/// The code blocks in a section of the document, each with the text after its opening fence.
 fn blocks(section: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut open: Option<(String, String)> = None;
@@ -53,21 +53,22 @@ fn blocks(section: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The sections of the document, each with its title; the first, without one, has the program.
+/// The recipes of the document, each with its title. The first one, without a title, has the program.
 fn sections() -> Result<Vec<(String, String)>, Failed> {
-    let text = std::fs::read_to_string(root().join("docs/recipes.md"))?;
+    let text = std::fs::read_to_string(root().join("docs/guides/build-recipes.md"))?;
     let titled = |section: &str| section.split_once('\n').map(|(title, text)| (title.to_owned(), text.to_owned()));
     Ok(text.split("\n## ").filter_map(titled).collect())
 }
 
-/// The commands of a recipe, with its files and those of the program in `work`; `DIR` stands for the folder of offld's names.
+/// The commands of a recipe. Writes the files of the recipe, the program and earlier recipes to `work`. `DIR` stands for the
+/// directory with the tool links.
 fn recipe(work: &Work, title: &str) -> Result<Vec<String>, Failed> {
     let sections = sections()?;
-    let program = sections.first().ok_or("the document is empty")?;
-    let section = sections.iter().find(|(own, _)| own == title).ok_or_else(|| format!("no recipe `{title}`"))?;
+    let at = sections.iter().position(|(own, _)| own == title).ok_or_else(|| format!("no recipe `{title}`"))?;
+    let earlier = sections[..at].iter().flat_map(|(_, text)| blocks(text)).filter(|(info, _)| info.contains(' '));
     let links = made().links.display().to_string();
     let mut commands = Vec::new();
-    for (info, text) in blocks(&program.1).into_iter().chain(blocks(&section.1)) {
+    for (info, text) in earlier.chain(blocks(&sections[at].1)) {
         match info.split_once(' ') {
             Some((_, name)) => drop(work.file(name, text)),
             None if info == "sh" => commands.extend(text.lines().map(|line| line.replace("DIR", &links))),
@@ -78,8 +79,8 @@ fn recipe(work: &Work, title: &str) -> Result<Vec<String>, Failed> {
     Ok(commands)
 }
 
-/// Whether `program` is there, and for CMake, of a version that knows linker types.
-fn there(tool: &str) -> Option<PathBuf> {
+/// The path of `tool`, if it is installed. CMake must be a version with linker types.
+fn find_tool(tool: &str) -> Option<PathBuf> {
     let ours = root().join("target/cmake/cmake/data/bin");
     let folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).chain([ours]).collect();
     let name = tool.split(' ').next()?;
@@ -88,15 +89,15 @@ fn there(tool: &str) -> Option<PathBuf> {
 }
 
 fn knows_linker_types(cmake: &Path) -> bool {
-    let told = Command::new(cmake).arg("--version").output();
-    let text = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
+    let version = Command::new(cmake).arg("--version").output();
+    let text = version.map(|version| String::from_utf8_lossy(&version.stdout).into_owned()).unwrap_or_default();
     let numbers = text.split_whitespace().nth(2).unwrap_or_default().split('.').map(|number| number.parse().unwrap_or(0));
     numbers.take(2).collect::<Vec<u32>>() >= vec![3, 29]
 }
 
-/// A shell that runs `line` in `work`, with LLVM 22 and `tools` in front on its path and a cache of its own.
+/// A shell that runs `line` in `work`. LLVM 22 and `tools` come first in its `PATH`, and it has its own cache.
 fn shell(work: &Work, line: &str, tools: &[&str]) -> Command {
-    let own = tools.iter().filter(|tool| tool.contains(' ')).filter_map(|tool| there(tool)?.parent().map(Path::to_owned));
+    let own = tools.iter().filter(|tool| tool.contains(' ')).filter_map(|tool| find_tool(tool)?.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = own.chain([PathBuf::from(LLVM)]).chain(std::env::split_paths(&path));
     let mut shell = work.command("bash");
@@ -109,16 +110,16 @@ fn shell(work: &Work, line: &str, tools: &[&str]) -> Command {
 }
 
 fn check(title: &str, tools: &'static [&'static str]) -> Outcome {
-    if let Some(tool) = tools.iter().find(|tool| there(tool).is_none()) {
+    if let Some(tool) = tools.iter().find(|tool| find_tool(tool).is_none()) {
         return missing(tool);
     }
     let work = Work::new();
-    let mut told = String::new();
+    let mut printed = String::new();
     for command in recipe(&work, title)? {
-        told = run(&mut shell(&work, &command, tools))?;
+        printed = run(&mut shell(&work, &command, tools))?;
     }
-    expect_equal(title, "10 40 on the device\n", &told)?;
-    // LLVM's wrapper would have done it as well: that it was offld shows in the cache of device links.
+    expect_equal(title, "10 40 on the device\n", &printed)?;
+    // LLVM's wrapper would link this program, too. The cache of device links shows that offld did it.
     let cached = std::fs::read_dir(work.path().join("cache")).map_or(0, Iterator::count);
     ensure(cached > 0, || format!("{title}: offld has linked no device code"))?;
     passed()
@@ -131,7 +132,7 @@ fn all_of_them() -> Outcome {
 }
 
 fn cmake_with_gcc() -> Outcome {
-    let Some(_) = there("cmake") else { return missing("cmake") };
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
     let work = Work::new();
     let commands = recipe(&work, CMAKE_LD)?;
     let without = commands[0].replace("CMAKE_C_COMPILER=clang", "CMAKE_C_COMPILER=gcc");
@@ -143,7 +144,7 @@ fn cmake_with_gcc() -> Outcome {
     passed()
 }
 
-/// The command with `-fuse-ld=offld`, which clang looks for on its path, in place of the linker's path.
+/// The command with `-fuse-ld=offld`, which clang finds in `PATH`, instead of the linker's path.
 fn by_fuse_ld(command: &str) -> Result<String, Failed> {
     let links = made().links.display().to_string();
     let changed = command.replace(&format!("--ld-path={links}/ld.offld"), "-fuse-ld=offld");
@@ -152,7 +153,7 @@ fn by_fuse_ld(command: &str) -> Result<String, Failed> {
 }
 
 fn cmake_with_fuse_ld() -> Outcome {
-    let Some(_) = there("cmake") else { return missing("cmake") };
+    let Some(_) = find_tool("cmake") else { return missing("cmake") };
     let work = Work::new();
     let commands = recipe(&work, CMAKE_LD)?;
     let [configure, build, program] = commands.as_slice() else { return Err(format!("{commands:?}").into()) };
@@ -166,7 +167,7 @@ fn cmake_with_fuse_ld() -> Outcome {
 }
 
 fn libtool_without() -> Outcome {
-    if let Some(tool) = AUTOTOOLS.iter().find(|tool| there(tool).is_none()) {
+    if let Some(tool) = AUTOTOOLS.iter().find(|tool| find_tool(tool).is_none()) {
         return missing(tool);
     }
     let work = Work::new();
@@ -175,7 +176,7 @@ fn libtool_without() -> Outcome {
     run(&mut shell(&work, autoreconf, &[]))?;
     let flags = make.split_once(" LDFLAGS=").ok_or("no LDFLAGS")?.1;
     run_failing(&mut shell(&work, &format!("{configure} LDFLAGS={flags}"), &[]))?;
-    // Without its word, libtool leaves the flags out of the library's link, which succeeds, and its kernel is in no image.
+    // Without `-XCClinker`, libtool drops the flags from the library's link. The link succeeds, but no image has its kernel.
     run(&mut shell(&work, configure, &[]))?;
     run(&mut shell(&work, &make.replace("-XCClinker ", ""), &[]))?;
     run_failing(&mut shell(&work, program, &[]))?;

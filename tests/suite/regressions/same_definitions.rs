@@ -1,5 +1,5 @@
-//! Of several definitions device code takes the one that the host link takes: of weak ones that of the object which the linker reads first, and of members
-//! of two archives that of the archive which the linker searches for it.
+//! Of several definitions, device code uses the same one as the host link. Of weak ones, that is the definition in the object that
+//! the linker reads first. Of archive members, it is the one from the archive that the linker searches for the symbol.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("regressions::g11e_make_links_as_many_random_programs_as_one_asks_for", more_programs),
         with_llvm("regressions::g11a_weak_definitions_in_the_order_in_which_members_are_taken", || {
-            // In the archive `second` stands before `first`, which needs it.
+            // In the archive, `second` comes before `first`, which needs it.
             check(&["main.o", "lib.a"], &["bfd", "lld"])
         }),
         with_llvm("regressions::g11b_weak_definitions_of_members_and_objects", || {
@@ -31,13 +31,16 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// `make fuzz-links` runs the tests of random links with another seed and another number: a
-/// name that no test has would run nothing, and pass.
+/// `make fuzz-links` selects the tests of random links by name, with another seed and another number. If no test had that name, it
+/// would run nothing and pass.
 fn more_programs() -> Outcome {
-    let mut make = Command::new("make");
-    make.args(["-n", "--no-print-directory", "fuzz-links", "LINKS=13", "SEED=7000", "SETUP=/no/stamp"]).current_dir(root());
-    make.env_remove("MAKEFLAGS");
-    let shown = run(&mut make)?;
+    let shown = |settings: &[&str]| {
+        let mut make = Command::new("make");
+        make.args(["-n", "--no-print-directory", "fuzz-links", "SETUP=/no/stamp"]).args(settings).current_dir(root());
+        run(make.env_remove("MAKEFLAGS").env_remove("LINKS").env_remove("SEED"))
+    };
+    expect_in(&shown(&[])?, "OFFLD_LINKS_COUNT=600 OFFLD_LINKS_SEED=1000 ")?;
+    let shown = shown(&["LINKS=13", "SEED=7000"])?;
     expect_in(&shown, "OFFLD_LINKS_COUNT=13 OFFLD_LINKS_SEED=7000 ")?;
     let filter = shown.split_whitespace().last().unwrap_or_default();
     let mut list = Command::new(std::env::current_exe()?);
@@ -47,12 +50,12 @@ fn more_programs() -> Outcome {
     passed()
 }
 
-/// The function that all define.
+/// The function that all objects define.
 fn weak(value: i32) -> String {
     format!("__attribute__((weak, noinline)) int chosen(int x) {{ return x + {value}; }}\n")
 }
 
-/// Objects that a main function needs one after the other; each has the weak function.
+/// Objects that a main function needs one after the other. Each has the weak function.
 fn objects() -> Result<Work, Failed> {
     const TARGET: &str = "#pragma omp begin declare target\n";
     const END: &str = "#pragma omp end declare target\n";

@@ -1,4 +1,4 @@
-//! What `make` brings, asks for and takes away again.
+//! `make` targets: the packages and tools that they install or ask for, and the files that `make uninstall` removes.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes the script's mount namespace a machine with CUDA and ROCm, on the path and in the loader's cache, and runs a test in it.
+/// Sets up CUDA and ROCm in the script's mount namespace, in `PATH` and in the loader's cache, and runs a test there.
 const WITH_TOOLKITS: &str = r#"
 mount -t tmpfs none /usr/local && mount -t tmpfs none /opt
 mkdir -p /usr/local/cuda/bin /usr/local/cuda/lib64 /opt/rocm/bin /opt/rocm/lib
@@ -40,7 +40,7 @@ mount --bind cache /etc/ld.so.cache
 PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin "$2" --exact "$3"
 "#;
 
-/// Tests that once took it for granted that there is no such machine.
+/// Tests that once failed on machines with CUDA or ROCm.
 const SENSITIVE: [&str; 3] =
     ["cuda::llvm_15_has_nvlink_run_for_it", "faults::f19_kind_3_on_an_amd_gpu_is_hip", "faults::f28_a_fat_binary_of_cuda"];
 const SENSITIVE_WITH_CUDA: [&str; 1] = ["releases::inspect::program::of_four_kinds"];
@@ -64,13 +64,13 @@ fn beside_gpu_toolkits(names: &[&str]) -> Outcome {
     for name in names {
         let mut inside = work.command("unshare");
         inside.args(namespace).args([WITH_TOOLKITS, "bash"]).arg(root().join("runtime-stubs")).arg(&suite).arg(name);
-        let told = run(inside.env_remove("TMPDIR"))?;
-        ensure(!told.contains("running 0 tests"), || format!("no test is called {name}"))?;
+        let stdout = run(inside.env_remove("TMPDIR"))?;
+        ensure(!stdout.contains("running 0 tests"), || format!("no test is called {name}"))?;
     }
     passed()
 }
 
-/// The packages of the list `name` in scripts/setup.sh.
+/// The packages in the list `name` in scripts/setup.sh.
 fn packages(name: &str) -> Result<Vec<String>, Failed> {
     let script = std::fs::read_to_string(root().join("scripts/setup.sh"))?;
     let list = script.split(&format!("\n{name}=(\n")).nth(1).and_then(|rest| rest.split("\n)").next());
@@ -79,7 +79,7 @@ fn packages(name: &str) -> Result<Vec<String>, Failed> {
     Ok(lines.flat_map(str::split_whitespace).map(str::to_owned).collect())
 }
 
-/// A system where nothing is installed, whose apt writes down what it is asked for and installs it: the `PATH` to it.
+/// The `PATH` of a system without installed packages. Its apt records the requested packages and installs them.
 fn bare_system(work: &Work) -> String {
     work.tool(
         "bin/dpkg-query",
@@ -114,14 +114,14 @@ fn demo_packages() -> Outcome {
     std::fs::remove_file(work.path().join("asked"))?;
     run(&mut setup())?;
     ensure(!work.path().join("asked").exists(), || "apt was asked again")?;
-    // The demo depends on that, and not on what tests need.
+    // The demo needs only the packages for the demo, not those for tests.
     let shown = run(Command::new("make").args(["-n", "demo", "SETUP_DEMO=/no/stamp", "SETUP=/no/other"]).current_dir(root()))?;
     expect_in(&shown, "setup.sh --demo")?;
     expect_not_in(&shown, "/no/other")?;
     passed()
 }
 
-/// A machine that has LLVM 19 and not 22: packages, build and example are of 19.
+/// A machine with LLVM 19 and without LLVM 22. The packages, build and example use LLVM 19.
 fn demo_with_llvm_19() -> Outcome {
     let work = Work::new();
     let path = bare_system(&work);
@@ -131,16 +131,18 @@ fn demo_with_llvm_19() -> Outcome {
             work.tool(&format!("{}/{folder}/bin/llvm-config", folders.join("-")), "#!/bin/sh\n");
         }
         std::fs::create_dir_all(&folder_of_all)?;
-        let told = run(work.command(script("llvm.sh")).env("LLVM_ROOT", &folder_of_all))?;
+        let messages = run(work.command(script("llvm.sh")).env("LLVM_ROOT", &folder_of_all))?;
         let mut make = Command::new("make");
-        make.args(["-n", "demo"]).current_dir(root()).env("LLVM_ROOT", &folder_of_all).env_remove("LLVM").env_remove("MAKEFLAGS");
-        Ok::<_, Failed>((told.trim().to_owned(), run(&mut make)?))
+        // In a clone where the demo has already run, the setup's stamp file would skip the setup.
+        make.args(["-n", "demo", "SETUP_DEMO=/no/stamp"]).current_dir(root());
+        make.env("LLVM_ROOT", &folder_of_all).env_remove("LLVM").env_remove("MAKEFLAGS");
+        Ok::<_, Failed>((messages.trim().to_owned(), run(&mut make)?))
     };
     for (folders, release) in
         [(&[][..], "22"), (&["llvm-14"], "22"), (&["llvm-19"], "19"), (&["llvm-19", "llvm-22"], "22"), (&["llvm-22"], "22")]
     {
-        let (told, shown) = chosen(folders)?;
-        expect_equal(&format!("the release on a machine with {folders:?}"), release, &told)?;
+        let (messages, shown) = chosen(folders)?;
+        expect_equal(&format!("the release on a machine with {folders:?}"), release, &messages)?;
         expect_in(&shown, &format!("LLVM={release} scripts/setup.sh --demo"))?;
         expect_in(&shown, &format!("clang++-{release} "))?;
         let features = "cargo build --release --no-default-features --features llvm19 --features remote-cache\n";
@@ -159,7 +161,7 @@ fn script(name: &str) -> std::path::PathBuf {
     root().join("scripts").join(name)
 }
 
-/// The build script of this build, with other features and other folders.
+/// Runs this build's build script with other features and other directories.
 fn build_without_llvm() -> Outcome {
     let build = offld().with_file_name("build");
     let scripts = std::fs::read_dir(&build)?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -190,9 +192,9 @@ fn build_without_llvm() -> Outcome {
     )?;
     expect_in(&told(&["WITH_LLVM"], &[])?, "and none of them is on")?;
     for folder in ["old", "none"] {
-        let said = told(&["WITH_LLVM", "LLVM22"], &[("221", folder)])?;
-        let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("cargo::error=")).collect();
-        ensure(errors.len() == 1, || said.clone())?;
+        let messages = told(&["WITH_LLVM", "LLVM22"], &[("221", folder)])?;
+        let errors: Vec<&str> = messages.lines().filter(|line| line.starts_with("cargo::error=")).collect();
+        ensure(errors.len() == 1, || messages.clone())?;
         for part in [
             "LLVM 22 is not here (no llvm-config of it in ",
             &format!("/{folder}/bin): install llvm-22-dev, libpolly-22-dev,"),
@@ -205,14 +207,14 @@ fn build_without_llvm() -> Outcome {
     }
     expect_in(&told(&["WITH_LLVM", "LLVM19"], &[])?, "LLVM 19 is not here (no llvm-config of it in PATH): install llvm-19-dev,")?;
     for (features, prefixes) in [(&["WITH_LLVM", "LLVM19"][..], &[("191", "good")][..]), (&["REMOTE_CACHE"], &[])] {
-        let said = told(features, prefixes)?;
-        expect_not_in(&said, "cargo::error")?;
-        expect_in(&said, "cargo::rustc-env=OFFLD_SOURCES=")?;
+        let messages = told(features, prefixes)?;
+        expect_not_in(&messages, "cargo::error")?;
+        expect_in(&messages, "cargo::rustc-env=OFFLD_SOURCES=")?;
     }
     passed()
 }
 
-/// A system where nothing is installed and whose user is not root: what is to be done is said, and nothing is built.
+/// A system without installed packages whose user is not root. `make` prints the required steps and builds nothing.
 fn demo_without_root() -> Outcome {
     let work = Work::new();
     work.tool("bin/dpkg-query", "#!/bin/sh\nexit 1\n");
@@ -220,7 +222,7 @@ fn demo_without_root() -> Outcome {
     work.tool("bin/sudo", "#!/bin/sh\nexit 1\n");
     work.tool("bin/cargo", "#!/bin/sh\necho 'cargo 1.95.0'\n");
     work.tool("bin/apt-get", "#!/bin/sh\necho \"$@\" >> \"${0%/bin/*}/asked\"\n");
-    // Sources that have everything but LLVM 22, or of which nothing is known yet.
+    // Package sources that have everything except LLVM 22, and package sources without any lists yet.
     let known = "#!/bin/sh\ncase $2 in *-22*) echo '  Candidate: (none)' ;; *) echo '  Candidate: 1.0'; echo ' 500 http://debian.example' ;; esac\n";
     let unknown = "#!/bin/sh\n[ $2 = dpkg ] && echo '  Candidate: 1.0'\nexit 0\n";
     let path = format!("{}:{}", work.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
@@ -248,12 +250,12 @@ fn demo_without_root() -> Outcome {
 }
 
 fn documented_packages() -> Outcome {
-    let page = std::fs::read_to_string(root().join("docs/install.md"))?;
+    let page = std::fs::read_to_string(root().join("docs/guides/install.md"))?;
     let named: Vec<&str> = page.lines().filter(|line| line.trim_start().starts_with("apt install")).collect();
     let named: Vec<&str> = named.iter().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()).collect();
     for package in packages("build")? {
         ensure(named.contains(&package.as_str()), || {
-            format!("{package} is not in the `apt install` lines of docs/install.md: {named:?}")
+            format!("{package} is not in the `apt install` lines of docs/guides/install.md: {named:?}")
         })?;
     }
     passed()
@@ -271,9 +273,9 @@ fn old_rust() -> Outcome {
         let mut build = Command::new("make");
         build.arg("build").arg(format!("CARGO={}", cargo.display())).current_dir(root()).env_remove("MAKEFLAGS");
         if is_old {
-            let told = run_failing(&mut build)?;
-            let found = format!("offld needs Rust {wanted} or later, and {} is of Rust {}.", cargo.display(), &version[..4]);
-            expect_in(&told, &found)?;
+            let stderr = run_failing(&mut build)?;
+            let found = format!("offld needs Rust {wanted} or later, but {} is Rust {}.", cargo.display(), &version[..4]);
+            expect_in(&stderr, &found)?;
         } else {
             run(&mut build)?;
         }
@@ -290,24 +292,27 @@ fn files(folder: &Path) -> Result<String, Failed> {
 
 fn uninstall() -> Outcome {
     let work = Work::new();
-    // What `make install` finds built already.
+    // The built files that `make install` installs.
     let offld = Path::new(env!("CARGO_BIN_EXE_offld"));
     work.file("built/release/none", "");
     std::fs::hard_link(offld, work.path().join("built/release/offld"))
         .or_else(|_| std::fs::copy(offld, work.path().join("built/release/offld")).map(drop))?;
     work.tool("built/release/offld-llvm", "#!/bin/sh\n");
     for other in ["bin/ld.lld", "share/man/man1/ls.1", "libexec/other/tool"] {
-        work.file(&format!("to/usr/{other}"), "");
+        work.file(&format!("to here/usr/{other}"), "");
     }
-    let before = files(&work.path().join("to"))?;
+    run(Command::new("chmod").args(["-R", "a+rX"]).arg(work.path().join("to here")))?;
+    let before = files(&work.path().join("to here"))?;
+    // Root installs for all users, even if the umask makes new files private.
     let make = |what: &str| {
-        let mut make = Command::new("make");
-        make.arg(what).arg("PREFIX=/usr").arg(format!("DESTDIR={}", work.path().join("to").display())).current_dir(root());
+        let mut make = Command::new("sh");
+        make.args(["-c", "umask 077; exec make \"$@\"", "sh"]).current_dir(root());
+        make.arg(what).arg("PREFIX=/usr").arg(format!("DESTDIR={}", work.path().join("to here").display()));
         make.env("CARGO_TARGET_DIR", work.path().join("built")).env_remove("MAKEFLAGS");
         make
     };
     run(&mut make("install"))?;
-    let installed = files(&work.path().join("to"))?;
+    let installed = files(&work.path().join("to here"))?;
     for file in [
         "./usr/bin/offld\n",
         "./usr/share/man/man1/ld.offld.1\n",
@@ -316,12 +321,14 @@ fn uninstall() -> Outcome {
     ] {
         expect_in(&installed, file)?;
     }
+    let closed = run(Command::new("find").arg(work.path().join("to here/usr")).args(["!", "-type", "l", "!", "-perm", "-044"]))?;
+    expect_equal("files that other users cannot read", "", &closed)?;
     run(&mut make("uninstall"))?;
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines.join("\n")
     };
-    expect_equal("what is left", &sorted(&before), &sorted(&files(&work.path().join("to"))?))?;
+    expect_equal("what is left", &sorted(&before), &sorted(&files(&work.path().join("to here"))?))?;
     passed()
 }

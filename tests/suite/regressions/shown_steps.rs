@@ -1,4 +1,4 @@
-//! Commands that are shown for what offld does in process: the same words as LLVM's wrapper shows, marked, and right when they are run.
+//! Commands that offld prints for in-process steps: the same arguments as LLVM's wrapper prints, marked, and correct when run.
 
 use std::path::Path;
 
@@ -20,26 +20,26 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What is at the end of a line that is not run.
+/// The end of a command that offld prints but does not run.
 const MARK: &str = " # in process";
 
-/// The commands that were shown.
-fn commands(told: &str) -> Vec<&str> {
-    told.lines().filter(|line| line.starts_with(" \"")).collect()
+/// The printed commands.
+fn commands(messages: &str) -> Vec<&str> {
+    messages.lines().filter(|line| line.starts_with(" \"")).collect()
 }
 
-/// The name of a command's program.
 fn program(line: &str) -> &str {
     let path = line.trim_start_matches(" \"").split('"').next().unwrap_or_default();
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// The line with its program's name for the path, `TEMP/` for the temporary folders, and nothing of what is random in names there.
-fn alike(line: &str, temp: &Path) -> String {
+/// The command with the program's name instead of its path, with `TEMP/` for temporary directories, and without random parts of
+/// names there.
+fn normalized(line: &str, temp: &Path) -> String {
     let temp = format!("{}/", temp.display());
     let words = line.trim_end_matches(MARK).split(' ').filter(|word| !word.is_empty()).map(|word| {
         let Some((before, path)) = word.split_once(&temp) else { return word.to_owned() };
-        // Ours are in a folder of their own, LLVM's have six digits before the extension.
+        // offld's temporary files have their own directory. LLVM's have six digits before the extension.
         let name = path.rsplit('/').next().unwrap_or_default();
         let (stem, end) = name.rsplit_once('.').unwrap_or((name, ""));
         let stem = stem.rsplit_once('-').filter(|(_, random)| random.len() == 6).map_or(stem, |(stem, _)| stem);
@@ -62,7 +62,7 @@ fn objects(work: &Work) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a dry run of ours, or of LLVM's wrapper, shows.
+/// The output of a dry run, by offld or by LLVM's wrapper.
 fn shown(work: &Work, ours: bool, words: &[&str]) -> Result<String, Failed> {
     let program = if ours { made().links.join("clang-linker-wrapper") } else { llvm("clang-linker-wrapper") };
     let mut wrapper = work.command(program);
@@ -87,12 +87,12 @@ fn same_lines() -> Outcome {
     ];
     for (words, count) in lines {
         let steps = |ours: bool| -> Result<Vec<String>, Failed> {
-            let told = shown(&work, ours, words)?;
-            let steps = commands(&told).into_iter().filter(|line| TOOLS.contains(&program(line)));
+            let messages = shown(&work, ours, words)?;
+            let steps = commands(&messages).into_iter().filter(|line| TOOLS.contains(&program(line)));
             let marked = |line: &&str| line.ends_with(MARK) == (ours && program(line) != "fatbinary");
             let (right, wrong): (Vec<&str>, Vec<&str>) = steps.partition(marked);
             ensure(wrong.is_empty(), || format!("{words:?}: marked, and should not be, or the other way round: {wrong:?}"))?;
-            Ok(right.into_iter().map(|line| alike(line, &work.path().join("tmp")).replace("--relocatable", "-r")).collect())
+            Ok(right.into_iter().map(|line| normalized(line, &work.path().join("tmp")).replace("--relocatable", "-r")).collect())
         };
         let (ours, theirs) = (steps(true)?, steps(false)?);
         expect_equal(&format!("{words:?}"), &theirs.join("\n"), &ours.join("\n"))?;
@@ -101,10 +101,10 @@ fn same_lines() -> Outcome {
     passed()
 }
 
-/// The programs that a dry run with `--save-temps` shows; in brackets, those of which nothing is run.
-fn programs(told: &str) -> String {
+/// The programs in the output of a dry run with `--save-temps`, with brackets around in-process steps.
+fn programs(messages: &str) -> String {
     let name = |line: &&str| if line.ends_with(MARK) { format!("[{}]", program(line)) } else { program(line).to_owned() };
-    commands(told).iter().map(name).collect::<Vec<_>>().join(" ")
+    commands(messages).iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 fn discrete_steps() -> Outcome {
@@ -122,19 +122,20 @@ fn discrete_steps() -> Outcome {
         ),
     ];
     for (words, expected) in lines {
-        let told = shown(&work, true, &[words, &["--save-temps"]].concat())?;
-        expect_equal(&format!("{words:?}"), expected, &programs(&told))?;
-        let told = shown(&work, true, words)?;
-        ensure(!told.contains("llvm-offload-wrapper") && !told.contains("llvm-offload-binary"), || told.clone())?;
+        let messages = shown(&work, true, &[words, &["--save-temps"]].concat())?;
+        expect_equal(&format!("{words:?}"), expected, &programs(&messages))?;
+        let messages = shown(&work, true, words)?;
+        ensure(!messages.contains("llvm-offload-wrapper") && !messages.contains("llvm-offload-binary"), || messages.clone())?;
     }
-    // What is run says the same.
-    let told = stderr_of(&mut work.wrapper(["hip.o", "--save-temps", "--wrapper-verbose", "-o", "a.out"]))?;
-    expect_in(&told, "hip-amdgcn-amd-amdhsa--gfx90a,hip-amdgcn-amd-amdhsa--gfx908 -input=/dev/null ")?;
-    expect_in(&told, " --kind=hip -o a.out.hip.image.wrapper.bc a.out.hipfb # in process\n")?;
+    // A real link prints the same.
+    let messages = stderr_of(&mut work.wrapper(["hip.o", "--save-temps", "--wrapper-verbose", "-o", "a.out"]))?;
+    expect_in(&messages, "hip-amdgcn-amd-amdhsa--gfx90a,hip-amdgcn-amd-amdhsa--gfx908 -input=/dev/null ")?;
+    expect_in(&messages, " --kind=hip -o a.out.hip.image.wrapper.bc a.out.hipfb # in process\n")?;
     passed()
 }
 
-/// LLVM's tool writes the entry tables of LLVM 21 and later only: for others no command is shown that would make something else.
+/// LLVM's tool writes only the entry tables of LLVM 21 and later. For other tables, offld prints no command, because its result
+/// would differ.
 fn earlier_tables() -> Outcome {
     let work = Work::new();
     work.file("old.c", "__attribute__((section(\"omp_offloading_entries\"), used)) static const char entry[32] = {1};\n");
@@ -142,9 +143,9 @@ fn earlier_tables() -> Outcome {
     let pack = format!("--image=file=image,triple={HOST},arch=generic,kind=openmp");
     work.run(llvm("llvm-offload-binary"), ["-o", "packed", &pack])?;
     work.run(llvm("clang"), ["-c", "old.c", "-o", "old.o", "-Xclang", "-fembed-offload-object=packed"])?;
-    let told = shown(&work, true, &["old.o", "-r", "--save-temps"])?;
-    expect_equal(&told, "clang ld [llvm-objcopy]", &programs(&told))?;
-    expect_in(&told, "--rename-section omp_offloading_entries=omp_offloading_entries_4b2008fd98c1dd4 ")?;
+    let messages = shown(&work, true, &["old.o", "-r", "--save-temps"])?;
+    expect_equal(&messages, "clang ld [llvm-objcopy]", &programs(&messages))?;
+    expect_in(&messages, "--rename-section omp_offloading_entries=omp_offloading_entries_4b2008fd98c1dd4 ")?;
     passed()
 }
 
@@ -161,17 +162,17 @@ int main(void) {
 }
 ";
 
-/// The commands of clang's link of `SOURCE` with `flags`, none of them run.
+/// The commands of clang's link of `SOURCE` with `flags`, from a dry run.
 fn steps_of(work: &Work, flags: &[&str]) -> Result<Vec<String>, Failed> {
     work.file("p.c", SOURCE);
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", "p.c", "-o", "p.o"]))?;
     let mut clang = work.command(llvm("clang"));
     clang.args(OFFLOAD).arg("-B").arg(&made().links).args(["p.o", "-o", "out", "-save-temps", "-Wl,--dry-run"]).args(flags);
-    let told = stderr_of(clang.env("OFFLD_CLANG", llvm("clang")))?;
-    Ok(commands(&told).into_iter().map(str::to_owned).collect())
+    let stderr = stderr_of(clang.env("OFFLD_CLANG", llvm("clang")))?;
+    Ok(commands(&stderr).into_iter().map(str::to_owned).collect())
 }
 
-/// Runs the commands in a shell; `with` stands for the folder of offld's names.
+/// Runs the commands in a shell, with the tool links in `with` in place of offld's.
 fn paste(work: &Work, steps: &[String], with: &Path) -> Outcome {
     let (ours, other) = (made().links.display().to_string(), with.display().to_string());
     for step in steps {
@@ -196,7 +197,7 @@ fn pasted_object() -> Outcome {
     let steps = steps_of(&work, &["-r"])?;
     ensure(steps.len() == 6, || format!("{steps:?}"))?;
     paste(&work, &steps, &made().links)?;
-    // The object registers its image itself: no wrapper has anything to do.
+    // The object registers its image itself, so this link needs no wrapper.
     let mut link = work.command(llvm("clang"));
     run(link.args([
         "out",
@@ -211,7 +212,7 @@ fn pasted_object() -> Outcome {
     passed()
 }
 
-/// LLVM's bundler, run as the line says, writes what offld has written in its place.
+/// LLVM's bundler, run with the printed command, writes the same bundle as offld.
 fn same_bundle() -> Outcome {
     let work = Work::new();
     objects(&work)?;
@@ -231,7 +232,7 @@ fn same_bundle() -> Outcome {
             Ok(std::fs::read(work.path().join(name))?)
         };
         if words.contains(&"--compress") {
-            // Two compressors need not write the same bytes.
+            // The bytes of two compressors may differ.
             ensure(unpacked("one", "a.out.hipfb")? == unpacked("two", "theirs.hipfb")?, || "compressed bundles differ")?;
         } else {
             ensure(ours == std::fs::read(work.path().join("theirs.hipfb"))?, || "bundles differ")?;

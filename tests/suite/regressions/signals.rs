@@ -1,4 +1,4 @@
-//! Signals that nobody sends on purpose, limits that end programs, and names that a terminal would obey.
+//! Unusual signals, resource limits that end programs, and file names with terminal control characters.
 
 use std::process::{Command, Stdio};
 
@@ -35,7 +35,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A device compiler that takes its time.
+/// A slow device compiler.
 const SLOW: &str =
     "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\necho $$ > pid.1; echo $$ > inner.1\nexec sleep 60\n";
 
@@ -77,10 +77,11 @@ fn size_of_files() -> Outcome {
     passed()
 }
 
-/// Colours, a bell, a title for the terminal, a line that looks like one of ours, C1's introducer and reversed writing.
+/// Colours, a bell, a terminal title, a line that looks like an offld message, C1's control sequence introducer, and a
+/// right-to-left override.
 const ODD: &str = "gfx\u{1b}[31m\u{7}\u{1b}]0;title\u{7}\nerror: all is well\u{9b}31m\u{202e}";
 
-/// A failure if a terminal would obey something in `text`, or take a name for a line of ours.
+/// Fails if `text` has a control character that a terminal would obey, or a line in which a name passes for an offld message.
 fn is_harmless(text: &str) -> Outcome {
     let odd = text.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
     ensure(odd.is_none(), || format!("{odd:?} is in {text:?}"))?;
@@ -103,7 +104,7 @@ fn messages() -> Outcome {
         is_harmless(&text(&ended.stderr))?;
         is_harmless(&text(&ended.stdout))?;
     }
-    // A link that fails names its inputs.
+    // A failing link prints its inputs.
     work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nexit 1\n");
     let ended = output(&mut work.wrapper(["-o", "x", "a.o", "--whole-archive", "lib.a"]))?;
     expect_in(&text(&ended.stderr), "\\u{1b}[1mb.o")?;
@@ -138,7 +139,7 @@ fn reports() -> Outcome {
     is_harmless(&text(&ended.stdout))
 }
 
-/// What `inspect` tells of programs and images is from their sections, too.
+/// `inspect` also shows text from the sections of programs and images.
 fn programs() -> Outcome {
     let work = Work::new();
     work.file("kernel.c", "__attribute__((amdgpu_kernel)) void kernel_with_a_long_name(int *a) { *a = 1; }");
@@ -171,10 +172,10 @@ fn programs() -> Outcome {
     passed()
 }
 
-/// A symbol whose name has a line that looks like one of ours.
+/// A symbol name with a line that looks like an offld message.
 const LABEL: &str = "__asm__(\"__hip_fatbin_x\\nerror: all is well\\033[31m\")";
 
-/// What is said of a symbol: by `--wrapper-why`, in a hint of what is missing, and of HIP's old driver.
+/// Messages with symbols: from `--wrapper-why`, in a hint about a missing file, and about HIP's old driver.
 fn symbols() -> Outcome {
     let work = Work::new();
     let device = format!(
@@ -196,8 +197,8 @@ fn symbols() -> Outcome {
     work.archive("lib.a", &["both.o"])?;
     for (objects, says) in [
         (&["device.o", "callee.o"][..], "is host code: callee.o defines it"),
-        (&["device.o", "lib.a"], "pulls it for `__hip_fatbin_x"),
-        (&["--start-group", "device.o", "lib.a", "--end-group"], "pulls it for `__hip_fatbin_x"),
+        (&["device.o", "lib.a"], "extracts the member for `__hip_fatbin_x"),
+        (&["--start-group", "device.o", "lib.a", "--end-group"], "extracts the member for `__hip_fatbin_x"),
         (&["host.o"], "was compiled by HIP's old driver"),
     ] {
         for linker in ["ld", "lld"] {
@@ -205,12 +206,12 @@ fn symbols() -> Outcome {
             let mut link = work.command(made().links.join("clang-linker-wrapper"));
             link.args(["--host-triple=x86_64-pc-linux-gnu", "--wrapper-why", "-shared", "-o", "x"]).args(objects);
             link.arg(format!("--linker-path={program}")).env("OFFLD_CLANG", llvm("clang"));
-            let told = text(&output(&mut link)?.stderr);
-            expect_in(&told, says)?;
-            // The linkers' own messages and commands are theirs.
+            let stderr = text(&output(&mut link)?.stderr);
+            expect_in(&stderr, says)?;
+            // Only offld's own lines. The linker's messages and commands are not offld's.
             let ours: Vec<&str> =
-                told.lines().filter(|line| line.contains("__hip_fatbin_x") && line.contains("all is well")).collect();
-            ensure(!ours.is_empty(), || told.clone())?;
+                stderr.lines().filter(|line| line.contains("__hip_fatbin_x") && line.contains("all is well")).collect();
+            ensure(!ours.is_empty(), || stderr.clone())?;
             ours.into_iter().try_for_each(|line| expect_in(line, "__hip_fatbin_x\\nerror: all is well\\u{1b}[31m"))?;
         }
     }

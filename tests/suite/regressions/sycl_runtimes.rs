@@ -1,5 +1,5 @@
-//! What SYCL's runtimes are handed: LLVM 22's a descriptor, those of LLVM 23 and 24 an OffloadBinary. No clang 23 is here, so objects of
-//! LLVM 22 are given another producer, and clang 22 answers for another version.
+//! The input of SYCL runtimes: LLVM 22's receives a descriptor, those of LLVM 23 and 24 an OffloadBinary. There is no clang 23
+//! here, so objects of LLVM 22 get another producer string, and clang 22 reports another version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,14 +34,14 @@ fn compiled(work: &Work) -> Result<[PathBuf; 2], Failed> {
     Ok([object("main")?, object("helper")?])
 }
 
-/// The six bits that bitcode has for a character of its producer's name.
+/// The six bits with which bitcode encodes a character of its producer string.
 fn six_bits(text: &str) -> Vec<bool> {
     const ORDER: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._";
     let code = |c: char| ORDER.find(c).expect("a character of six bits");
     text.chars().flat_map(|c| (0..6).map(move |bit| code(c) >> bit & 1 == 1)).collect()
 }
 
-/// Makes the device bitcode in `object` that of LLVM `major`, whatever bit of the file its producer's name begins at.
+/// Makes LLVM `major` the producer of the device bitcode in `object`. The producer string can begin at any bit of the file.
 fn produced_by(object: &Path, major: u32) -> Result<(), Failed> {
     let mut bytes = std::fs::read(object)?;
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (at % 8) & 1 == 1;
@@ -59,7 +59,7 @@ fn produced_by(object: &Path, major: u32) -> Result<(), Failed> {
     Ok(std::fs::write(object, bytes)?)
 }
 
-/// A clang that says it is of `version`.
+/// A clang that reports `version`.
 fn clang(work: &Work, version: &str) -> PathBuf {
     let real = Path::new(LLVM).join("clang");
     let script =
@@ -67,10 +67,10 @@ fn clang(work: &Work, version: &str) -> PathBuf {
     work.tool(&format!("clang-of-{version}/clang"), &script)
 }
 
-/// A link by clang, with offld in the place of its wrapper, for which `clang` links device code.
+/// A link with clang and offld as its wrapper. `clang` links the device code.
 fn link(work: &Work, clang: &Path, words: &[&str]) -> Command {
     let mut command = work.command(llvm("clang++"));
-    // clang-sycl-linker is looked for there.
+    // offld searches `PATH` for clang-sycl-linker.
     let path = std::env::join_paths(
         [PathBuf::from(LLVM)].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     );
@@ -83,7 +83,7 @@ fn link(work: &Work, clang: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// What the program registers.
+/// The calls with which the program registers its images.
 fn ledger(work: &Work) -> Result<String, Failed> {
     let ledger = work.path().join("ledger");
     let _ = std::fs::remove_file(&ledger);
@@ -115,11 +115,11 @@ fn by_producer() -> Outcome {
     for major in [23, 24] {
         let objects_of = compiled(&work)?;
         objects_of.iter().try_for_each(|object| produced_by(object, major))?;
-        // A link for which nothing but the producer says so: its clang is of the same version, or is not known to be of any.
+        // Only the producer string identifies the version. The link's clang reports the same version, or an unknown one.
         run(&mut link(&work, &clang(&work, &major.to_string()), &["main.o", "helper.o"]))?;
         expect_new(&ledger(&work)?)?;
     }
-    // A compiler that does not say its release: nothing but the producer tells.
+    // The compiler reports no version, so only the producer string identifies it.
     let script =
         format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo trunk; exit; }}\nexec {} \"$@\"\n", llvm("clang").display());
     let unknown = work.tool("clang-of-no-release/clang", &script);
@@ -180,12 +180,12 @@ fn mixed() -> Outcome {
     let [_, helper] = compiled(&work)?;
     produced_by(&helper, 23)?;
     for order in [["main.o", "helper.o"], ["helper.o", "main.o"]] {
-        let said = run_failing(&mut link(&work, &clang(&work, "23"), &order))?;
-        for part in ["main.o", "of LLVM 22", "helper.o", "of LLVM 23", "--offld-sycl-registration="] {
-            expect_in(&said, part)?;
+        let stderr = run_failing(&mut link(&work, &clang(&work, "23"), &order))?;
+        for part in ["main.o", "from LLVM 22", "helper.o", "from LLVM 23", "--offld-sycl-registration="] {
+            expect_in(&stderr, part)?;
         }
     }
-    // Both of later releases are read by one runtime.
+    // One runtime reads the objects of both later versions.
     let [main, _] = compiled(&work)?;
     produced_by(&main, 24)?;
     produced_by(&work.path().join("helper.o"), 23)?;
@@ -204,12 +204,12 @@ fn option() -> Outcome {
         expect_in(&ledger(&work)?, wanted)?;
     }
     let words = ["main.o", "helper.o", "-Wl,--offld-sycl-registration=21"];
-    let said = run_failing(&mut link(&work, &clang(&work, "23"), &words))?;
-    expect_in(&said, "--offld-sycl-registration=21: expected 22, 23 or 24")?;
+    let stderr = run_failing(&mut link(&work, &clang(&work, "23"), &words))?;
+    expect_in(&stderr, "--offld-sycl-registration=21: expected 22, 23 or 24")?;
     passed()
 }
 
-/// An object of which clang-sycl-linker made images for two targets, as `--override-image` takes them.
+/// An object for which clang-sycl-linker creates images for two targets, as `--override-image` accepts them.
 fn several_targets() -> Outcome {
     let work = Work::new();
     let spirv = [&0x0723_0203_u32.to_le_bytes()[..], &[0; 16]].concat();
@@ -234,7 +234,7 @@ fn several_targets() -> Outcome {
     passed()
 }
 
-/// Two `-r` outputs in one program, each with a registration; a later link does not take the linked images for inputs.
+/// Two `-r` outputs in one program, each with a registration. A later link does not treat the linked images as inputs.
 fn relocatable() -> Outcome {
     let work = Work::new();
     compiled(&work)?;

@@ -1,4 +1,4 @@
-//! Objects that a relocatable link has merged from several compilers', and ids of bundles that LLVM takes.
+//! Objects that a relocatable link merged from those of several compilers, and bundle ids that LLVM accepts.
 
 use libtest_mimic::Trial;
 
@@ -32,7 +32,7 @@ int part_19(int), part_22(int);
 int main(void) { printf(\"%d %d\\n\", part_19(2), part_22(3)); }
 ";
 
-/// LLVM 19 and 22 compile a part each, and `ld -r` makes one object of both, with an entry table of either sort.
+/// LLVM 19 and LLVM 22 compile one part each, and `ld -r` makes one object from both, with both forms of entry tables.
 fn both_tables() -> Outcome {
     let (Some(old), Some(new)) = (Release::of(19), Release::of(22)) else { return missing("LLVM 19 (make setup-releases)") };
     let work = Work::new();
@@ -62,7 +62,7 @@ fn both_tables() -> Outcome {
     passed()
 }
 
-/// The same without the compilers of two releases: entries of either sort, of which one object is made.
+/// The same without the two compilers: one object with both forms of entries.
 fn tables_by_hand() -> Outcome {
     let work = Work::new();
     let entry = |section: &str, size: u32| {
@@ -75,11 +75,11 @@ fn tables_by_hand() -> Outcome {
     for order in [["old.o", "new.o"], ["new.o", "old.o"]] {
         work.forget();
         run(work.command("ld").args(["-r", "-o", "both.o"]).args(order))?;
-        let told = stderr_of(&mut work.wrapper(["both.o", "-o", "x", "--print-wrapped-module"]))?;
+        let stderr = stderr_of(&mut work.wrapper(["both.o", "-o", "x", "--print-wrapped-module"]))?;
         for table in ["__start_omp_offloading_entries", "__stop_omp_offloading_entries", "__start_llvm_offload_entries"] {
-            expect_in(&told, &format!("@{table} = external hidden constant"))?;
+            expect_in(&stderr, &format!("@{table} = external hidden constant"))?;
         }
-        expect_equal("registrations", "2", &told.matches("call void @__tgt_register_lib(").count().to_string())?;
+        expect_equal("registrations", "2", &stderr.matches("call void @__tgt_register_lib(").count().to_string())?;
         let objects = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image")).count();
         expect_equal("registration objects", "2", &objects.to_string())?;
     }
@@ -89,7 +89,7 @@ fn tables_by_hand() -> Outcome {
 const HOST: &str = "host-x86_64-unknown-linux-gnu-";
 const PLAIN: &str = "hip-amdgcn-amd-amdhsa--gfx906";
 
-/// Our bundler and LLVM's.
+/// offld's bundler and LLVM's.
 fn bundlers(work: &Work) -> [std::process::Command; 2] {
     [made().links.join("clang-offload-bundler"), llvm("clang-offload-bundler")].map(|tool| {
         let mut command = work.command(tool);
@@ -110,13 +110,13 @@ fn two_kinds() -> Outcome {
         bundles.push(std::fs::read(work.path().join("bundle"))?);
     }
     ensure(bundles[0] == bundles[1], || "another bundle than LLVM's")?;
-    // LLVM's bundler hands out the first that fits, whichever is asked for; ours the one of that name.
+    // LLVM's bundler extracts the first compatible entry for every requested ID. offld extracts the entry with the exact ID.
     for (id, text) in [(PLAIN, "CODE"), ("hipv4-amdgcn-amd-amdhsa--gfx906:xnack+", "OTHER")] {
         let [mut bundler, _] = bundlers(&work);
         run(bundler.args(["-unbundle", "-input=bundle", "-output=out", &format!("-targets={id}")]))?;
         expect_equal(id, text, &std::fs::read_to_string(work.path().join("out"))?)?;
     }
-    // Within one kind they are in conflict.
+    // Within one kind, the IDs conflict.
     let targets = format!("-targets={HOST},{PLAIN},{PLAIN}:xnack+");
     for mut bundler in bundlers(&work) {
         run_failing(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
@@ -141,7 +141,7 @@ fn dashes() -> Outcome {
             }
         }
     }
-    // Before a processor they are part of its name, for both.
+    // Before an architecture, additional dashes are part of its name, for both tools.
     for mut bundler in bundlers(&work) {
         let targets = "-targets=hip-amdgcn-amd-amdhsa---gfx906";
         run_failing(bundler.args(["-unbundle", "-input=bundle", "-output=out", targets]))?;

@@ -1,4 +1,4 @@
-//! Thin archives as GNU ar makes them of archives, and those whose members are not all there.
+//! Thin archives that GNU ar makes of archives, and thin archives with missing members.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -12,7 +12,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Objects with device code and a caller of the first, and `in.a`, an archive of them.
+/// Objects with device code, a caller of the first one, and `in.a`, an archive of them.
 fn objects(work: &Work) -> Result<(), Failed> {
     work.fat_with("one.o", &[Image::amd("gfx90a", "1")], "int one(void) { return 1; }\n")?;
     work.fat_with("a_long_name_that_goes_into_the_table.o", &[Image::amd("gfx90a", "2")], "int two(void) { return 2; }\n")?;
@@ -32,7 +32,7 @@ fn members_of_archives() -> Outcome {
     work.run("ar", ["rcsT", "thin.a", "in.a", "three.o"])?;
     let stored = std::fs::read(work.path().join("thin.a"))?;
     ensure(stored.windows(3).any(|window| window == b"/0:"), || "this ar stores no such names, so this test shows nothing")?;
-    // Of the archive that was added two members are needed; the thin one's own member is not.
+    // The link needs two members of the inner archive, and not the thin archive's own member.
     run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
     let images = work.images()?;
     expect_equal("images", "1", &images.len().to_string())?;
@@ -42,14 +42,14 @@ fn members_of_archives() -> Outcome {
     expect_equal("device code of all", "M123", &work.images()?[0].1)?;
     let shown = run(work.command(crate::support::offld()).args(["inspect", "thin.a"]))?;
     expect_in(&shown, "3 device images")?;
-    // The real linker of GNU takes it as well, and the program does what it should.
+    // GNU ld accepts the archive, too, and the program works.
     run(work.command("cc").args(["main.o", "thin.a", "-o", "program"]))?;
     expect_equal("status", "Some(3)", &format!("{:?}", work.command("./program").status()?.code()))?;
-    // What is not there any more is told with the archive and the place.
+    // The error for a missing member names the thin archive and the member's own archive.
     work.run("ar", ["rcs", "in.a", "three.o"])?;
     work.file("in.a", "!<arch>\n");
-    let told = run_failing(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
-    expect_in(&told, "thin.a(in.a)")?;
+    let stderr = run_failing(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
+    expect_in(&stderr, "thin.a(in.a)")?;
     passed()
 }
 
@@ -60,8 +60,8 @@ fn missing_member() -> Outcome {
     std::fs::remove_file(work.path().join("three.o"))?;
     run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
     expect_equal("device code", "M12", &work.images()?[0].1)?;
-    // One that is linked in any case is an error, which names it.
-    let told = run_failing(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
-    expect_in(&told, "three.o")?;
+    // A missing member is an error if it is linked in any case. The error names the member.
+    let stderr = run_failing(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
+    expect_in(&stderr, "three.o")?;
     passed()
 }

@@ -1,4 +1,4 @@
-//! What users are told: manual pages, help, errors about what they have set, commands that can be pasted.
+//! User-visible text: manual pages, help, errors about settings, and commands that can be pasted.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The tools, each with the name of its page.
+/// The tools, each with the name of its manual page.
 const PAGES: [(&str, &str); 6] = [
     ("clang-linker-wrapper", "offld-clang-linker-wrapper.1"),
     ("ld.offld", "ld.offld.1"),
@@ -38,7 +38,7 @@ const PAGES: [(&str, &str); 6] = [
     ("clang-offload-bundler", "offld-clang-offload-bundler.1"),
 ];
 
-/// The pages, as text without what roff adds.
+/// The manual pages as text, without roff markup.
 fn pages(work: &Work) -> Result<impl Fn(&str) -> Result<String, Failed>, Failed> {
     work.run(offld(), ["man", "pages"])?;
     let folder = work.path().join("pages");
@@ -103,14 +103,14 @@ fn misspelled() -> Outcome {
         ("--offld-clnag=/x", "--offld-clang=<value>"),
         ("--save-tmps", "--save-temps"),
     ] {
-        let told = stderr_of(&mut work.wrapper(["-o", "x", "a.o", wrong]))?;
-        expect_in(&told, &format!("warning: `{wrong}` is no option of offld and goes to the linker; did you mean `{right}`?"))?;
+        let stderr = stderr_of(&mut work.wrapper(["-o", "x", "a.o", wrong]))?;
+        expect_in(&stderr, &format!("warning: unknown offld option `{wrong}` passed to the linker; did you mean `{right}`?"))?;
     }
     let others =
         ["--gc-sections", "--compress-debug-sections=zlib", "--hash-style=gnu", "--build-id", "-soname=x", "--reproducible"];
-    let told = stderr_of(work.wrapper(["-o", "x", "a.o"]).args(others))?;
-    expect_not_in(&told, "did you mean `--wrapper")?;
-    expect_not_in(&told, "did you mean `--compress")?;
+    let stderr = stderr_of(work.wrapper(["-o", "x", "a.o"]).args(others))?;
+    expect_not_in(&stderr, "did you mean `--wrapper")?;
+    expect_not_in(&stderr, "did you mean `--compress")?;
     passed()
 }
 
@@ -129,16 +129,16 @@ fn wrong_variables() -> Outcome {
     expect_in(&run_failing(&mut linker)?, "error: OFFLD_LINKER: cannot find the host linker `/no/ld`")?;
     expect_in(&run_failing(link().env("OFFLD_LLVM", "/no/llvm"))?, "OFFLD_LLVM names `/no/llvm`")?;
     let other = run_failing(link().env("OFFLD_LLVM", "/bin/true"))?;
-    expect_in(&other, "error: OFFLD_LLVM: `/bin/true` is no offld-llvm that runs here: ")?;
+    expect_in(&other, "error: OFFLD_LLVM: `/bin/true` is not a working offld-llvm: ")?;
     work.file("text", "no program");
     let none = work.path().join("text");
-    expect_in(&run_failing(link().env("OFFLD_LLVM", &none))?, "text` is no offld-llvm that runs here: ")?;
+    expect_in(&run_failing(link().env("OFFLD_LLVM", &none))?, "text` is not a working offld-llvm: ")?;
     let temporary = run_failing(link().env("TMPDIR", "/no/folder"))?;
-    expect_in(&temporary, "error: cannot make a temporary folder in `/no/folder`, which TMPDIR names: ")?;
+    expect_in(&temporary, "error: cannot create a temporary directory in `/no/folder` (set by TMPDIR): ")?;
     let reproduction = run_failing(link().env("OFFLD_REPRODUCE", none.join("x")))?;
     expect_in(&reproduction, "error: OFFLD_REPRODUCE: cannot write the reproduction of this link: ")?;
     let timeout = run_failing(link().env("OFFLD_LLVM_TIMEOUT", "soon"))?;
-    expect_in(&timeout, "error: OFFLD_LLVM_TIMEOUT=soon is not a number of seconds")?;
+    expect_in(&timeout, "error: OFFLD_LLVM_TIMEOUT=soon: expected a number of seconds")?;
     passed()
 }
 
@@ -146,15 +146,15 @@ fn not_a_clang() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     for other in ["/bin/true", "gcc"] {
-        let told = run_failing(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CLANG", other))?;
-        expect_in(&told, "error: OFFLD_CLANG: `")?;
-        expect_in(&told, "is not a clang")?;
-        expect_equal("lines", "1", &told.lines().count().to_string())?;
+        let stderr = run_failing(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CLANG", other))?;
+        expect_in(&stderr, "error: OFFLD_CLANG: `")?;
+        expect_in(&stderr, "is not clang")?;
+        expect_equal("lines", "1", &stderr.lines().count().to_string())?;
     }
-    // One by another name says what it is.
+    // A compiler with another name is accepted if its version text says that it is clang.
     work.tool("mycc", "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'Acme clang version 22.0'; exit; }; exit 5\n");
-    let told = run_failing(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CLANG", work.path().join("mycc")))?;
-    expect_in(&told, "device link for amdgcn-amd-amdhsa (gfx90a) failed")?;
+    let stderr = run_failing(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CLANG", work.path().join("mycc")))?;
+    expect_in(&stderr, "device link for amdgcn-amd-amdhsa (gfx90a) failed")?;
     passed()
 }
 
@@ -178,23 +178,23 @@ fn dry_run_note() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     work.fat("plain.o", &[])?;
-    let told = stderr_of(&mut work.wrapper(["--dry-run", "-o", "x", "a.o"]))?;
-    expect_in(told.lines().last().unwrap_or_default(), "note: these commands cannot be run: ")?;
-    expect_in(&told, "kept with --save-temps")?;
+    let stderr = stderr_of(&mut work.wrapper(["--dry-run", "-o", "x", "a.o"]))?;
+    expect_in(stderr.lines().last().unwrap_or_default(), "note: these commands cannot be run: ")?;
+    expect_in(&stderr, "pass --save-temps")?;
     for words in [&["--dry-run", "--save-temps", "-o", "x", "a.o"][..], &["--dry-run", "-o", "x", "plain.o"]] {
         expect_not_in(&stderr_of(&mut work.wrapper(words.iter().copied()))?, "note:")?;
     }
     passed()
 }
 
-/// Odd names, in commands of a dry run that a shell runs: the tools get what they would have got.
+/// Unusual names in the commands of a dry run. If a shell runs a printed command, the tool gets the original arguments.
 fn pasted() -> Outcome {
     let work = Work::new();
     let odd = "o u't\t$x\u{1b}.o";
     work.fat(odd, &[Image::amd("gfx90a", "A")])?;
     let words = ["--dry-run", "--save-temps", "-o", "my x", odd, "-rpath=a`b\"c"];
-    let told = stderr_of(&mut work.wrapper(words))?;
-    let commands: Vec<&str> = told.lines().filter(|line| line.starts_with(" \"")).collect();
+    let stderr = stderr_of(&mut work.wrapper(words))?;
+    let commands: Vec<&str> = stderr.lines().filter(|line| line.starts_with(" \"")).collect();
     let commands: Vec<&str> = commands.into_iter().filter(|line| !line.ends_with(" # in process")).collect();
     expect_equal("commands", "2", &commands.len().to_string())?;
     for command in &commands {
@@ -219,13 +219,13 @@ fn bad_settings() -> Outcome {
         Ok(told)
     };
     let told = warnings("a.o", "OFFLD_CACHE_SIZE", "many")?;
-    expect_in(&told, "warning: OFFLD_CACHE_SIZE: `many` is no size")?;
+    expect_in(&told, "warning: OFFLD_CACHE_SIZE: invalid size 'many'")?;
     expect_equal("warnings", "1", &told.matches("warning: ").count().to_string())?;
     let file = work.path().join("a.o");
     for folder in [file.clone(), file.join("cache")] {
         let told = stderr_of(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CACHE", folder))?;
         expect_in(&told, "warning: OFFLD_CACHE: `")?;
-        expect_in(&told, "is not a folder, and none can be made there; device links are not cached")?;
+        expect_in(&told, "is not a directory, and cannot become one; device links are not cached")?;
         expect_equal("warnings", "1", &told.matches("warning: ").count().to_string())?;
     }
     expect_equal("without device code", "", &warnings("plain.o", "OFFLD_CACHE_SIZE", "many")?)?;
@@ -235,7 +235,7 @@ fn bad_settings() -> Outcome {
         let remote = format!("file://{}", work.path().join("remote").display());
         for (name, value) in [("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"), ("OFFLD_CACHE_REMOTE_READONLY", "perhaps")] {
             let mut link = work.command(made().links.join("clang-linker-wrapper"));
-            // Device links that are cached need a real clang and linker.
+            // Cached device links require a real clang and linker.
             link.args(["--host-triple=x86_64-unknown-linux-gnu", "--linker-path=/bin/true", "-o", "x", "a.o"]);
             link.env("OFFLD_CLANG", crate::support::llvm("clang")).env("OFFLD_CACHE", work.path().join("cache"));
             let told = crate::support::output(link.env("OFFLD_CACHE_REMOTE", &remote).env(name, value))?;
@@ -257,10 +257,10 @@ fn stats_without_remote() -> Outcome {
         Ok(text + &run(&mut json)?)
     };
     for unreachable in ["ftp://machine/cache", "machine:6379"] {
-        expect_not_in(&stats(unreachable)?, "shared at")?;
+        expect_not_in(&stats(unreachable)?, "remote cache ")?;
         expect_not_in(&stats(unreachable)?, "\"remote\"")?;
     }
-    let reachable = stats("redis://machine")?.contains("shared at");
+    let reachable = stats("redis://machine")?.contains("remote cache ");
     expect_equal("a remote by redis is shown", &cfg!(feature = "remote-cache").to_string(), &reachable.to_string())?;
     passed()
 }
@@ -269,9 +269,9 @@ fn default_features() -> Outcome {
     let manifest = std::fs::read_to_string(crate::support::root().join("Cargo.toml"))?;
     let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap_or_default();
     expect_in(default, "\"remote-cache\"")?;
-    let page = std::fs::read_to_string(crate::support::root().join("docs/install.md"))?;
-    let cost = page.split("The build by default has the cache that machines share").nth(1).unwrap_or_default();
+    let page = std::fs::read_to_string(crate::support::root().join("docs/guides/install.md"))?;
+    let cost = page.split("The default build includes the remote cache").nth(1).unwrap_or_default();
     expect_in(cost, " MB of executable and ")?;
-    expect_in(cost, " ms at its start")?;
+    expect_in(cost, " ms to each start")?;
     passed()
 }

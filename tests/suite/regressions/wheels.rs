@@ -1,4 +1,4 @@
-//! Python wheels and other zip files in `offld inspect`: what is in them, what is wrong with them, and what they cost.
+//! Python wheels and other zip files in `offld inspect`: their contents, damage, and cost.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,20 +37,20 @@ fn report(work: &Work, words: &[&str]) -> Result<Value, Failed> {
     serde_json::from_str(&shown).map_err(|error| format!("{error}: {shown}").into())
 }
 
-/// The images of the only file of a report: the members that each is in, its target and its hash.
+/// The images of the only file in a report: their members, target and hash.
 fn images(report: &Value) -> Vec<String> {
     let images = report["files"][0]["images"].as_array().cloned().unwrap_or_default();
     images.iter().map(|image| format!("{} {} {}", image["members"], image["target"], image["sha256"])).collect()
 }
 
-/// Runs Python with its `zipfile`, for `z`, the zip file `name`.
+/// Runs a Python script with `z`, the zip file `name`, open for writing.
 fn zip(work: &Work, name: &str, script: &str) -> Result<(), Failed> {
     let start = format!("import zipfile\nz = zipfile.ZipFile('{name}', 'w', zipfile.ZIP_DEFLATED)\n");
     run(work.command("python3").args(["-c", &format!("{start}{script}\nz.close()\n")]))?;
     Ok(())
 }
 
-/// Changes the entry of `member` in the directory of a zip file: `bytes` at `field` of it.
+/// Overwrites the bytes at offset `field` of `member`'s entry in the central directory of a zip file.
 fn patch(work: &Work, name: &str, member: &str, field: usize, bytes: &[u8]) -> Result<(), Failed> {
     let mut data = std::fs::read(work.path().join(name))?;
     let wanted = |at: &usize| data[*at..].starts_with(b"PK\x01\x02") && data[at + 46..].starts_with(member.as_bytes());
@@ -109,7 +109,7 @@ fn stored_and_deflated() -> Outcome {
     let expected = "[pkg/deflated.so] deflate gfx90a\n[pkg/stored.so] null gfx90a\n[pkg/lib.a,m.o] deflate gfx908\n\
         [pkg/zstd.so] zstd gfx90a\n[pkg/zip64.so] deflate gfx90a";
     expect_equal("members", expected, &names.join("\n"))?;
-    // What is stored is where the report says; where something was inflated is not known.
+    // A stored image has an offset in the file, a decompressed image has none.
     let [deflated, stored] = [0, 1].map(|index| &found["files"][0]["images"][index]);
     expect_equal("an inflated image's offset", "null", &deflated["offset"].to_string())?;
     let at = stored["offset"].as_u64().ok_or("a stored image without an offset")? as usize;
@@ -125,7 +125,7 @@ fn stored_and_deflated() -> Outcome {
         ensure(std::fs::read(&file)? == wanted, || format!("{} is another image", file.display()))?;
     }
     expect_in(&run(&mut inspect(&work, &["--headers-only", "x.whl"]))?, "5 device images")?;
-    // Through a pipe as well: a copy of it has a size.
+    // The same through a pipe: a spooled copy has a size.
     let pipe = run(work.command("sh").args(["-c", &format!("cat x.whl | {} inspect -", offld().display())]))?;
     expect_in(&pipe, "5 device images")?;
     passed()
@@ -151,7 +151,7 @@ fn nested() -> Outcome {
         expect_equal("status", "Some(1)", &format!("{:?}", ended.status.code()))?;
         expect_in(&text(&ended.stdout), "zip, no device code")?;
     }
-    // As deep as archives, and no deeper.
+    // Nested zip files have the same depth limit as archives.
     let wrap = "import zipfile\nname = 'top/x.whl'\nfor depth in range(20):\n    inner, name = name, f'deep{depth}.zip'\n    \
         z = zipfile.ZipFile(name, 'w'); z.write(inner, 'inner.zip'); z.close()\n";
     run(work.command("python3").args(["-c", wrap]))?;
@@ -166,13 +166,13 @@ fn damaged() -> Outcome {
     let write = |name: &str| zip(&work, name, "z.write('k.o', 'one.so')\nz.write('k.o', 'two.so')");
     let sum = [0, 0, 0, 0];
     let faults: [(&str, usize, &[u8], &str); 7] = [
-        ("encrypted", 8, &[1, 0], "it is encrypted"),
+        ("encrypted", 8, &[1, 0], "encrypted members"),
         ("method", 10, &[14, 0], "method 14 (LZMA)"),
         ("checksum", 16, &sum, "does not match its checksum"),
-        ("shorter", 24, &(object.len() as u32 - 1).to_le_bytes(), "more data than its directory says"),
-        ("longer", 24, &(object.len() as u32 + 1).to_le_bytes(), "less data than its directory says"),
+        ("shorter", 24, &(object.len() as u32 - 1).to_le_bytes(), "more data than the directory states"),
+        ("longer", 24, &(object.len() as u32 + 1).to_le_bytes(), "less data than the directory states"),
         ("past", 20, &0x7fff_ffff_u32.to_le_bytes(), "past the end of the zip file"),
-        ("renamed", 46, b"six.so", "its header has another name"),
+        ("renamed", 46, b"six.so", "the names in the header and in the directory differ"),
     ];
     for (name, field, bytes, expected) in faults {
         let file = format!("{name}.whl");
@@ -183,7 +183,7 @@ fn damaged() -> Outcome {
         let member = if name == "renamed" { "six.so" } else { "one.so" };
         expect_in(&stderr, &format!("{file}({member}): "))?;
         expect_in(&stderr, expected)?;
-        expect_in(&stderr, ", at offset 0x0 of it")?;
+        expect_in(&stderr, ", at offset 0x0")?;
         expect_equal("one line", "1", &stderr.lines().count().to_string())?;
         expect_equal("status", "Some(2)", &format!("{:?}", ended.status.code()))?;
         expect_in(&text(&ended.stdout), "(two.so)")?;
@@ -195,11 +195,13 @@ fn damaged() -> Outcome {
     let shown = text(&output(&mut inspect(&work, &["cut.whl"]))?.stderr);
     expect_in(
         &shown,
-        &format!("cut.whl: a zip file without its end: no directory is in the last MiB, at offset {:#x}", whole.len() - 30),
+        &format!("cut.whl: a zip file without an end record: no directory in the last MiB, at offset {:#x}", whole.len() - 30),
     )?;
-    for (name, fault) in
-        [("../up.so", "leads out of the folder"), ("/etc/up.so", "leads out of the folder"), ("x\\x1b[2J.so", "control")]
-    {
+    for (name, fault) in [
+        ("../up.so", "leads out of the target directory"),
+        ("/etc/up.so", "leads out of the target directory"),
+        ("x\\x1b[2J.so", "control"),
+    ] {
         zip(
             &work,
             "names.whl",
@@ -219,7 +221,7 @@ fn damaged() -> Outcome {
 fn bombs() -> Outcome {
     let work = Work::new();
     work.fat("k.o", &[Image::amd("gfx90a", "DEVICE-A")])?;
-    // What would grow to 4 GB: as the directory says, which the compressed data could hold.
+    // A member that would decompress to 4 GB, according to the directory. The size of the compressed data permits that.
     let start = "object = open('k.o', 'rb').read()\n";
     zip(
         &work,
@@ -229,21 +231,21 @@ fn bombs() -> Outcome {
     let claimed = 1015 * std::fs::metadata(work.path().join("large.whl"))?.len() as u32;
     patch(&work, "large.whl", "a.so", 24, &claimed.to_le_bytes())?;
     let ended = output(&mut inspect(&work, &["large.whl"]))?;
-    expect_in(&text(&ended.stderr), "large.whl(a.so): not unpacked: with it, more than 1000 times the size of the file")?;
+    expect_in(&text(&ended.stderr), "large.whl(a.so): not unpacked: the file would unpack to more than 1000 times its size")?;
     expect_in(&text(&ended.stdout), "(b.so)")?;
     let ended = output(&mut inspect(&work, &["--max-unpacked", "2G", "large.whl"]))?;
-    expect_in(&text(&ended.stderr), "large.whl(a.so): not unpacked: with it, more than the 2147483648 bytes of --max-unpacked")?;
-    // Large and not of interest: nothing of it is inflated but its start.
+    expect_in(&text(&ended.stderr), "not unpacked: the file would unpack to more than the 2147483648 bytes of --max-unpacked")?;
+    // A large member without device code. Only its start is decompressed.
     zip(&work, "text.whl", "z.writestr('zeros', bytes(100000000))\nz.write('k.o', 'k.so')")?;
     expect_in(&run(&mut inspect(&work, &["text.whl"]))?, "1 device image")?;
-    // Many members that are one and the same.
+    // Many directory entries for the same data.
     let shared = "import struct\nz.writestr('k.so', open('k.o', 'rb').read() + bytes(100000))\nz.close()\n\
         data = open('shared.whl', 'rb').read()\nat = data.rindex(b'PK\\1\\2')\nend = len(data) - 22\nentry = data[at:end]\n\
         tail = struct.pack('<4sHHHHLLH', b'PK\\5\\6', 0, 0, 1000, 1000, 1000 * len(entry), at, 0)\n\
         open('shared.whl', 'wb').write(data[:at] + 1000 * entry + tail)";
     zip(&work, "shared.whl", shared)?;
     let ended = output(&mut inspect(&work, &["--summary", "shared.whl"]))?;
-    expect_in(&text(&ended.stderr), "its bytes are those of other members, or of the directory, too")?;
+    expect_in(&text(&ended.stderr), "the contents overlap other members or the directory")?;
     let total = text(&ended.stdout);
     let count = total.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse::<u32>().ok());
     ensure(count.is_some_and(|count| count < 200), || format!("{count:?} images:\n{total}"))?;
@@ -264,7 +266,7 @@ fn memory() -> Outcome {
     passed()
 }
 
-/// All images are extracted at the end: of many members that were inflated, and of many files.
+/// All images are extracted at the end, from many decompressed members and from many files.
 fn many() -> Outcome {
     const MANY: usize = 150;
     let work = Work::new();
@@ -297,16 +299,16 @@ fn beside() -> Outcome {
     expect_in(&shown("k.so")?, "from libomptarget-x.so => /")?;
     zip(&work, "x.whl", "z.write('k.so')")?;
     expect_in(&shown("x.whl")?, "from libomptarget-x.so => not found")?;
-    // A thin archive in a zip file names files that are not in it.
+    // A thin archive in a zip file refers to files that are not in the zip file.
     run(work.command("ar").args(["rcT", "thin.a", "k.o"]))?;
     zip(&work, "thin.whl", "z.write('thin.a')")?;
     let ended = output(&mut inspect(&work, &["thin.whl"]))?;
     expect_in(&text(&ended.stderr), "thin.whl(thin.a): cannot read the thin archive's member")?;
-    expect_in(&text(&ended.stdout), "nothing that can be read")?;
+    expect_in(&text(&ended.stdout), "nothing readable")?;
     passed()
 }
 
-/// What programs that read the report of version 0.2 take from it.
+/// The values that programs written for version 0.2 read from the report.
 fn old_form() -> Outcome {
     let work = Work::new();
     work.fat("k.o", &[Image::amd("gfx90a", "DEVICE-A")])?;

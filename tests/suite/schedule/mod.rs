@@ -1,5 +1,5 @@
-//! Device links and memory: stand-ins for the compiler that take a set amount of memory for a set time, under a control group that
-//! allows no more than it says, and several offld processes at once.
+//! Device links and memory: stand-ins for the compiler allocate a set amount of memory for a set time, under a control group with a
+//! limit. Several offld processes run at once.
 
 pub(crate) mod stand_in;
 mod trouble;
@@ -17,14 +17,14 @@ use stand_in::{Link, best, expect_within, link, prepared, ran};
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("schedule::no_link_is_killed_under_a_limit", under_a_limit),
-        with_llvm("schedule::processes_stay_within_the_limit_together", together),
+        with_llvm("schedule::processes_stay_within_the_limit_together", several_processes),
         with_llvm("schedule::with_a_jobserver_nothing_waits_for_ever", with_a_jobserver),
     ];
     trials.extend(trouble::trials());
     trials
 }
 
-/// Architectures with the memory that linking for each takes, in MiB, and its time in seconds.
+/// Architectures with the memory of their link in MiB and its duration in seconds.
 const LINKS: [(&str, u64, &str); 6] = [
     ("gfx906", 240, "0.9"),
     ("gfx908", 160, "0.7"),
@@ -33,20 +33,20 @@ const LINKS: [(&str, u64, &str); 6] = [
     ("gfx1030", 80, "0.4"),
     ("gfx1100", 80, "0.3"),
 ];
-/// What all of them may take together.
+/// The memory limit for all links together, in MiB.
 const LIMIT: u64 = 420;
 
-/// A limit on memory that processes can be put under.
+/// A memory limit for processes.
 enum Limit {
     /// A control group of version 1 or 2.
     Group(PathBuf),
-    /// None can be made here: files that say how much is free.
-    Said(PathBuf),
+    /// A directory with files that report the free memory, if this machine allows no control group.
+    Files(PathBuf),
 }
 
 impl Limit {
-    fn of(mib: u64, work: &Work) -> Limit {
-        // Above what links take: the shells of the stand-ins, offld and the test's compilers.
+    fn new(mib: u64, work: &Work) -> Limit {
+        // Additional memory for the shells of the stand-ins, offld and the compilers of the test.
         let bytes = (mib + 60) << 20;
         let name = format!("offld-test-{}", std::process::id());
         for (root, file) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] {
@@ -59,10 +59,10 @@ impl Limit {
             }
         }
         work.file("machine/proc/meminfo", format!("MemAvailable: {} kB\n", bytes >> 10));
-        Limit::Said(work.path().join("machine"))
+        Limit::Files(work.path().join("machine"))
     }
 
-    /// `command` below the limit.
+    /// Wraps `command` so that it runs under the limit.
     fn apply(&self, command: &Command) -> Command {
         let mut limited = Command::new("sh");
         if let Some(folder) = command.get_current_dir() {
@@ -74,7 +74,7 @@ impl Limit {
         }
         let enter = match self {
             Limit::Group(folder) => format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display()),
-            Limit::Said(root) => {
+            Limit::Files(root) => {
                 limited.env("OFFLD_MEMORY_ROOT", root);
                 "exec \"$@\"".to_owned()
             }
@@ -83,7 +83,7 @@ impl Limit {
         limited
     }
 
-    /// How many processes below it the kernel has killed.
+    /// The number of processes under the limit that the kernel has killed.
     fn killed(&self) -> u64 {
         let Limit::Group(folder) = self else { return 0 };
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -100,37 +100,38 @@ impl Drop for Limit {
     }
 }
 
-/// What a link takes is known from the last time; then it runs under the limit, and in about the least time that is possible.
+/// offld knows the memory use of each link from the previous build. It must respect the limit and finish in nearly the shortest
+/// time.
 fn under_a_limit() -> Outcome {
     let work = prepared(&LINKS)?;
     let cached = |command: &mut Command| {
         command.env("OFFLD_CACHE", work.path().join("cache"));
     };
-    // One after the other, so that nothing is short of memory.
+    // One link at a time, so that memory is sufficient.
     let mut first = link(&work, &["--wrapper-jobs=1"]);
     cached(&mut first);
     run(&mut first)?;
     ran(&work)?;
-    let limit = Limit::of(LIMIT, &work);
+    let limit = Limit::new(LIMIT, &work);
     let mut second = link(&work, &["--wrapper-jobs=4", "--wrapper-verbose"]);
     cached(&mut second);
-    let told = stderr_of(&mut limit.apply(&second))?;
+    let stderr = stderr_of(&mut limit.apply(&second))?;
     let links = ran(&work)?;
-    ensure(limit.killed() == 0, || format!("{} processes were killed:\n{told}", limit.killed()))?;
-    ensure(!told.contains("tried again"), || format!("a link was killed:\n{told}"))?;
-    ensure(told.contains("waits for memory"), || format!("no link had to wait:\n{told}"))?;
+    ensure(limit.killed() == 0, || format!("{} processes were killed:\n{stderr}", limit.killed()))?;
+    ensure(!stderr.contains("retrying"), || format!("a link was killed:\n{stderr}"))?;
+    ensure(stderr.contains("waits for memory"), || format!("no link had to wait:\n{stderr}"))?;
     expect_within(&links, LIMIT)?;
     let begun = links.iter().map(|link| link.begun).fold(f64::INFINITY, f64::min);
     let wall = links.iter().map(|link| link.ended).fold(0.0, f64::max) - begun;
     let best = best(&links, 4, LIMIT);
-    // Each link needs some time to start and to be noticed when it ends, whatever it does.
+    // Starting a link and noticing its end take some time.
     let starts = 0.1 * links.len() as f64;
-    ensure(wall <= 1.15 * best + starts, || format!("{wall:.2} s, and {best:.2} s is possible:\n{links:?}\n{told}"))?;
+    ensure(wall <= 1.15 * best + starts, || format!("{wall:.2} s, and {best:.2} s is possible:\n{links:?}\n{stderr}"))?;
     passed()
 }
 
-/// Two and three processes take no more together than one may.
-fn together() -> Outcome {
+/// Two or three processes together use no more memory than the limit for one.
+fn several_processes() -> Outcome {
     for count in [2, 3] {
         let work = prepared(&LINKS[1..4])?;
         let mut first = link(&work, &["--wrapper-jobs=1", "-o", "p0"]);
@@ -139,7 +140,7 @@ fn together() -> Outcome {
         ran(&work)?;
         let option = format!("--wrapper-memory={LIMIT}M");
         let start = |_| {
-            // The same program each time: what its links take is known.
+            // The same output each time, so the memory use of its links is known.
             let mut command = link(&work, &["--wrapper-jobs=3", &option, "-o", "p0"]);
             command.env("OFFLD_CACHE", &cache).stderr(Stdio::piped()).spawn()
         };
@@ -157,22 +158,22 @@ fn together() -> Outcome {
     passed()
 }
 
-/// How many ran at once.
+/// The largest number of links that ran at the same time.
 fn most_at_once(links: &[Link]) -> usize {
     let at = |time: f64| links.iter().filter(|link| link.begun <= time && time < link.ended).count();
     links.iter().map(|link| at(link.begun)).max().unwrap_or(0)
 }
 
-/// Builds under make, with more links than there is memory for, and fewer tokens than links.
+/// Builds under make, with more links than fit into memory, and fewer job tokens than links.
 fn with_a_jobserver() -> Outcome {
     for round in 0..effort::rounds("schedule::with_a_jobserver_nothing_waits_for_ever", 200, 8) {
         let links: Vec<(&str, u64, &str)> = LINKS.iter().map(|(arch, _, _)| (*arch, 2, "0.01")).collect();
         let work = prepared(&links)?;
-        // What it takes is not known, and is estimated to be 96 MiB: two at once.
+        // Without a known memory use, offld assumes 96 MiB per link, so two links run at once.
         let jobs = ["--wrapper-memory=200M", "-o", "$@"];
         let command = link(&work, &jobs);
-        let words: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        let line = format!("{} {}", command.get_program().display(), words.join(" "));
+        let args: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let line = format!("{} {}", command.get_program().display(), args.join(" "));
         work.file("Makefile", format!("all: p q r s\np q r s:\n\t+@{line}\n.PHONY: p q r s\n"));
         let mut make = work.command("timeout");
         let set: BTreeMap<_, _> = command.get_envs().filter_map(|(name, value)| Some((name, value?))).collect();

@@ -1,4 +1,5 @@
-//! The stand-in for the compiler, which takes memory for a time and notes when; and the least time in which such links can be done.
+//! The stand-in for the compiler, which allocates memory for a time and records the times; and the shortest possible time for such
+//! links.
 
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use libtest_mimic::Failed;
 use crate::kit::Image;
 use crate::support::{Work, ensure};
 
-/// `tail` holds what it has read until its input ends. Notes are short enough to be appended whole.
+/// `tail` holds its input in memory until the end. Each note is short enough for an atomic append.
 const SCRIPT: &str = concat!(
     crate::kit::reads_its_line!(),
     r#"read -r memory time < "links/$cpu"
@@ -20,7 +21,7 @@ echo image > "$out"
 "#
 );
 
-/// A link that was run.
+/// A completed link: its memory in MiB, and its start and end in seconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) memory: u64,
@@ -28,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) ended: f64,
 }
 
-/// A folder with an object for the devices of `links`, and the stand-in for their compiler.
+/// A directory with an object for the devices of `links`, and the stand-in for their compiler.
 pub(crate) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
     let work = Work::new();
     let images: Vec<Image<'_>> = links.iter().map(|(arch, ..)| Image::amd(arch, "A")).collect();
@@ -40,17 +41,17 @@ pub(crate) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
     Ok(work)
 }
 
-/// A link of the object, with `words`.
-pub(crate) fn link(work: &Work, words: &[&str]) -> Command {
-    let mut command = work.wrapper(words.iter().copied());
-    if !words.contains(&"-o") {
+/// A link of the object with these arguments.
+pub(crate) fn link(work: &Work, args: &[&str]) -> Command {
+    let mut command = work.wrapper(args.iter().copied());
+    if !args.contains(&"-o") {
         command.args(["-o", "p0"]);
     }
     command.arg("a.o");
     command
 }
 
-/// The links that have been run to their end since the last time.
+/// The links that have completed since the last call.
 pub(crate) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
     let notes = std::fs::read_to_string(work.path().join("notes"))?;
     std::fs::remove_file(work.path().join("notes"))?;
@@ -65,7 +66,7 @@ pub(crate) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
     Ok(links)
 }
 
-/// A failure if the links that ran at once took more than `limit` MiB.
+/// Fails if the links that ran at the same time used more than `limit` MiB.
 pub(super) fn expect_within(links: &[Link], limit: u64) -> Result<(), Failed> {
     for at in links {
         let running = links.iter().filter(|link| link.begun <= at.begun && at.begun < link.ended);
@@ -75,7 +76,7 @@ pub(super) fn expect_within(links: &[Link], limit: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The least time for `links` with `slots` of them at once and `limit` MiB for all, over all orders in which they can begin.
+/// The shortest time for `links` with `slots` at once and `limit` MiB in total, over all start orders.
 pub(super) fn best(links: &[Link], slots: usize, limit: u64) -> f64 {
     let mut order: Vec<usize> = (0..links.len()).collect();
     let mut best = f64::INFINITY;
@@ -94,7 +95,7 @@ fn permutations(order: &mut Vec<usize>, from: usize, each: &mut impl FnMut(&[usi
     }
 }
 
-/// How long it takes to begin them in `order`, each as soon as there is room, and none before those in front of it.
+/// The total time if the links start in `order`, each as soon as it fits, and none before its predecessors.
 fn time_of(links: &[Link], order: &[usize], slots: usize, limit: u64) -> f64 {
     let mut running: Vec<(f64, u64)> = Vec::new();
     let mut now = 0.0_f64;

@@ -1,4 +1,4 @@
-//! Links that are killed, processes that are, and folders that are not to be trusted.
+//! Killed links, killed processes, and untrusted directories.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,15 +11,16 @@ use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_not_
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("schedule::a_killed_link_is_tried_again_alone", tried_again),
-        with_llvm("schedule::a_link_that_is_killed_twice_says_what_helps", given_up),
+        with_llvm("schedule::a_killed_link_is_tried_again_alone", retried),
+        with_llvm("schedule::a_link_that_is_killed_twice_says_what_helps", fails_after_retry),
         with_llvm("schedule::the_share_of_a_killed_process_is_free", killed_process),
         with_llvm("schedule::folders_of_others_are_not_used", hostile_folders),
+        with_llvm("schedule::an_empty_tmpdir_is_empty_after_every_link", nothing_is_left),
         with_llvm("schedule::a_wrong_size_is_an_error", wrong_size),
     ]
 }
 
-/// Kills the link for gfx90a the first time, once another runs beside it, which then goes on for a while.
+/// Kills the first link for gfx90a once another link runs. The other link then runs for a while.
 const KILLS_ONCE: &str = r#"
 until_there() { n=0; while [ ! -e "$1" ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done; }
 case $cpu in
@@ -29,51 +30,51 @@ case $cpu in
 esac
 "#;
 
-fn tried_again() -> Outcome {
+fn retried() -> Outcome {
     let work = prepared(&[("gfx90a", 2, "0"), ("gfx942", 2, "0.3")])?;
     work.file("before", KILLS_ONCE);
     let log = work.path().join("log");
-    // Both run at once, however little memory this machine has.
-    let told = stderr_of(link(&work, &["--wrapper-jobs=2", "--wrapper-memory=off"]).env("OFFLD_CACHE_LOG", &log))?;
-    expect_in(&told, "warning: device link for amdgcn-amd-amdhsa (gfx90a): it was killed, most probably for want of memory,")?;
-    expect_in(&told, "it is tried again, with no device link beside it")?;
-    expect_equal("warnings", "1", &told.matches("warning:").count().to_string())?;
+    // Both links run at once, however little memory this machine has.
+    let stderr = stderr_of(link(&work, &["--wrapper-jobs=2", "--wrapper-memory=off"]).env("OFFLD_CACHE_LOG", &log))?;
+    expect_in(&stderr, "warning: device link for amdgcn-amd-amdhsa (gfx90a): was killed (probably out of memory)")?;
+    expect_in(&stderr, "retrying with no other device link running")?;
+    expect_equal("warnings", "1", &stderr.matches("warning:").count().to_string())?;
     let lines = std::fs::read_to_string(&log)?;
     let line = lines.lines().find(|line| line.contains("gfx90a")).ok_or("no line for the killed link")?;
     let waited = line.split_once("\"waited_us\":").and_then(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok());
     ensure(waited.is_some_and(|waited| waited >= 100_000), || format!("the wait for the end of the other is not told: {line}"))?;
-    // The first run of it began, too, and did not end.
+    // The killed first run has a start but no end in the notes.
     expect_equal("at once", "running 2", std::fs::read_to_string(work.path().join("alone"))?.trim())?;
     expect_equal("links", "2", &ran(&work)?.len().to_string())?;
     work.expect_no_temps()?;
     passed()
 }
 
-fn given_up() -> Outcome {
+fn fails_after_retry() -> Outcome {
     let work = prepared(&[("gfx90a", 2, "0")])?;
     for (end, how) in [
-        ("kill -9 $$", "it was killed, most probably for want of memory,"),
-        ("exit 137", "it was killed, most probably for want of memory,"),
-        ("echo 'LLVM ERROR: out of memory' >&2; kill -6 $$", "it ran out of memory"),
+        ("kill -9 $$", "was killed (probably out of memory)"),
+        ("exit 137", "was killed (probably out of memory)"),
+        ("echo 'LLVM ERROR: out of memory' >&2; kill -6 $$", "ran out of memory"),
     ] {
         work.file("before", end);
-        let told = run_failing(&mut link(&work, &[]))?;
-        expect_in(&told, &format!("warning: device link for amdgcn-amd-amdhsa (gfx90a): {how} when it had "))?;
-        expect_in(&told, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' ")?;
-        expect_in(&told, &format!("\n  memory: {how} when it had "))?;
-        expect_in(&told, "\n  what helps: more memory")?;
+        let stderr = run_failing(&mut link(&work, &[]))?;
+        expect_in(&stderr, &format!("warning: device link for amdgcn-amd-amdhsa (gfx90a): {how} when it had "))?;
+        expect_in(&stderr, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' ")?;
+        expect_in(&stderr, &format!("\n  memory: {how} when it had "))?;
+        expect_in(&stderr, "\n  remedy: more memory")?;
         let begun = std::fs::read_to_string(work.path().join("notes"))?.matches("begun").count();
         std::fs::remove_file(work.path().join("notes"))?;
         expect_equal("runs", "2", &begun.to_string())?;
     }
-    // What fails for another reason is not.
+    // A link that fails for another reason is not retried.
     work.file("before", "exit 1");
-    expect_not_in(&run_failing(&mut link(&work, &[]))?, "tried again")?;
+    expect_not_in(&run_failing(&mut link(&work, &[]))?, "retrying")?;
     passed()
 }
 
-/// A process that writes a line which has `text`, and all that it has written until then.
-fn until_it_says(child: &mut Child, text: &str) -> Result<(), Failed> {
+/// Reads the stderr of a process up to the first line that contains `text`.
+fn read_until(child: &mut Child, text: &str) -> Result<(), Failed> {
     let stderr = child.stderr.take().ok_or("its stderr is not ours")?;
     let mut reader = BufReader::new(stderr);
     let mut all = String::new();
@@ -82,7 +83,7 @@ fn until_it_says(child: &mut Child, text: &str) -> Result<(), Failed> {
             return Err(format!("it ended without `{text}`:\n{all}").into());
         }
     }
-    // What comes after it is read as well, so that it can be written.
+    // Read the rest too, so that the process does not block on a full pipe.
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     Ok(())
 }
@@ -90,7 +91,7 @@ fn until_it_says(child: &mut Child, text: &str) -> Result<(), Failed> {
 fn killed_process() -> Outcome {
     let work = prepared(&[("gfx90a", 2, "0")])?;
     let options = ["--wrapper-memory=150M", "--wrapper-verbose", "--wrapper-jobs=4"];
-    // The first stands still until there is `go`.
+    // The first link waits until the file `go` exists.
     work.file("before", "if [ ! -e held ]; then : > held; while [ ! -e go ]; do sleep 0.01; done; fi");
     let mut first = link(&work, &options).stderr(Stdio::null()).spawn()?;
     while !work.path().join("held").exists() {
@@ -98,22 +99,21 @@ fn killed_process() -> Outcome {
         std::thread::yield_now();
     }
     let mut second = link(&work, &options).stderr(Stdio::piped()).spawn()?;
-    // What it takes is not known: about 96 MiB, twice.
-    until_it_says(&mut second, "waits for memory: it takes about 96MiB, and 54MiB is free")?;
+    // Its memory use is not known: offld assumes 96 MiB for each of the two.
+    read_until(&mut second, "waits for memory: about 96MiB needed, 54MiB free")?;
+    let table = work.session().join("offld");
+    ensure(table.join("1.lock").exists(), || "there is no table")?;
     first.kill()?;
     first.wait()?;
     ensure(second.wait()?.success(), || "the second link has failed")?;
+    // The last process removes the table, including the file of the killed process.
+    ensure(!table.exists(), || "the table is left")?;
     work.file("go", "");
-    let table = work.session().join("offld");
-    ensure(table.join("1.lock").exists(), || "there is no table")?;
-    // The next looks at the table, and removes what the killed one has left.
     stderr_of(&mut link(&work, &options))?;
-    let left = std::fs::read_dir(table)?.count();
-    expect_equal("files in the table", "1", &left.to_string())?;
     passed()
 }
 
-/// Makes `path` a folder for hostile things, by what it is.
+/// Creates a hostile directory of this kind at `path`.
 fn make_hostile(path: &std::path::Path, how: &str, work: &Work) -> Result<(), Failed> {
     match how {
         "symlink" => {
@@ -146,17 +146,19 @@ fn hostile_folders() -> Outcome {
         }
         let work = prepared(&[("gfx90a", 2, "0")])?;
         let linked = || stderr_of(&mut link(&work, &["--wrapper-verbose"]));
+        let (first, second) = (work.session().join("offld"), work.path().join(format!("tmp/offld-{user}")));
         linked()?;
-        let first = work.session().join("offld");
-        std::fs::remove_dir_all(&first)?;
+        ensure(!first.exists(), || "the first directory is left")?;
         make_hostile(&first, how, &work)?;
-        expect_not_in(&linked()?, "are not counted")?;
-        let second = work.path().join(format!("tmp/offld-{user}"));
-        ensure(second.join("1.lock").exists(), || format!("{how}: the second folder is not used"))?;
-        std::fs::remove_dir_all(&second)?;
+        work.file("before", format!("ls tmp/offld-{user} > seen"));
+        expect_not_in(&linked()?, "cannot count the device links")?;
+        let seen = std::fs::read_to_string(work.path().join("seen"))?;
+        ensure(seen.contains("1.lock\n"), || format!("{how}: the second directory is not used"))?;
+        ensure(!second.exists(), || format!("{how}: the second directory is left"))?;
+        std::fs::remove_file(work.path().join("before"))?;
         make_hostile(&second, how, &work)?;
-        let told = linked()?;
-        expect_in(&told, "note: device links of other processes are not counted: `")?;
+        let stderr = linked()?;
+        expect_in(&stderr, "note: cannot count the device links of other processes: `")?;
         for folder in [&first, &second] {
             ensure(std::fs::read_dir(folder)?.count() == 0, || format!("{how}: {} is written to", folder.display()))?;
         }
@@ -164,12 +166,44 @@ fn hostile_folders() -> Outcome {
     passed()
 }
 
+/// Without a session directory, offld uses `TMPDIR` for all files.
+fn nothing_is_left() -> Outcome {
+    let work = prepared(&[("gfx90a", 2, "0.2"), ("gfx942", 2, "0.2")])?;
+    let linked = |before: &str, args: &[&str]| {
+        work.file("before", before);
+        let mut command = link(&work, args);
+        command.env_remove("XDG_RUNTIME_DIR").stderr(Stdio::null());
+        command
+    };
+    let see = "ls tmp > seen";
+    // Five links at once share a table; the last one removes it.
+    let at_once: Result<Vec<Child>, _> =
+        (0..5).map(|at| linked(see, &["--wrapper-jobs=2", "-o", &format!("x{at}")]).spawn()).collect();
+    for mut child in at_once? {
+        ensure(child.wait()?.success(), || "a link failed")?;
+    }
+    expect_in(&std::fs::read_to_string(work.path().join("seen"))?, "offld-")?;
+    work.expect_no_temps()?;
+    for (before, args) in [
+        ("exit 3", &[][..]),
+        ("kill -TERM $PPID; sleep 5", &[]),
+        ("kill -INT $PPID; sleep 5", &[]),
+        (see, &["-r"]),
+        (see, &["--wrapper-late-images"]),
+        (see, &["--no-such-option-of-ld"]),
+    ] {
+        let _ = linked(before, args).status()?;
+        work.expect_no_temps().map_err(|left| format!("{before} {args:?}: {}", left.message().unwrap_or_default()))?;
+    }
+    passed()
+}
+
 fn wrong_size() -> Outcome {
     let work = prepared(&[("gfx90a", 2, "0")])?;
-    let told = run_failing(&mut link(&work, &["--wrapper-memory=much"]))?;
-    expect_in(&told, "--wrapper-memory=much: expected auto, off or a size such as 8G")?;
-    let told = run_failing(link(&work, &[]).env("OFFLD_MEMORY", "much"))?;
-    expect_in(&told, "OFFLD_MEMORY=much: expected auto, off or a size such as 8G")?;
+    let stderr = run_failing(&mut link(&work, &["--wrapper-memory=much"]))?;
+    expect_in(&stderr, "--wrapper-memory=much: expected auto, off or a size such as 8G")?;
+    let stderr = run_failing(link(&work, &[]).env("OFFLD_MEMORY", "much"))?;
+    expect_in(&stderr, "OFFLD_MEMORY=much: expected auto, off or a size such as 8G")?;
     stderr_of(link(&work, &["--wrapper-memory=off"]).env("OFFLD_MEMORY", "much"))?;
     passed()
 }

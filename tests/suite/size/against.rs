@@ -1,5 +1,5 @@
-//! The same numbers as the tools that others wrote: sections as in `llvm-size` and `readelf`, images as in `llvm-objdump`, kernels as in
-//! their symbol tables.
+//! Sizes compared with other tools: sections with `llvm-size` and `readelf`, images with `llvm-objdump`, kernels with their symbol
+//! tables.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The sections of `file` by readelf: names and sizes in the file.
+/// The section names and sizes in the file, as reported by readelf.
 fn sections(work: &Work, file: &str) -> Result<Vec<(String, u64)>, Failed> {
     let yaml: Value =
         serde_json::from_str(&run(work.command(llvm("llvm-readelf")).args(["--sections", "--elf-output-style=JSON", file]))?)?;
@@ -35,7 +35,7 @@ fn sections(work: &Work, file: &str) -> Result<Vec<(String, u64)>, Failed> {
         .collect())
 }
 
-/// Each section of the host file has as many bytes as readelf says, but for those that hold containers.
+/// Fails unless each section of the host file has the size that readelf reports. Sections with containers are left out.
 fn same_sections(work: &Work, file: &str) -> Result<(), Failed> {
     let json = size(work, ["--by", "arch,section", file])?;
     let host = row(&json["total"], "host")?;
@@ -47,7 +47,7 @@ fn same_sections(work: &Work, file: &str) -> Result<(), Failed> {
     for (name, size) in wanted.iter().filter(|(name, size)| **size > 0 && !holds_images(name)) {
         expect_equal(&format!("{file}: {name}"), &size.to_string(), &bytes(row(host, name)?).to_string())?;
     }
-    // And as llvm-size says, whose list has what is in memory alone, too.
+    // llvm-size reports the same. Its list also has sections that exist only in memory.
     let listed = run(work.command(llvm("llvm-size")).args(["--format=sysv", file]))?;
     let fields = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).filter(|fields| fields.len() == 3);
     for fields in fields.filter(|fields| wanted.contains_key(fields[0]) && !holds_images(fields[0]) && fields[1] != "0") {
@@ -56,7 +56,8 @@ fn same_sections(work: &Work, file: &str) -> Result<(), Failed> {
     ensure(wanted.len() > 15, || format!("only {} sections", wanted.len()))
 }
 
-/// An OpenMP program: the image has as many bytes as the one that LLVM's tool takes out, its sections are those of `llvm-size`.
+/// An OpenMP program: the image has the size of the one that LLVM's tool extracts, and its sections have the sizes that `llvm-size`
+/// reports.
 fn openmp() -> Outcome {
     let work = Work::new();
     let source = root().join("tests/programs/reduction.c");
@@ -71,7 +72,7 @@ fn openmp() -> Outcome {
     for (name, wanted) in sections(&work, "image")? {
         expect_equal(&format!("the image's {name}"), &wanted.to_string(), &bytes(row(arch, &name)?).to_string())?;
     }
-    // The kernel's code is what its symbol says.
+    // The size of the kernel's code equals the size of its symbol.
     let symbols = run(work.command(llvm("llvm-nm")).args(["--print-size", "--defined-only", "image"]))?;
     let kernel = symbols.lines().find(|line| line.contains(" W __omp_offloading")).ok_or("no kernel")?;
     let fields: Vec<&str> = kernel.split_whitespace().collect();
@@ -83,7 +84,7 @@ fn openmp() -> Outcome {
     passed()
 }
 
-/// A HIP program: each architecture has as many bytes, inflated, as the image that LLVM's bundler takes out.
+/// A HIP program: the uncompressed size of each architecture equals the size of the image that LLVM's bundler extracts.
 fn hip(name: &str) -> Outcome {
     let work = Work::new();
     let case = Case::named(name, 22);
@@ -95,8 +96,7 @@ fn hip(name: &str) -> Outcome {
     run(work.command(llvm("llvm-objcopy")).args(["--dump-section", ".hip_fatbin=fatbin", "program"]))?;
     let json = size(&work, ["--by", "arch", "program"])?;
     let mut compared = 0;
-    let bundler =
-        |words: &[&str]| run(work.command(llvm("clang-offload-bundler")).args(["-type=o", "-input=fatbin"]).args(words));
+    let bundler = |args: &[&str]| run(work.command(llvm("clang-offload-bundler")).args(["-type=o", "-input=fatbin"]).args(args));
     for id in bundler(&["-list"])?.lines().filter(|id| id.contains("amdgcn")) {
         bundler(&["-unbundle", &format!("-targets={id}"), "-output=image"])?;
         let arch = id.rsplit_once("--").map_or("", |(_, arch)| arch);

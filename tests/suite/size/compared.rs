@@ -1,4 +1,4 @@
-//! Comparisons with another file and with what was saved, budgets, what is there twice, filters and other forms of the report.
+//! Comparisons with another file and with saved reports, budgets, duplicates, filters and other forms of the report.
 
 use libtest_mimic::Failed;
 use libtest_mimic::Trial;
@@ -12,7 +12,7 @@ use crate::support::{
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("size::compared::with_another_file", another),
+        with_llvm("size::compared::with_another_file", two_files),
         with_llvm("size::compared::with_what_was_saved", saved),
         with_llvm("size::compared::filters_by_either_name", filtered),
         with_llvm("size::compared::budgets", budgets),
@@ -23,17 +23,17 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// `offld size` with these words: its exit status, stdout and stderr.
-fn told<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<(i32, String, String), Failed> {
+/// Runs `offld size` with these arguments: exit status, stdout and stderr.
+fn offld_size<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<(i32, String, String), Failed> {
     let mut command = work.command(offld());
-    command.arg("size").args(words);
+    command.arg("size").args(args);
     let ended = output(&mut command)?;
     let status = ended.status.code().ok_or_else(|| shown(&command, &ended))?;
     Ok((status, text(&ended.stdout), text(&ended.stderr)))
 }
 
-/// What grew, shrank, came and went, at every level.
-fn another() -> Outcome {
+/// Grown, shrunk, added and removed items at every level.
+fn two_files() -> Outcome {
     let work = Work::new();
     work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000]), Image::hip("gfx1030", &[3; 900])])?;
     work.pack("new", &[Image::hip("gfx90a", &[1; 5000]), Image::hip("gfx942", &[2; 2000]), Image::hip("gfx1100", &[4; 700])])?;
@@ -47,7 +47,7 @@ fn another() -> Outcome {
             &format!("{} {}", found["rows"][0]["file"], found["rows"][0]["old_file"]),
         )?;
     }
-    let (status, stdout, _) = told(&work, ["--by", "arch", "--bytes", "--diff", "old", "new"])?;
+    let (status, stdout, _) = offld_size(&work, ["--by", "arch", "--bytes", "--diff", "old", "new"])?;
     expect_equal("status", "0", &status.to_string())?;
     let line = |arch: &str| stdout.lines().find(|line| line.trim_start().starts_with(arch)).unwrap_or_default().to_owned();
     expect_in(&line("gfx90a"), "+1000")?;
@@ -57,12 +57,12 @@ fn another() -> Outcome {
     passed()
 }
 
-/// What --save writes compares like the file itself; another version, and damage, are errors.
+/// A report from --save compares like the file itself. Another version or a damaged report is an error.
 fn saved() -> Outcome {
     let work = Work::new();
     work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
     work.pack("new", &[Image::hip("gfx90a", &[1; 4500])])?;
-    told(&work, ["--save", "old.json", "old"])?;
+    offld_size(&work, ["--save", "old.json", "old"])?;
     for by in ["arch", "arch,part,section,container", "kernel"] {
         let of_file = size(&work, ["--by", by, "--diff", "old", "new"])?;
         std::fs::rename(work.path().join("old"), work.path().join("gone"))?;
@@ -70,37 +70,37 @@ fn saved() -> Outcome {
         std::fs::rename(work.path().join("gone"), work.path().join("old"))?;
         expect_equal(by, &of_file["total"].to_string(), &of_saved["total"].to_string())?;
     }
-    let kept = std::fs::read_to_string(work.path().join("old.json"))?;
-    work.file("later.json", kept.replacen("\"schema\":1", "\"schema\":2", 1));
-    let (status, _, stderr) = told(&work, ["--diff", "later.json", "new"])?;
+    let saved_text = std::fs::read_to_string(work.path().join("old.json"))?;
+    work.file("later.json", saved_text.replacen("\"schema\":2", "\"schema\":3", 1));
+    let (status, _, stderr) = offld_size(&work, ["--diff", "later.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
-    expect_in(&stderr, "`later.json`: sizes of version 2, and this offld reads version 1")?;
-    let (start, _) = kept.split_once(",\"mangled\":").ok_or("no names of kernels in the image")?;
+    expect_in(&stderr, "`later.json`: sizes of version 3, but this offld reads versions up to 2")?;
+    let (start, _) = saved_text.split_once(",\"mangled\":").ok_or("no names of kernels in the image")?;
     work.file("earlier.json", format!("{start}}}"));
-    expect_equal("without names in the image", "0", &told(&work, ["--diff", "earlier.json", "new"])?.0.to_string())?;
-    work.file("cut.json", &kept[..kept.len() / 2]);
-    let (status, _, stderr) = told(&work, ["--diff", "cut.json", "new"])?;
+    expect_equal("without names in the image", "0", &offld_size(&work, ["--diff", "earlier.json", "new"])?.0.to_string())?;
+    work.file("cut.json", &saved_text[..saved_text.len() / 2]);
+    let (status, _, stderr) = offld_size(&work, ["--diff", "cut.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stderr, "`cut.json`")?;
-    work.file("large.json", kept.replace(",3000]", &format!(",{}]", u64::MAX)));
-    let (status, _, stderr) = told(&work, ["--diff", "large.json", "new"])?;
+    work.file("large.json", saved_text.replace(",3000]", &format!(",{}]", u64::MAX)));
+    let (status, _, stderr) = offld_size(&work, ["--diff", "large.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
-    expect_in(&stderr, "`large.json`: damaged: its sizes are too large to be added up")?;
-    // What could not be read completely is no base, whether it was saved or not.
+    expect_in(&stderr, "`large.json`: damaged: the sum of the sizes is too large")?;
+    // An incomplete report cannot be the base of a comparison, saved or not.
     let whole = std::fs::read(work.path().join("old"))?;
     work.file("half", &whole[..whole.len() - 2000]);
-    let (status, ..) = told(&work, ["--save", "half.json", "half"])?;
+    let (status, ..) = offld_size(&work, ["--save", "half.json", "half"])?;
     expect_equal("status", "2", &status.to_string())?;
     for old in ["half", "half.json"] {
-        let (status, _, stderr) = told(&work, ["--diff", old, "--budget", "growth<1K", "new"])?;
+        let (status, _, stderr) = offld_size(&work, ["--diff", old, "--budget", "growth<1K", "new"])?;
         expect_equal(old, "2", &status.to_string())?;
-        expect_in(&stderr, "what is compared with: half+0x")?;
+        expect_in(&stderr, "cannot read the --diff file: half+0x")?;
     }
     passed()
 }
 
-/// A filter finds kernels by their names in the source and in the image, in what was saved as well; of several names in the image the
-/// first is told.
+/// A filter matches kernels by their source name and their symbol name, also in saved reports. Of several symbols, the first is
+/// shown.
 fn filtered() -> Outcome {
     let work = Work::new();
     let code: String = ["_ZL4fillPf", "_Z4fillPf", "_Z4fillPd"]
@@ -108,7 +108,7 @@ fn filtered() -> Outcome {
         .concat();
     work.file("k.s", code);
     run(work.command(llvm("clang")).args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "k.s", "-o", "k.so"]))?;
-    told(&work, ["--save", "old.json", "k.so"])?;
+    offld_size(&work, ["--save", "old.json", "k.so"])?;
     for filter in ["_Z4fillPf", "fill\\(float\\*\\)"] {
         let json = size(&work, ["--by", "kernel", "--filter", filter, "--diff", "old.json", "k.so"])?;
         expect_equal(filter, "1", &json["total"]["kernels"].to_string())?;
@@ -120,53 +120,78 @@ fn filtered() -> Outcome {
     passed()
 }
 
-/// Limits that are kept and broken, those that cannot be read, and what has no limit.
+/// Budgets that are met, exceeded, invalid, or without a limit.
 fn budgets() -> Outcome {
     let work = Work::new();
     work.pack("old", &[Image::hip("gfx90a:xnack+", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
     work.pack("new", &[Image::hip("gfx90a:xnack+", &[1; 5000]), Image::hip("gfx942", &[2; 3000])])?;
     let total = std::fs::metadata(work.path().join("new"))?.len();
     let fits = format!("total<={total}");
-    let (status, stdout, _) = told(&work, ["--budget", &fits, "--budget", "gfx90a<5K,gfx94*<3001,hip:gfx942<1M", "new"])?;
+    let (status, stdout, _) = offld_size(&work, ["--budget", &fits, "--budget", "gfx90a<5K,gfx94*<3001,hip:gfx942<1M", "new"])?;
     expect_equal("kept", "0", &status.to_string())?;
-    expect_in(&stdout, &format!("kept: {fits}"))?;
+    expect_in(&stdout, &format!("ok: {fits}\n"))?;
     let broken = format!("total<{total},gfx90a<5000,growth<2%,growth<10K");
-    let (status, _, stderr) = told(&work, ["--budget", &broken, "--diff", "old", "new"])?;
+    let (status, _, stderr) = offld_size(&work, ["--bytes", "--budget", &broken, "--diff", "old", "new"])?;
     expect_equal("broken", "3", &status.to_string())?;
-    expect_in(&stderr, &format!("over budget: total<{total}: it has {total} bytes"))?;
-    expect_in(&stderr, "over budget: gfx90a<5000: it has 5000 bytes")?;
-    expect_in(&stderr, "over budget: growth<2%: it grew by")?;
-    expect_not_in(&stderr, "growth<10K")?;
-    // What this machine has: a test root with an AMD device, and none with one of NVIDIA.
+    expect_in(&stderr, &format!("new: over budget: total is {total}, limit {total} (must be less)\n"))?;
+    expect_in(&stderr, "new: over budget: gfx90a is 5000, limit 5000 (must be less)\n")?;
+    expect_in(&stderr, "new: over budget: growth is ")?;
+    expect_in(&stderr, "limit 2% (")?;
+    expect_not_in(&stderr, "10240")?;
+    let (_, _, stderr) = offld_size(&work, ["--budget", "gfx942<2K", "new"])?;
+    expect_in(&stderr, "new: over budget: gfx942 is 2.9K, limit 2.0K (952 too much)\n")?;
+    // A budget that matches nothing is an error, because it could never be exceeded.
+    for (budget, message) in [
+        (
+            "totl<50M",
+            "no image matches `totl` in the budget `totl<50M`: expected total, inflated, host, growth or a device such as sm_90 (did you mean `total`?)",
+        ),
+        ("hots<1K", "(did you mean `host`?)"),
+        (
+            "sm_999<1K",
+            "no image matches `sm_999` in the budget `sm_999<1K`: expected total, inflated, host, growth or a device such as sm_90; pass --allow-unmatched",
+        ),
+    ] {
+        let (status, stdout, stderr) = offld_size(&work, ["--save", "saved", "--budget", budget, "new"])?;
+        expect_equal(budget, "2", &status.to_string())?;
+        expect_equal(budget, "", &stdout)?;
+        expect_in(&stderr, message)?;
+        ensure(!work.path().join("saved").exists(), || "sizes were saved")?;
+        expect_equal(budget, "0", &offld_size(&work, ["--budget", budget, "--allow-unmatched", "new"])?.0.to_string())?;
+    }
+    // An architecture that the new file no longer has is not a spelling mistake.
+    work.pack("less", &[Image::hip("gfx942", &[2; 3000])])?;
+    expect_equal("gone", "0", &offld_size(&work, ["--budget", "gfx90a<1K", "--diff", "new", "less"])?.0.to_string())?;
+    // `native` for a simulated machine with an AMD device and without an NVIDIA device.
     work.file("root/sys/class/kfd/kfd/topology/nodes/1/properties", "gfx_target_version 90402\n");
     let root = work.path().join("root");
     let mut native = work.command(offld());
     run(native.args(["size", "--budget", "hip:native<3001", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
     let mut native = work.command(offld());
     let stderr = run_failing(native.args(["size", "--budget", "cuda:native<1M", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
-    expect_in(&stderr, "the budget `cuda:native<1M`: `cuda:native`: no GPU for it is found on this machine")?;
+    expect_in(&stderr, "the budget `cuda:native<1M`: `cuda:native`: no matching GPU on this machine")?;
     let json = run(work.command(offld()).args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     expect_equal("in the report", "true", &json["budgets"][0]["kept"].to_string())?;
-    for (budget, said) in [
-        ("growth<2%", "the budget `growth<2%` needs --diff"),
-        ("total", "`total` is no budget"),
-        ("total<5%", "only growth can be limited by a percentage"),
-        ("total<many", "`many` is no size"),
+    for (budget, message) in [
+        ("growth<2%", "the budget `growth<2%` compares with an earlier file: pass it with --diff"),
+        ("total", "invalid budget `total`: expected NAME<SIZE"),
+        ("total<5%", "only growth can have a limit in percent"),
+        ("total<many", "invalid size 'many'"),
     ] {
-        let (status, _, stderr) = told(&work, ["--budget", budget, "new"])?;
+        let (status, _, stderr) = offld_size(&work, ["--budget", budget, "new"])?;
         expect_equal(budget, "2", &status.to_string())?;
-        expect_in(&stderr, said)?;
+        expect_in(&stderr, message)?;
     }
-    // What cannot be read wins.
+    // An unreadable file takes precedence over an exceeded budget.
     let whole = std::fs::read(work.path().join("new"))?;
     work.file("cut", &whole[..whole.len() - 2000]);
-    let (status, _, _) = told(&work, ["--budget", "total<1", "cut"])?;
+    let (status, _, _) = offld_size(&work, ["--budget", "total<1", "cut"])?;
     expect_equal("unreadable and over budget", "2", &status.to_string())?;
     passed()
 }
 
-/// The same image twice, the same kernel in two images, and those that only look alike.
+/// Repeated images, the same kernel in two images, and kernels that only look the same.
 fn duplicates() -> Outcome {
     let work = Work::new();
     let source = "__attribute__((amdgpu_kernel)) void same(int *p) { p[3] = 5; }\n\
@@ -183,7 +208,7 @@ fn duplicates() -> Outcome {
     let packed = [std::fs::read(work.path().join("twice"))?, std::fs::read(work.path().join("twice"))?].concat();
     work.file("twice", packed);
     work.pack("alike", &[Image::hip("gfx90a", &one), Image::hip("gfx90a", &two)])?;
-    // Images for different architectures are no duplicates, whatever their bytes are.
+    // Images for different architectures are not duplicates, even with the same bytes.
     let json = size(&work, ["packed"])?;
     expect_equal("nothing", "[] []", &format!("{} {}", json["duplicates"]["images"], json["duplicates"]["kernels"]))?;
     let json = size(&work, ["twice"])?;
@@ -195,13 +220,22 @@ fn duplicates() -> Outcome {
     let kernels = json["duplicates"]["kernels"].as_array().ok_or("no kernels")?;
     expect_equal("one kernel", "1 \"same\"", &format!("{} {}", kernels.len(), kernels[0]["kernel"]))?;
     expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
-    // Of several files the place says in which.
+    // With several files, each location names its file.
     work.pack("again", &[Image::hip("gfx90a", &one)])?;
     work.pack("first", &[Image::hip("gfx90a", &one)])?;
     let json = size(&work, ["again", "first"])?;
     let places = "[\"again: offload-binary at 0x0\",\"first: offload-binary at 0x0\"]";
     expect_equal("places", places, &json["duplicates"]["images"][0]["places"].to_string())?;
-    // Those that waste the same stand in one order in every run.
+    // The report lists only a few duplicates by default.
+    let many: Vec<[u8; 400]> = (10..16).map(|byte| [byte; 400]).collect();
+    work.pack("many", &many.iter().chain(&many).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
+    let (_, few, _) = offld_size(&work, ["many"])?;
+    expect_in(&few, "Repeated images: up to 2.3K in the file (2.3K uncompressed) could be saved")?;
+    expect_in(&few, "\n  3 more, 1.2K (pass --duplicates to list them)\n")?;
+    let (_, all, _) = offld_size(&work, ["--duplicates", "many"])?;
+    expect_not_in(&all, " more, ")?;
+    expect_equal("rows", "6", &all.lines().filter(|line| line.starts_with("   ") && line.contains("  2  ")).count().to_string())?;
+    // Duplicates with equal savings have the same order in every run.
     let images: Vec<[u8; 500]> = (0..6).map(|byte| [byte; 500]).collect();
     work.pack("pairs", &images.iter().chain(&images).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
     let first = size(&work, ["pairs"])?["duplicates"].clone();
@@ -212,7 +246,7 @@ fn duplicates() -> Outcome {
     passed()
 }
 
-/// What zstd would save is an estimate that is near what it does save.
+/// The estimate of possible savings by zstd is close to the real savings.
 fn not_compressed() -> Outcome {
     let work = Work::new();
     let text: String = (0..60_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
@@ -243,16 +277,24 @@ fn not_compressed() -> Outcome {
     passed()
 }
 
-/// Markdown with nothing in it that is markup, stdin, folders, filters, inflated order.
+/// Markdown without unwanted markup, stdin, directories, filters, and order by uncompressed size.
 fn forms() -> Outcome {
     let work = Work::new();
     work.pack("a|b*", &[Image::hip("gfx90a", &[1; 4000]), Image::cuda("sm_90", &[7; 100])])?;
-    let (status, markdown, _) = told(&work, ["--markdown", "a|b*"])?;
+    let (status, markdown, _) = offld_size(&work, ["--markdown", "a|b*"])?;
     expect_equal("status", "0", &status.to_string())?;
     expect_in(&markdown, "**a\\|b\\***: offload-binary")?;
     expect_in(&markdown, "| gfx90a | 1 |")?;
+    // Summary rows have as many cells as the other rows.
+    for args in [&["--markdown", "--top", "1", "a|b*"][..], &["--markdown", "--top", "1", "--diff", "a|b*", "a|b*"]] {
+        let (_, markdown, _) = offld_size(&work, args.iter().copied())?;
+        let cells: Vec<usize> =
+            markdown.lines().filter(|line| line.starts_with('|')).map(|line| line.matches('|').count()).collect();
+        expect_in(&markdown, " more |")?;
+        ensure(cells.iter().all(|count| *count == cells[0]), || markdown.clone())?;
+    }
     work.pack("\u{202e}b\n", &[Image::hip("gfx90a", &[1; 4000])])?;
-    expect_in(&told(&work, ["--markdown", "\u{202e}b\n"])?.1, "**\\\\u{202e}b\\\\n**: offload-binary")?;
+    expect_in(&offld_size(&work, ["--markdown", "\u{202e}b\n"])?.1, "**\\\\u{202e}b\\\\n**: offload-binary")?;
     let mut command = work.command(offld());
     command.args(["size", "--json", "-"]).stdin(std::fs::File::open(work.path().join("a|b*"))?);
     let json: serde_json::Value = serde_json::from_str(&run(&mut command)?)?;
@@ -264,7 +306,10 @@ fn forms() -> Outcome {
     expect_equal("files with device code", "1", &json["total"]["rows"].as_array().map_or(0, Vec::len).to_string())?;
     let json = size(&work, ["--filter", "GFX9", "a|b*"])?;
     expect_equal("filtered", "4000", &bytes(&json["total"]).to_string())?;
-    let (status, _, stderr) = told(&work, ["--filter", "(", "--save", "saved", "a|b*"])?;
+    let (status, _, stderr) = offld_size(&work, ["--filter", "gfx11", "a|b*"])?;
+    expect_equal("nothing is left", "0", &status.to_string())?;
+    expect_in(&stderr, "warning: nothing matches `gfx11` of --filter")?;
+    let (status, _, stderr) = offld_size(&work, ["--filter", "(", "--save", "saved", "a|b*"])?;
     expect_equal("a filter that is none", "2", &status.to_string())?;
     expect_in(&stderr, "--filter")?;
     ensure(!work.path().join("saved").exists(), || "something was written for a command line that is wrong")?;
@@ -274,22 +319,26 @@ fn forms() -> Outcome {
     passed()
 }
 
-/// A file that is not there, and one that is cut off: what can be read is counted all the same.
+/// A missing file and a truncated file: all readable data is counted.
 fn unreadable() -> Outcome {
     let work = Work::new();
     work.pack("good", &[Image::hip("gfx90a", &[1; 4000])])?;
-    let (status, stdout, stderr) = told(&work, ["good", "gone"])?;
+    let (status, stdout, stderr) = offld_size(&work, ["good", "gone"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stdout, "gfx90a")?;
     expect_in(&stderr, "'gone': No such file or directory")?;
+    let (status, stdout, _) = offld_size(&work, ["gone"])?;
+    expect_equal("nothing to show", "2 ", &format!("{status} {stdout}"))?;
+    work.file("text", "no device code");
+    expect_equal("no device code", "text: unknown, 14, no device code\n", &offld_size(&work, ["text"])?.1)?;
     let whole = std::fs::read(work.path().join("good"))?;
     work.file("cut", &whole[..whole.len() - 100]);
-    let (status, stdout, stderr) = told(&work, ["--json", "--by", "file", "good", "cut"])?;
+    let (status, stdout, stderr) = offld_size(&work, ["--json", "--by", "file", "good", "cut"])?;
     expect_equal("status of one that is cut off", "2", &status.to_string())?;
     expect_in(&stderr, "error: cut+0x0: ")?;
     let json: serde_json::Value = serde_json::from_str(&stdout)?;
     expect_equal("both are counted", &(2 * whole.len() - 100).to_string(), &bytes(&json["total"]).to_string())?;
-    let (status, _, stderr) = told(&work, ["--by", "everything", "good"])?;
+    let (status, _, stderr) = offld_size(&work, ["--by", "everything", "good"])?;
     expect_equal("a level that is none", "2", &status.to_string())?;
     expect_in(&stderr, "everything")?;
     passed()

@@ -1,5 +1,5 @@
-//! With `OFFLD_TEST_SIZES=1`, as in `make test-long`: every byte of every file with device code that any test has made is counted once
-//! when its folder goes, and what does not add up is a failure of that test.
+//! With `OFFLD_TEST_SIZES=1`, as in `make test-long`: when a test's directory is removed, `offld size` counts every file with
+//! device code in it. If a sum does not match the file's size, that test fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ impl Drop for Work {
         let Some(json) = json else { panic!("offld size fails on {}", self.path().display()) };
         for file in json["files"].as_array().into_iter().flatten() {
             let name = file["file"].as_str().unwrap_or_default();
-            // What cannot be read is that of tests of such files.
+            // Unreadable files belong to tests of such files.
             if file["type"] == "unreadable" {
                 continue;
             }
@@ -32,7 +32,7 @@ impl Drop for Work {
     }
 }
 
-/// Whether a file is or has in it a thin archive, which is counted with the files that it names.
+/// Whether a file is or contains a thin archive, whose members are separate files but counted with it.
 fn holds_thin_archive(path: &Path) -> bool {
     std::fs::read(path).unwrap_or_default().windows(8).any(|part| part == b"!<thin>\n")
 }

@@ -1,8 +1,10 @@
-//! `offld size`: every byte once, and the same numbers as LLVM's tools, binutils and NVIDIA's; comparisons, budgets, what is there twice.
+//! `offld size`: every byte counted once, and the same numbers as LLVM's tools, binutils and NVIDIA's; comparisons, budgets, and
+//! duplicates.
 
 mod against;
 mod compared;
 mod everywhere;
+mod members;
 mod sums;
 
 use std::path::Path;
@@ -13,14 +15,14 @@ use serde_json::Value;
 use crate::support::{Work, expect_equal, offld, output, shown};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all = [against::trials(), compared::trials(), sums::trials()];
+    let all = [against::trials(), compared::trials(), members::trials(), sums::trials()];
     all.into_iter().flatten().collect()
 }
 
-/// What `offld size --json` says of files that can be read.
-fn size<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Value, Failed> {
+/// The report of `offld size --json` for readable files.
+fn size<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<Value, Failed> {
     let mut command = work.command(offld());
-    command.args(["size", "--json", "--top", "0"]).args(words);
+    command.args(["size", "--json", "--top", "0"]).args(args);
     let ended = output(&mut command)?;
     if !ended.status.success() || !ended.stderr.is_empty() {
         return Err(shown(&command, &ended).into());
@@ -30,7 +32,7 @@ fn size<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Val
     Ok(json)
 }
 
-/// The row with this name below another.
+/// The row with this name below `parent`.
 fn row<'r>(parent: &'r Value, name: &str) -> Result<&'r Value, Failed> {
     let rows = parent["rows"].as_array().into_iter().flatten();
     let names: Vec<String> = rows.clone().map(|row| row["name"].to_string()).collect();
@@ -38,12 +40,12 @@ fn row<'r>(parent: &'r Value, name: &str) -> Result<&'r Value, Failed> {
     found.ok_or_else(|| format!("no row `{name}` among {names:?}").into())
 }
 
-/// How many bytes of the file a row has.
+/// The bytes of a row in the file.
 fn bytes(row: &Value) -> u64 {
     row["file"].as_u64().unwrap_or(u64::MAX)
 }
 
-/// The sum of the leaves of a tree of rows: in the file, and inflated.
+/// The sum of the leaves of a tree of rows: bytes in the file, and uncompressed size.
 fn leaves(row: &Value) -> (u64, u64) {
     match row["rows"].as_array().filter(|rows| !rows.is_empty()) {
         Some(rows) => rows.iter().map(leaves).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)),
@@ -51,7 +53,7 @@ fn leaves(row: &Value) -> (u64, u64) {
     }
 }
 
-/// Every byte of `file` is counted once, by whatever one tells them apart.
+/// Fails unless every byte of `file` is counted once.
 pub(crate) fn adds_up(work: &Work, file: &str) -> Result<(), Failed> {
     let mut command = work.command(offld());
     command.args(["size", "--json", "--by", "arch,part,kernel,section,unit,container", file]);
@@ -60,7 +62,7 @@ pub(crate) fn adds_up(work: &Work, file: &str) -> Result<(), Failed> {
     let on_disk = std::fs::metadata(work.path().join(Path::new(file)))?.len();
     let thin = json["files"][0]["type"] == "thin-archive";
     let size = json["files"][0]["size"].as_u64().unwrap_or(u64::MAX);
-    // The members of a thin archive are files of their own, and counted with it.
+    // The members of a thin archive are separate files, but counted with it.
     expect_equal(&format!("the size of {file}"), &(thin || size == on_disk).to_string(), "true")?;
     expect_equal(&format!("the total of {file}"), &size.to_string(), &bytes(&json["total"]).to_string())?;
     let (sum, inflated) = leaves(&json["total"]);

@@ -1,4 +1,4 @@
-//! The sum is the size of the file: of a file of every format, of what tools of all kinds make, and of damaged files.
+//! The rows add up to the size of the file: for a file of every format, for the output of many tools, and for damaged files.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// OffloadBinaries, bundles of bytes and text, compressed in each way; in objects, in one another, in a row.
+/// OffloadBinaries, binary and text bundles, and compressed bundles: in objects, nested, and concatenated.
 fn containers() -> Outcome {
     let work = Work::new();
     work.pack("packed", &Image::of_each_kind())?;
@@ -41,17 +41,18 @@ fn containers() -> Outcome {
     for file in ["packed", "nested", "row", "fat.o", "bundle", "ccob", "text"] {
         adds_up(&work, file)?;
     }
-    // What is compressed: the inflated bytes are those of the images, the others those of the file.
+    // In compressed data, the uncompressed sizes equal those of the images, and compressed bytes add up to the file.
     let json = size(&work, ["--by", "arch", "ccob"])?;
     let file = std::fs::metadata(work.path().join("ccob"))?.len();
-    let of = |arch: &str| row(&json["total"], arch).map(|row| (bytes(row), row["inflated"].as_u64().unwrap_or_default()));
-    let ((one, one_inflated), (two, two_inflated)) = (of("gfx90a")?, of("gfx1100")?);
+    let sizes_of = |arch: &str| row(&json["total"], arch).map(|row| (bytes(row), row["inflated"].as_u64().unwrap_or_default()));
+    let ((one, one_inflated), (two, two_inflated)) = (sizes_of("gfx90a")?, sizes_of("gfx1100")?);
     expect_equal("inflated", "120000 105000", &format!("{one_inflated} {two_inflated}"))?;
     ensure(one + two <= file && one > two, || format!("{one} and {two} of {file}"))?;
     passed()
 }
 
-/// ELF of 64 and 32 bits, of both byte orders, objects, programs and libraries, without section headers; COFF objects and a PE file.
+/// 64-bit and 32-bit ELF files of both byte orders: objects, programs, libraries, and files without section headers. COFF objects
+/// and a PE file.
 fn host_formats() -> Outcome {
     let work = Work::new();
     work.file("a.c", "int data[400] = {1}; static int more[99]; int f(int x) { return data[x] + more[x] + x * 3; }\nint main(void) { return f(0) - 1; }\n");
@@ -80,7 +81,7 @@ fn host_formats() -> Outcome {
     passed()
 }
 
-/// Archives, thin ones, those in one another; a wheel with members that are stored and compressed.
+/// Archives, thin archives and nested archives; a wheel with stored and compressed members.
 fn archives() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &Image::of_each_kind())?;
@@ -105,14 +106,14 @@ fn archives() -> Outcome {
     run(work.command("python3").args(["-c", script]))?;
     adds_up(&work, "w.whl")?;
     let wheel = size(&work, ["--by", "part", "w.whl"])?;
-    // In the wheel, and in the archive in it.
+    // In the wheel, and in the archive inside it.
     expect_equal("the text of the wheel", "10000", &row(&wheel["total"], "files")?["inflated"].to_string())?;
     let own = bytes(row(&wheel["total"], "container")?);
     ensure(own < 2000, || format!("{own} bytes of containers' own"))?;
     passed()
 }
 
-/// Files that are cut off anywhere: what can be read is counted, and the sum is the size all the same.
+/// Truncated files: readable data is counted, and the sum still equals the file size.
 fn damaged() -> Outcome {
     let work = Work::new();
     let source = root().join("tests/programs/reduction.c");
@@ -124,7 +125,7 @@ fn damaged() -> Outcome {
             work.file("cut", &whole[..whole.len() * cut / 17]);
             adds_up(&work, "cut")?;
         }
-        // Sizes and offsets that lie, one byte after the other.
+        // Wrong sizes and offsets, one changed byte at a time.
         for at in (0..whole.len().min(400)).step_by(7) {
             let mut wrong = whole.clone();
             wrong[at] ^= 0xff;
@@ -138,9 +139,9 @@ fn damaged() -> Outcome {
 /// Programs, libraries and archives of this system.
 fn of_this_system() -> Outcome {
     let work = Work::new();
-    let mut looked_at = 0;
+    let mut count = 0;
     let mut folders = ["/usr/lib/x86_64-linux-gnu", "/usr/bin"].map(PathBuf::from).to_vec();
-    // A folder for each release of gcc that is installed.
+    // One directory per installed release of gcc.
     folders.extend(std::fs::read_dir("/usr/lib/gcc/x86_64-linux-gnu")?.filter_map(|entry| Some(entry.ok()?.path())));
     for folder in folders {
         let mut paths: Vec<_> = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -148,14 +149,14 @@ fn of_this_system() -> Outcome {
         let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 8 << 20);
         for path in paths.into_iter().filter(is_file).step_by(40).take(10) {
             adds_up(&work, path.to_str().ok_or("a path that is not UTF-8")?)?;
-            looked_at += 1;
+            count += 1;
         }
     }
-    ensure(looked_at >= 10, || format!("only {looked_at} files"))?;
+    ensure(count >= 10, || format!("only {count} files"))?;
     passed()
 }
 
-/// Fatbinaries of NVIDIA's own tools, compressed and not: kernels with code, constants, debug information and PTX.
+/// Fatbinaries of NVIDIA's own tools, compressed and uncompressed: kernels with code, constants, debug information and PTX.
 fn fatbinaries() -> Outcome {
     let Some(tools) = cuda_tools(22).map(|cuda| cuda.join("bin")) else { return missing("NVIDIA's tools (make setup-cuda)") };
     let work = Work::new();

@@ -1,5 +1,5 @@
 //! Chromium without a window, driven over its DevTools protocol: JSON messages, each with a NUL at its end, over two pipes
-//! (<https://chromedevtools.github.io/devtools-protocol/>). Clicks and keys are real ones: the browser finds what they meet.
+//! (<https://chromedevtools.github.io/devtools-protocol/>). Clicks and keys are real: the browser decides which element they hit.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Work, ensure};
 
-/// How long the browser may take for an answer, or a page for what is waited for.
+/// The time limit for an answer of the browser. A page gets a quarter of it to fulfil a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether Chromium is here.
+/// Whether Chromium is installed.
 pub(crate) fn is_here() -> bool {
     Command::new("chromium")
         .arg("--version")
@@ -34,9 +34,9 @@ pub(crate) struct Browser {
     from: Receiver<Value>,
     session: Option<String>,
     sent: u64,
-    /// Errors that the page told the console, exceptions, and what it wanted to load.
+    /// Console errors, exceptions, and requests of the page.
     trouble: Vec<String>,
-    /// The one address that it may load.
+    /// The only address that the page may load.
     page: String,
 }
 
@@ -48,11 +48,11 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// Starts Chromium with everything it writes below `work`.
+    /// Starts Chromium. All files that it writes are below `work`.
     pub(crate) fn start(work: &Work) -> Result<Browser, Failed> {
         let (to, from) = (work.path().join("to"), work.path().join("from"));
         crate::support::run(work.command("mkfifo").args([&to, &from]))?;
-        // The descriptors 3 and 4 are the protocol's. The page is ours, and as root Chromium has no sandbox.
+        // The protocol uses the descriptors 3 and 4. The sandbox does not work as root, and the page is trusted.
         let script = "exec chromium --headless --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage \
             --no-first-run --user-data-dir=profile --force-color-profile=srgb --hide-scrollbars about:blank 3<to 4>from";
         let mut command = work.command("sh");
@@ -83,7 +83,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Sends a command, and waits for its answer. Events that come meanwhile are noted.
+    /// Sends a command and waits for its answer. Events in between are recorded.
     pub(crate) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Failed> {
         self.sent += 1;
         let id = self.sent;
@@ -118,44 +118,44 @@ impl Browser {
         }
     }
 
-    /// Opens a page, and waits until its script has drawn it; after how many milliseconds, by the page's own clock.
+    /// Opens a page and waits until its script has drawn it. Returns the time in milliseconds, by the page's own clock.
     pub(crate) fn open(&mut self, file: &Path) -> Result<f64, Failed> {
         self.load(file)?;
         self.wait("document.documentElement.dataset.ready !== undefined")?;
-        // The first frame with it on the screen.
+        // The first frame that shows the page.
         let drawn = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))";
         let milliseconds = self.eval(drawn)?.as_f64().ok_or("the page has no clock")?;
         Ok(milliseconds)
     }
 
-    /// Opens a page that may have no scripts.
+    /// Opens a page without waiting for scripts.
     pub(crate) fn load(&mut self, file: &Path) -> Result<(), Failed> {
         self.page = format!("file://{}", file.display());
         self.ask("Page.navigate", json!({"url": self.page}))?;
         Ok(())
     }
 
-    /// The value of an expression of the page.
+    /// The value of an expression in the page.
     pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
-        // Where scripts are off, nothing keeps a promise.
+        // Without scripts, a promise would never resolve.
         let waits = expression.starts_with("new Promise");
-        let asked = json!({"expression": expression, "awaitPromise": waits, "returnByValue": true});
-        let answer = self.ask("Runtime.evaluate", asked)?;
+        let params = json!({"expression": expression, "awaitPromise": waits, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", params)?;
         match answer.get("exceptionDetails") {
             Some(details) => Err(format!("{expression}: {details}").into()),
             None => Ok(answer["result"]["value"].clone()),
         }
     }
 
-    /// The text that an expression gives.
+    /// The value of an expression, which must be a string.
     pub(crate) fn text(&mut self, expression: &str) -> Result<String, Failed> {
         Ok(self.eval(expression)?.as_str().map(str::to_owned).ok_or_else(|| format!("{expression}: no text"))?)
     }
 
-    /// A failure unless an expression becomes true.
+    /// Fails unless an expression becomes true.
     pub(crate) fn wait(&mut self, expression: &str) -> Result<(), Failed> {
         let start = Instant::now();
-        // While a page is loaded there may be nothing to ask.
+        // While a page loads, an expression may have no context.
         while !self.eval(expression).is_ok_and(|value| value == json!(true)) {
             if start.elapsed() > PATIENCE / 4 {
                 let page = self.eval("document.body.innerText.slice(0, 3000)")?;
@@ -166,7 +166,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Clicks on the middle of what a selector finds, or near its upper left corner, where an opened tile has its title.
+    /// Clicks on the center of the element that a selector finds, or near its upper left corner, the title of an opened tile.
     pub(crate) fn click(&mut self, selector: &str, corner: bool) -> Result<(), Failed> {
         let place = format!(
             "(() => {{ const found = document.querySelector({0}); found.scrollIntoView({{block: 'nearest'}});
@@ -211,29 +211,29 @@ impl Browser {
         Ok(())
     }
 
-    /// Types a text where the focus is.
+    /// Types a text into the focused element.
     pub(crate) fn write(&mut self, text: &str) -> Result<(), Failed> {
         self.ask("Input.insertText", json!({"text": text})).map(drop)
     }
 
-    /// The window's size.
+    /// Sets the size of the window.
     pub(crate) fn size(&mut self, width: u32, height: u32) -> Result<(), Failed> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.ask("Emulation.setDeviceMetricsOverride", size).map(drop)
     }
 
-    /// What the system prefers: `light` or `dark`.
+    /// Sets the system's colour scheme: `light` or `dark`.
     pub(crate) fn prefers(&mut self, scheme: &str) -> Result<(), Failed> {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": features})).map(drop)
     }
 
-    /// Whether pages may run scripts.
+    /// Allows or blocks scripts.
     pub(crate) fn scripts(&mut self, allowed: bool) -> Result<(), Failed> {
         self.ask("Emulation.setScriptExecutionDisabled", json!({"value": !allowed})).map(drop)
     }
 
-    /// Writes a picture of the window.
+    /// Writes a screenshot of the window.
     pub(crate) fn picture(&mut self, file: &Path) -> Result<(), Failed> {
         let picture = self.ask("Page.captureScreenshot", json!({"format": "png"}))?;
         let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap_or_default())?;
@@ -241,9 +241,9 @@ impl Browser {
         Ok(std::fs::write(file, bytes)?)
     }
 
-    /// A failure if the page told the console anything, threw something, or wanted to load anything.
+    /// Fails if the page has written to the console, thrown an exception, or tried to load another file.
     pub(crate) fn expect_no_trouble(&mut self) -> Result<(), Failed> {
-        // What has happened is told before the answer to this.
+        // Events arrive before the answer to this command.
         self.eval("new Promise(done => setTimeout(done, 50))")?;
         ensure(self.trouble.is_empty(), || self.trouble.join("\n"))
     }

@@ -1,4 +1,4 @@
-//! What `offld size --html` writes of real files: images for AMD's GPUs, made by clang.
+//! The page that `offld size --html` writes for real files: AMD GPU images, compiled by clang.
 
 use std::path::PathBuf;
 
@@ -7,21 +7,22 @@ use serde_json::json;
 
 use super::browser::Browser;
 use super::in_chromium;
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, offld, passed, run_failing, with_llvm};
+use crate::support::{Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, offld, passed, run_failing, with_llvm};
 
-/// A name that no compiler makes, and any file may have.
+/// A name that no compiler generates, but that a file can contain.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         in_chromium("of_a_file", of_a_file),
         in_chromium("of_several_files", of_several_files),
+        in_chromium("of_a_wheel", of_a_wheel),
         in_chromium("of_a_file_and_an_older_one", of_two_releases),
         with_llvm("size_page::a_page_that_cannot_be_written", cannot_be_written),
     ]
 }
 
-/// An image with functions of so many instructions of four bytes.
+/// An image with functions of the given numbers of instructions, of four bytes each.
 fn image(work: &Work, name: &str, arch: &str, functions: &[(&str, usize)]) -> Result<PathBuf, Failed> {
     let mut text = String::from(".text\n");
     for (function, instructions) in functions {
@@ -39,17 +40,17 @@ fn image(work: &Work, name: &str, arch: &str, functions: &[(&str, usize)]) -> Re
     Ok(path)
 }
 
-/// The page of these words.
-fn page(work: &Work, words: &[&str]) -> Result<PathBuf, Failed> {
-    work.run(offld(), [&["size", "--html", "page.html"], words].concat())?;
+/// Writes the page for these arguments.
+fn page(work: &Work, args: &[&str]) -> Result<PathBuf, Failed> {
+    work.run(offld(), [&["size", "--html", "page.html"], args].concat())?;
     Ok(work.path().join("page.html"))
 }
 
-/// Has the table show the parts of kernels.
+/// Lets the table show the parts of kernels.
 const BY_PARTS: &str =
     "document.querySelector('#rows').value = 'all'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
 
-/// The row of the table with a kernel's code.
+/// The table row of a kernel's code.
 fn code_of(kernel: &str) -> String {
     format!(
         "[...document.querySelectorAll('#body tr')].find(at => at.querySelector('.name').textContent === {} && [...at.cells].some(cell => \
@@ -64,7 +65,7 @@ const NAMES: &str = "[...document.querySelectorAll('#body .name:not(.rest)')].ma
 fn of_a_file(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let file = image(work, "image.so", "gfx90a", &[(HOSTILE, 3_000), ("_Z4fillIfEvPT_", 2_000), ("_Z4fillIdEvPT_", 1_000)])?;
     let page = page(work, &["image.so"])?;
-    // The sum is the file's size.
+    // The sum equals the file size.
     let size = std::fs::metadata(file)?.len();
     expect_in(&std::fs::read_to_string(&page)?, &format!("<p id=\"totals\">{size} bytes in the file, "))?;
     browser.open(&page)?;
@@ -72,11 +73,9 @@ fn of_a_file(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let totals = browser.text("document.querySelector('#totals').textContent")?;
     expect_in(&totals, "3 kernels · 1 architecture")?;
     expect_equal("elements", "0", &browser.text("String(document.querySelectorAll('img').length)")?)?;
-    // An instruction has four bytes. What else belongs to a kernel (its symbol) are other parts.
+    // An instruction has four bytes. Other bytes of a kernel, such as its symbol, are separate parts.
     browser.eval(BY_PARTS)?;
-    for (name, expected) in
-        [(HOSTILE, "11.7 KiB"), ("void fill<float>(float*)", "7.81 KiB"), ("void fill<double>(double*)", "3.91 KiB")]
-    {
+    for (name, expected) in [(HOSTILE, "11.7K"), ("void fill<float>(float*)", "7.81K"), ("void fill<double>(double*)", "3.91K")] {
         expect_equal(name, expected, &browser.text(&format!("{}.querySelector('td.number').textContent", code_of(name)))?)?;
     }
     Ok(())
@@ -95,6 +94,29 @@ fn of_several_files(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     expect_in(&browser.text(rows)?, "gfx1100 of other.so | gfx90a of one.so")
 }
 
+/// Members are between the file and its architectures.
+fn of_a_wheel(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    image(work, "one.so", "gfx90a", &[("one", 1_000)])?;
+    image(work, "other.so", "gfx1100", &[("other", 2_000)])?;
+    work.file(
+        "make.py",
+        "import zipfile\n\
+         with zipfile.ZipFile('a.whl', 'w') as wheel:\n\
+         \x20   wheel.write('one.so', 'some/one.so')\n\
+         \x20   wheel.write('other.so', 'some/other.so')\n",
+    );
+    crate::support::run(work.command("python3").arg("make.py"))?;
+    browser.open(&page(work, &["a.whl"])?)?;
+    expect_equal("tiles", "containers | some/one.so | some/other.so", &browser.text(TILES)?)?;
+    let choose =
+        "document.querySelector('#rows').value = 'member'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
+    browser.eval(choose)?;
+    expect_equal("names", "some/other.so | some/one.so | no member", &browser.text(NAMES)?)?;
+    browser.eval(&choose.replace("member", "arch"))?;
+    let rows = "[...document.querySelectorAll('#body tr')].map(at => [...at.cells].slice(0, 2).map(cell => cell.textContent).join(' of ')).join(' | ')";
+    expect_in(&browser.text(rows)?, "gfx1100 of some/other.so | gfx90a of some/one.so")
+}
+
 fn of_two_releases(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     image(work, "old.so", "gfx90a", &[("stays", 500), ("goes", 700), ("grows", 1_000)])?;
     image(work, "new.so", "gfx90a", &[("stays", 500), ("comes", 600), ("grows", 1_500)])?;
@@ -108,15 +130,15 @@ fn of_two_releases(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     };
     let expected = [
         ("stays", "same unchanged"),
-        ("goes", "went ✖ −2.73 KiB, gone"),
-        ("comes", "came ✚ +2.34 KiB, new"),
-        ("grows", "grew ▲ +1.95 KiB (+50 %)"),
+        ("goes", "went ✖ −2.73K, gone"),
+        ("comes", "came ✚ +2.34K, new"),
+        ("grows", "grew ▲ +1.95K (+50%)"),
     ];
     browser.eval(BY_PARTS)?;
     for (name, expected) in expected {
         expect_equal(name, expected, &browser.text(&fate(name))?)?;
     }
-    // What was kept of the old one says the same.
+    // A saved report of the old file gives the same page.
     work.run(offld(), ["size", "--save", "old.json", "old.so"])?;
     browser.open(&page(work, &["--diff", "old.json", "new.so"])?)?;
     browser.eval(BY_PARTS)?;
@@ -129,7 +151,8 @@ fn of_two_releases(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
 fn cannot_be_written() -> Outcome {
     let work = Work::new();
     image(&work, "image.so", "gfx90a", &[("one", 1_000)])?;
-    let told = run_failing(work.command(offld()).args(["size", "--html", "no/such/folder/page.html", "image.so"]))?;
-    expect_in(&told, "cannot write the page to no/such/folder/page.html")?;
+    let stderr = run_failing(work.command(offld()).args(["size", "--html", "no/such/folder/page.html", "image.so"]))?;
+    expect_in(&stderr, "cannot write the page to no/such/folder/page.html: No such file or directory")?;
+    expect_not_in(&stderr, ".offld-")?;
     passed()
 }

@@ -1,4 +1,4 @@
-//! Light and dark, narrow and printed, and large: with pictures.
+//! The page in light and dark mode, narrow, printed, and with many rows: with screenshots.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
@@ -18,17 +18,17 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The brightness of a colour that the browser has computed, from 0 to 255.
-fn brightness(browser: &mut Browser, of: &str) -> Result<f64, Failed> {
+/// The brightness of a CSS colour, as the browser computes it, from 0 to 255.
+fn brightness(browser: &mut Browser, colour: &str) -> Result<f64, Failed> {
     let script = format!(
-        "(() => {{ const at = document.createElement('canvas').getContext('2d'); at.fillStyle = {of}; at.fillRect(0, 0, 1, 1); \
+        "(() => {{ const at = document.createElement('canvas').getContext('2d'); at.fillStyle = {colour}; at.fillRect(0, 0, 1, 1); \
             const [r, g, b] = at.getImageData(0, 0, 1, 1).data; return 0.3 * r + 0.6 * g + 0.1 * b; }})()"
     );
     Ok(browser.eval(&script)?.as_f64().ok_or("no colour")?)
 }
 
-/// The least contrast of a text with what is behind it, as WCAG 2 computes it: of the labels and sizes of tiles, of the table and of
-/// what is said beside it.
+/// The lowest contrast of a text with its background, as WCAG 2 computes it, among the labels and sizes of tiles, the table and
+/// other texts.
 const LEAST_CONTRAST: &str = r#"(() => {
     const at = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const colour = (text) => {
@@ -60,7 +60,7 @@ const LEAST_CONTRAST: &str = r#"(() => {
     return all.sort((a, b) => a[0] - b[0])[0];
 })()"#;
 
-/// A failure unless every text has the contrast that WCAG 2 asks for (level AA).
+/// Fails unless every text has the contrast that WCAG 2 requires (level AA).
 fn readable(browser: &mut Browser, what: &str) -> Result<(), Failed> {
     let least = browser.eval(LEAST_CONTRAST)?;
     ensure(least[0].as_f64().is_some_and(|ratio| ratio >= 4.5), || format!("{what}: the least contrast is {least}"))
@@ -81,7 +81,7 @@ fn schemes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         readable(browser, scheme)?;
         browser.picture(&pictures()?.join(format!("{scheme}.png")))?;
     }
-    // The switch wins over the system.
+    // The switch overrides the system's colour scheme.
     browser.click("#theme label:nth-of-type(2)", false)?;
     ensure(brightness(browser, back)? > 200.0, || "the page is not light when light was chosen")?;
     browser.click("#theme label:nth-of-type(1)", false)?;
@@ -102,7 +102,7 @@ fn schemes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a screen reader is told, as Chromium computes it: all that can be operated has a name, and the table is one.
+/// The accessibility tree that Chromium computes for screen readers: all controls have names, and the table is a table.
 fn named(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
     browser.ask("Accessibility.enable", json!({}))?;
@@ -114,17 +114,17 @@ fn named(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         .filter(|node| node["ignored"] != json!(true))
         .map(|node| (node["role"]["value"].as_str().unwrap_or_default(), node["name"]["value"].as_str().unwrap_or_default()))
         .collect();
-    let of = |role: &str| nodes.iter().filter(|node| node.0 == role).map(|node| node.1).collect::<Vec<_>>();
+    let names_of = |role: &str| nodes.iter().filter(|node| node.0 == role).map(|node| node.1).collect::<Vec<_>>();
     for role in
         ["button", "radio", "searchbox", "combobox", "navigation", "table", "columnheader", "rowheader", "region", "group"]
     {
-        let names = of(role);
+        let names = names_of(role);
         ensure(!names.is_empty(), || format!("no {role} on the page"))?;
         ensure(names.iter().all(|name| !name.is_empty()), || format!("a {role} has no name: {names:?}"))?;
     }
-    expect_equal("table", "Sizes, sorted by “In file”, descending", &of("table").join(""))?;
-    ensure(of("button").contains(&"gfx90a, 1.00 MiB, 53 % of all, 3 inside"), || format!("{:?}", of("button")))?;
-    expect_equal("rows", "8", &of("rowheader").len().saturating_sub(1).to_string())
+    expect_equal("table", "Sizes, sorted by “In file”, descending", &names_of("table").join(""))?;
+    ensure(names_of("button").contains(&"gfx90a, 1.00M, 53% of all, 3 inside"), || format!("{:?}", names_of("button")))?;
+    expect_equal("rows", "6", &names_of("rowheader").len().saturating_sub(1).to_string())
 }
 
 fn narrow(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
@@ -136,7 +136,7 @@ fn narrow(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         ensure(wide <= u64::from(width), || format!("the page is {wide} wide in a window of {width}"))?;
         browser.picture(&pictures()?.join(format!("{width}.png")))?;
     }
-    // A window that changes its size has a treemap of that size.
+    // If the window size changes, so does that of the treemap.
     browser.size(700, 800)?;
     let right = "Math.max(...[...document.querySelectorAll('.tile')].map(at => at.getBoundingClientRect().right))";
     browser.wait(&format!("Math.abs({right} - document.querySelector('#map').getBoundingClientRect().right) < 2"))
@@ -156,7 +156,7 @@ fn printed(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     ensure(paper["data"].as_str().is_some_and(|data| data.starts_with("JVBERi0")), || "no PDF")
 }
 
-/// 60,000 kernels with the names that C++ gives them: 10,000 for six architectures. And as many that are all different.
+/// 60,000 kernels with long C++ names: 10,000 kernels for six architectures. Then as many distinct kernels.
 fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let rows = rows::library(60_000, 300 << 20, true);
     let names: usize = rows.iter().map(|row| row.kernel.len()).sum();
@@ -177,9 +177,9 @@ fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     }
     times.sort_by(f64::total_cmp);
     eprintln!("size_page: drawn after {times:.0?} milliseconds");
-    // The least disturbed: other tests run beside this one.
+    // The fastest of several runs, because other tests run at the same time.
     ensure(times[0] < 2_000.0, || format!("drawn after {times:?} milliseconds"))?;
-    // Each step in it is quick as well.
+    // Navigation is fast too.
     for step in ["document.querySelector('button.tile').click()", "history.back()"] {
         let took = browser
             .eval(&format!("(() => {{ const start = performance.now(); {step}; return performance.now() - start; }})()"))?;
@@ -187,6 +187,6 @@ fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     }
     let count = browser.text("document.querySelector('#totals').textContent")?;
     let kernels = count.split(" · ").find(|part| part.ends_with(" kernels")).unwrap_or_default().to_owned();
-    // The same ones for six architectures, where they are not gone.
+    // The same kernels for six architectures, without removed ones.
     expect_equal("kernels", "10,000 kernels", &kernels)
 }

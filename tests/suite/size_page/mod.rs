@@ -1,4 +1,4 @@
-//! The page of `offld size --html` in Chromium: clicked, typed into, and looked at. Pictures of it stay in `target/size-page`.
+//! The page of `offld size --html` in Chromium: clicks, keys and rendering. Screenshots stay in `target/size-page`.
 
 pub(crate) mod browser;
 mod command;
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A test that needs Chromium: it gets a browser, which must have had no trouble at the end.
+/// A test that needs Chromium. It gets a browser, which must have recorded no errors at the end.
 fn in_chromium(name: &str, run: impl FnOnce(&Work, &mut Browser) -> Result<(), Failed> + Send + 'static) -> Trial {
     test(format!("size_page::{name}"), || {
         if !browser::is_here() {
@@ -42,7 +42,7 @@ fn in_chromium(name: &str, run: impl FnOnce(&Work, &mut Browser) -> Result<(), F
     })
 }
 
-/// A page of `rows` as a file.
+/// Writes a page of `rows`.
 fn written(work: &Work, title: &str, compared: bool, rows: &[PageRow]) -> Result<PathBuf, Failed> {
     let path = work.path().join("page.html");
     let mut bytes = Vec::new();
@@ -51,21 +51,21 @@ fn written(work: &Work, title: &str, compared: bool, rows: &[PageRow]) -> Result
     Ok(path)
 }
 
-/// Where pictures are kept.
+/// The directory for screenshots.
 fn pictures() -> Result<PathBuf, Failed> {
     let folder = root().join("target/size-page");
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// A row of a kernel's code; `kernel` may be an instance of a template.
+/// A row of a kernel. `kernel` may be an instance of a template.
 fn kernel(arch: &str, unit: &str, kernel: &str, part: &str, file: u64) -> PageRow {
     let template = kernel.split('<').next().unwrap_or_default();
     let [arch, unit, template, kernel, part] = [arch, unit, template, kernel, part].map(Into::into);
     PageRow { arch, unit, template, kernel, part, file, inflated: 2 * file, ..PageRow::default() }
 }
 
-/// A small library: two architectures, two units, and what is around them. 2,000,000 bytes in the file.
+/// A small library with two architectures, two translation units and other parts: 2,000,000 bytes in the file.
 fn small() -> Vec<PageRow> {
     vec![
         kernel("gfx90a", "scale.cu", "scale<float>", "code", 400_000),

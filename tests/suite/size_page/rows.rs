@@ -1,8 +1,8 @@
-//! Rows as a large library has them: kernels of many templates, whose names are long, for several architectures.
+//! Rows like those of a large library: kernels of many templates, with long names, for several architectures.
 
 use super::page::PageRow;
 
-/// Numbers that look random and are the same in every run (splitmix64).
+/// Pseudorandom numbers, the same in every run (splitmix64).
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -93,8 +93,8 @@ fn arguments(random: &mut Random, template: &str) -> String {
     )
 }
 
-/// About `kernels` kernels in a library of about `total` bytes: the same kernels for six architectures, and what else a library
-/// holds. With `compared`, as if the last release had one architecture less, and some kernels more and others less.
+/// About `kernels` kernels in a library of about `total` bytes: the same kernels for six architectures, and other parts. With
+/// `compared`, the old version lacks one architecture and has some different kernels.
 pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow> {
     let mut random = Random(7);
     let each = kernels / ARCHITECTURES.len();
@@ -104,7 +104,7 @@ pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow
         let (unit, template) = UNITS[usize::try_from(random.below(UNITS.len() as u64)).unwrap_or(0)];
         let arguments = arguments(&mut random, template);
         let kernel = format!("void {template}{arguments}(int, {index}ul, float const*, std::array<char*, 3ul>)");
-        // Few kernels are much larger than most.
+        // A few kernels are much larger than most.
         let weight = 1 + random.below(30).pow(6) / 20_000_000 + if template.contains("flash") { 12 } else { 0 };
         for (number, arch) in ARCHITECTURES.iter().enumerate() {
             let bytes = mean * weight / 10 * (6 + number as u64) / 8 + random.below(900);
@@ -133,7 +133,7 @@ pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow
     rows
 }
 
-/// What is in a library beside kernels.
+/// Parts of a library other than kernels.
 fn around(total: u64, compared: bool) -> Vec<PageRow> {
     let mut rows = Vec::new();
     let mut push = |arch: &str, part: &str, thousandth: u64| {

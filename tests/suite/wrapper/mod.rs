@@ -1,5 +1,5 @@
-//! The wrappers by themselves: their modules in programs that run, with the runtime stub and with LLVM's own runtime, beside the modules of
-//! LLVM's wrappers (`beside`); and images larger than memory should be.
+//! The wrappers by themselves: their modules in programs that run with the runtime stub and with LLVM's own runtime, compared with
+//! the modules of LLVM's wrappers (`beside`). Also images larger than the memory limit.
 
 mod beside;
 
@@ -11,11 +11,10 @@ use crate::support::{
     passed, run, run_failing, run_offloaded, stderr_of, text, with_llvm,
 };
 
-/// Every test here.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
         with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs", programs),
-        with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", collected),
+        with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", section_garbage_collection),
         with_llvm("wrapper::q12_q13_od_10_sections", sections),
         with_llvm("wrapper::q14_wr_15_wr_16_wr_21_the_list_of_target_ids_survives", list_survives),
         with_llvm("wrapper::wr_22_od_12_the_runtime_finds_its_image", offloaded),
@@ -29,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const HOST: &str = "x86_64-pc-linux-gnu";
 
-/// Host code with entries of the old layout, one for each flag.
+/// Host code with entries of the old layout, one per flag.
 const MAIN: &str = r#"#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,7 +43,7 @@ __attribute__((section("omp_offloading_entries"), retain, used, aligned(1))) str
 int main(void) { puts("main"); fflush(stdout); return 0; }
 "#;
 
-/// Target ids and bytes of images, of which two are for one architecture.
+/// Target ids and bytes of images. Two images are for the same architecture.
 const IMAGES: [(&str, &str); 5] = [
     ("gfx906", "IMAGE-ONE"),
     ("gfx90a", "IMAGE-TWO!"),
@@ -54,7 +53,7 @@ const IMAGES: [(&str, &str); 5] = [
 ];
 
 impl Work {
-    /// `clang-offload-wrapper` with the first `count` images.
+    /// Runs `clang-offload-wrapper` with the first `count` images.
     fn wrapped(&self, count: usize, output: &str) -> Result<(), Failed> {
         let mut wrap = self.command(made().links.join("clang-offload-wrapper"));
         wrap.args(["-target", HOST, "-o", output]);
@@ -65,7 +64,7 @@ impl Work {
         expect_equal("stderr", "", &stderr_of(&mut wrap)?)
     }
 
-    /// The host code and `wrapped` in a program, with the runtime stub.
+    /// Links the host code and `wrapped` into a program, with the runtime stub.
     fn linked(&self, wrapped: &str, options: &[&str]) -> Result<(), Failed> {
         self.file("main.c", MAIN);
         let mut link = self.command(llvm("clang"));
@@ -73,7 +72,7 @@ impl Work {
         run(&mut link).map(drop)
     }
 
-    /// What the program and the stub in it print.
+    /// The output of the program and of the stub in it.
     fn registered(&self) -> Result<String, Failed> {
         let printed = run(self.command("./program").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
         expect_not_in(&printed, "BAD:")?;
@@ -82,7 +81,7 @@ impl Work {
     }
 }
 
-/// What a program with the first `count` images must print.
+/// The expected output of a program with the first `count` images.
 fn expected(count: usize) -> String {
     let mut all = String::new();
     for (index, (arch, _)) in IMAGES.iter().take(count).enumerate() {
@@ -99,7 +98,7 @@ fn expected(count: usize) -> String {
     all + &entries + "main\nopenmp unregister lib=0\n"
 }
 
-/// Target ids first, then the images, then `main`, then the images again: with 1, 2 and 5, in every form.
+/// The stub must see the target ids, the images, `main`, and the images again: with 1, 2 and 5 images, in every form.
 fn programs() -> Outcome {
     for count in [1, 2, 5] {
         for form in ["bc", "ll", "s", "o"] {
@@ -121,8 +120,8 @@ fn programs() -> Outcome {
     passed()
 }
 
-/// Linkers that drop what nothing refers to leave the table alone; ld.lld must be told to.
-fn collected() -> Outcome {
+/// Garbage collection of sections keeps the table. ld.lld needs an option for that if no code refers to the table.
+fn section_garbage_collection() -> Outcome {
     let work = Work::new();
     work.wrapped(2, "wrapped.o")?;
     for options in [
@@ -134,7 +133,7 @@ fn collected() -> Outcome {
         work.linked("wrapped.o", options)?;
         expect_equal(&format!("{options:?}"), &expected(2), &work.registered()?)?;
     }
-    // Nothing keeps the table: an error, rather than a program that registers nothing.
+    // If no code refers to the table, the link fails instead of producing a program that registers nothing.
     work.file("main.c", "int main(void) { return 0; }\n");
     let mut link = work.command(llvm("clang"));
     link.args(["main.c", "wrapped.o", "-o", "empty", "-fuse-ld=lld", "-Wl,--gc-sections", "-lomptarget", "-L"]).arg(&made().stub);
@@ -145,7 +144,7 @@ fn collected() -> Outcome {
     passed()
 }
 
-/// The table's section has no dot, and only the dummy and entries are in it; image infos are plain constants.
+/// The name of the table's section has no dot. The section contains only the dummy and entries; image infos are plain constants.
 fn sections() -> Outcome {
     let work = Work::new();
     work.wrapped(2, "wrapped.ll")?;
@@ -161,7 +160,7 @@ fn sections() -> Outcome {
     passed()
 }
 
-/// One string for each image, even two of one architecture, whatever strips and collects.
+/// One string per image, even for two images of one architecture, after stripping and section garbage collection.
 fn list_survives() -> Outcome {
     for form in ["bc", "o"] {
         for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
@@ -186,7 +185,7 @@ fn list_survives() -> Outcome {
     passed()
 }
 
-/// LLVM's runtime takes the image that runs on this host out of several, and runs it.
+/// LLVM's runtime selects the image for this host among several, and runs it.
 fn offloaded() -> Outcome {
     let work = Work::new();
     work.file(
@@ -201,7 +200,7 @@ fn offloaded() -> Outcome {
     work.run(llvm("clang"), ["-shared", "-nostdlib", "device.o", "-o", "device.so"])?;
     let bytes = std::fs::read(work.path().join("device.so"))?;
     work.pack("packed", &[Image::amd("gfx90a", "NOT FOR US"), Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
-    // Above a mebibyte, images do not pass through LLVM.
+    // Images above 1 MiB do not pass through LLVM.
     let large = Image { triple: "amdgcn-amd-amdhsa", arch: "gfx942", kind: "openmp", bytes: &[7; 1 << 20] };
     work.pack("large", &[large, Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
     for (inputs, form) in [
@@ -227,7 +226,7 @@ fn offloaded() -> Outcome {
     passed()
 }
 
-/// What comes through a pipe is wrapped as what is in a file.
+/// Input from a pipe is wrapped like a file.
 fn pipes() -> Outcome {
     let work = Work::new();
     work.file("image", vec![3; 2 << 20]);
@@ -244,7 +243,7 @@ fn pipes() -> Outcome {
     passed()
 }
 
-/// An output that is there already stays as it is when something fails.
+/// If the wrapper fails, an existing output stays unchanged.
 fn nothing_left() -> Outcome {
     let work = Work::new();
     work.file("image", "IMAGE");
@@ -255,8 +254,8 @@ fn nothing_left() -> Outcome {
         for inputs in [&["image", "cut"][..], &["image", "nowhere"]] {
             let mut wrap = work.command(made().links.join(tool));
             wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", "out.bc"]);
-            let told = run_failing(wrap.args(inputs))?;
-            expect_in(&told, inputs[1])?;
+            let stderr = run_failing(wrap.args(inputs))?;
+            expect_in(&stderr, inputs[1])?;
             expect_equal("the output", "BEFORE", &std::fs::read_to_string(work.path().join("out.bc"))?)?;
         }
     }
@@ -265,13 +264,13 @@ fn nothing_left() -> Outcome {
     passed()
 }
 
-/// The size of a large image, and what there has to be for it on the disk.
+/// The size of a large image, and the required disk space.
 const LARGE: u64 = 2 << 30;
 const ROOM: u64 = 8 << 30;
-/// The most memory that wrapping takes, in MiB.
+/// The memory limit for wrapping, in MiB.
 const MEMORY: u64 = 64;
 
-/// Memory does not grow with images, be it for bitcode or for objects.
+/// Memory use does not grow with images, for bitcode and for objects.
 fn two_gib() -> Outcome {
     let work = Work::new();
     let free = work.run("df", ["--output=avail", "-B1", "."])?;

@@ -1,14 +1,14 @@
-//! CUDA and HIP: printed modules against LLVM's, compiled ones for every host, and programs that register themselves with a
-//! runtime that prints the calls it gets.
+//! CUDA and HIP: compares printed modules with LLVM's, compiles modules for every host, and runs programs that register themselves
+//! with a runtime that prints its calls.
 //!
-//! What differs from LLVM's text, and why:
+//! Differences from LLVM's text, by the function that applies them:
 //!
-//! * `aligned`: the file's alignment is explicit. HIP's is a page, for the runtime maps what is in it; CUDA's is what the code
-//!   generator gives all but the smallest files anyway.
-//! * `uncalled`: functions that nothing calls are not declared: a linker that compiles the bitcode would look for them.
-//! * `laid_out`: LLVM's wrapper makes its module without a data layout and so takes 64-bit integers to be aligned to 4,
-//!   pointers to 8, and `size_t` to have 64 bits.
-//! * `respelt`: the zero before a field's index has 32 bits in all generations, not 64 in LLVM 19's.
+//! * `aligned`: the file's alignment is explicit. For HIP it is a page, because the runtime maps the contents. For CUDA it is the
+//!   alignment that the code generator gives all but the smallest files.
+//! * `uncalled`: unused functions are not declared, because a linker that compiles the bitcode would look for them.
+//! * `laid_out`: LLVM's wrapper creates its module without a data layout. So it assumes that 64-bit integers are aligned to 4, that
+//!   pointers are aligned to 8, and that `size_t` has 64 bits.
+//! * `respelt`: the zero before a field's index has 32 bits in all generations. In LLVM 19 it has 64 bits.
 
 use super::image_section as section_header;
 use super::*;
@@ -67,7 +67,7 @@ fn changed(text: String) -> String {
     laid_out(&uncalled(&aligned(&elided(&text))))
 }
 
-/// The reference with all the zeros of a bundle in it.
+/// Returns the reference with all zeros of its bundle.
 fn elided(text: &str) -> String {
     const MARK: &str = "<...zeros elided...>";
     let Some(line) = text.lines().find(|line| line.contains(MARK)) else { return text.to_owned() };
@@ -76,7 +76,7 @@ fn elided(text: &str) -> String {
     text.replace(MARK, &"\\00".repeat(size - unescape(&bytes).len()))
 }
 
-/// The file in a reference.
+/// Returns the file in a reference.
 fn file_of(reference: &str) -> Vec<u8> {
     let text = elided(reference);
     let line = text.lines().find(|line| line.starts_with("@.fatbin_image =")).unwrap_or_default();
@@ -118,7 +118,7 @@ fn prints_a_module_for_each_kind_as_llvm_22_does() -> Outcome {
         Images::Cuda(inline(b"FATBINARY")),
     ];
     for (images, wanted) in images.into_iter().zip(&wanted[1..]) {
-        // What precedes the first line break is the rest of the one that names the module.
+        // The text before the first line break is the rest of the module's name.
         let (_, wanted) = wanted.split_once('\n').ok_or("one line")?;
         let printed = print_module(&plan_of(X86, Generation::Llvm21, images))?;
         assert_eq!(comparable(&printed), comparable(&changed(wanted.trim_end_matches("; ModuleID").to_owned())));
@@ -131,7 +131,7 @@ fn prints_what_llvm_19_prints() -> Outcome {
     let respelt = |text: String| changed(text).replace("ptr %entry1, i64 0, i32", "ptr %entry1, i32 0, i32");
     let cuda = plan_of(X86, Generation::Llvm15, Images::Cuda(inline(b"")));
     assert_prints(&cuda, "llvm19-cuda", respelt)?;
-    // HIP's is CUDA's with other names, one call less, and two more.
+    // HIP's text is CUDA's with other names, one call less, and two more.
     let hip = |text: String| {
         let text = text.replace("  call void @__cudaRegisterFatBinaryEnd(ptr %0)\n", "");
         let text = text.replace("declare void @__cudaRegisterFatBinaryEnd(ptr)\n\n", "").replace("cuda", "hip");
@@ -197,15 +197,15 @@ fn the_program_registers_its_entries() -> Outcome {
     let dir = tempfile::tempdir()?;
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
         for generation in GENERATIONS {
-            assert_eq!(ledger(dir.path(), kind, generation, false)?, wanted(kind, generation), "{kind:?} {generation:?}");
+            assert_eq!(program_output(dir.path(), kind, generation, false)?, wanted(kind, generation), "{kind:?} {generation:?}");
         }
-        let apart = ledger(dir.path(), kind, Generation::Llvm21, true)?;
-        assert_eq!(apart, wanted(kind, Generation::Llvm21), "{kind:?}, image apart");
+        let separate = program_output(dir.path(), kind, Generation::Llvm21, true)?;
+        assert_eq!(separate, wanted(kind, Generation::Llvm21), "{kind:?}, image apart");
     }
     Ok(())
 }
 
-/// What a program prints whose table has one entry of each sort, and in LLVM 21's one of another kind.
+/// Returns the output of a program whose table has one entry of each sort, and for LLVM 21 one of another kind.
 fn wanted(kind: OffloadKind, generation: Generation) -> String {
     let hip = kind == OffloadKind::Hip;
     let mut lines = vec![if hip { "binary 48495046 1 THE-FILE at 0" } else { "binary 466243b1 1 THE-FILE at 0" }];
@@ -226,13 +226,13 @@ fn wanted(kind: OffloadKind, generation: Generation) -> String {
     lines.join("\n") + "\n"
 }
 
-fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) -> Result<String, Box<dyn Error>> {
+fn program_output(dir: &Path, kind: OffloadKind, generation: Generation, separate: bool) -> Result<String, Box<dyn Error>> {
     let at = |name: &str| dir.join(name);
     std::fs::write(at("rt.c"), include_str!("fatbin.c"))?;
     std::fs::write(at("image"), b"THE-FILE")?;
     let symbol = ".offld.test.image".to_owned();
     let place =
-        if apart { ImagePlace::Between { start: symbol.clone(), stop: format!("{symbol}.end") } } else { inline(b"THE-FILE") };
+        if separate { ImagePlace::Between { start: symbol.clone(), stop: format!("{symbol}.end") } } else { inline(b"THE-FILE") };
     std::fs::write(at("wrapper.o"), compile(&plan_of(X86, generation, fatbin(kind, place)))?)?;
     let mut cc = Command::new("cc");
     cc.args([at("rt.c"), at("wrapper.o")]).arg("-o").arg(at("program"));
@@ -246,9 +246,10 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
     if generation == Generation::Llvm21 {
         cc.arg("-DMIXED");
     }
-    if apart {
+    if separate {
         let image = StreamedImage::whole(symbol, Rope::of_file(at("image"))?);
-        image_object::write(&mut File::create(at("image.o"))?, X86, registration::image_section(kind, false), &[image], 0)?;
+        let host = image_object::HostObject { triple: X86, protection: 0 };
+        image_object::write(&mut File::create(at("image.o"))?, host, registration::image_section(kind, false), &[image], 0)?;
         cc.arg(at("image.o"));
     }
     let output = cc.output()?;

@@ -1,8 +1,8 @@
-//! SYCL: printed modules against LLVM's, compiled ones for every host, and a program that registers its images.
+//! SYCL: compares printed modules with LLVM's, compiles modules for every host, and runs a program that registers its images.
 //!
-//! What differs from LLVM's text, and why: the images are not in `.llvm.offloading`, where a later link would look for
-//! OffloadBinaries, and what tidies up after `-r` would throw them away; and their alignment is said, for runtimes read
-//! SPIR-V as words.
+//! Differences from LLVM's text: the images are not in `.llvm.offloading`, because a later link would look there for
+//! OffloadBinaries, and the edit after `-r` would remove them. Their alignment is explicit, because runtimes read SPIR-V as 32-bit
+//! integers.
 
 use super::*;
 use offld::programs::registration::SyclImage;
@@ -17,7 +17,7 @@ fn sycl(bytes: &[u8], symbols: &[&str]) -> SyclImage {
     }
 }
 
-fn elsewhere(text: String) -> String {
+fn in_own_section(text: String) -> String {
     text.replace("section \".llvm.offloading\"", "section \".sycl_offloading\", align 8")
 }
 
@@ -25,9 +25,9 @@ fn elsewhere(text: String) -> String {
 fn prints_what_llvm_22_prints() -> Outcome {
     let two = || Images::Sycl(vec![sycl(b"SPV1", &["k1", "k2"]), sycl(b"SPV22", &["k3"])]);
     for host in [X86, "x86_64-pc-windows-msvc"] {
-        assert_prints(&plan_of(host, Generation::Llvm21, two()), &format!("sycl-2img.{host}"), elsewhere)?;
+        assert_prints(&plan_of(host, Generation::Llvm21, two()), &format!("sycl-2img.{host}"), in_own_section)?;
     }
-    assert_prints(&plan_of(X86, Generation::Llvm21, Images::Sycl(Vec::new())), &format!("sycl.{X86}"), elsewhere)
+    assert_prints(&plan_of(X86, Generation::Llvm21, Images::Sycl(Vec::new())), &format!("sycl.{X86}"), in_own_section)
 }
 
 #[test]

@@ -16,6 +16,7 @@ const LABEL: Label = Label {
     section: Name::NONE,
     kernel: Name::NONE,
     unit: Name::NONE,
+    member: Name::NONE,
     container: Name::NONE,
     image: super::super::ImageIndex::NONE,
 };
@@ -101,13 +102,13 @@ fn what_shares_its_bytes_is_no_image() {
     };
     let error = |image: &[u8]| read_image(image).map(drop).unwrap_err().what;
     let names: Vec<SectionHeader> = (0..20).map(|name| section(abi::SHT_PROGBITS, name, 0, 1, 0)).collect();
-    assert_eq!(error(&image(&long, &[vec![strings], names].concat(), 1)), "the names of its sections share their bytes");
+    assert_eq!(error(&image(&long, &[vec![strings], names].concat(), 1)), "section names overlap");
     let (contents, table) = with_symbols(20, 0);
-    let told = "its symbol tables, or the names in them, share their bytes";
+    let told = "symbol tables or symbol names overlap";
     assert_eq!(error(&image(&contents, &[strings, code, table], 1)), told);
     let (contents, table) = with_symbols(4, 1);
     assert!(read_image(&image(&contents, &[strings, code, table], 1)).is_ok());
     assert_eq!(error(&image(&contents, &[vec![strings, code], vec![table; 20]].concat(), 1)), told);
     let (contents, table) = with_symbols(20, 90_000);
-    assert_eq!(error(&image(&contents, &[strings, code, table], 1)), "its functions share their code");
+    assert_eq!(error(&image(&contents, &[strings, code, table], 1)), "functions overlap");
 }

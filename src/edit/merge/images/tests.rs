@@ -109,11 +109,11 @@ fn the_same_image_is_taken_once_and_another_for_its_target_is_refused() {
     assert_eq!(found[0].images, expected);
     let other = host(&["one"], &[(OPENMP, CPU, "", &library(&["one", "more"]))]);
     let said = plan(&[&first, &other]).unwrap_err();
-    assert_eq!(said, "b1 and b2 both have images for x86_64-pc-linux-gnu, and these differ: a runtime takes one of them");
+    assert_eq!(said, "b1 and b2 have different images for x86_64-pc-linux-gnu: a runtime would take only one of them");
     // Two spellings of one target.
     let spelled = |target: &str, bytes: &[u8]| host(&["one"], &[(OPENMP, AMD, target, bytes)]);
     let said = plan(&[&spelled("gfx90a:xnack+:sramecc-", b"a"), &spelled("gfx90a:sramecc-:xnack+", b"b")]).unwrap_err();
-    assert!(said.ends_with("and these differ: a runtime takes one of them"), "{said}");
+    assert!(said.ends_with("a runtime would take only one of them"), "{said}");
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_kernel_that_an_image_lacks_is_named() {
     let said = plan(&[&whole, &part]).unwrap_err();
     assert_eq!(said, "b2: kernel `__omp_offloading_1_2_two` is registered and not in image 0 (x86_64-pc-linux-gnu (haswell))");
     let none = host(&["one", "two"], &[]);
-    assert_eq!(plan(&[&whole, &none]).unwrap_err(), "b2: 2 kernels are registered with OpenMP, and there is no image for them");
+    assert_eq!(plan(&[&whole, &none]).unwrap_err(), "b2: 2 kernels are registered with OpenMP, but no image has them");
     // Where no table tells the kernels, images are compared with each other.
     let of = |target: &str, kernels: &[&str]| host(&[], &[(HIP, CPU, target, &library(kernels))]);
     assert_eq!(plan(&[&of("a", &["one"]), &of("b", &["one"])]).unwrap()[0].images.len(), 2);
     let said = plan(&[&of("a", &["one"]), &of("b", &["one", "two"])]).unwrap_err();
     assert_eq!(
         said,
-        "b1: kernel `__omp_offloading_1_2_two` is not in image 0 (x86_64-pc-linux-gnu (a)), and b2 has it for x86_64-pc-linux-gnu (b)"
+        "b1: kernel `__omp_offloading_1_2_two` is not in image 0 (x86_64-pc-linux-gnu (a)), but b2 has it for x86_64-pc-linux-gnu (b)"
     );
 }
 
@@ -139,7 +139,7 @@ fn targets_that_a_runtime_cannot_tell_apart_are_refused() {
     let of = |target: &str| host(&[], &[(OPENMP, AMD, target, target.as_bytes())]);
     let said = plan(&[&of("gfx90a"), &of("gfx90a:xnack+")]).unwrap_err();
     let expected = "b2 has an image for amdgcn-amd-amdhsa (gfx90a:xnack+), and b1 for amdgcn-amd-amdhsa (gfx90a): \
-                    a device could run both, and a runtime takes the first";
+                    a runtime takes the first on a device that runs both";
     assert_eq!(said, expected);
     assert!(plan(&[&of("gfx90a:xnack-"), &of("gfx90a:xnack+")]).is_ok());
     assert!(plan(&[&of("gfx90a"), &of("gfx908:xnack+")]).is_ok());
@@ -149,14 +149,14 @@ fn targets_that_a_runtime_cannot_tell_apart_are_refused() {
 fn builds_with_other_kinds_or_none_are_refused() {
     let of = |kind: u16| host(&[], &[(kind, AMD, "gfx908", b"a")]);
     let said = plan(&[&of(OPENMP), &of(HIP)]).unwrap_err();
-    assert_eq!(said, "b1 has device code for OpenMP, and in b2 there is some for HIP in its place");
+    assert_eq!(said, "b1 has device code for OpenMP, but b2 has device code for HIP in its place");
     let said = plan(&[&of(OPENMP), &host(&[], &[])]).unwrap_err();
-    assert_eq!(said, "b1 has device code for OpenMP, and in b2 there is none in its place");
+    assert_eq!(said, "b1 has device code for OpenMP, but b2 has none in its place");
 }
 
 #[test]
 fn an_image_that_is_not_what_its_container_says_is_refused() {
-    // An image for gfx908 that is said to be for gfx90a.
+    // An image for gfx908 that is labelled as gfx90a.
     let mut image = library(&["one"]);
     image[18..20].copy_from_slice(&elf::EM_AMDGPU.0.to_le_bytes());
     image[7] = 64;
@@ -165,5 +165,5 @@ fn an_image_that_is_not_what_its_container_says_is_refused() {
     let build = |target: &str| host(&[], &[(OPENMP, AMD, target, &image)]);
     assert!(plan(&[&build("gfx908")]).is_ok());
     let said = plan(&[&build("gfx90a")]).unwrap_err();
-    assert!(said.contains("is said to be for amdgcn-amd-amdhsa (gfx90a), and its own header is of"), "{said}");
+    assert!(said.contains("is labelled as amdgcn-amd-amdhsa (gfx90a), but its own header is for"), "{said}");
 }

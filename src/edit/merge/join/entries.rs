@@ -13,7 +13,7 @@ use crate::formats::bundle::{self, Head, NewObject};
 use crate::formats::compose::Item;
 use crate::formats::compressed::Header;
 use crate::formats::fatbin::{self, Code, Entry, NewEntry};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// An entry of the new container: the build that it is from, and its place in that build's container.
@@ -35,7 +35,7 @@ impl Choice {
 impl Joiner<'_> {
     /// What becomes of the first of these containers, of which each build has one.
     pub(super) fn entries(&mut self, column: &[Found]) -> Result<Outcome> {
-        let base = column.first().context("there is no build")?;
+        let base = column.first().context("no builds to merge")?;
         let is_fatbinary = |found: &Found| found.kind == Kind::Fatbinary;
         if let Some(other) = column.iter().find(|found| is_fatbinary(found) != is_fatbinary(base)) {
             bail!("{} and {} are containers of different kinds", base.place, other.place);
@@ -64,7 +64,7 @@ impl Joiner<'_> {
     }
 
     fn bundle(&mut self, column: &[Found]) -> Result<Outcome> {
-        let base = column.first().context("there is no build")?;
+        let base = column.first().context("no builds to merge")?;
         let plain = column.iter().map(inflated).collect::<Result<Vec<_>>>()?;
         let heads = column.iter().zip(&plain).map(|(found, (plain, _))| {
             bundle::read_head(plain.bytes(), plain.size()).map_err(Malformed::or_io).with_context(|| found.place.clone())
@@ -85,7 +85,7 @@ impl Joiner<'_> {
             let own = own.collect::<Result<Vec<_>>>()?;
             if !own.iter().any(|(own, has)| *own == id && has.bytes() == bytes.bytes()) {
                 let other = column.get(chosen.0).map(|found| found.place.as_str()).unwrap_or_default();
-                bail!("{other}: its entry `{id}` is not the one of {}", base.place);
+                bail!("{other}: entry `{id}` differs from that of {}", base.place);
             }
         }
         if choice.is_same() {
@@ -97,7 +97,7 @@ impl Joiner<'_> {
             items.push(if chosen.0 == 0 { Item::Old(chosen.1) } else { Item::New(NewObject { id, size: bytes.size() }) });
             new.push(Rope::from(bytes));
         }
-        let (first, header) = plain.first().context("there is no build")?;
+        let (first, header) = plain.first().context("no builds to merge")?;
         let parts = bundle::compose(first.bytes(), &items).with_context(|| base.place.clone())?;
         let bytes = assembled(first, parts, new).with_context(|| base.place.clone())?;
         match header {
@@ -107,7 +107,7 @@ impl Joiner<'_> {
     }
 
     fn fatbinary(&mut self, column: &[Found]) -> Result<Outcome> {
-        let base = column.first().context("there is no build")?;
+        let base = column.first().context("no builds to merge")?;
         let all = column.iter().map(|found| {
             let read = fatbin::read_all(found.piece.bytes()).with_context(|| found.place.clone())?;
             Ok(read.into_iter().flat_map(|one| one.entries).collect())
@@ -117,7 +117,7 @@ impl Joiner<'_> {
         let choice = self.choose(column, &counts)?;
         if let Some((build, entry)) = choice.unknown.first() {
             let other = column.get(*build).map(|found| found.place.as_str()).unwrap_or_default();
-            bail!("{other}: no runtime is known for its entry {entry}");
+            bail!("{other}: unknown runtime of entry {entry}");
         }
         if choice.is_same() {
             return Ok(Outcome::Same);
@@ -139,7 +139,7 @@ impl Joiner<'_> {
 }
 
 /// A bundle, inflated where it is compressed, with the header that it has then.
-fn inflated(found: &Found) -> Result<(Piece, Option<Header>)> {
+fn inflated(found: &Found) -> Result<(FileSlice, Option<Header>)> {
     if found.kind != Kind::CompressedBundle {
         return Ok((found.piece.clone(), None));
     }

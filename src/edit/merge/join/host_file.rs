@@ -6,17 +6,17 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 use object::elf;
 
-use super::super::alike::{Spot, Spots};
+use super::super::lockstep::{Location, Locations};
 use super::row::{LaidOut, Placed, Row};
 use super::{Joiner, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
 use crate::contents::what::is_container;
 use crate::edit::Changed;
+use crate::edit::header_space;
 use crate::edit::pointers::{self, NewSection};
-use crate::edit::room;
 use crate::error::Malformed;
 use crate::formats::elf::raw::FileHeader;
-use crate::io::piece::{Piece, Spool};
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with_pointers};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
@@ -35,11 +35,11 @@ struct Grown {
 }
 
 impl Joiner<'_> {
-    pub(super) fn host_file(&mut self, spots: &Spots) -> Result<Outcome> {
-        let base = spots.base()?;
+    pub(super) fn host_file(&mut self, locations: &Locations) -> Result<Outcome> {
+        let base = locations.base()?;
         let mut growing = Vec::new();
-        for sections in same_sections(spots)? {
-            if let Some(row) = self.section(spots, &sections)? {
+        for sections in same_sections(locations)? {
+            if let Some(row) = self.section(locations, &sections)? {
                 growing.push(Growing { sections, row });
             }
         }
@@ -52,31 +52,32 @@ impl Joiner<'_> {
         let (_, header) = FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
         match header.kind {
             elf::ET_REL => object(base, growing, |replacements| resize(&base.piece, replacements, Vec::new())),
-            _ => program(spots, growing, self.spool),
+            _ => program(locations, growing, self.spool),
         }
     }
 
     /// What becomes of a section; none where it stays as it is.
-    fn section(&mut self, spots: &Spots, sections: &[Option<DeviceSection>]) -> Result<Option<Row>> {
+    fn section(&mut self, locations: &Locations, sections: &[Option<DeviceSection>]) -> Result<Option<Row>> {
         let first = of_base(sections)?;
-        let inner = spots.all.iter().zip(sections).map(|(spot, section)| {
-            let place = format!("{}: {}", spot.place, first.name);
+        let inner = locations.all.iter().zip(sections).map(|(location, section)| {
+            let place = format!("{}: {}", location.place, first.name);
             let piece = match section {
-                Some(section) => spot.piece.slice(section.offset, section.size),
-                None => Some(Piece::owned(Vec::new())),
+                Some(section) => location.piece.slice(section.offset, section.size),
+                None => Some(FileSlice::owned(Vec::new())),
             };
-            Ok(Spot { piece: piece.with_context(|| format!("{place}: past the end of the file"))?, place })
+            Ok(Location { piece: piece.with_context(|| format!("{place}: past the end of the file"))?, place })
         });
-        let inner = inner.collect::<Result<Vec<Spot>>>()?;
+        let inner = inner.collect::<Result<Vec<Location>>>()?;
         let is_row = match first.holds {
             Holds::Containers(_) => true,
-            Holds::Images(_) => inner.iter().all(|spot| spot.piece.size() == 0 || is_container(spot.piece.bytes())),
+            Holds::Images(_) => inner.iter().all(|location| location.piece.size() == 0 || is_container(location.piece.bytes())),
             Holds::Entry(_) | Holds::Image(_) => false,
         };
         if !is_row {
-            let differs = inner.iter().find(|spot| inner.first().is_some_and(|base| base.piece.bytes() != spot.piece.bytes()));
+            let differs =
+                inner.iter().find(|location| inner.first().is_some_and(|base| base.piece.bytes() != location.piece.bytes()));
             return match differs {
-                Some(other) => bail!("{}: images that stand in no container cannot be merged", other.place),
+                Some(other) => bail!("{}: images outside of containers cannot be merged", other.place),
                 None => Ok(None),
             };
         }
@@ -89,11 +90,11 @@ impl Joiner<'_> {
 ///
 /// # Errors
 /// Another build has one more.
-fn same_sections(spots: &Spots) -> Result<Vec<Vec<Option<DeviceSection>>>> {
-    let base = spots.base()?;
+fn same_sections(locations: &Locations) -> Result<Vec<Vec<Option<DeviceSection>>>> {
+    let base = locations.base()?;
     let mut rows: Vec<Vec<Option<DeviceSection>>> = Vec::new();
-    for (build, spot) in spots.all.iter().enumerate() {
-        for section in device_sections(spot.piece.bytes(), &spot.place)?.into_iter().filter(|section| section.size > 0) {
+    for (build, location) in locations.all.iter().enumerate() {
+        for section in device_sections(location.piece.bytes(), &location.place)?.into_iter().filter(|section| section.size > 0) {
             if build == 0 {
                 rows.push(vec![Some(section)]);
                 continue;
@@ -102,7 +103,7 @@ fn same_sections(spots: &Spots) -> Result<Vec<Vec<Option<DeviceSection>>>> {
                 row.len() == build && of_base(row).is_ok_and(|first| first.name == section.name)
             };
             let Some(row) = rows.iter_mut().find(is_it) else {
-                bail!("{}: it has a section {} for device code, and {} has none", spot.place, section.name, base.place);
+                bail!("{}: the file has a device code section {}, but {} has none", location.place, section.name, base.place);
             };
             row.push(Some(section));
         }
@@ -120,7 +121,7 @@ fn of_base(sections: &[Option<DeviceSection>]) -> Result<&DeviceSection> {
 
 /// An object that is linked later. `resize` gives its sections other contents.
 fn object(
-    base: &Spot,
+    base: &Location,
     growing: Vec<Growing>,
     resize: impl FnOnce(Vec<Replacement>) -> Result<Rope, Malformed>,
 ) -> Result<Outcome> {
@@ -130,7 +131,7 @@ fn object(
         let place = || format!("{}: {}", base.place, section.name);
         if section.is_allocated && matches!(row, Row::More(_)) {
             bail!(
-                "{}: an object that registers its images itself cannot get more: merge the objects that it was linked of",
+                "{}: cannot add images to an object that registers its images itself: merge the objects it was linked from",
                 place()
             );
         }
@@ -145,12 +146,13 @@ fn object(
 }
 
 /// A program or shared library.
-fn program(spots: &Spots, growing: Vec<Growing>, spool: &mut Spool) -> Result<Outcome> {
-    let base = spots.base()?;
+fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> Result<Outcome> {
+    let base = locations.base()?;
     let place = || base.place.clone();
-    let registered = spots.all.iter().map(|spot| read::read(spot.piece.bytes()).with_context(|| spot.place.clone()));
+    let registered =
+        locations.all.iter().map(|location| read::read(location.piece.bytes()).with_context(|| location.place.clone()));
     let registered = registered.collect::<Result<Vec<Registered>>>()?;
-    let first = registered.first().context("there is no build")?;
+    let first = registered.first().context("no builds to merge")?;
     let targets = targets(first);
     let (mut new, mut grown) = (Vec::new(), Vec::new());
     for Growing { sections, row } in growing {
@@ -170,7 +172,7 @@ fn program(spots: &Spots, growing: Vec<Growing>, spool: &mut Spool) -> Result<Ou
     }
     let tables = tables(&registered, &grown).with_context(place)?;
     let words = tables.iter().filter(|table| table.is_new(first)).map(|table| 4 * table.rows.len()).sum();
-    let placed = room::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
+    let placed = header_space::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
     let bytes = match placed.piece {
         Some(larger) => {
             let first = read::read(larger.bytes()).with_context(place)?;
@@ -184,13 +186,13 @@ fn program(spots: &Spots, growing: Vec<Growing>, spool: &mut Spool) -> Result<Ou
 
 /// The program `base` with new sections, and with its pointers to what is in them. Tables that have no room for all their rows are put
 /// together at the address `array`.
-fn with_pointers(base: &Piece, first: &Registered, new: Vec<NewSection>, tables: &[Table], array: u64) -> Result<Rope> {
+fn with_pointers(base: &FileSlice, first: &Registered, new: Vec<NewSection>, tables: &[Table], array: u64) -> Result<Rope> {
     let data = base.bytes();
     let word = if FileHeader::read(data)?.0.is_64 { 8 } else { 4 };
     let (mut patches, mut words): (Vec<Patch>, Vec<u64>) = (Vec::new(), Vec::new());
     for table in tables {
-        let ends = table.rows.iter().map(|row| row.ends(&new)).collect::<Option<Vec<_>>>().context("a row of no section")?;
-        let descriptor = table.descriptor(first).context("a table of no descriptor")?;
+        let ends = table.rows.iter().map(|row| row.ends(&new)).collect::<Option<Vec<_>>>().context("a row without a section")?;
+        let descriptor = table.descriptor(first).context("a table without a descriptor")?;
         if table.is_new(first) {
             let at = array.wrapping_add(word * words.len() as u64);
             let (own, rows) = pointers::new_table(data, descriptor, &ends, at)?;
@@ -251,14 +253,14 @@ fn tables(registered: &[Registered], grown: &[Grown]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (number, descriptor) in registered.first().map_or(&[][..], |first| &first.descriptors).iter().enumerate() {
         let of_builds = registered.iter().map(|found| found.descriptors.get(number)).collect::<Option<Vec<_>>>();
-        let of_builds = of_builds.context("the builds have not the same number of OpenMP's descriptors")?;
+        let of_builds = of_builds.context("the builds have different numbers of OpenMP descriptors")?;
         let rows = rows(&of_builds, grown)?;
         let own = rows.iter().filter(|row| row.build == 0).count();
         if own == rows.len() {
             continue;
         }
         if own != descriptor.images.len() {
-            bail!("OpenMP's descriptor at {:#x} has images in several sections, and these cannot be merged", descriptor.offset);
+            bail!("the OpenMP descriptor at {:#x} has images in several sections, which cannot be merged", descriptor.offset);
         }
         tables.push(Table { number, rows });
     }
@@ -280,7 +282,7 @@ fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
             let Some((section, offset, container)) = found else { continue };
             let is_inside = row.end.checked_sub(offset).is_some_and(|end| end <= container.old.end);
             if !is_inside || !container.is_whole {
-                bail!("the row at {:#x} is of an image that is not in a container of its own", row.offset);
+                bail!("the image of the row at {:#x} shares its container with others", row.offset);
             }
             let now = |at: u64| container.new + (at - offset - container.old.start);
             rows.push(TableRow { section, ends: [now(row.start), now(row.end)], build });

@@ -6,14 +6,14 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
-use super::super::alike::Spot;
+use super::super::lockstep::Location;
 use super::{Fate, Joiner, assembled};
 use crate::edit::blocks::{Block, lay_out};
 use crate::edit::containers::{Kind, recognize};
 use crate::edit::{Changed, Moved, Outcome};
 use crate::formats::compose::Item;
 use crate::formats::offload_binary::{self, Entry, Head};
-use crate::io::piece::Piece;
+use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// A container of a build.
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub(super) kind: Kind,
     /// Where it is in its row.
     old: Range<u64>,
-    pub(super) piece: Piece,
+    pub(super) piece: FileSlice,
     /// For messages.
     pub(super) place: String,
 }
@@ -83,16 +83,13 @@ impl Row {
     ///
     /// # Errors
     /// One that has to stay cannot.
-    pub(super) fn lay_out(self, piece: &Piece, align: u64, is_fixed: impl Fn(&Range<u64>) -> bool) -> Result<LaidOut> {
+    pub(super) fn lay_out(self, piece: &FileSlice, align: u64, is_fixed: impl Fn(&Range<u64>) -> bool) -> Result<LaidOut> {
         match self {
             Row::Same => Ok(LaidOut::Same),
             Row::Each(blocks) => Ok(LaidOut::New { changed: lay_out(piece, blocks, align, is_fixed)?, placed: Vec::new() }),
             Row::More(listed) => {
                 if let Some(fixed) = listed.iter().find(|one| one.build == 0 && is_fixed(&one.old)) {
-                    bail!(
-                        "the container at {:#x} has to stay where it is, so that no other can stand beside it",
-                        fixed.old.start
-                    );
+                    bail!("the container at {:#x} cannot move to make room for others", fixed.old.start);
                 }
                 Ok(side_by_side(piece, listed, align))
             }
@@ -101,7 +98,7 @@ impl Row {
 }
 
 /// Puts containers behind each other.
-fn side_by_side(piece: &Piece, listed: Vec<Listed>, align: u64) -> LaidOut {
+fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
     let mut changed = Changed::default();
     let mut placed = Vec::new();
     for Listed { build, old, bytes, is_whole } in listed {
@@ -123,25 +120,26 @@ fn side_by_side(piece: &Piece, listed: Vec<Listed>, align: u64) -> LaidOut {
 
 impl Joiner<'_> {
     /// What becomes of the row at these places, one for each build. It may be empty in some of them.
-    pub(super) fn row(&mut self, spots: &[Spot]) -> Result<Row> {
-        let all = spots.iter().enumerate().map(|(build, spot)| containers(build, spot)).collect::<Result<Vec<_>>>()?;
-        let place = spots.first().map(|spot| spot.place.as_str()).unwrap_or_default();
+    pub(super) fn row(&mut self, locations: &[Location]) -> Result<Row> {
+        let all =
+            locations.iter().enumerate().map(|(build, location)| containers(build, location)).collect::<Result<Vec<_>>>()?;
+        let place = locations.first().map(|location| location.place.as_str()).unwrap_or_default();
         let is_list = |found: &Found| found.kind == Kind::OffloadBinary;
         if all.iter().flatten().all(is_list) {
             return self.list(all);
         }
         if all.iter().flatten().any(is_list) {
-            bail!("{place}: there are offload binaries beside other containers, and which belong together is not known");
+            bail!("{place}: cannot match OffloadBinaries that are next to other containers");
         }
         let count = all.first().map_or(0, Vec::len);
-        if let Some((spot, others)) = spots.iter().zip(&all).find(|(_, others)| others.len() != count) {
-            bail!("{place} has {count} containers, and {} has {}", spot.place, others.len());
+        if let Some((location, others)) = locations.iter().zip(&all).find(|(_, others)| others.len() != count) {
+            bail!("{place} has {count} containers, but {} has {}", location.place, others.len());
         }
         let mut rows: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
         let mut blocks = Vec::new();
         for _ in 0..count {
             let column: Vec<Found> = rows.iter_mut().filter_map(Iterator::next).collect();
-            let base = column.first().context("there is no build")?;
+            let base = column.first().context("no builds to merge")?;
             blocks.push(Block { old: base.old.clone(), outcome: self.entries(&column)? });
         }
         Ok(if blocks.iter().all(Block::is_same) { Row::Same } else { Row::Each(blocks) })
@@ -160,7 +158,7 @@ impl Joiner<'_> {
             let rank = ranks.min();
             if found.build > 0 && rank.is_none() {
                 if !fates.is_empty() && fates.iter().all(Option::is_none) {
-                    bail!("{}: no runtime is known for what is in it", found.place);
+                    bail!("{}: unknown runtime of its images", found.place);
                 }
                 continue;
             }
@@ -181,7 +179,7 @@ impl Joiner<'_> {
         let place = || found.place.clone();
         let data = found.piece.bytes();
         if Head::read(data, 0).with_context(place)?.packed.is_some() {
-            bail!("{}: it is compressed, and some of its images are in another build as well", found.place);
+            bail!("{}: cannot merge a compressed container that shares images with another build", found.place);
         }
         let images = offload_binary::read_all(data).with_context(place)?.len();
         let fates = self.entry_fates(found, images)?;
@@ -211,29 +209,29 @@ impl Joiner<'_> {
         let depth = images.iter().map(|(_, depth)| *depth).min();
         let entries: Vec<usize> = images.iter().filter(|(_, own)| Some(*own) == depth).map(|(image, _)| *image).collect();
         if entries.len() != count {
-            bail!("{}: it has containers in it, which cannot be merged", found.place);
+            bail!("{}: nested containers cannot be merged", found.place);
         }
         Ok(entries.iter().map(|image| self.fate(found.build, *image)).collect())
     }
 }
 
 /// The containers of a row. There may be zeros between them, but nothing else.
-fn containers(build: usize, spot: &Spot) -> Result<Vec<Found>> {
+fn containers(build: usize, location: &Location) -> Result<Vec<Found>> {
     let mut all = Vec::new();
     let mut at = 0;
     loop {
-        let rest = spot.piece.from(at);
+        let rest = location.piece.from(at);
         let zeros = rest.bytes().iter().take_while(|byte| **byte == 0).count() as u64;
         if zeros == rest.size() {
             return Ok(all);
         }
         at += zeros;
-        let Some((kind, size)) = recognize(&spot.piece.from(at)) else {
-            bail!("{}: not a container of device code at {at:#x}", spot.place);
+        let Some((kind, size)) = recognize(&location.piece.from(at)) else {
+            bail!("{}: not a container of device code at {at:#x}", location.place);
         };
-        let place = format!("{}: {} at {at:#x}", spot.place, kind.name());
+        let place = format!("{}: {} at {at:#x}", location.place, kind.name());
         let size = size.with_context(|| place.clone())?;
-        let piece = spot.piece.slice(at, size).filter(|piece| piece.size() > 0);
+        let piece = location.piece.slice(at, size).filter(|piece| piece.size() > 0);
         let piece = piece.with_context(|| format!("{place}: past the end"))?;
         all.push(Found { build, kind, old: at..at + size, piece, place });
         at += size;

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use anyhow::Result;
 use object::elf;
 
-use super::Half;
+use super::ParsedHost;
 use super::difference::{Difference, Differences, Names};
 use super::strings;
 use moves::{Kind, Moves, Stretch, shown};
@@ -42,7 +42,7 @@ struct Compared<'c, 'd> {
 ///
 /// # Errors
 /// Damaged relocations.
-pub(super) fn compare(one: &Half<'_>, other: &Half<'_>, found: &mut Differences) -> Result<()> {
+pub(super) fn compare(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) -> Result<()> {
     let moves = Moves::of(one, other, found);
     if found.count() > 0 {
         // Without knowing what stands where, nothing could be said of the rest.
@@ -70,7 +70,7 @@ pub(super) fn compare(one: &Half<'_>, other: &Half<'_>, found: &mut Differences)
     tables::symbols(&moves, one, other, found);
     let entries = [one.file.header.entry, other.file.header.entry];
     if !matches!(entries, [0, 0]) && !moves.is_same(entries[0], entries[1]) {
-        found.add(Difference::of_file("they start at different places".to_owned()));
+        found.add(Difference::of_file("the entry points differ".to_owned()));
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ impl Compared<'_, '_> {
         let remedy = if stretch.kind == Kind::Data { strings::remedy_at(one, at, other, at) } else { None };
         let is_known = matches!(self.machine, elf::EM_X86_64 | elf::EM_AARCH64);
         let what = match stretch.kind {
-            Kind::Code if !is_known => "the code differs, and what moves in code is known of x86-64 and AArch64 only",
+            Kind::Code if !is_known => "the code differs; moved addresses are recognized only in x86-64 and AArch64 code",
             Kind::Code => "the code differs",
             _ if remedy.is_some() => "names differ",
             _ => "the data differs",

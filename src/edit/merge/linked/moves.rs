@@ -8,7 +8,7 @@ use object::elf;
 
 use super::super::difference::Differences;
 use super::super::host_file::{Key, Section};
-use super::super::{Half, device, is_left_out};
+use super::super::{ParsedHost, device, is_left_out};
 use crate::model::{printable, printable_name};
 
 /// How far outside of a stretch an address may be that belongs to it: code reaches an element of an array by an address before or
@@ -68,7 +68,7 @@ pub(super) struct Moves<'d> {
 
 impl<'d> Moves<'d> {
     /// The stretches of two programs. Sections that only one of them has, or that are of different sizes, are differences.
-    pub(super) fn of(one: &Half<'d>, other: &Half<'d>, found: &mut Differences) -> Moves<'d> {
+    pub(super) fn of(one: &ParsedHost<'d>, other: &ParsedHost<'d>, found: &mut Differences) -> Moves<'d> {
         let mut moves = Moves { device: [device_addresses(one), device_addresses(other)], ..Moves::default() };
         let (first, second) = (sections(one), sections(other));
         for (name, missing, there) in [(other.name, &first, &second), (one.name, &second, &first)] {
@@ -113,13 +113,13 @@ impl<'d> Moves<'d> {
 
     fn add_section(
         &mut self,
-        (one, own, index): (&Half<'d>, &Section<'d>, usize),
-        (other, theirs): (&Half<'d>, &Section<'d>),
+        (one, own, index): (&ParsedHost<'d>, &Section<'d>, usize),
+        (other, theirs): (&ParsedHost<'d>, &Section<'d>),
         found: &mut Differences,
     ) {
         let (first, second) = (&own.header, &theirs.header);
         if (first.kind, first.flags, first.entsize) != (second.kind, second.flags, second.entsize) {
-            found.in_section(own.shown(), "its type, flags or size of an entry differ".to_owned());
+            found.in_section(own.shown(), "the type, flags or entry sizes differ".to_owned());
             return;
         }
         let kind = kind(own);
@@ -138,7 +138,7 @@ impl<'d> Moves<'d> {
         }
         let (parts, other_parts) = (split(&one.device_parts(own), first.size), split(&other.device_parts(theirs), second.size));
         if parts.len() != other_parts.len() {
-            found.in_section(own.shown(), "device code is at different places of it".to_owned());
+            found.in_section(own.shown(), "device code is at different offsets".to_owned());
             return;
         }
         for ((part, is_device), (theirs_part, _)) in parts.into_iter().zip(other_parts) {
@@ -155,7 +155,7 @@ impl<'d> Moves<'d> {
             let Some((starts, len, bytes)) = aligned([&part, &theirs_part], [first_bytes, second_bytes]) else {
                 let size = |part: &Range<u64>| part.end - part.start;
                 let what = format!(
-                    "it has {:#x} bytes in {} and {:#x} in {}",
+                    "size is {:#x} bytes in {}, but {:#x} in {}",
                     size(&part),
                     printable(one.name),
                     size(&theirs_part),
@@ -254,12 +254,12 @@ fn kind(section: &Section<'_>) -> Kind {
 }
 
 /// The sections that are compared, by name.
-fn sections<'h, 'd>(half: &'h Half<'d>) -> BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
+fn sections<'h, 'd>(half: &'h ParsedHost<'d>) -> BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
     let all = half.file.sections.iter().enumerate();
     all.filter(|(_, section)| !is_left_out(section, false)).map(|(index, section)| (section.key, (index, section))).collect()
 }
 
-fn device_addresses(half: &Half<'_>) -> Vec<Range<u64>> {
+fn device_addresses(half: &ParsedHost<'_>) -> Vec<Range<u64>> {
     let sections = half.file.sections.iter().filter(|section| section.header.is_allocated());
     let each = |section: &Section<'_>| -> Vec<Range<u64>> {
         let start = section.header.addr;

@@ -7,7 +7,7 @@ use object::elf;
 
 use super::super::difference::Differences;
 use super::super::host_file::{HostFile, Key, Symbol};
-use super::super::{Half, device, is_left_out};
+use super::super::{ParsedHost, device, is_left_out};
 use super::moves::Moves;
 use crate::model::{printable, printable_name};
 
@@ -27,7 +27,12 @@ struct Fixup<'d> {
 ///
 /// # Errors
 /// Damaged relocations.
-pub(super) fn relocations(moves: &Moves<'_>, one: &Half<'_>, other: &Half<'_>, found: &mut Differences) -> Result<HashSet<u64>> {
+pub(super) fn relocations(
+    moves: &Moves<'_>,
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
+    found: &mut Differences,
+) -> Result<HashSet<u64>> {
     let mut filled = HashSet::new();
     let (first, second) = (tables(&one.file), tables(&other.file));
     let relative = relative_kinds(one.file.header.machine);
@@ -42,7 +47,7 @@ pub(super) fn relocations(moves: &Moves<'_>, one: &Half<'_>, other: &Half<'_>, f
         let section = printable_name(key.name);
         if own.len() != theirs.len() {
             let (name, other_name) = (printable(one.name), printable(other.name));
-            let what = format!("{} relocations of the host in {name}, and {} in {other_name}", own.len(), theirs.len());
+            let what = format!("{} host relocations in {name}, but {} in {other_name}", own.len(), theirs.len());
             found.in_section(section, what);
             continue;
         }
@@ -72,7 +77,7 @@ fn tables<'d>(file: &HostFile<'d>) -> BTreeMap<Key<'d>, usize> {
 }
 
 /// The relocations of a table, without those in device code.
-fn fixups<'d>(moves: &Moves<'_>, program: usize, half: &Half<'d>, table: Option<usize>) -> Result<Vec<Fixup<'d>>> {
+fn fixups<'d>(moves: &Moves<'_>, program: usize, half: &ParsedHost<'d>, table: Option<usize>) -> Result<Vec<Fixup<'d>>> {
     let Some(table) = table else { return Ok(Vec::new()) };
     let read = half.file.relocations(table).with_context(|| printable(half.name).into_owned())?;
     let mut found = Vec::with_capacity(read.len());
@@ -80,7 +85,7 @@ fn fixups<'d>(moves: &Moves<'_>, program: usize, half: &Half<'d>, table: Option<
         let symbol = match half.file.dynamic_symbols.get(one.symbol) {
             Some(symbol) => symbol.name,
             None if one.symbol == 0 => &[][..],
-            None => bail!("{}: a relocation against a symbol that is not there", printable(half.name)),
+            None => bail!("{}: a relocation against a symbol that does not exist", printable(half.name)),
         };
         found.push(Fixup { place: one.place, kind: one.kind, symbol, addend: one.addend });
     }
@@ -101,12 +106,12 @@ fn relative_kinds(machine: elf::Machine) -> [u32; 2] {
 }
 
 /// Compares the loader's tables, entry by entry.
-pub(super) fn dynamic(moves: &Moves<'_>, one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
+pub(super) fn dynamic(moves: &Moves<'_>, one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
     let (first, second) = (entries(&one.file), entries(&other.file));
     let tags = |all: &[(u64, u64)]| all.iter().map(|(tag, _)| *tag).collect::<Vec<_>>();
     let section = || ".dynamic".to_owned();
     if tags(&first) != tags(&second) {
-        found.in_section(section(), "what the loader is told differs".to_owned());
+        found.in_section(section(), "the tags differ".to_owned());
         return;
     }
     for ((tag, one), (_, other)) in first.into_iter().zip(second) {
@@ -155,10 +160,10 @@ fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
 }
 
 /// A symbol with what tells it from others of its name, in an order that is the same in both programs.
-type Told<'d> = (&'d [u8], u8, u8, u64, Option<Key<'d>>, u16, u64);
+type SymbolKey<'d> = (&'d [u8], u8, u8, u64, Option<Key<'d>>, u16, u64);
 
 /// Compares the symbols for the loader, and where both programs still have them, all others.
-pub(super) fn symbols(moves: &Moves<'_>, one: &Half<'_>, other: &Half<'_>, found: &mut Differences) {
+pub(super) fn symbols(moves: &Moves<'_>, one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
     let told = [(one, 0), (other, 1)].map(|(half, program)| told(moves, &half.file, program, &half.file.dynamic_symbols));
     tables_of_symbols(moves, told, one, other, found);
     if !one.file.symbols.is_empty() && !other.file.symbols.is_empty() {
@@ -169,17 +174,17 @@ pub(super) fn symbols(moves: &Moves<'_>, one: &Half<'_>, other: &Half<'_>, found
 
 fn tables_of_symbols(
     moves: &Moves<'_>,
-    [first, second]: [Vec<Told<'_>>; 2],
-    one: &Half<'_>,
-    other: &Half<'_>,
+    [first, second]: [Vec<SymbolKey<'_>>; 2],
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
     found: &mut Differences,
 ) {
     let section = |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
-    let head = |told: &Told<'_>| (told.0.to_vec(), told.1, told.2, told.3);
+    let head = |told: &SymbolKey<'_>| (told.0.to_vec(), told.1, told.2, told.3);
     if first.len() == second.len() && first.iter().zip(&second).all(|(one, other)| head(one) == head(other)) {
         let moved = first.iter().zip(&second).filter(|(one, other)| !is_same_place(moves, one, other));
         for (symbol, _) in moved.take(MOST) {
-            found.of_symbol(section(symbol.4), symbol.0, "the symbols stand for different places".to_owned(), None);
+            found.of_symbol(section(symbol.4), symbol.0, "the symbol has different addresses".to_owned(), None);
         }
         return;
     }
@@ -197,7 +202,7 @@ fn tables_of_symbols(
     }
 }
 
-fn is_same_place(moves: &Moves<'_>, one: &Told<'_>, other: &Told<'_>) -> bool {
+fn is_same_place(moves: &Moves<'_>, one: &SymbolKey<'_>, other: &SymbolKey<'_>) -> bool {
     let is_tls = elf::SymbolInfo(one.1).st_type() == elf::STT_TLS;
     match (one.4, other.4) {
         (first, second) if first != second => false,
@@ -209,7 +214,7 @@ fn is_same_place(moves: &Moves<'_>, one: &Told<'_>, other: &Told<'_>) -> bool {
 }
 
 /// The symbols of a program but for those of device code, of sections and of files.
-fn told<'d>(moves: &Moves<'_>, file: &HostFile<'d>, program: usize, symbols: &[Symbol<'d>]) -> Vec<Told<'d>> {
+fn told<'d>(moves: &Moves<'_>, file: &HostFile<'d>, program: usize, symbols: &[Symbol<'d>]) -> Vec<SymbolKey<'d>> {
     let section = |symbol: &Symbol<'_>| symbol.section.and_then(|index| file.sections.get(index));
     let is_host = |symbol: &&Symbol<'_>| {
         let in_device = section(symbol).is_some_and(|own| device::is_device(own)) || moves.is_device(program, symbol.value);

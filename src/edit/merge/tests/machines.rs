@@ -168,6 +168,6 @@ fn code_of_other_processors_must_be_equal() {
     let (near, far) = ([0x40_1000, 0x40_2000], [0x40_1000, 0x48_2000]);
     check(elf::EM_RISCV, (near, &[1, 2, 3, 4]), (far, &[1, 2, 3, 4]), true);
     let (one, other) = (program(elf::EM_RISCV, near, &[1, 2, 3, 4]), program(elf::EM_RISCV, far, &[1, 2, 3, 5]));
-    let expected = ".text: +0x3: the code differs, and what moves in code is known of x86-64 and AArch64 only";
+    let expected = ".text: +0x3: the code differs; moved addresses are recognized only in x86-64 and AArch64 code";
     assert_eq!(differences(&one, &other), [expected]);
 }

@@ -29,11 +29,11 @@ fn what_differs_is_named_by_section_and_symbol() {
         ("-DCALLED=second", ".text: start"),
         ("-DINITIAL=8", ".data: initial+0x4: bytes differ"),
         ("-DTEXT=\"tixt\"", ".rodata.str1.1: "),
-        ("-DROOM=200", ".bss: it has "),
-        ("-DROOM=200", ".bss: room: the symbols differ"),
+        ("-DROOM=200", ".bss: size is "),
+        ("-DROOM=200", ".bss: room: the symbol differs"),
         ("-DMORE", ".text: more: is not in one"),
-        ("-DTARGET=second", ".data.rel.local: functions+0x8: it refers to `first` and to `second`"),
-        ("-DNAME=\"__omp_offloading_fe01_77_main_l10\"", "__omp_offloading_fe01_1a2b_main_l10: is in one, and in other"),
+        ("-DTARGET=second", ".data.rel.local: functions+0x8: refers to `first` in one build, to `second` in the other"),
+        ("-DNAME=\"__omp_offloading_fe01_77_main_l10\"", "__omp_offloading_fe01_1a2b_main_l10: is in one, but other has"),
     ] {
         let other = compiled(folder.path(), &both(way, &["-DSIZE=9000", change]));
         let found = differences(&own, &other);
@@ -125,15 +125,15 @@ fn every_part_of_an_object_counts() {
     let changes: [(Change, &str); 9] = [
         (|parts| parts.sections[0].1[5] = 1, ".text: main+0x5: bytes differ"),
         (|parts| parts.sections[2].1[5] = 1, ".text: other+0x5: bytes differ"),
-        (|parts| parts.sections[1].1.push(1), ".data: it has 16 bytes in one and 17 in other"),
+        (|parts| parts.sections[1].1.push(1), ".data: size is 16 bytes in one, but 17 in other"),
         (|parts| parts.sections.push((".more", vec![1])), ".more: is not in one"),
-        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbols differ"),
-        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: it refers to `value` and to `other`"),
+        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbol differs"),
+        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: refers to `value` in one build, to `other` in the other"),
         (|parts| parts.relocations[0].2 = 0, ".text: main+0x4: the relocations differ in place, type or addend"),
-        (|parts| parts.relocations.truncate(1), ".text: it has 2 and 1 relocations"),
+        (|parts| parts.relocations.truncate(1), ".text: 2 relocations in one build, 1 in the other"),
         (
             |parts| parts.symbols[3].0 = "__hip_cuid_99",
-            "__hip_cuid_1234: is in one, and in other it is `__hip_cuid_99` (these names hold the compilation unit's id",
+            "__hip_cuid_1234: is in one, but other has `__hip_cuid_99` instead (these names contain the translation unit's id",
         ),
     ];
     for (change, start) in changes {
@@ -149,15 +149,15 @@ fn every_part_of_an_object_for_windows_counts() {
     let changes: [(Change, &str); 9] = [
         (|parts| parts.sections[0].1[5] = 1, ".text: main+0x"),
         (|parts| parts.sections[2].1[5] = 1, ".text: other+0x5: bytes differ"),
-        (|parts| parts.sections[1].1.push(1), ".data: it has 16 bytes in one and 17 in other"),
+        (|parts| parts.sections[1].1.push(1), ".data: size is 16 bytes in one, but 17 in other"),
         (|parts| parts.sections.push((".more", vec![1])), ".more: is not in one"),
-        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbols differ"),
-        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: it refers to `value` and to `other`"),
+        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbol differs"),
+        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: refers to `value` in one build, to `other` in the other"),
         (|parts| parts.relocations[0].2 = 0, ".text: main+0x4: bytes differ"),
-        (|parts| parts.relocations.truncate(1), ".text: it has 2 and 1 relocations"),
+        (|parts| parts.relocations.truncate(1), ".text: 2 relocations in one build, 1 in the other"),
         (
             |parts| parts.symbols[3].0 = "__hip_cuid_99",
-            "__hip_cuid_1234: is in one, and in other it is `__hip_cuid_99` (these names hold the compilation unit's id",
+            "__hip_cuid_1234: is in one, but other has `__hip_cuid_99` instead (these names contain the translation unit's id",
         ),
     ];
     let own = object_as(BinaryFormat::Coff, &parts());
@@ -172,7 +172,7 @@ fn every_part_of_an_object_for_windows_counts() {
     other.sections[3].1 = b"two".to_vec();
     let other = object_as(BinaryFormat::Coff, &other);
     assert_eq!(differences(&own, &other), [""; 0]);
-    let expected = "the processors of one and of other differ";
+    let expected = "the machine types of one and of other differ";
     let mut arm = own.clone();
     arm[..2].copy_from_slice(&pe::IMAGE_FILE_MACHINE_ARM64.0.to_le_bytes());
     expect(&own, &arm, expected);

@@ -50,8 +50,8 @@ fn what_differs_is_named_by_section_and_symbol() {
             ("-DCALLED=second", ".text: "),
             ("-DINITIAL=8", ".data: initial"),
             ("-DTEXT=\"tixt\"", ".rodata: "),
-            ("-DROOM=200", ".bss: it has "),
-            ("-DMORE", ".text: it has "),
+            ("-DROOM=200", ".bss: size is "),
+            ("-DMORE", ".text: size is "),
         ] {
             let other = compiled(folder.path(), &both(way, &["-DSIZE=9000", change]));
             expect(&own, &other, start);
@@ -61,7 +61,7 @@ fn what_differs_is_named_by_section_and_symbol() {
         let start = if way.contains(&"-shared") { ".rela.dyn: the relocations of" } else { ".data: functions+0x8" };
         expect(&own, &other, start);
         let library = compiled(folder.path(), &both(way, &["-DSIZE=9000", "-Wl,-z,execstack"]));
-        expect(&own, &library, "the rights of the stack of one and of other differ");
+        expect(&own, &library, "the stack permissions of one and of other differ");
     }
 }
 
@@ -72,7 +72,7 @@ fn other_kinds_of_files_are_told_apart() {
     expect(&library, &fixed, "the types (object, program at fixed addresses, position-independent) of one and of other differ");
     let mut other = library.clone();
     other[18..20].copy_from_slice(&elf::EM_AARCH64.0.to_le_bytes());
-    expect(&library, &other, "the processors of one and of other differ");
+    expect(&library, &other, "the machine types of one and of other differ");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn names_that_tell_a_place_are_refused_with_the_remedy() {
             let other = compiled(folder.path(), &both(way, &[&format!("-DNAME=\"{name}\"")]));
             let found = differences(&own, &other);
             let expected =
-                format!("__omp_offloading_fe01_1a2b_main_l10: is in one, and in other it is `{name}` (OpenMP names kernels");
+                format!("__omp_offloading_fe01_1a2b_main_l10: is in one, but other has `{name}` instead (OpenMP names kernels");
             assert!(found.len() == 1 && found[0].starts_with(&expected), "{way:?} {found:?}");
         }
     }
@@ -102,9 +102,9 @@ fn an_older_table_of_entries_is_refused() {
     std::fs::write(folder.path().join("host.c"), older).unwrap();
     let other = compiled(folder.path(), WAYS[0]);
     let found = differences(&own, &other);
-    let expected = "older entry table: one has `llvm_offload_entries` with entries of 56 bytes, as LLVM 21 and later have them; \
-                    other has `omp_offloading_entries` with entries of 32 bytes, as LLVM 14 to 19 have them \
-                    (compile every build with the same release of LLVM)";
+    let expected = "older entry table: one has `llvm_offload_entries` with entries of 56 bytes, as in LLVM 21 and later; \
+                    other has `omp_offloading_entries` with entries of 32 bytes, as in LLVM 14 to 19 \
+                    (compile every build with the same LLVM version)";
     assert_eq!(found, [expected]);
 }
 
@@ -207,7 +207,7 @@ fn a_program_without_section_headers_is_refused() {
     without[..head.len()].copy_from_slice(&head);
     let half = HostHalf { name: "bare", data: &without, device: &[] };
     let error = compare_hosts(&half, &half).unwrap_err();
-    assert_eq!(format!("{error:#}"), "bare: it has no section headers, so that its parts cannot be told apart");
+    assert_eq!(format!("{error:#}"), "bare: no section headers, which a merge needs to compare sections");
     let mut overlapping = own.clone();
     let sections = SectionHeader::table(class, &own, header.shoff, header.shnum.into(), "").unwrap();
     for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.kind == elf::SHT_PROGBITS) {

@@ -1,11 +1,11 @@
-//! The reader of archives on what `llvm-ar` writes, on what GNU ar writes for archives in thin archives, and on damaged archives.
+//! The archive reader on output of `llvm-ar`, on archives in thin archives from GNU ar, and on damaged archives.
 
 use std::process::Command;
 
 use super::*;
 use crate::formats::reference::tools;
 
-/// Name and bytes of each member.
+/// Name and contents of each member.
 fn read(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveFault> {
     let bytes = |member: &ArchiveMember<'_>| match member.contents {
         MemberContents::Within { offset, size } => data[offset as usize..(offset + size) as usize].to_vec(),
@@ -15,7 +15,7 @@ fn read(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveFault> {
     members(data)?.map(|member| member.map(|member| (member.shown_name(), bytes(&member)))).collect()
 }
 
-/// A header, with the number and the line feed that end it.
+/// A header with its terminating characters.
 fn header_of(name: &str, size: usize) -> Vec<u8> {
     format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644).into_bytes()
 }
@@ -54,7 +54,7 @@ fn every_kind_that_llvm_ar_writes_has_the_same_members() {
         assert!(command.args(files.map(|(name, _)| name)).status().unwrap().success());
         let mut found = read(&std::fs::read(&out).unwrap()).unwrap();
         if format == "darwin" {
-            // Its sizes count the line feeds up to the next multiple of 8.
+            // Darwin sizes include the padding to the next multiple of 8.
             found.iter_mut().for_each(|(_, bytes)| bytes.truncate(bytes.trim_ascii_end().len()));
         }
         assert_eq!(&found, expected, "{operation} {format}");
@@ -68,7 +68,7 @@ fn a_64_bit_index_and_names_are_no_members() {
 }
 
 #[test]
-fn a_member_of_an_archive_in_a_thin_one_is_told_with_its_place() {
+fn a_member_of_an_archive_in_a_thin_one_has_its_offset() {
     let data = [archive(magic::THIN_ARCHIVE, &[("/", &[0; 4]), ("//", b"a.o/\nin.a/\n")]), header_of("/0", 9)].concat();
     let nested = [&data[..], &header_of("/5:78", 9), &header_of("b.o/", 9)].concat();
     let expected = [("a.o", "elsewhere"), ("in.a", "at 78"), ("b.o", "elsewhere")];
@@ -76,7 +76,7 @@ fn a_member_of_an_archive_in_a_thin_one_is_told_with_its_place() {
     // A name that is not in the table.
     let fault = read(&[&data[..], &header_of("/99:78", 9)].concat()).unwrap_err();
     assert_eq!(fault.offset, data.len() as u64);
-    // Without a table.
+    // No table.
     let index = archive(magic::THIN_ARCHIVE, &[("/", &[0; 4])]);
     let first = [&index[..], &header_of("/5:78", 9)].concat();
     assert_eq!(read(&first).unwrap_err().offset, index.len() as u64);
@@ -91,7 +91,7 @@ fn a_damaged_member_is_named_with_its_offset() {
     let second = 8 + 60 + 6;
     let fault = |data: &[u8]| read(data).unwrap_err();
     let cut = fault(&data[..data.len() - 1]);
-    assert_eq!(cut.in_archive(&"x.a").to_string(), "x.a(b.o): past the end of the archive, at offset 0x86 of it");
+    assert_eq!(cut.in_archive(&"x.a").to_string(), "x.a(b.o): past the end of the archive, at offset 0x86");
     assert_eq!(fault(&data[..second + 59]).offset, second as u64);
     for damaged in [second + 48, second + 58] {
         let mut data = data.clone();
@@ -100,12 +100,12 @@ fn a_damaged_member_is_named_with_its_offset() {
         assert_eq!((fault.member.as_deref(), fault.offset), (Some("b.o/"), second as u64));
     }
     assert_eq!(fault(b"!<arch>").offset, 7);
-    // What stands before a damaged member is read.
+    // Members before a damaged one are read.
     assert_eq!(members(&data[..data.len() - 1]).unwrap().filter_map(Result::ok).count(), 1);
 }
 
 #[test]
-fn nothing_makes_it_panic() {
+fn random_input_does_not_panic() {
     let data = archive(magic::ARCHIVE, &[("/SYM64/", &[0; 8]), ("//", b"long-name.o/\n"), ("/0", b"long"), ("#1/4", b"name..")]);
     for len in 0..data.len() {
         read(&data[..len]).ok();
@@ -120,7 +120,7 @@ fn nothing_makes_it_panic() {
 }
 
 #[test]
-fn files_of_thin_members_are_beside_the_archive_and_long_names_are_cut() {
+fn thin_members_are_next_to_the_archive_and_long_names_are_truncated() {
     let member = |name| ArchiveMember { name, contents: MemberContents::File };
     assert_eq!(member(b"in/a.o").file(Path::new("lib/t.a")), Path::new("lib/in/a.o"));
     assert_eq!(member(b"/abs/a.o").file(Path::new("lib/t.a")), Path::new("/abs/a.o"));

@@ -1,4 +1,4 @@
-//! Archives against `llvm-ar`, to the byte, and read back by our own reader of archives.
+//! Byte comparison of archives with `llvm-ar`, and round trips through offld's reader.
 
 use super::*;
 use crate::formats::reference::tools;
@@ -14,7 +14,7 @@ fn ours(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     out.into_inner()
 }
 
-/// What `llvm-ar rcsD` makes of the same members; files of one name must not be in the list.
+/// The output of `llvm-ar rcsD` for the same members. Each name must occur only once.
 fn theirs(members: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     let [tool] = tools(["llvm-ar"])?;
     let dir = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn the_bytes_are_those_of_llvm_ar() {
 }
 
 #[test]
-fn members_of_one_name_are_all_kept() {
+fn members_with_equal_names_are_all_written() {
     let archive = ours(&[("same-name-and-a-long-one.o", b"first".to_vec()), ("same-name-and-a-long-one.o", b"second".to_vec())]);
     let file = object::read::archive::ArchiveFile::parse(&*archive).unwrap();
     let members: Vec<_> = file.members().map(|member| member.unwrap().data(&*archive).unwrap()).collect();
@@ -98,7 +98,7 @@ fn bitcode_is_in_the_index() {
     assert!(symbols.contains(&b"gv".to_vec()), "{symbols:?}");
 }
 
-/// `llvm-ar` refuses such a member; for us it is a member without symbols.
+/// `llvm-ar` rejects such a member. offld writes it as a member without symbols.
 #[test]
 fn a_damaged_object_is_a_member_without_symbols() {
     let elf = object(BinaryFormat::Elf, &["one"], false);

@@ -1,4 +1,4 @@
-//! A bundle composed anew is what LLVM's bundler, or our writer, makes of the same code objects from the start.
+//! An edited bundle equals the output of LLVM's bundler or of offld's writer for the same code objects.
 
 use super::*;
 use crate::formats::bundle::{Source, read_all, write};
@@ -57,8 +57,8 @@ fn objects_can_be_exchanged_and_added() -> Outcome {
 }
 
 #[test]
-fn what_is_not_changed_is_one_range_whatever_follows() -> Outcome {
-    // Gaps that no writer leaves stay where nothing changes.
+fn an_unchanged_bundle_is_one_range() -> Outcome {
+    // Unusual gaps stay if nothing changes.
     let mut data = of_places(&[0, 1, 2], 64)?;
     let size = data.len() as u64;
     data[200] = 1;
@@ -69,8 +69,8 @@ fn what_is_not_changed_is_one_range_whatever_follows() -> Outcome {
 }
 
 #[test]
-fn a_layout_of_nobody_keeps_what_its_offsets_have() -> Outcome {
-    // The object is moved 128 bytes down by hand.
+fn an_unknown_layout_keeps_its_alignment() -> Outcome {
+    // The object is moved by 128 bytes, as an editor might do.
     let mut data = of_places(&[0, 1], 64)?;
     let at = read_all(&data)?[0].entries[1].at;
     data.splice(at as usize..at as usize, [0; 128]);
@@ -83,11 +83,11 @@ fn a_layout_of_nobody_keeps_what_its_offsets_have() -> Outcome {
 }
 
 #[test]
-fn a_request_or_a_bundle_that_cannot_be_is_an_error() -> Outcome {
+fn invalid_requests_and_bundles_are_errors() -> Outcome {
     let data = of_places(&[0, 1, 2], 1)?;
     assert_eq!(compose(&data, &[Item::Old(3)]), Err(Malformed::new("the bundle has no such code object", 0)));
     let huge = Item::Changed { entry: 1, size: u64::MAX };
-    assert_eq!(compose(&data, &[Item::Old(0), huge]), Err(Malformed::new("a bundle cannot be that large", 0)));
+    assert_eq!(compose(&data, &[Item::Old(0), huge]), Err(Malformed::new("too large for a bundle", 0)));
     let many = [Item::Old(2); 50];
     assert_eq!(compose(&data, &many), Err(Malformed::new("the entries of the container overlap", 0)));
     for len in 0..data.len() {

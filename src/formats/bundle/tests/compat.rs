@@ -1,4 +1,4 @@
-//! Which code object serves which target: the tables that LLVM's bundler was asked for, and the bundler itself.
+//! Compatibility of code objects and targets, compared with tables from LLVM's bundler and with the bundler itself.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn compat(object: &str, target: &str) -> Verdict {
     compatibility(&Id::parse(object), &Id::parse(target), false)
 }
 
-/// Object, requested, and whether they fit.
+/// Object, requested triple, and whether they are compatible.
 #[rustfmt::skip]
 const TRIPLES: [(&str, &str, bool); 35] = [
     ("x86_64-foo-linux-gnu", "x86_64-bar-linux-gnu", true),
@@ -63,7 +63,7 @@ fn ob_37_triples_fit_as_names_that_are_known() {
     }
 }
 
-/// The forms of gfx908, in the order of the truth table: each feature open, on or off.
+/// The forms of gfx908, in the order of the truth table: each feature unspecified, on or off.
 fn forms() -> Vec<String> {
     let values = |name: &str| [String::new(), format!(":{name}+"), format!(":{name}-")];
     let (sramecc, xnack) = (values("sramecc"), values("xnack"));
@@ -76,7 +76,7 @@ fn hip(target_id: &str) -> String {
 
 #[test]
 fn ob_39_ob_40_the_truth_table_of_two_features() {
-    // By row: the columns that the object serves.
+    // By row: the columns of the targets that can use the object.
     let served: [&[usize]; 9] =
         [&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[1, 4, 7], &[2, 5, 8], &[3, 4, 5], &[4], &[5], &[6, 7, 8], &[7], &[8]];
     let forms = forms();
@@ -108,26 +108,26 @@ fn ob_55_each_verdict_has_llvms_line() {
         let (object, target) = (Id::parse(object), Id::parse(target));
         compatibility(&object, &target, false).line(&object, &target)
     };
-    let told = |what: &str, object: &str, target: &str| {
+    let check_line = |what: &str, object: &str, target: &str| {
         assert_eq!(
             line(&hip(object), &hip(target)),
             format!("{what} \t[CodeObject: {}]\t:\t[Target: {}]", hip(object), hip(target))
         );
     };
-    told("Compatible: Exact match:", "gfx906", "gfx906");
-    told("Incompatible: Processor mismatch", "gfx906", "gfx908");
-    told("Incompatible: CodeObject has more features than target", "gfx906:xnack+", "gfx906");
-    told(
+    check_line("Compatible: Exact match:", "gfx906", "gfx906");
+    check_line("Incompatible: Processor mismatch", "gfx906", "gfx908");
+    check_line("Incompatible: CodeObject has more features than target", "gfx906:xnack+", "gfx906");
+    check_line(
         "Incompatible: Value of CodeObject's non-ANY feature is not matching with Target feature's ANY value",
         "gfx906:xnack+",
         "gfx906:sramecc+",
     );
-    told(
+    check_line(
         "Incompatible: Value of CodeObject's non-ANY feature is not matching with Target feature's non-ANY value",
         "gfx906:xnack+",
         "gfx906:xnack-",
     );
-    told("Compatible: Target IDs are compatible", "gfx906", "gfx906:xnack-");
+    check_line("Compatible: Target IDs are compatible", "gfx906", "gfx906:xnack-");
     assert_eq!(
         line("host-x86_64-unknown-linux-gnu-", &hip("gfx906")),
         format!(
@@ -139,10 +139,10 @@ fn ob_55_each_verdict_has_llvms_line() {
 
 #[test]
 fn b2_processors_that_nobody_knows_are_told_apart() {
-    assert_eq!(compat(&hip("gfx1310"), &hip("gfx9999")), Verdict::Processor);
-    assert_eq!(compat(&hip("gfx1310"), &hip("gfx1310")), Verdict::Exact);
-    assert_eq!(compat("hip-amdgcn-amd-amdhsa--gfx1310", "hipv4-amdgcn-amd-amdhsa--gfx1310"), Verdict::Compatible);
-    assert_eq!(compat(&hip("gfx1310"), &hip("gfx1310:xnack+")), Verdict::Processor);
+    assert_eq!(compat(&hip("gfx1410"), &hip("gfx9999")), Verdict::Processor);
+    assert_eq!(compat(&hip("gfx1410"), &hip("gfx1410")), Verdict::Exact);
+    assert_eq!(compat("hip-amdgcn-amd-amdhsa--gfx1410", "hipv4-amdgcn-amd-amdhsa--gfx1410"), Verdict::Compatible);
+    assert_eq!(compat(&hip("gfx1410"), &hip("gfx1410:xnack+")), Verdict::Processor);
     assert_eq!(compat("openmp-nvptx64-nvidia-cuda--sm_63", "openmp-nvptx64-nvidia-cuda--sm_64"), Verdict::Processor);
 }
 
@@ -174,7 +174,7 @@ fn ob_33_ob_42_features_are_those_of_the_processor() {
 fn b14_the_exact_one_is_best_then_the_most_specific() {
     let best = |objects: &[&str], target: &str| {
         let ids: Vec<Id> = objects.iter().map(|id| Id::parse(id)).collect();
-        best(&ids, &Id::parse(target), false).map(|index| objects[index].to_owned())
+        Objects::new(&ids).best(&Id::parse(target), false).map(|index| objects[index].to_owned())
     };
     let both = ["hipv4-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx906"];
     for wanted in both {
@@ -187,7 +187,7 @@ fn b14_the_exact_one_is_best_then_the_most_specific() {
     assert_eq!(best(&[&on], &hip("gfx906")), None);
 }
 
-/// What LLVM's bundler takes for `target` out of an archive of one bundle with these ids.
+/// The code objects that LLVM's bundler selects for `target` from an archive of one bundle with these IDs.
 fn chosen(bundler: &Path, folder: &Path, target: &str, more: &[&str]) -> Result<BTreeSet<String>, Box<dyn std::error::Error>> {
     let mut args = vec![format!("-targets={target}")];
     args.extend(["-type=a", "-unbundle", "-input=all.a", "-output=one.a", "-allow-missing-bundles"].map(str::to_owned));
@@ -196,14 +196,13 @@ fn chosen(bundler: &Path, folder: &Path, target: &str, more: &[&str]) -> Result<
     let made = std::fs::read(folder.join("one.a"))?;
     let mut ids = BTreeSet::new();
     for member in ArchiveFile::parse(&*made)?.members() {
-        // `m-<id>m.ext`
         let name = String::from_utf8(member?.name().to_vec())?;
         ids.extend(name.strip_prefix("m-").and_then(|rest| Some(rest.rsplit_once('m')?.0.to_owned())));
     }
     Ok(ids)
 }
 
-/// An archive of one bundle with these ids.
+/// An archive of one bundle with these IDs.
 fn archive(ar: &Path, folder: &Path, ids: &BTreeSet<String>) -> Outcome {
     let objects: Vec<(&str, &[u8])> = ids.iter().map(|id| (id.as_str(), &b"some bytes"[..])).collect();
     std::fs::write(folder.join("m.o"), bundled(&objects, 1)?)?;
@@ -263,7 +262,8 @@ fn ob_40_code_objects_serve_the_targets_that_llvms_bundler_finds() -> Outcome {
     }
     ids.extend(["sm_70", "sm_80"].map(|id| format!("openmp-nvptx64-nvidia-cuda-unknown-{id}")));
     ids.insert("hip-spirv64-amd-amdhsa--amdgcnspirv".to_owned());
-    // A feature that the processor lacks fits nothing but itself with LLVM, and here the other kinds of HIP as well.
+    // In LLVM, a feature that the processor lacks is only compatible with itself. In offld, it is compatible with the other HIP
+    // kinds too.
     let clean: BTreeSet<String> = ids.into_iter().filter(|id| !id.contains("gfx803:")).collect();
     same_choices(&clean, &[])?;
     same_choices(&clean, &["-hip-openmp-compatible"])

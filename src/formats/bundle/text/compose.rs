@@ -1,4 +1,4 @@
-//! Text bundles composed anew of code objects that an old one has, and others.
+//! Edits of text bundles.
 
 #[cfg(test)]
 mod tests;
@@ -8,12 +8,12 @@ use crate::error::Malformed;
 use crate::formats::bundle::NewObject;
 use crate::formats::compose::{Item, Part, is_same, push_old};
 
-/// The parts of the text bundle `data` with other code objects: those of `items`, in their order. `Part::New` has the place of an item.
-/// Markers stay as they are; those of new objects end their lines as the first one of the old bundle does. What stands before the
-/// first object stays, and what stands between two objects belongs to the one before it.
+/// Returns the parts of the text bundle `data` with the code objects of `items`, in their order. `Part::New` has the index of an
+/// item. Markers stay unchanged. Markers of new objects have the line ends of the old bundle's first marker. Text before the first
+/// object stays. Text between two objects belongs to the first of them.
 ///
 /// # Errors
-/// The bundle is damaged, its markers do not go together, or an item is of an entry that it does not have.
+/// The bundle is damaged, its markers do not match, or an item names a missing entry.
 ///
 /// ```
 /// use offld::formats::bundle::text::{compose, end_marker, start_marker};
@@ -28,15 +28,15 @@ use crate::formats::compose::{Item, Part, is_same, push_old};
 /// ```
 pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Result<Vec<Part>, Malformed> {
     let size = data.len() as u64;
-    let fault = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("the text bundle cannot be read", 0));
+    let fault = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("cannot read the text bundle", 0));
     let spans = scan(comment, data).map_err(fault)?;
     if is_same(items, spans.len()) {
         return Ok(vec![Part::Old(0..size)]);
     }
     let marker_of_end = marker(comment, "END").into_bytes();
-    if let Some(span) = spans.iter().find(|span| !ends_by_its_name(data, span, &marker_of_end)) {
-        // Without one of its objects, readers could match its markers in another way.
-        return Err(Malformed::new("the marker at the end of a code object names another one", end_of(data, span)));
+    if let Some(span) = spans.iter().find(|span| !end_marker_matches(data, span, &marker_of_end)) {
+        // Without one of its objects, readers could pair the markers differently.
+        return Err(Malformed::new("the end marker names another code object", end_of(data, span)));
     }
     let mut starts = Vec::with_capacity(spans.len());
     let mut ends_before = 0;
@@ -58,7 +58,7 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
             }
             Item::New(_) => None,
         };
-        if old.is_some_and(|(start, ..)| runs_on(data, &parts, start)) {
+        if old.is_some_and(|(start, ..)| continues_line(data, &parts, start)) {
             parts.push(line("\n".to_owned()));
         }
         match (item, old) {
@@ -66,7 +66,7 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
             (_, Some((start, span, end))) => {
                 push_old(&mut parts, start..span.start);
                 parts.push(Part::New(place));
-                // Before the marker of an empty object there may be no line end of its own.
+                // The marker of an empty object may have no line end of its own before it.
                 let is_empty = matches!(item, Item::Changed { size: 0, .. });
                 if !is_empty && after(data, end_of(data, span)).starts_with(&marker_of_end) {
                     let own = Ending::of(before(data, span.start));
@@ -83,8 +83,8 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
     Ok(parts)
 }
 
-/// Whether the marker at `start`, which has no line end before it that is its own, would be on one line with the end of `parts`.
-fn runs_on(data: &[u8], parts: &[Part], start: u64) -> bool {
+/// Whether the marker at `start`, without a line end of its own before it, would continue the last line of `parts`.
+fn continues_line(data: &[u8], parts: &[Part], start: u64) -> bool {
     let starts_line = matches!(after(data, start), [b'\n' | b'\r', ..]);
     match parts.last() {
         Some(Part::Old(range)) if range.end != start => !starts_line && !before(data, range.end).ends_with(b"\n"),
@@ -92,44 +92,44 @@ fn runs_on(data: &[u8], parts: &[Part], start: u64) -> bool {
     }
 }
 
-/// What stands before `at`.
+/// The data before `at`.
 fn before(data: &[u8], at: u64) -> &[u8] {
     usize::try_from(at).ok().and_then(|at| data.get(..at)).unwrap_or(data)
 }
 
-/// What stands from `at` on.
+/// The data from `at` on.
 fn after(data: &[u8], at: u64) -> &[u8] {
     usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default()
 }
 
-/// Where the marker that ends at `end`, the start of an object, begins, with the line end before it.
+/// The start of the marker that ends at `end`, the start of an object, including the line end before it.
 fn marker_start(data: &[u8], end: u64) -> u64 {
     let up_to = before(data, end);
     let ending = Ending::of(up_to);
     let line = up_to.get(..up_to.len().saturating_sub(ending.size() as usize)).unwrap_or_default();
     let start = memchr::memrchr(b'\n', line).map_or(0, |at| at + 1);
     let gap = Ending::of(line.get(..start).unwrap_or_default()).size();
-    // The line end before it is the marker's; its CR only in a file whose markers end so.
+    // The line end before the marker belongs to the marker. Its CR does so only in files whose markers end with CR LF.
     let gap = if ending == Ending::CrLf { gap } else { gap.min(1) };
     (start as u64).saturating_sub(gap)
 }
 
-/// Where the bytes of an object end. Before the marker of an empty one there may be no line end of its own.
+/// The end of an object's contents. The marker of an empty object may have no line end of its own before it.
 fn end_of(data: &[u8], span: &Span) -> u64 {
     span.start.saturating_add(span.size).min(data.len() as u64)
 }
 
-/// Whether the end marker of an object has its id.
-fn ends_by_its_name(data: &[u8], span: &Span, marker: &[u8]) -> bool {
+/// Whether the end marker of an object has the object's ID.
+fn end_marker_matches(data: &[u8], span: &Span, marker: &[u8]) -> bool {
     let rest = after(data, end_of(data, span));
-    let behind_line = |rest: &'_ [u8]| memchr::memchr(b'\n', rest).map_or(0, |at| at + 1);
-    let line = rest.get(if rest.starts_with(marker) { 0 } else { behind_line(rest) }..).unwrap_or_default();
+    let next_line = |rest: &'_ [u8]| memchr::memchr(b'\n', rest).map_or(0, |at| at + 1);
+    let line = rest.get(if rest.starts_with(marker) { 0 } else { next_line(rest) }..).unwrap_or_default();
     let line = line.get(..memchr::memchr(b'\n', line).unwrap_or(line.len())).unwrap_or_default();
     let id = line.strip_prefix(marker).unwrap_or_default();
     id.strip_suffix(b"\r").unwrap_or(id) == span.id.as_bytes().strip_suffix(b"\r").unwrap_or(span.id.as_bytes())
 }
 
-/// Where the end marker of an object ends, with its line end.
+/// The end of an object's end marker, including its line end.
 fn marker_end(data: &[u8], span: &Span, marker: &[u8]) -> u64 {
     let at = end_of(data, span);
     let mut rest = after(data, at);

@@ -1,4 +1,4 @@
-//! Written is read, in pieces of any size; the layout is LLVM's; what has no end is an error.
+//! Round trips with buffers of any size, LLVM's layout, and errors for missing ends.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn written(comment: &str, objects: &[(&str, &str)]) -> String {
     objects.iter().map(|(id, text)| format!("{}{text}{}", start_marker(comment, id), end_marker(comment, id))).collect()
 }
 
-/// Ids and contents, read through a buffer of `buffer` bytes.
+/// IDs and contents, read through a buffer of `buffer` bytes.
 fn read_by(comment: &str, data: &[u8], buffer: usize) -> Result<Vec<(String, String)>, Malformed> {
     let spans = scan(comment, BufReader::with_capacity(buffer, data)).map_err(|error| Malformed::of(&error).expect("a fault"))?;
     let text = |span: &Span| String::from_utf8_lossy(&data[span.start as usize..(span.start + span.size) as usize]).into_owned();
@@ -41,7 +41,7 @@ fn ob_17_ob_18_ob_19_ob_20_ob_21_the_layout() {
     for buffer in 1..70 {
         assert_eq!(read_by("//", text.as_bytes(), buffer), Ok(objects.clone()), "buffer of {buffer}");
     }
-    // Each type of file has a comment of its own.
+    // Each file type has its own comment prefix.
     assert_eq!(read("#", &text), Ok(Vec::new()));
     assert_eq!(read(";", &written(";", &[(GPU, "x")])), Ok(owned(&[(GPU, "x")])));
 }
@@ -66,7 +66,7 @@ fn b23_line_ends_and_the_start_of_the_file() {
     assert_eq!(read("//", text.trim_start()), Ok(owned(&[(HOST, "one\ntwo\n"), (GPU, "")])));
     let dos = text.replace('\n', "\r\n");
     assert_eq!(read("//", &dos), Ok(owned(&[(HOST, "one\r\ntwo\r\n"), (GPU, "")])));
-    // A CR that the code object ends with is its own.
+    // A CR at the end of the code object belongs to it.
     let own = written("//", &[(GPU, "one\r")]);
     assert_eq!(read("//", &own), Ok(owned(&[(GPU, "one\r")])));
     // Nothing between the markers.
@@ -79,13 +79,13 @@ fn a_code_object_may_be_a_bundle() {
     let inner = written("//", &[(HOST, "h"), (GPU, "g")]);
     let text = written("//", &[("hip-amdgcn-amd-amdhsa--gfx90a", &inner), (HOST, "x")]);
     assert_eq!(read("//", &text), Ok(owned(&[("hip-amdgcn-amd-amdhsa--gfx90a", &inner), (HOST, "x")])));
-    // LLVM compares no ids of end markers; where they do not fit, an end marker ends what began last.
+    // LLVM does not compare the IDs of end markers. If the ID does not match, an end marker closes the innermost object.
     let other = text.replace("END__ host", "END__ other");
     assert_eq!(read("//", &other).map(|all| all.len()), Ok(2));
 }
 
 #[test]
-fn long_lines_are_passed_over() {
+fn long_lines_are_skipped() {
     let long = "x".repeat(3 * LONGEST_LINE as usize);
     for end in ["\n", "\r\n", ""] {
         let text = format!("{long}{end}");
@@ -96,14 +96,14 @@ fn long_lines_are_passed_over() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(objects in prop::collection::vec(("[a-z0-9:+-]{1,20}", "[a-z/#\r\n _]{0,60}"), 0..5), buffer in 1usize..100) {
+    fn round_trip(objects in prop::collection::vec(("[a-z0-9:+-]{1,20}", "[a-z/#\r\n _]{0,60}"), 0..5), buffer in 1usize..100) {
         let given: Vec<(&str, &str)> = objects.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
         let text = written("#", &given);
         prop_assert_eq!(read_by("#", text.as_bytes(), buffer), Ok(objects));
     }
 
     #[test]
-    fn nothing_makes_it_panic(data in prop::collection::vec(prop::sample::select(vec!["\n", "\r", "# ", "__CLANG_OFFLOAD_BUNDLE____START__ ", "__CLANG_OFFLOAD_BUNDLE____END__ ", "a", "b"]), 0..60)) {
+    fn random_input_does_not_panic(data in prop::collection::vec(prop::sample::select(vec!["\n", "\r", "# ", "__CLANG_OFFLOAD_BUNDLE____START__ ", "__CLANG_OFFLOAD_BUNDLE____END__ ", "a", "b"]), 0..60)) {
         let data = data.concat();
         let _ = read("#", &data);
     }

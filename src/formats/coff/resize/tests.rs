@@ -1,4 +1,4 @@
-//! Tests of sections with other contents, against objects that the `object` crate and clang have made, which it reads.
+//! Tests of replaced section contents, on objects from the `object` crate and clang, which that crate reads.
 
 use object::read::coff::{CoffFile, CoffHeader};
 use object::write::{Object as Writer, Relocation, Symbol, SymbolSection};
@@ -13,7 +13,7 @@ use crate::formats::elf::resize::NewSize;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// An object of three sections, of which the second, number 2, has no relocations.
+/// An object with three sections, of which number 2 has no relocations.
 fn object() -> Result<Vec<u8>, object::write::Error> {
     let mut writer = Writer::new(BinaryFormat::Coff, Architecture::X86_64, Endianness::Little);
     let text = writer.add_section(Vec::new(), b".text".to_vec(), SectionKind::Text);
@@ -23,7 +23,7 @@ fn object() -> Result<Vec<u8>, object::write::Error> {
     writer.set_section_data(fat, vec![7; 1001], 8);
     writer.set_section_data(data, vec![3; 50], 8);
     writer.section_symbol(fat);
-    // The last one, without bytes, as clang writes `.llvm_addrsig`.
+    // The last section has no bytes, like the `.llvm_addrsig` of clang.
     writer.add_section(Vec::new(), b".empty".to_vec(), SectionKind::Data);
     let mut symbol = |name: &str, section, value| {
         writer.add_symbol(Symbol {
@@ -49,7 +49,7 @@ fn object() -> Result<Vec<u8>, object::write::Error> {
     Ok(object)
 }
 
-/// All that tools see of an object, but for the contents of the section `but`.
+/// Everything that tools read from an object, except the contents of the section `but`.
 fn seen<Coff: CoffHeader>(data: &[u8], but: usize) -> Result<Vec<String>, object::read::Error> {
     let file = CoffFile::<&[u8], Coff>::parse(data)?;
     let mut all = Vec::new();
@@ -85,7 +85,7 @@ fn sections_get_any_size() -> Outcome {
         let file = CoffFile::<&[u8], pe::ImageFileHeader>::parse(&new)?;
         let behind = file.symbols().find(|symbol| symbol.name() == Ok("behind")).ok_or("no symbol")?;
         assert_eq!(behind.address(), if size < 900 { 0 } else { 900 });
-        // And back.
+        // The reverse change.
         if size > 0 {
             let parts = plan(&new, &[NewSize { section: 2, size: 1001, may_move: false }])?;
             let back = join(&new, &parts, &[&[7; 1001]])?;
@@ -97,7 +97,7 @@ fn sections_get_any_size() -> Outcome {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() -> Outcome {
+fn invalid_requests_are_errors() -> Outcome {
     let old = object()?;
     let fault = |sections: &[usize]| {
         let sizes: Vec<NewSize> =
@@ -109,8 +109,8 @@ fn what_cannot_be_is_an_error() -> Outcome {
     assert!(fault(&[0]).contains("no such section"));
     assert!(fault(&[2, 2]).contains("twice"));
     let too_large = plan(&old, &[NewSize { section: 2, size: 1 << 32, may_move: false }]).err().map(|fault| fault.to_string());
-    assert!(too_large.unwrap_or_default().contains("cannot be that large"));
-    // A section that begins within the one that changes.
+    assert!(too_large.unwrap_or_default().contains("too large for a COFF object"));
+    // A section that begins within the changed one.
     let mut shared = old.clone();
     let field = 20 + 2 * 40 + 20;
     let inside = u32::from_le_bytes(*old[20 + 40 + 20..].first_chunk().ok_or("short")?) + 8;

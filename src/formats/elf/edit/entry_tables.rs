@@ -32,18 +32,18 @@ pub fn entry_table_tag(output: &[u8]) -> String {
 }
 
 /// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names of its entry tables and of
-/// their bounds.
+/// their bounds. Linkers must keep the tables: nothing refers to an entry, and by default the bounds of a table do not keep it alive
+/// in ld.lld.
 pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<(), Error> {
     if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Err(Error::usage(format!("`{tag}` cannot be part of a section's name that is a C identifier")));
+        return Err(Error::usage(format!("invalid tag `{tag}`: expected letters, digits and _")));
     }
     let tagged = |name: &[u8]| [name, b"_", tag.as_bytes()].concat();
-    let rename_section = |section: SectionView<'_>| {
-        let is_table = TABLES.iter().any(|table| table.as_bytes() == section.name);
-        is_table.then(|| tagged(section.name))
-    };
+    let is_table = |section: SectionView<'_>| TABLES.iter().any(|table| table.as_bytes() == section.name);
+    let rename_section = |section: SectionView<'_>| is_table(section).then(|| tagged(section.name));
     let rename_symbol = |symbol: SymbolView<'_>| (!symbol.local && goes_with_a_table(symbol.name)).then(|| tagged(symbol.name));
-    let edit = Edit { remove: &is_fat_section, rename_section: &rename_section, rename_symbol: &rename_symbol };
+    let edit =
+        Edit { remove: &is_fat_section, rename_section: &rename_section, rename_symbol: &rename_symbol, retain: &is_table };
     plan(data, &edit)?.write_to(out)?;
     Ok(())
 }

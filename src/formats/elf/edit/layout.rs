@@ -109,7 +109,7 @@ pub(in crate::formats) fn file_align(align: u64) -> u64 {
 
 /// Updates a section's link and info to the new numbers of sections.
 pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers) -> Result<(), Malformed> {
-    let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
+    let fault = Malformed::new("cannot remove a section that another section refers to", header.offset);
     if header.kind == elf::SHT_NULL {
         return Ok(());
     }

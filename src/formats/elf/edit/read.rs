@@ -58,7 +58,7 @@ impl<'a> Object<'a> {
             index => usize::from(index.0),
         };
         let strings = headers.get(names).filter(|header| header.kind == elf::SHT_STRTAB);
-        let strings = body(data, strings.ok_or(Malformed::new("no section names", at))?, at)?;
+        let strings = body(data, strings.ok_or(Malformed::new("no section names", at))?, at, head.machine)?;
         let mut sections = Vec::with_capacity(headers.len());
         let mut symbols = None;
         for (index, header) in headers.iter().enumerate() {
@@ -68,9 +68,9 @@ impl<'a> Object<'a> {
                 return Err(Malformed::new("more than one symbol table", at));
             }
             // The null section's size may be the number of sections, not of bytes.
-            let body = if index == 0 { &[][..] } else { body(data, header, at)? };
+            let body = if index == 0 { &[][..] } else { body(data, header, at, head.machine)? };
             if index != 0 && head.kind == elf::ET_REL && is_unused_with_bytes(data, header) {
-                return Err(Malformed::new("a section of type NULL, which means that there is none, has bytes", at));
+                return Err(Malformed::new("a section of type NULL has bytes", at));
             }
             sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
         }
@@ -111,10 +111,10 @@ fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malf
         return Ok(());
     }
     if header.link as usize >= count {
-        return Err(Malformed::new("a section's link leads past the sections", at));
+        return Err(Malformed::new("a section's link names a missing section", at));
     }
     if header.info_is_section() && header.info as usize >= count {
-        return Err(Malformed::new("a section's info leads past the sections", at));
+        return Err(Malformed::new("a section's info names a missing section", at));
     }
     Ok(())
 }
@@ -126,8 +126,8 @@ fn is_unused_with_bytes(data: &[u8], header: &SectionHeader) -> bool {
     header.kind == elf::SHT_NULL && header.size > 0 && end.is_some_and(|end| end <= data.len() as u64)
 }
 
-fn body<'a>(data: &'a [u8], header: &SectionHeader, at: u64) -> Result<&'a [u8], Malformed> {
-    if header.is_empty_in_file() {
+fn body<'a>(data: &'a [u8], header: &SectionHeader, at: u64, machine: elf::Machine) -> Result<&'a [u8], Malformed> {
+    if header.is_empty_for(machine) {
         return Ok(&[]);
     }
     slice(data, header.offset, header.size, "section past the end", at)

@@ -29,7 +29,7 @@ pub(super) fn edit(
         let new_home = match home {
             None => 0,
             Some(home) if home as usize >= object.sections.len() => {
-                return Err(Malformed::new("a symbol's section leads past the sections", table.at(number)));
+                return Err(Malformed::new("a symbol names a missing section", table.at(number)));
             }
             Some(home) => match sections.of(home as usize) {
                 Some(new_home) => new_home,
@@ -92,12 +92,12 @@ impl<'a> Table<'a> {
         let mut extended = object.sections.iter().enumerate().filter(|(_, section)| of_ours(&section.header));
         let extended = extended.next().map(|(index, section)| (index, section.body));
         if extended.is_some_and(|(_, body)| body.len() / 4 != section.body.len() / size) {
-            return Err(fault("as many section indices as symbols are expected"));
+            return Err(fault("the numbers of symbols and of their section indices differ"));
         }
         let strings_index = section.header.link as usize;
         // Only string tables keep their bytes.
         let strings = object.sections.get(strings_index).filter(|strings| strings.header.kind == elf::SHT_STRTAB);
-        let strings = strings.ok_or(fault("the names of symbols are in no string table"))?.body;
+        let strings = strings.ok_or(fault("no string table for the names of symbols"))?.body;
         Ok(Some(Table { object, index, section, records: section.body, strings, strings_index, extended }))
     }
 

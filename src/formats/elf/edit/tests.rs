@@ -6,7 +6,7 @@ mod linked;
 use super::*;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::reference::Outcome;
-use digest::digest;
+use digest::{digest, retained};
 use object::write::{Comdat, Object as Writer, Relocation, StandardSegment, Symbol, SymbolId, SymbolSection};
 use object::{
     Architecture, BinaryFormat, Endianness, RelocationFlags, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
@@ -86,12 +86,10 @@ fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// `digest(before)` as the edit should leave it.
 fn expected(before: &[u8]) -> Vec<String> {
     let lines = digest(before).into_iter().filter(|line| !line.contains(" .llvm.offloading"));
-    lines
-        .map(|line| {
-            line.replace("_offload_entries", "_offload_entries_c0ffee")
-                .replace("_offloading_entries", "_offloading_entries_c0ffee")
-        })
-        .collect()
+    let renamed = lines.map(|line| {
+        line.replace("_offload_entries", "_offload_entries_c0ffee").replace("_offloading_entries", "_offloading_entries_c0ffee")
+    });
+    renamed.map(|line| retained(line, "c0ffee")).collect()
 }
 
 fn contains(data: &[u8], part: &[u8]) -> bool {
@@ -132,7 +130,7 @@ fn streamed_and_in_memory_are_the_same() -> Outcome {
 #[test]
 fn a_section_that_is_needed_stays() {
     let data = sample(Architecture::X86_64, Endianness::Little);
-    let table = "a section of symbols, strings or a group cannot be removed";
+    let table = "cannot remove a section with symbols, strings or a group";
     for (name, what) in [
         (&b".bss"[..], "a relocation refers to a removed section"),
         (b".text", "a relocation refers to a removed section"),
@@ -233,6 +231,35 @@ fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
 }
 
 #[test]
+fn linkers_keep_the_tables_of_every_release() -> Outcome {
+    for (architecture, endian) in SHAPES {
+        for table in crate::formats::offload_entries::TABLES {
+            let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
+            for name in [table, ".data.other", "my_entries"] {
+                let section = object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
+                object.append_section_data(section, &[7; 32], 8);
+            }
+            let before = object.write()?;
+            assert_eq!(before[7], elf::ELFOSABI_NONE.0);
+            let after = renamed(&before)?;
+            assert_eq!(after[7], elf::ELFOSABI_GNU.0, "the flag is GNU's");
+            let retained: Vec<String> = digest(&after)
+                .into_iter()
+                .filter(|line| line.starts_with("section ") && line.split(' ').nth(3) == Some("0x200003"))
+                .filter_map(|line| line.split(' ').nth(1).map(str::to_owned))
+                .collect();
+            assert_eq!(retained, [format!("{table}_c0ffee")], "{architecture:?} {endian:?}");
+        }
+    }
+    // Without a table, the header stays as it is.
+    let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    object.add_section(vec![], b".data.other".to_vec(), SectionKind::Data);
+    let before = object.write()?;
+    assert_eq!(renamed(&before)?, before);
+    Ok(())
+}
+
+#[test]
 fn the_tag_is_llvms() {
     assert_eq!(entry_table_tag(b""), "4b2008fd98c1dd4");
 }
@@ -276,7 +303,7 @@ fn bytes_that_an_unused_header_leads_to_are_not_lost_without_a_word() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let at = header_at(&data, 2);
     data[at + 4..at + 8].fill(0);
-    let what = "a section of type NULL, which means that there is none, has bytes";
+    let what = "a section of type NULL has bytes";
     assert_eq!(plan(&data, &Edit::default()).unwrap_err(), Malformed::new(what, at as u64));
     data[at + 32..at + 40].fill(0);
     assert!(plan(&data, &Edit::default()).is_ok());
@@ -288,7 +315,7 @@ fn symbols_have_their_names_in_a_string_table() {
     let symbols = (1..).find(|index| data[header_at(&data, *index) + 4] == 2).unwrap();
     let at = header_at(&data, symbols);
     data[at + 40] = symbols as u8;
-    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "the names of symbols are in no string table");
+    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "no string table for the names of symbols");
 }
 
 #[test]

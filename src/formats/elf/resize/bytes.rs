@@ -7,7 +7,7 @@ use super::Part;
 use crate::error::Malformed;
 use crate::formats::slice;
 
-const PAST_THE_END: &str = "bytes to change are past the end";
+const PAST_THE_END: &str = "patched bytes are past the end";
 
 /// A file with bytes written over others. Offsets are those in the old file.
 pub(super) struct Bytes<'a> {

@@ -31,10 +31,10 @@ pub(crate) fn divide(data: &[u8], ranges: &[Range<u64>], name: &[u8]) -> Result<
     let object = Object::parse_any(data)?;
     let strings = object.sections.get(object.names).ok_or(Malformed::new("no section names", object.head.shoff))?;
     if !matches!(object.head.kind, elf::ET_EXEC | elf::ET_DYN) || strings.header.is_allocated() {
-        return Err(Malformed::new("sections of this file cannot be divided", 0));
+        return Err(Malformed::new("cannot divide sections of this file", 0));
     }
     let mut names = strings.body.to_vec();
-    let name_at = u32::try_from(names.len()).map_err(|_| Malformed::new("the names of sections are too long", 0))?;
+    let name_at = u32::try_from(names.len()).map_err(|_| Malformed::new("section names are too long", 0))?;
     names.extend(name.iter().chain(&[0]));
     let mut pieces = pieces(&object, ranges, name_at)?;
     let number = |old: u32| first_of(&pieces, old) as u32;
@@ -91,7 +91,7 @@ fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<P
         };
         for range in inside {
             if range.start < at || range.end > end {
-                return Err(Malformed::new("a part of a section that is not in it", range.start));
+                return Err(Malformed::new("a range that is not within one section", range.start));
             }
             if range.start > at {
                 all.push(Piece { old, header: part(at..range.start) });
@@ -108,7 +108,7 @@ fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<P
     }
     match ranges.get(found) {
         None => Ok(all),
-        Some(range) => Err(Malformed::new("a part of no section", range.start)),
+        Some(range) => Err(Malformed::new("a range outside of all sections", range.start)),
     }
 }
 
@@ -121,7 +121,7 @@ fn symbols(object: &Object<'_>, pieces: &[Piece], bytes: &mut Bytes<'_>) -> Resu
             let at = table.header.offset + (number * record.len()) as u64;
             let Some(old) = section_of_symbol(class, number, symbol.shndx, None) else {
                 if symbol.shndx == elf::SHN_XINDEX {
-                    return Err(Malformed::new("more sections than symbols can count", at));
+                    return Err(Malformed::new("too many sections for the indices of symbols", at));
                 }
                 continue;
             };
@@ -131,7 +131,7 @@ fn symbols(object: &Object<'_>, pieces: &[Piece], bytes: &mut Bytes<'_>) -> Resu
             let new =
                 pieces.get(from..to).and_then(|parts| parts.iter().position(is_in)).map_or(to.wrapping_sub(1), |at| from + at);
             let new = u16::try_from(new).ok().filter(|new| from < to && *new < elf::SHN_LORESERVE);
-            let new = new.ok_or(Malformed::new("a symbol of no section", at))?;
+            let new = new.ok_or(Malformed::new("a symbol without a section", at))?;
             if u32::from(new) != old {
                 bytes.set(at, &Symbol { shndx: elf::SymbolSection(new), ..symbol }.to_bytes(class))?;
             }

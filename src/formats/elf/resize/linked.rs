@@ -16,8 +16,8 @@ use super::bytes::Bytes;
 use super::{NO_ROOM, NewSize, Part, Sizes};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
-use arrange::{Guest, Guests, Wanted, arrange};
-use blocks::{Block, Front, blocks, front};
+use arrange::{Guests, Relocated, Wanted, arrange};
+use blocks::{Block, HeaderRegion, blocks, front};
 use changes::{Change, changes};
 use headers::Layout;
 use pointers::{Pointers, filled};
@@ -57,7 +57,7 @@ pub(super) fn addresses(
 
 /// What is done when there is no room for the segments that are needed, the least harmful first.
 #[derive(Debug, Clone, Copy)]
-struct Economy {
+struct LayoutStrategy {
     /// Program headers go that nobody needs.
     is_sparing: bool,
     /// So many pairs of segments with the same rights become one.
@@ -66,21 +66,21 @@ struct Economy {
     moves_tables: bool,
 }
 
-impl Economy {
+impl LayoutStrategy {
     const fn new(is_sparing: bool, joined: usize, moves_tables: bool) -> Self {
-        Economy { is_sparing, joined, moves_tables }
+        LayoutStrategy { is_sparing, joined, moves_tables }
     }
 }
 
-const ECONOMIES: [Economy; 8] = [
-    Economy::new(false, 0, false),
-    Economy::new(true, 0, false),
-    Economy::new(false, 1, false),
-    Economy::new(true, 1, false),
-    Economy::new(true, 2, false),
-    Economy::new(false, 0, true),
-    Economy::new(true, 1, true),
-    Economy::new(true, 2, true),
+const ECONOMIES: [LayoutStrategy; 8] = [
+    LayoutStrategy::new(false, 0, false),
+    LayoutStrategy::new(true, 0, false),
+    LayoutStrategy::new(false, 1, false),
+    LayoutStrategy::new(true, 1, false),
+    LayoutStrategy::new(true, 2, false),
+    LayoutStrategy::new(false, 0, true),
+    LayoutStrategy::new(true, 1, true),
+    LayoutStrategy::new(true, 2, true),
 ];
 
 /// What moves into bytes that are no longer needed can split a segment once more, so that it takes this many more headers at most.
@@ -94,7 +94,7 @@ fn lay_out_linked(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malfo
         let arranged = arrange(linked, &changes, wanted(None))?;
         let kept = kept_segments(linked, economy.is_sparing);
         let blocks = blocks(linked, economy.moves_tables);
-        let mut layout = Layout { changes, blocks, moved: Vec::new(), front: Front::default(), arranged, kept };
+        let mut layout = Layout { changes, blocks, moved: Vec::new(), front: HeaderRegion::default(), arranged, kept };
         let count = layout.kept.len() + layout.arranged.loads.len();
         for more in 0..=MOST_MORE {
             let Some(front) = front(linked, &layout.blocks, &layout.changes, count + more) else { break };
@@ -113,7 +113,7 @@ fn lay_out_linked(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malfo
 }
 
 /// Fills in where blocks are.
-fn finish(mut layout: Layout, host: &Host) -> Layout {
+fn finish(mut layout: Layout, host: &Donor) -> Layout {
     let edits = &layout.arranged.edits;
     let mut moved: Vec<(u64, u64)> = layout.blocks.iter().map(|block| (block.addr, edits.before(block.old.start))).collect();
     for (index, at) in &layout.front.stay {
@@ -135,7 +135,7 @@ fn finish(mut layout: Layout, host: &Host) -> Layout {
 
 /// The section behind whose contents blocks go that must leave the front.
 #[derive(Default)]
-struct Host {
+struct Donor {
     /// The number of its change.
     number: usize,
     /// Whether they go behind its appended contents, and not where it has been.
@@ -144,17 +144,17 @@ struct Host {
     places: Vec<(usize, u64)>,
 }
 
-impl Host {
+impl Donor {
     fn guests(&self, blocks: &[Block]) -> Guests {
-        let place = |(block, offset): &(usize, u64)| Some(Guest { offset: *offset, old: blocks.get(*block)?.old.clone() });
+        let place = |(block, offset): &(usize, u64)| Some(Relocated { offset: *offset, old: blocks.get(*block)?.old.clone() });
         Guests { host: self.number, is_appended: self.is_appended, all: self.places.iter().filter_map(place).collect() }
     }
 }
 
 /// The change whose section leaves most room, or else contents that are appended; none where there is no room.
-fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<Host> {
+fn host(blocks: &[Block], changes: &[Change], front: &HeaderRegion) -> Option<Donor> {
     if front.leave.is_empty() {
-        return Some(Host::default());
+        return Some(Donor::default());
     }
     let free = |change: &Change| change.old_size().saturating_sub(change.stays());
     let among = changes.iter().enumerate().filter(|(_, change)| change.load.is_some());
@@ -162,20 +162,20 @@ fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<Host> {
     let best = among.max_by_key(|(_, change)| (!change.header.flags.contains(elf::SHF_WRITE) && free(change) > 0, free(change)));
     let here = best.and_then(|(number, change)| {
         let places = places(blocks, front, change.header.addr, change.stays(), change.old_size())?;
-        Some(Host { number, is_appended: false, places })
+        Some(Donor { number, is_appended: false, places })
     });
     here.or_else(|| {
         let appended = changes.iter().enumerate();
         let mut appended = appended.filter(|(_, change)| change.is_appended && !change.header.flags.contains(elf::SHF_WRITE));
         let (number, change) = appended.next()?;
         // The address is a multiple of every alignment of blocks.
-        Some(Host { number, is_appended: true, places: places(blocks, front, 0, change.size, u64::MAX)? })
+        Some(Donor { number, is_appended: true, places: places(blocks, front, 0, change.size, u64::MAX)? })
     })
 }
 
 /// Where the blocks go that must leave the front, from the start of a section at `addr`: from `from` to `to` bytes behind it; none
 /// where they do not fit.
-fn places(blocks: &[Block], front: &Front, addr: u64, from: u64, to: u64) -> Option<Vec<(usize, u64)>> {
+fn places(blocks: &[Block], front: &HeaderRegion, addr: u64, from: u64, to: u64) -> Option<Vec<(usize, u64)>> {
     let mut end = addr.checked_add(from)?;
     let mut places = Vec::new();
     for index in &front.leave {

@@ -65,7 +65,7 @@ fn correct_table(
         let is_patched = bytes.is_changed(at..at + size as u64);
         let new = if is_patched { None } else { corrected(object, sizes, renumbered, &symbol, section) };
         if new_number != section && symbol.shndx == elf::SHN_XINDEX {
-            let (header, _) = extended.ok_or(Malformed::new("a symbol has no section", at))?;
+            let (header, _) = extended.ok_or(Malformed::new("a symbol without a section", at))?;
             bytes.set(header.offset + number as u64 * 4, &class.word_bytes(new_number))?;
         }
         let new_short = u16::try_from(new_number).ok().filter(|_| new_number != section && symbol.shndx != elf::SHN_XINDEX);

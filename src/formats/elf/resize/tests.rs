@@ -124,14 +124,14 @@ fn what_cannot_be_changed_is_an_error() {
         resized(&data, contents, &patches).map(drop).unwrap_err().what
     };
     let at = object::File::parse(&*data).unwrap().section_by_index(object::SectionIndex(images)).unwrap().file_range().unwrap().0;
-    assert_eq!(what(&[(0, b"")], None), "a section without bytes in the file cannot get any");
-    assert_eq!(what(&[(index_of(&data, ".bss"), b"")], None), "a section without bytes in the file cannot get any");
-    assert_eq!(what(&[(9999, b"")], None), "there is no such section");
+    assert_eq!(what(&[(0, b"")], None), "cannot add contents to a section without bytes in the file");
+    assert_eq!(what(&[(index_of(&data, ".bss"), b"")], None), "cannot add contents to a section without bytes in the file");
+    assert_eq!(what(&[(9999, b"")], None), "no such section");
     assert_eq!(what(&[(images, b""), (images, b"")], None), "new contents for the same section twice");
-    assert_eq!(what(&[(images, b"")], Some(at)), "bytes to change are in a section that gets new contents");
-    assert_eq!(what(&[(images, b"")], Some(0)), "bytes to change are in the headers of the file");
-    assert_eq!(what(&[(images, b"")], Some(data.len() as u64 - 1)), "bytes to change are in the headers of the file");
-    assert_eq!(what(&[], Some(data.len() as u64)), "bytes to change are past the end");
+    assert_eq!(what(&[(images, b"")], Some(at)), "patched bytes are in a section with new contents");
+    assert_eq!(what(&[(images, b"")], Some(0)), "patched bytes are in the headers of the file");
+    assert_eq!(what(&[(images, b"")], Some(data.len() as u64 - 1)), "patched bytes are in the headers of the file");
+    assert_eq!(what(&[], Some(data.len() as u64)), "patched bytes are past the end");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Layout {
     pub(super) fn of(data: &[u8], object: &Object<'_>, gone: &[bool]) -> Result<Layout, Malformed> {
         let head = &object.head;
         if head.phnum == elf::PN_XNUM {
-            return Err(Malformed::new("more segments than can be read here", 0));
+            return Err(Malformed::new("too many segments", 0));
         }
         let segments = ProgramHeader::table(object.class, data, head.phoff, head.phnum.into(), "segments past the end")?;
         let segments_size = (segments.len() * ProgramHeader::size(object.class)) as u64;
@@ -57,7 +57,7 @@ impl Layout {
         for (section, gone) in object.sections.iter().zip(gone).skip(1) {
             let header = section.header;
             match gone {
-                _ if header.is_empty_in_file() => {}
+                _ if header.is_empty_for(object.head.machine) => {}
                 true => go.push(range(header.offset, header.size)?),
                 false => stay.push((range(header.offset, header.size)?, header.align)),
             }

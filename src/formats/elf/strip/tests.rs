@@ -141,7 +141,9 @@ fn programs_run_as_before() -> Outcome {
         folder.join("m.c"),
         "int outer(int); int other(int x) { return x * 10; }\nint main(void) { return outer(2) != 23; }",
     )?;
-    for flags in [&["-pie"][..], &["-no-pie", "-static"], &["-fuse-ld=gold"], &["-gz"]] {
+    // Debian 13 has gold in a package of its own.
+    let gold = which::which("ld.gold").is_ok().then_some(&["-fuse-ld=gold"][..]);
+    for flags in [&["-pie"][..], &["-no-pie", "-static"], &["-gz"]].into_iter().chain(gold) {
         let files = ["-g", "-O1", "m.c", "l.c", "-o", "program"];
         run(&cc, folder, files.iter().chain(flags))?;
         let program = folder.join("program");
@@ -216,6 +218,25 @@ fn nvidias_numbers_stay_and_its_frames() -> Outcome {
     let mut empty: Vec<&str> = x86.iter().filter(|(_, size)| *size == 0).map(|(name, _)| name.as_str()).collect();
     empty.sort_unstable();
     assert_eq!(empty, [".debug_frame", ".debug_line", ".nv_debug_ptx_txt", ".rela.debug_line"]);
+    Ok(())
+}
+
+/// NVIDIA's sections of shared memory have a size and no bytes, under a type of their own: `.nv_debug.shared` of relocatable code.
+#[test]
+fn memory_that_is_set_aside_has_no_bytes() -> Outcome {
+    let mut old = object(elf::EM_CUDA.0)?;
+    let file = ElfFile64::<Endianness>::parse(&*old)?;
+    let index = file.section_by_name(".nv_debug_ptx_txt").ok_or("no section")?.index().0;
+    let header = usize::try_from(file.elf_header().e_shoff.get(Endianness::Little))? + index * 64;
+    old[header + 4..][..4].copy_from_slice(&0x7000_000a_u32.to_le_bytes());
+    old[header + 32..][..8].copy_from_slice(&0x1a_015d_u64.to_le_bytes());
+    let new = stripped(&old)?;
+    let file = ElfFile64::<Endianness>::parse(&*new)?;
+    assert_eq!(file.section_by_name(".nv_debug_ptx_txt").map(|section| section.size()), Some(0x1a_015d));
+    assert_eq!(file.section_by_name(".debug_line").map(|section| section.size()), Some(0));
+    // Of other machines such a section has bytes.
+    old[18..20].copy_from_slice(&elf::EM_X86_64.0.to_le_bytes());
+    assert!(stripped(&old).is_err());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A fatbinary composed anew is what its entries make from the start. That NVIDIA's tools read it is for the suite to see.
+//! An edited fatbinary equals one made from the same entries. The suite tests that NVIDIA's tools read it.
 
 use super::*;
 use crate::formats::compose::join;
@@ -35,8 +35,8 @@ fn entries_can_go_and_change_places() -> Outcome {
 }
 
 #[test]
-fn what_is_between_header_and_entries_and_after_them_is_seen_to() -> Outcome {
-    // A longer header than any tool writes, padding that is not zero, and another fatbinary behind.
+fn data_around_the_entries_is_handled() -> Outcome {
+    // A longer header than any tool writes, padding that is not zero, and another fatbinary after it.
     let first = { entries()[0].clone() };
     let second = {
         let mut entry = entries()[1].clone();
@@ -51,7 +51,7 @@ fn what_is_between_header_and_entries_and_after_them_is_seen_to() -> Outcome {
 }
 
 #[test]
-fn code_can_be_exchanged_and_compressed_in_other_ways() -> Outcome {
+fn code_can_be_replaced_and_recompressed() -> Outcome {
     let (old, all) = (sample(), entries());
     let other = Code { method: Some(Method::Zstd), stored: 9, plain_size: 5000 };
     let items = [Item::Changed { entry: 0, size: other }, Item::Changed { entry: 1, size: Code::plain(11) }, Item::Old(2)];
@@ -73,7 +73,7 @@ fn entries_come_from_other_fatbinaries() -> Outcome {
     let code = Code { method: from.method, stored: from.stored.len() as u64, plain_size: from.plain_size };
     let items = [Item::Old(0), Item::New(NewEntry { header: from.header, code })];
     assert_eq!(new(&old, &items, &[from.stored])?, fatbin(&all[..2]));
-    // What is read of the result is what was said of it.
+    // The result has the requested properties.
     let merged = new(&old, &items, &[from.stored])?;
     let read = &read_all(&merged)?[0].entries[1];
     assert_eq!((read.method, read.stored, read.plain_size, read.name), (from.method, from.stored, 7000, &b"some.cu"[..]));
@@ -81,7 +81,7 @@ fn entries_come_from_other_fatbinaries() -> Outcome {
 }
 
 #[test]
-fn a_request_or_a_fatbinary_that_cannot_be_is_an_error() {
+fn invalid_requests_and_fatbinaries_are_errors() {
     let old = sample();
     let fault = |item: NewItem| compose(&old, &[item]).expect_err("an error").what;
     assert_eq!(fault(Item::Old(3)), "the fatbinary has no such entry");

@@ -1,4 +1,4 @@
-//! A binary composed anew is what a writer makes of the same images from the start: LLVM's packager, ours, and that of the tests.
+//! An edited binary equals the output of a writer for the same images: LLVM's packager, offld's writer, and that of the tests.
 
 use super::*;
 use crate::formats::compose::join;
@@ -20,7 +20,7 @@ fn new_entry(strings: Strings, image_size: u64) -> Entry<'static> {
     Entry { image_kind: ImageKind::Object, offload_kind: 1, flags: 0, strings, image_size }
 }
 
-/// A binary of version 2 or 3 as our writer has it.
+/// A binary of version 2 or 3 from offld's writer.
 fn shared(version: u32, images: &[(Strings, &[u8])]) -> Vec<u8> {
     let entries: Vec<_> = images.iter().map(|(strings, image)| new_entry(strings, image.len() as u64)).collect();
     let frame = if version == 2 { shared_frame(&entries) } else { plain_frame(&entries) };
@@ -64,7 +64,7 @@ fn version_1_has_a_binary_for_each_image() -> Outcome {
 
 #[test]
 fn descriptions_and_flags_stay() -> Outcome {
-    // The second is described only, and the strings stand in another order than in our writer's table.
+    // The second image is only described, and the order of strings differs from that of offld's writer.
     let old = write_shared(2, &[(4, CPU, b"one"), (1, GPU, b""), (0, OTHER, b"three")]);
     let new = join(&old, &compose(&old, &[Item::Old(0), Item::Old(1)])?, &[])?;
     let (before, after) = (read_all(&old)?, read_all(&new)?);
@@ -81,7 +81,7 @@ fn a_compressed_binary_is_composed_in_its_plain_form() -> Outcome {
     let plain = shared(3, &[(CPU, b"one"), (GPU, b"two")]);
     let packed = compress(&plain, true)?;
     let fault = compose(&packed, &[Item::Old(0)]).expect_err("compressed");
-    assert_eq!(fault.what, "a compressed offload binary cannot be changed in place");
+    assert_eq!(fault.what, "cannot change a compressed offload binary in place");
     let mut inflated = Vec::new();
     Packed::of(&packed)?.expect("compressed").inflate(&mut inflated)?;
     let less = join(&inflated, &compose(&inflated, &[Item::Old(1)])?, &[])?;
@@ -93,7 +93,7 @@ fn a_compressed_binary_is_composed_in_its_plain_form() -> Outcome {
         let packed = pack(&less[..], less.len() as u64, recipe, out)?.into_inner();
         let images = read_all(&packed[6..])?;
         assert_eq!((images.len(), &*images[0].image, &*images[0].arch()), (1, &b"two"[..], "gfx90a"));
-        // The stream is found again where it is said to be.
+        // The compressed part is at the offset in the header.
         let part = Head::read(&packed, 6)?.packed.expect("compressed");
         let stream = &packed[6 + part.at as usize..];
         let found = recipe::find(|| stream, || &less[40..], less.len() as u64 - 40)?.expect("a recipe");
@@ -107,14 +107,14 @@ fn a_compressed_binary_is_composed_in_its_plain_form() -> Outcome {
 }
 
 #[test]
-fn a_request_or_a_binary_that_cannot_be_is_an_error() -> Outcome {
+fn invalid_requests_and_binaries_are_errors() -> Outcome {
     let old = shared(2, &[(CPU, b"one"), (GPU, &[7; 300])]);
     let fault = |items: &[Item<Entry<'_>>]| compose(&old, items).expect_err("an error").what;
     assert_eq!(fault(&[Item::Old(2)]), "the offload binary has no such image");
     assert_eq!(fault(&[const { Item::Old(1) }; 9]), "the entries of the container overlap");
-    assert_eq!(fault(&[Item::Changed { entry: 0, size: u64::MAX }]), "an offload binary cannot be that large");
+    assert_eq!(fault(&[Item::Changed { entry: 0, size: u64::MAX }]), "too large for an offload binary");
     let zero = Entry { strings: vec![(b"a\0", b"b")], ..new_entry(&[], 1) };
-    assert_eq!(fault(&[Item::New(zero)]), "a string of an image has a zero");
+    assert_eq!(fault(&[Item::New(zero)]), "a string of an image contains a zero byte");
     let first = write(ImageKind::Object, 1, 0, GPU, b"image");
     for data in [old, first, shared(3, &[(CPU, b"one")])] {
         for len in 0..data.len() {

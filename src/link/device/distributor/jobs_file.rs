@@ -1,59 +1,58 @@
-//! The file in which ld.lld describes the jobs of a ThinLTO link (LLVM's DTLTO): the compiler with the words that all jobs have in common,
-//! and for each job its own words, what it reads, and what it writes. What else is in it is ignored.
+//! Parses the file in which ld.lld describes the jobs of a ThinLTO link (LLVM's DTLTO).
+//!
+//! It has the compiler and the arguments common to all jobs. Each job has its own arguments, inputs and outputs. Other fields are
+//! ignored.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The word by which a compiler gets the summary index of a unit: which functions of which other units it imports, and what is known of
-/// them.
+/// The argument with a unit's summary index. The index lists imported functions of other units, and facts about them.
 const INDEX: &str = "-fthinlto-index=";
-/// What a compiler takes besides what grows with its unit.
+/// Base memory of a compiler process, in bytes.
 const BASE_MEMORY: u64 = 96 << 20;
-/// What it takes for each byte of bitcode.
+/// Additional memory for each byte of bitcode.
 const MEMORY_OF_BITCODE: u64 = 75;
 
 /// The whole file.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct JobsFile {
     common: Common,
-    /// The jobs.
     pub(super) jobs: Vec<BackendJob>,
 }
 
-/// What all jobs have in common.
+/// Settings common to all jobs.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Common {
-    /// What is linked.
+    /// The output of the link.
     linker_output: String,
-    /// The compiler, and its first words.
+    /// The compiler and its first arguments.
     args: Vec<String>,
-    /// Files that all jobs read: profiles.
+    /// Files that all jobs read, such as profiles.
     #[serde(default)]
     inputs: Vec<String>,
 }
 
-/// One job: a unit becomes an object.
+/// One job, which compiles a unit to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct BackendJob {
-    /// The compiler's further words.
+    /// The arguments after the common ones.
     args: Vec<String>,
-    /// The files that it reads: the unit, its index, the units that it imports from.
+    /// Input files: the unit, its index, and the units that it imports from.
     pub(super) inputs: Vec<String>,
-    /// The files that it writes: the object.
+    /// Output files: the object.
     pub(super) outputs: Vec<String>,
 }
 
 impl JobsFile {
-    /// Reads the file at `path`.
+    /// Reads and parses the file at `path`.
     pub(super) fn read(path: &Path) -> Result<JobsFile> {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read the list of jobs `{}`", path.display()))?;
-        serde_json::from_slice(&bytes)
-            .with_context(|| format!("`{}` is no list of ThinLTO jobs as ld.lld writes it", path.display()))
+        serde_json::from_slice(&bytes).with_context(|| format!("`{}` is not a list of ThinLTO jobs from ld.lld", path.display()))
     }
 
-    /// The compiler.
+    /// The path of the compiler.
     pub(super) fn program(&self) -> Result<&str> {
         match self.common.args.first() {
             Some(program) => Ok(program),
@@ -61,24 +60,23 @@ impl JobsFile {
         }
     }
 
-    /// What is linked.
+    /// The output of the link.
     pub(super) fn linker_output(&self) -> &Path {
         Path::new(&self.common.linker_output)
     }
 
-    /// The compiler's words for `job`.
+    /// The compiler's arguments for `job`.
     pub(super) fn words<'f>(&'f self, job: &'f BackendJob) -> impl Iterator<Item = &'f str> {
         self.common.args.iter().skip(1).chain(&job.args).map(String::as_str)
     }
 
-    /// The files that all jobs read.
     pub(super) fn common_inputs(&self) -> &[String] {
         &self.common.inputs
     }
 }
 
 impl BackendJob {
-    /// The object that it writes, if that is all it writes.
+    /// The object, if it is the only output.
     pub(super) fn output(&self) -> Option<&str> {
         match &self.outputs[..] {
             [output] => Some(output),
@@ -86,23 +84,23 @@ impl BackendJob {
         }
     }
 
-    /// The name of the unit, for job lists.
+    /// The unit's file name without its extension, for job lists.
     pub(super) fn name(&self) -> String {
         let stem = self.inputs.first().and_then(|input| Path::new(input).file_stem());
         stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Its summary index.
+    /// The path of the summary index.
     pub(super) fn index(&self) -> Option<&str> {
         self.args.iter().find_map(|word| word.strip_prefix(INDEX))
     }
 
-    /// How many bytes it reads, as far as that can be known.
+    /// Total size of the inputs in bytes. Unreadable files count as empty.
     pub(super) fn size(&self) -> u64 {
         self.inputs.iter().filter_map(|input| std::fs::metadata(input).ok()).map(|meta| meta.len()).sum()
     }
 
-    /// How much memory it takes, by an estimate.
+    /// Estimated peak memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         BASE_MEMORY.saturating_add(MEMORY_OF_BITCODE.saturating_mul(self.size()))
     }
@@ -138,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_list_is_told() {
+    fn invalid_lists_are_errors() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.json");
         let error = JobsFile::read(&path).unwrap_err();
@@ -146,7 +144,7 @@ mod tests {
         for end in [0, 1, 40, TEXT.len() - 1] {
             std::fs::write(&path, &TEXT[..end]).unwrap();
             let error = JobsFile::read(&path).unwrap_err();
-            assert!(error.to_string().ends_with("is no list of ThinLTO jobs as ld.lld writes it"), "{error}");
+            assert!(error.to_string().ends_with("is not a list of ThinLTO jobs from ld.lld"), "{error}");
         }
         std::fs::write(&path, r#"{"common":{"linker_output":"","args":[]},"jobs":[]}"#).unwrap();
         assert!(JobsFile::read(&path).unwrap().program().is_err());

@@ -1,25 +1,26 @@
-//! What the object of a ThinLTO job is known by: the compiler, its words, the environment, and the contents of what it reads. Names of files
-//! do not count, since most of them are those of a temporary folder: in the words each is replaced by what it is to the job, and in the
-//! summary index, which names the units that are imported from, by the digest of what is in it.
+//! Cache keys for ThinLTO objects: the compiler, its arguments, the environment, and the contents of all inputs.
+//!
+//! File names are not part of the key, because most are in a temporary directory. In arguments, each file name is replaced by its
+//! role. The summary index names the units to import from. Each of those names is replaced by the unit's digest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::super::memo::{Tool, digest_of_file};
+use super::super::link_cache::{Tool, digest_of_file};
 use super::jobs_file::{BackendJob, JobsFile};
 use crate::formats::bitstream::{self, Item, Record, Tail};
 use crate::store::{Digest, Key, KeyBuilder};
 use crate::sys::threads;
 
-/// What the keys of units begin with.
+/// Prefix of the keys of units.
 pub(super) const KIND: &str = "thinlto unit 1";
-/// LLVM's number of the block that lists units, and of its record with the number and name of one.
+/// LLVM's ids of the block that lists units, and of its record with a unit's number and name.
 const MODULE_STRTAB: u32 = 19;
 const ENTRY: u64 = 1;
 
-/// What the units of one link have in common, and the digests of all files that the jobs read.
+/// Key parts common to the units of one link, and the digests of all input files.
 #[derive(Clone)]
 pub(super) struct UnitKeys {
     tool: Arc<Tool>,
@@ -28,14 +29,14 @@ pub(super) struct UnitKeys {
 }
 
 impl UnitKeys {
-    /// For the jobs of `file`, whose compiler is `tool`.
+    /// Computes the digests for the jobs in `file`, whose compiler is `tool`.
     pub(super) fn new(tool: Tool, environment: Digest, file: &JobsFile) -> Self {
         let all = file.jobs.iter().flat_map(|job| &job.inputs).chain(file.common_inputs());
         let mut names: Vec<&String> = all.collect();
         names.sort_unstable();
         names.dedup();
         let digest = |at: usize| (names[at].clone(), digest(names[at]));
-        let files = threads::turns(names.len(), 0, digest).into_iter().collect();
+        let files = threads::run_indexed(names.len(), 0, digest).into_iter().collect();
         UnitKeys { tool: Arc::new(tool), environment, files: Arc::new(files) }
     }
 
@@ -44,13 +45,14 @@ impl UnitKeys {
         self.tool.files().map(PathBuf::from)
     }
 
-    /// Adds all that the object of `job` depends on to `key`; an error where that is not known.
+    /// Adds everything that the object of `job` depends on to `key`. Fails if ld.lld 22 would not describe the job so, or if an
+    /// input is unreadable.
     pub(super) fn of(&self, job: &BackendJob, file: &JobsFile, mut key: KeyBuilder) -> Result<Key, String> {
         let (Some(output), Some(index)) = (job.output(), job.index()) else {
-            return Err("the job is none of those that ld.lld 22 describes".to_owned());
+            return Err("the job differs from those that ld.lld 22 writes".to_owned());
         };
         key.add(self.environment.bytes()).add(self.tool.digest.bytes());
-        let words: Vec<String> = file.words(job).map(|word| neutral(word, job, output)).collect();
+        let words: Vec<String> = file.words(job).map(|word| without_file_names(word, job, output)).collect();
         key.add((words.len() as u64).to_le_bytes());
         words.iter().for_each(|word| {
             key.add(word);
@@ -63,21 +65,21 @@ impl UnitKeys {
         Ok(key.key())
     }
 
-    /// An error if something that `job` has read is not what it was. `begun`: when the first file was read, or before.
+    /// Fails if an input of `job` has changed. `begun`: a time before the first file was read.
     pub(super) fn verify_unchanged(&self, job: &BackendJob, begun: SystemTime) -> Result<(), String> {
         for input in &job.inputs {
             if digest(input).as_ref() != Ok(self.file(input)?) {
-                return Err(format!("{input} has changed meanwhile"));
+                return Err(format!("{input} has changed during the link"));
             }
         }
         self.tool.verify_unchanged(begun)
     }
 
     fn file(&self, name: &str) -> Result<&Digest, String> {
-        self.files.get(name).ok_or_else(|| format!("{name} is not listed"))?.as_ref().map_err(Clone::clone)
+        self.files.get(name).ok_or_else(|| format!("{name} is not in the list of jobs"))?.as_ref().map_err(Clone::clone)
     }
 
-    /// The digest of a summary index, in which units count by their contents; none if it cannot be read.
+    /// Returns the digest of a summary index with units identified by contents, or `None` if it cannot be parsed.
     fn index(&self, bytes: &[u8]) -> Option<Digest> {
         let stream = bitstream::read(bytes).ok()?;
         let mut key = KeyBuilder::default();
@@ -88,7 +90,7 @@ impl UnitKeys {
     fn add(&self, items: &[Item], block: Option<u32>, key: &mut KeyBuilder) {
         for item in items {
             match item {
-                // How records are encoded says nothing.
+                // The encoding of records does not matter.
                 Item::Abbreviation(_) => {}
                 Item::Block(inner) => {
                     key.add("block").add(inner.id.to_le_bytes());
@@ -120,8 +122,8 @@ fn digest(name: &str) -> Result<Digest, String> {
     digest_of_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))
 }
 
-/// `word` with what a file is to the job in place of its name.
-fn neutral(word: &str, job: &BackendJob, output: &str) -> String {
+/// Replaces a file name at the end of `word` by the file's role in the job.
+fn without_file_names(word: &str, job: &BackendJob, output: &str) -> String {
     let inputs = job.inputs.iter().enumerate().map(|(at, input)| (input.as_str(), format!("<input {at}>")));
     for (name, what) in inputs.chain([(output, "<output>".to_owned())]) {
         if let Some(before) = word.strip_suffix(name).filter(|before| before.is_empty() || before.ends_with('=')) {
@@ -140,7 +142,7 @@ mod tests {
         Item::Record(Record { abbreviation: None, values, tail: Tail::None })
     }
 
-    /// An index that names `units`, and has one more record.
+    /// Builds an index that names `units`, with one more record.
     fn index(units: &[&str], more: u64) -> Vec<u8> {
         let entry = |(at, name): (usize, &&str)| record([1, at as u64].into_iter().chain(name.bytes().map(u64::from)).collect());
         let block = |id, items| Item::Block(Block { id, width: 4, items, inherited: 0, was_at: 0 });
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_known_by_what_its_units_hold() {
+    fn an_index_is_identified_by_the_contents_of_its_units() {
         let one = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "b")]);
         let other = keys(&[("/temporary/2/a.o", "a"), ("/temporary/2/b.o", "b")]);
         let of_one = one.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)).unwrap();
@@ -167,16 +169,19 @@ mod tests {
         }
         let changed = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "c")]);
         assert_ne!(Some(of_one), changed.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)));
-        // A unit that is not listed is known by its name.
+        // A unit that is not an input is identified by its name.
         assert_ne!(one.index(&index(&["/t/1/c.o"], 3)), one.index(&index(&["/t/1/d.o"], 3)));
         assert_eq!(one.index(b"BC\xc0\xde garbage"), None);
     }
 
     #[test]
-    fn words_name_no_file() {
+    fn file_names_are_replaced_in_arguments() {
         let job = BackendJob::for_tests(&[], &["/t/a.o", "/t/a.bc"], "/t/a.native.o");
         let all = ["/t/a.o", "-fthinlto-index=/t/a.bc", "/t/a.native.o", "-O2", "-profile=/t/else", "x/t/a.o"];
-        let neutral: Vec<String> = all.iter().map(|word| neutral(word, &job, "/t/a.native.o")).collect();
-        assert_eq!(neutral, ["<input 0>", "-fthinlto-index=<input 1>", "<output>", "-O2", "-profile=/t/else", "x/t/a.o"]);
+        let without_file_names: Vec<String> = all.iter().map(|word| without_file_names(word, &job, "/t/a.native.o")).collect();
+        assert_eq!(
+            without_file_names,
+            ["<input 0>", "-fthinlto-index=<input 1>", "<output>", "-O2", "-profile=/t/else", "x/t/a.o"]
+        );
     }
 }

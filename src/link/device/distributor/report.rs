@@ -1,5 +1,4 @@
-//! What a distributor tells the device link that waits for it: how many units were found and compiled, what is to be said to the user, and
-//! why it has failed, if it has.
+//! The report that a distributor writes for the waiting device link: unit counts, messages for the user, and the error, if any.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,52 +13,52 @@ use crate::sys::trace::Usage;
 /// The report of one distributor.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::link::device) struct Report {
-    /// How many units were found in the cache.
+    /// Number of units found in the cache.
     pub(in crate::link::device) found: usize,
-    /// How many of these came from the shared cache.
+    /// Number of those that came from the remote cache.
     pub(in crate::link::device) shared: usize,
-    /// How many were compiled.
+    /// Number of units compiled.
     pub(in crate::link::device) compiled: usize,
-    /// How many of these on this machine.
+    /// Number of those compiled on this machine.
     pub(in crate::link::device) here: usize,
-    /// About how much memory those that ran here at once took together, in bytes.
+    /// Estimated peak memory of all jobs on this machine together, in bytes.
     pub(in crate::link::device) memory: u64,
-    /// What is said to the user, each with its label: `warning`, `note`, or none for a line.
+    /// Messages for the user, each with its label: `warning`, `note`, or empty for a plain line.
     pub(in crate::link::device) messages: Vec<(String, String)>,
-    /// That of the messages which says that the launcher does not work.
+    /// The message that reports a failed launcher.
     pub(in crate::link::device) given_up: Option<String>,
-    /// Why what is made of the objects may not be kept.
+    /// Reason not to cache the resulting image.
     pub(in crate::link::device) not_kept: Option<String>,
-    /// Why it has failed, and its exit status.
+    /// The error and the exit status.
     pub(in crate::link::device) failed: Option<(String, u8)>,
 }
 
 impl Report {
-    /// Reads the report at `path`; none where a distributor has left none.
+    /// Reads the report at `path`, or returns `None` if the distributor wrote none.
     pub(in crate::link::device) fn read(path: &Path) -> Option<Report> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 }
 
-/// The report as it comes into being.
+/// A report that is being collected.
 #[derive(Debug, Default)]
-pub(super) struct Told(Mutex<Report>);
+pub(super) struct SharedReport(Mutex<Report>);
 
-impl Told {
-    /// A shell called `name` whose messages go into the report: only what compilers say is printed.
+impl SharedReport {
+    /// Creates a shell called `name` whose messages go to the report. Only the compilers' own output is printed.
     pub(super) fn shell(self: &Arc<Self>, name: &str) -> Shell {
         let told = Arc::clone(self);
         Shell::stderr(name).with_messages_to(move |label, text| told.report().messages.push((label.to_owned(), text.to_owned())))
     }
 
-    /// Counts a unit that was found.
+    /// Counts a cache hit. `shared`: it came from the remote cache.
     pub(super) fn found(&self, shared: bool) {
         let mut report = self.report();
         report.found += 1;
         report.shared += usize::from(shared);
     }
 
-    /// Counts a unit that was compiled, here or elsewhere.
+    /// Counts a compiled unit. `here`: on this machine.
     pub(super) fn compiled(&self, usage: Usage, here: bool) {
         let mut report = self.report();
         report.compiled += 1;
@@ -69,7 +68,7 @@ impl Told {
         }
     }
 
-    /// The launcher does not work, which was the last that was warned of.
+    /// Records that the launcher has failed. The last warning is the message about that.
     pub(super) fn given_up(&self) {
         let mut report = self.report();
         if report.given_up.is_none() {
@@ -78,12 +77,12 @@ impl Told {
         }
     }
 
-    /// An object was made by other files than this machine has.
+    /// Records that an object was compiled with files that differ from those of this machine.
     pub(super) fn not_kept(&self, why: &str) {
         self.report().not_kept.get_or_insert_with(|| why.to_owned());
     }
 
-    /// All is done, with at most so many jobs at once here. Returns what is said of the units.
+    /// Completes the memory estimate for at most `at_once` parallel jobs. Returns the message with the counts.
     pub(super) fn done(&self, at_once: usize) -> String {
         let mut report = self.report();
         report.memory = report.memory.saturating_mul(at_once.min(report.here) as u64);
@@ -104,10 +103,10 @@ impl Told {
 }
 
 impl Report {
-    /// What is said of the units.
+    /// The message with the counts.
     pub(in crate::link::device) fn count(&self) -> String {
         let Report { found, shared, compiled, .. } = self;
-        let of_others = if *shared > 0 { format!(" ({shared} of them in the shared one)") } else { String::new() };
+        let of_others = if *shared > 0 { format!(" ({shared} of them in the remote cache)") } else { String::new() };
         format!("ThinLTO: {found} units found in the cache{of_others}, {compiled} compiled")
     }
 }
@@ -117,11 +116,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_read_again() {
+    fn a_report_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report");
         assert_eq!(Report::read(&path), None);
-        let told = Arc::new(Told::default());
+        let told = Arc::new(SharedReport::default());
         let shell = told.shell("offld");
         told.found(true);
         told.found(false);
@@ -131,8 +130,8 @@ mod tests {
         shell.note("n");
         shell.warn("w");
         shell.line("l");
-        let said = told.done(2);
-        assert_eq!(said, "ThinLTO: 2 units found in the cache (1 of them in the shared one), 3 compiled");
+        let message = told.done(2);
+        assert_eq!(message, "ThinLTO: 2 units found in the cache (1 of them in the remote cache), 3 compiled");
         let failed: anyhow::Error = error::StepFailed { report: "why".to_owned(), status: 7 }.into();
         told.write(&path, Some(&failed)).unwrap();
         let report = Report::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Two parts of a link at the same time, of which one that fails ends the other.
+//! Runs two parts of a link in parallel; the failure of one ends the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -8,10 +8,10 @@ use anyhow::{Error, Result};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// What `one` and `other` give, which run at the same time, or one after the other where there is no thread for that.
+/// Returns the results of `one` and `other`. They run in parallel, or one after the other if no thread can be started.
 ///
 /// # Errors
-/// That of the part which failed first. Everything else that runs for this link is ended then.
+/// The error of the part that failed first. Its failure ends every process of this link.
 pub(in crate::link::pipeline) fn beside<A: Send, B>(
     session: &Session,
     one: impl FnOnce() -> Result<A> + Send,
@@ -33,19 +33,19 @@ pub(in crate::link::pipeline) fn beside<A: Send, B>(
         };
         (first, second)
     });
-    // Where it could not be started, it has not been taken.
+    // If the thread could not be started, `one` has not been taken.
     let first = first.or_else(|| if second.is_ok() { run_one() } else { None });
     match (first, second) {
         (Some(Ok(one)), Ok(other)) => Ok((one, other)),
         (Some(Err(failure)), Ok(_)) | (Some(Ok(_)) | None, Err(failure)) => Err(failure.error),
         (Some(Err(one)), Err(other)) => Err(if one.is_first { one.error } else { other.error }),
-        (None, Ok(_)) => unreachable!("what was not taken has been run"),
+        (None, Ok(_)) => unreachable!("the first part runs even without a thread"),
     }
 }
 
 struct Failure {
     error: Error,
-    /// Whether it was the first, and not a consequence of the other.
+    /// Whether this part failed first, and not as a consequence of the other's failure.
     is_first: bool,
 }
 

@@ -1,11 +1,11 @@
-//! The headers and symbols of a COFF object that contains only images.
+//! Headers and symbols of a COFF object that contains only images.
 
 use super::{Holes, Layout};
 use anyhow::{Result, bail};
 use object::pe;
 use object::write::coff::{FileHeader, SectionHeader, Symbol, Writer};
 
-/// The machine for a COFF header, and what its linker expects of symbols.
+/// The machine for a COFF header, with its rules for symbols.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
     machine: pe::Machine,
@@ -14,7 +14,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// The machine that a triple starts with.
+    /// Returns the machine for a triple's first component.
     pub(super) fn of(arch: &str) -> Option<Self> {
         let machine = match arch {
             "x86_64" | "amd64" => pe::IMAGE_FILE_MACHINE_AMD64,
@@ -26,11 +26,13 @@ impl Machine {
     }
 }
 
-/// Writes everything but the images, which are in one section; returns the file offset for each of them.
+/// Writes everything except the images, which are in one section. Returns the file offset of each image.
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
-    // Sizes and offsets have 32 bits, in objects and in programs.
-    let Ok(size) = i32::try_from(layout.size) else { bail!("{} bytes of images are more than COFF can hold", layout.size) };
-    // The alignment is stored as its exponent plus 1 (IMAGE_SCN_ALIGN_…).
+    // COFF has 32-bit sizes and offsets, in objects and in programs.
+    let Ok(size) = i32::try_from(layout.size) else {
+        bail!("device images of {} bytes exceed the limit of COFF, 2 GiB", layout.size)
+    };
+    // The header stores the alignment's exponent plus 1 (IMAGE_SCN_ALIGN_…).
     let align = pe::SectionFlags((layout.section.align.trailing_zeros() + 1) << 20);
     let prefix = if machine.i386 { "_" } else { "" };
     let in_section = layout

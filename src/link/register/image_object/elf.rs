@@ -1,12 +1,14 @@
-//! The headers and symbols of an ELF object that contains only images.
+//! Headers and symbols of an ELF object that contains only images.
 
-use super::{Holes, Layout, StreamedImage};
+use super::{Holes, ImageSymbol, Layout, StreamedImage};
+use crate::formats::elf::property;
+use crate::formats::elf::raw::Class;
 use crate::formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use anyhow::Result;
-use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
+use object::write::elf::{FileHeader, SectionHeader, SectionIndex, Sym, Writer};
 use object::{Endianness, elf};
 
-/// Images of this size are large: code next to them could no longer reach its data by 32-bit displacements.
+/// Size in bytes from which images are large: code next to them might not reach its data with 32-bit displacements.
 const LARGE: u64 = 1 << 30;
 
 /// The machine for an ELF header.
@@ -15,12 +17,12 @@ pub(super) struct Machine {
     is_64: bool,
     endian: Endianness,
     machine: elf::Machine,
-    /// Header flags, which linkers compare between objects; these are for the ABIs of Linux distributions.
+    /// The header flags, which linkers compare between objects. These are for the ABIs of Linux distributions.
     flags: u32,
 }
 
 impl Machine {
-    /// The machine that a triple starts with.
+    /// Returns the machine for a triple's first component.
     pub(super) fn of(arch: &str, x32: bool) -> Option<Self> {
         let (is_64, endian, machine, flags) = match arch {
             "x86_64" | "amd64" => (!x32, Endianness::Little, elf::EM_X86_64, 0),
@@ -43,9 +45,11 @@ impl Machine {
     }
 }
 
-/// Writes everything but the images; returns the file offset for each of them. Each has its own section, which linkers concatenate,
-/// so that each can be at the offset at which it is copied fastest.
-pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
+/// Writes everything except the images. Returns the file offset of each image. Each image has its own section, at the file offset
+/// where it is copied fastest. Linkers concatenate these sections.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>, protection: u32) -> Result<Vec<u64>> {
+    let class = Class { is_64: machine.is_64, endian: machine.endian };
+    let property = property::note(class, machine.machine, protection);
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
     let align = u64::from(layout.section.align);
     elf.reserve_file_header();
@@ -56,10 +60,15 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
         places.push(elf.reserve(image.contents.size(), align));
     }
     let end = elf.reserve(0, 1);
+    let property_at = property.as_ref().map(|note| elf.reserve(note.len() as u64, property::alignment(class) as u64));
     let section_name = elf.add_section_name(layout.section.name.as_bytes());
     let stack_name = elf.add_section_name(b".note.GNU-stack");
+    let property_name = property.as_ref().map(|_| elf.add_section_name(property::SECTION));
     let sections: Vec<_> = places.iter().map(|_| elf.reserve_section_index()).collect();
     elf.reserve_section_index();
+    if property.is_some() {
+        elf.reserve_section_index();
+    }
     elf.reserve_symtab_section_index();
     elf.reserve_strtab_section_index();
     elf.reserve_shstrtab_section_index();
@@ -83,42 +92,73 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
 
     let (e_machine, e_flags) = (machine.machine, elf::FileFlags(machine.flags));
     elf.write_file_header(&FileHeader { e_type: elf::ET_REL, e_machine, e_flags, ..FileHeader::default() })?;
-    elf.pad_until(end);
+    elf.pad_until(property_at.unwrap_or(end));
+    if let Some(note) = &property {
+        elf.write(note);
+    }
     elf.write_null_symbol();
     for (symbol, section, name) in symbols {
-        let kind = if symbol.size == 0 { elf::STT_NOTYPE } else { elf::STT_OBJECT };
-        elf.write_symbol(&Sym {
-            section: Some(section.0),
-            st_shndx: elf::SHN_UNDEF,
-            st_name: elf.string_offset(Some(name)),
-            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, kind),
-            st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
-            st_value: symbol.at,
-            st_size: symbol.size,
-        });
+        elf.write_symbol(&hidden(symbol, section, elf.string_offset(Some(name))));
     }
     elf.write_strtab();
     elf.write_shstrtab();
 
-    // Linkers merge the sections of all objects into one, so all of them must agree on whether it is large.
-    let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
     elf.write_null_section_header();
     for (image, place) in layout.images.iter().zip(&places) {
-        elf.write_section_header(&SectionHeader {
-            sh_name: elf.section_name_offset(Some(section_name)),
-            sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
-            sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
-            sh_offset: *place,
-            sh_size: image.contents.size(),
-            sh_addralign: align,
-            ..SectionHeader::default()
-        });
+        let sh_name = elf.section_name_offset(Some(section_name));
+        elf.write_section_header(&image_header(machine, layout, image, sh_name, *place));
     }
     elf.write_section_header(&no_stack(elf.section_name_offset(Some(stack_name)), end));
+    if let (Some(note), Some(at)) = (&property, property_at) {
+        elf.write_section_header(&property_header(class, elf.section_name_offset(property_name), at, note.len() as u64));
+    }
     elf.write_symtab_section_header(1);
     elf.write_strtab_section_header();
     elf.write_shstrtab_section_header();
     Ok(places)
+}
+
+/// Returns the hidden symbol `symbol` of an image in `section`.
+fn hidden(symbol: &ImageSymbol, section: SectionIndex, st_name: u32) -> Sym {
+    let kind = if symbol.size == 0 { elf::STT_NOTYPE } else { elf::STT_OBJECT };
+    Sym {
+        section: Some(section.0),
+        st_shndx: elf::SHN_UNDEF,
+        st_name,
+        st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, kind),
+        st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
+        st_value: symbol.at,
+        st_size: symbol.size,
+    }
+}
+
+/// Returns the section header of an image.
+fn image_header(machine: Machine, layout: &Layout<'_>, image: &StreamedImage, sh_name: u32, sh_offset: u64) -> SectionHeader {
+    // Linkers merge the sections of all objects into one, so they must all have the same large flag.
+    let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
+    SectionHeader {
+        sh_name,
+        sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
+        sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
+        sh_offset,
+        sh_size: image.contents.size(),
+        sh_addralign: layout.section.align.into(),
+        ..SectionHeader::default()
+    }
+}
+
+/// `.note.gnu.property`: the control-flow protection of this object.
+fn property_header(class: Class, sh_name: u32, sh_offset: u64, sh_size: u64) -> SectionHeader {
+    let sh_addralign = property::alignment(class) as u64;
+    SectionHeader {
+        sh_name,
+        sh_type: elf::SHT_NOTE,
+        sh_flags: elf::SHF_ALLOC,
+        sh_offset,
+        sh_size,
+        sh_addralign,
+        ..SectionHeader::default()
+    }
 }
 
 /// `.note.GNU-stack`: this object does not need an executable stack.
@@ -126,7 +166,7 @@ fn no_stack(sh_name: u32, sh_offset: u64) -> SectionHeader {
     SectionHeader { sh_name, sh_type: elf::SHT_PROGBITS, sh_offset, sh_addralign: 1, ..SectionHeader::default() }
 }
 
-/// The file offset for an image, at least `from`.
+/// Returns the file offset for an image, at least `from`.
 fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
     let best = image.contents.best_start(from);
     if best.is_multiple_of(align) { best } else { from }

@@ -1,4 +1,4 @@
-//! What is written is read back by `object`, and linked by the linkers that are here.
+//! Image objects as `object` and the installed linkers read them.
 
 use super::*;
 use crate::formats::{offload_binary, reference};
@@ -26,6 +26,10 @@ const HOSTS: &[&str] = &[
     "aarch64-pc-windows-msvc",
 ];
 
+fn host_object(triple: &str) -> HostObject<'_> {
+    HostObject { triple, protection: 0 }
+}
+
 fn frame(size: u64) -> offload_binary::Frame {
     offload_binary::frame(ImageKind::Object, 1, 0, &[("triple", "t"), ("arch", "a")], size)
 }
@@ -44,7 +48,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
     let path = dir.join("images.o");
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images, 0)?;
+    write(&mut file, host_object(host), image_section(OffloadKind::OpenMp, relocatable), images, 0)?;
     Ok(std::fs::read(path)?)
 }
 
@@ -67,7 +71,7 @@ fn every_host_reads_it_back() -> Outcome {
         }
         let read = offload_binary::read_all(&data)?;
         assert_eq!((read[0].image.as_ref(), read[1].image.as_ref()), (&b"IMAGE-ONE"[..], &[7; 70_000][..]));
-        // A linker puts the sections together, and what is between them must be nothing.
+        // A linker concatenates the sections, and there must be no bytes between them.
         let sizes = file.sections().filter(|section| section.name() == Ok(".llvm.offloading")).map(|section| section.size());
         assert_eq!((read.len(), sizes.sum::<u64>()), (2, data.len() as u64), "{host}");
     }
@@ -75,7 +79,7 @@ fn every_host_reads_it_back() -> Outcome {
 }
 
 #[test]
-fn elf_says_what_llvms_objects_say() -> Outcome {
+fn elf_headers_equal_those_of_llvm() -> Outcome {
     let dir = tempfile::tempdir()?;
     let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?];
     for (relocatable, name, kind) in [(false, ".llvm.offloading", 0x6fff_4c0b), (true, ".llvm.offloading.relocatable", 1)] {
@@ -100,10 +104,56 @@ fn elf_says_what_llvms_objects_say() -> Outcome {
     Ok(())
 }
 
+/// Returns the protection that another reader finds in the object for `triple`, which is written with `protection`.
+fn protection_of(dir: &Path, triple: &str, protection: u32) -> Result<u32, Box<dyn Error>> {
+    fn read<Elf: object::read::elf::FileHeader<Endian = object::Endianness>>(data: &[u8]) -> Result<u32, Box<dyn Error>> {
+        use object::read::elf::SectionHeader as _;
+        let header = Elf::parse(data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, data)?;
+        let Some((_, section)) = sections.section_by_name(endian, b".note.gnu.property") else { return Ok(0) };
+        let align: u64 = section.sh_addralign(endian).into();
+        assert_eq!((align, section.sh_flags(endian).0), (if header.is_class_64() { 8 } else { 4 }, 2));
+        let notes = section.notes(endian, data)?.ok_or("no notes")?;
+        Ok(crate::formats::elf::property::features(header.e_machine(endian), endian, notes))
+    }
+    let images = [streamed(dir, "one", b"IMAGE-ONE")?];
+    let path = dir.join("images.o");
+    let host = HostObject { triple, protection };
+    write(&mut File::create(&path)?, host, image_section(OffloadKind::OpenMp, false), &images, 0)?;
+    let bytes = std::fs::read(path)?;
+    match bytes[4] {
+        1 => read::<object::elf::FileHeader32<object::Endianness>>(&bytes),
+        _ => read::<object::elf::FileHeader64<object::Endianness>>(&bytes),
+    }
+}
+
+#[test]
+fn the_programs_control_flow_protection_is_not_lost() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    for (host, all) in [(X86, 3), ("i686-unknown-linux-gnu", 3), ("x86_64-linux-gnux32", 3), ("aarch64-unknown-linux-gnu", 7)] {
+        for protection in 0..=all {
+            assert_eq!(protection_of(dir, host, protection)?, protection, "{host}");
+        }
+        assert_eq!(protection_of(dir, host, u32::MAX)?, all, "{host}");
+    }
+    assert_eq!(protection_of(dir, "riscv64-unknown-linux-gnu", u32::MAX)?, 0);
+    let images = [streamed(dir, "one", b"IMAGE-ONE")?];
+    let windows = HostObject { triple: "x86_64-pc-windows-msvc", protection: 3 };
+    write(&mut File::create(dir.join("images.o"))?, windows, image_section(OffloadKind::OpenMp, false), &images, 0)?;
+    let Some([readelf]) = reference::tools(["readelf"]) else { return Ok(()) };
+    protection_of(dir, X86, 3)?;
+    let shown = Command::new(readelf).args(["-n"]).arg(dir.join("images.o")).output()?;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("Properties: x86 feature: IBT, SHSTK"), "{shown}");
+    Ok(())
+}
+
 #[test]
 fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     let dir = tempfile::tempdir()?;
-    // A hole: the object does not take up the space.
+    // A hole in the file needs no disk space.
     let mut contents = Rope::default();
     contents.pad_to(1 << 30);
     let image = StreamedImage::whole("large", contents);
@@ -112,12 +162,12 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     for (host, flags, image, in_all) in [
         (X86, 0x1000_0002, &image, 0),
         ("aarch64-unknown-linux-gnu", 2, &image, 0),
-        // One of several objects.
+        // The images of several objects add up.
         (X86, 2, &small, (1 << 30) - 1),
         (X86, 0x1000_0002, &small, 1 << 30),
     ] {
         let mut file = File::create(&path)?;
-        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(image), in_all)?;
+        write(&mut file, host_object(host), image_section(OffloadKind::OpenMp, false), std::slice::from_ref(image), in_all)?;
         let cache = object::ReadCache::new(File::open(&path)?);
         let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
         let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
@@ -139,7 +189,7 @@ fn each_kind_has_its_section() -> Outcome {
     ];
     for host in HOSTS {
         for (kind, name, align) in kinds {
-            write(&mut File::create(&path)?, host, image_section(kind, false), &images, 0)?;
+            write(&mut File::create(&path)?, host_object(host), image_section(kind, false), &images, 0)?;
             let bytes = std::fs::read(&path)?;
             let file = object::File::parse(&bytes[..])?;
             let section = file.section_by_name(name).ok_or(*host)?;
@@ -158,7 +208,7 @@ fn each_kind_has_its_section() -> Outcome {
 }
 
 #[test]
-fn images_stand_where_they_are_copied_fastest() -> Outcome {
+fn images_are_at_the_offsets_that_are_copied_fastest() -> Outcome {
     let dir = tempfile::tempdir()?;
     let body = vec![7; 3 * usize::try_from(GRAIN)?];
     let images =
@@ -188,7 +238,7 @@ fn part_of_a_file_is_an_image_too() -> Outcome {
 }
 
 #[test]
-fn symbols_stand_where_they_are_said_to_be() -> Outcome {
+fn symbols_have_the_given_offsets() -> Outcome {
     let dir = tempfile::tempdir()?;
     let images = [("one", &b"..IMAGE-ONE."[..], 2, 9), ("two", b".IMAGE.", 1, 5)].map(|(name, bytes, at, size)| {
         let symbol = |end: &str, at, size| ImageSymbol { name: format!("{name}{end}"), at, size };
@@ -211,7 +261,7 @@ fn symbols_stand_where_they_are_said_to_be() -> Outcome {
             let data = file.section_by_index(start.section_index().ok_or(*host)?)?.data()?;
             let found = data.get(usize::try_from(start.address())?..usize::try_from(end.address())?);
             assert_eq!(found, Some(expected), "{host}");
-            // COFF's symbols have no sizes.
+            // COFF symbols have no sizes.
             let sizes = if host.contains("windows") { (0, 0) } else { (expected.len() as u64, 0) };
             assert_eq!((start.size(), end.size()), sizes, "{host}");
         }
@@ -220,7 +270,7 @@ fn symbols_stand_where_they_are_said_to_be() -> Outcome {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() -> Outcome {
+fn impossible_objects_are_errors() -> Outcome {
     let dir = tempfile::tempdir()?;
     let good = streamed(dir.path(), "one", b"IMAGE-ONE")?;
     let error = |host: &str, image: StreamedImage| match object(dir.path(), host, false, &[image]) {
@@ -232,11 +282,11 @@ fn what_cannot_be_written_is_an_error() -> Outcome {
         contents.push_file(dir.path().join("one"), 0, size);
         StreamedImage { contents, ..good.clone() }
     };
-    assert!(error(X86, sized(12)).ends_with("one: 9 bytes, where 12 were expected"));
+    assert!(error(X86, sized(12)).ends_with("one: 9 bytes, expected 12"));
     assert!(error(X86, sized(u64::MAX)).contains("`one` is too large"));
     assert!(error("arm64-apple-macosx", good.clone()).contains("Mach-O"));
     assert!(error("avr-none", good.clone()).contains("`avr-none`"));
-    assert!(error("x86_64-pc-windows-msvc", sized(1 << 32)).contains("more than COFF can hold"));
+    assert!(error("x86_64-pc-windows-msvc", sized(1 << 32)).contains("exceed the limit of COFF"));
     Ok(())
 }
 
@@ -259,7 +309,7 @@ fn linkers_link_it() -> Outcome {
     for linker in ["bfd", "lld", "gold", "mold"] {
         let Some([path]) = reference::tools([&format!("ld.{linker}")]) else { continue };
         let mut cc = Command::new("cc");
-        // LLVM's folder need not be in PATH.
+        // LLVM's directory need not be in PATH.
         cc.arg("-B").arg(path.parent().ok_or("a linker in no folder")?);
         cc.args([at("main.c"), at("images.o")]).arg(format!("-fuse-ld={linker}")).arg("-o").arg(at("program"));
         let output = cc.output()?;

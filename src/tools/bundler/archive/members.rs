@@ -1,4 +1,4 @@
-//! The members of an archive that is unbundled.
+//! The members of an archive to unbundle.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::formats::archive::{self, ArchiveFault, MemberContents};
 use crate::formats::magic;
-use crate::io::piece::{Piece, Spool, member_of};
+use crate::io::file_slice::{FileSlice, Spool, member_of};
 
-/// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are
-/// files of their own, named relative to it.
+/// Calls `take` with name and contents of each member of `archive`, the file at `path`. Members of a thin archive are separate
+/// files with names relative to it.
 pub(super) fn each(
-    archive: &Piece,
+    archive: &FileSlice,
     path: &Path,
     spool: &mut Spool,
-    mut take: impl FnMut(&str, &Piece, &mut Spool) -> Result<()>,
+    mut take: impl FnMut(&str, &FileSlice, &mut Spool) -> Result<()>,
 ) -> Result<()> {
     if !magic::is_archive(archive.bytes()) {
-        // LLVM says so whatever the size.
+        // LLVM prints this for files of any size.
         bail!("'{}': file too small to be an archive", path.display());
     }
     let fault_in = |fault: ArchiveFault| anyhow!(fault.in_archive(&format_args!("'{}'", path.display())));
@@ -27,7 +27,7 @@ pub(super) fn each(
             MemberContents::Within { offset, size } => {
                 archive.slice(offset, size).with_context(|| format!("'{}'({})", path.display(), member.shown_name()))?
             }
-            MemberContents::File => Piece::open_member(&member.file(path))?,
+            MemberContents::File => FileSlice::open_member(&member.file(path))?,
             MemberContents::InArchive { header } => member_of(&member.file(path), header)?,
         };
         take(&String::from_utf8_lossy(member.name), &piece, spool)?;

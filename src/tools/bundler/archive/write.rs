@@ -1,4 +1,4 @@
-//! Writes the archive of one target. Its members are named as LLVM's bundler names them, because users extract them by these names
+//! Writes the archive of a target. Members have the names that LLVM's bundler gives them, because users extract them by name
 //! (docs/spec/containers.md 2.12.3, 2.12.4).
 
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::MemberObject;
+use crate::io::file_slice::{Spool, write_archive};
 use crate::io::outputs::{Output, io_error};
-use crate::io::piece::{Spool, write_archive};
 use crate::sys::session::Session;
 
 /// Writes an archive of `chosen` to `out`, the output at `path`.
@@ -26,7 +26,7 @@ pub(super) fn archive(
     write_archive(members, out, session).map_err(|error| io_error(path, &error))
 }
 
-/// `<stem>-<id><stem><ext>`, with colons as underscores. The extension depends on the target's processor.
+/// `<stem>-<id><stem><ext>`, with colons replaced by underscores. The extension depends on the target's processor.
 fn member_name(member: &str, id: &str, target_id: &str) -> String {
     let file = member.rsplit('/').next().unwrap_or(member);
     let (stem, own) = match file.rfind('.').filter(|_| file != "." && file != "..") {

@@ -1,9 +1,11 @@
 "use strict";
 
-// The rows of the page: unpacked, and as a tree of file (of several), architecture, translation unit, template, kernel and part.
+// The rows of the page: unpacked, and as a tree of file (of several), member (of a wheel), architecture, translation unit, template, kernel and part.
 
 const CONTAINERS = "containers";
 const UNKNOWN_UNIT = "unit unknown";
+const NO_MEMBER = "no member";
+const NO_KERNEL = "no kernel";
 /** What is in a part. */
 const NOTHING = [];
 
@@ -42,9 +44,10 @@ function relative(from, differences, sign) {
 function columns(data) {
   const count = data.file.length;
   const rows = { count, text: strings(data.shared, data.rest), compared: data.compared };
-  for (const name of ["input", "arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
+  for (const name of ["input", "member", "arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
   // Of several files each is a level of its own.
   rows.several = rows.input.some((input) => rows.text[input] !== "");
+  rows.packed = rows.member.some((member) => rows.text[member] !== "");
   rows.file = Float64Array.from(data.file);
   rows.inflated = relative(rows.file, data.inflated, 1);
   rows.oldFile = relative(rows.file, data.old_file, -1);
@@ -77,6 +80,7 @@ function path(rows, i, withUnits, steps) {
   const kernel = rows.kernel[i];
   steps.length = 0;
   if (rows.several) steps.push("input", rows.input[i]);
+  if (rows.member[i] !== none) steps.push("member", rows.member[i]);
   steps.push("arch", arch);
   if (unit !== none || ((kernel !== none || template !== none) && withUnits.has(arch))) steps.push("unit", unit);
   if (template !== none && template !== kernel) steps.push("template", template);
@@ -167,9 +171,9 @@ function changeOf(entry, measure) {
   return entry[measure] - oldOf(entry, measure);
 }
 
-/** `12.3 MiB`: four digits at most. */
+/** `12.3M`, as the terminal has it: four digits at most. */
 function bytes(size) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["", "K", "M", "G", "T", "P"];
   let unit = 0;
   let value = Math.abs(size);
   while (value >= 1023.5 && unit + 1 < units.length) {
@@ -177,7 +181,7 @@ function bytes(size) {
     unit++;
   }
   const digits = unit === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  return `${size < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
+  return `${size < 0 ? "−" : ""}${value.toFixed(digits)}${units[unit]}`;
 }
 
 function signed(size) {
@@ -187,15 +191,15 @@ function signed(size) {
 function percent(part, whole) {
   if (!(whole > 0)) return "–";
   const value = (100 * part) / whole;
-  return value > 0 && value < 0.1 ? "< 0.1 %" : `${value.toFixed(value < 9.95 ? 1 : 0)} %`;
+  return value > 0 && value < 0.1 ? "< 0.1%" : `${value.toFixed(value < 9.95 ? 1 : 0)}%`;
 }
 
-/** `+4.2 %`, where there is an old size to compare with. */
+/** `+4.2%`, where there is an old size to compare with. */
 function growth(entry, measure) {
   const old = oldOf(entry, measure);
   if (old === 0) return "";
   const value = (100 * changeOf(entry, measure)) / old;
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)} %`;
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)}%`;
 }
 
 /** Changes have signs and words beside their colours. */

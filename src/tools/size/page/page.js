@@ -4,8 +4,8 @@
 
 /** The innermost node that a row of the table stands for: the kernel, unit or architecture. */
 function nodeOfRow(page, row) {
-  const kind = { part: 0, input: 1, arch: 2, unit: 3, template: 4, kernel: 5, all: 6 }[page.level];
-  const depth = { input: 1, arch: 2, unit: 3, template: 4, kernel: 5, part: 6 };
+  const kind = { part: 0, input: 1, member: 2, arch: 3, unit: 4, template: 5, kernel: 6, all: 7 }[page.level];
+  const depth = { input: 1, member: 2, arch: 3, unit: 4, template: 5, kernel: 6, part: 7 };
   let at = page.root;
   for (;;) {
     const next = at.children.find((child) => child.first <= row && row < child.end);
@@ -77,7 +77,7 @@ function drawLegend(page) {
 function drawTotals(page) {
   const { root, rows } = page;
   const words = rows.several ? [`${root.children.length} files`] : [];
-  words.push(`${bytes(root.file)} in file`, `${bytes(root.inflated)} inflated`);
+  words.push(`${bytes(root.file)} in file`, `${bytes(root.inflated)} uncompressed`);
   if (page.compared) words.push(`${MARKS[fate(root, page.measure)]}${changeText(root, page.measure)}`);
   const archs = new Set();
   const kernels = new Set();
@@ -265,6 +265,7 @@ async function start() {
   document.getElementById("app").hidden = false;
   document.getElementById("status").hidden = true;
   document.querySelector('#rows option[value="input"]').hidden = !page.rows.several;
+  document.querySelector('#rows option[value="member"]').hidden = !page.rows.packed;
   for (const id of ["area", "colour-change"]) document.getElementById(id).hidden = !page.compared;
   document.querySelector(`#colour input[value="${page.colour}"]`).checked = true;
   page.weigh();
@@ -277,6 +278,6 @@ async function start() {
 start().catch((error) => {
   const status = document.getElementById("status");
   status.hidden = false;
-  status.textContent = `This page could not be shown: ${error}. It needs a browser of 2024 or later.`;
+  status.textContent = `Cannot show this page: ${error}. A browser from 2024 or later is required.`;
   console.error(error);
 });

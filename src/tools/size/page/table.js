@@ -7,11 +7,12 @@ const STEP = 500;
 /** What the rows are of: the columns that tell them apart. */
 const LEVELS = {
   input: ["input"],
-  arch: ["input", "arch"],
-  unit: ["input", "arch", "unit"],
-  template: ["input", "arch", "unit", "template"],
-  kernel: ["input", "arch", "unit", "template", "kernel"],
-  all: ["input", "arch", "unit", "template", "kernel", "part"],
+  member: ["input", "member"],
+  arch: ["input", "member", "arch"],
+  unit: ["input", "member", "arch", "unit"],
+  template: ["input", "member", "arch", "unit", "template"],
+  kernel: ["input", "member", "arch", "unit", "template", "kernel"],
+  all: ["input", "member", "arch", "unit", "template", "kernel", "part"],
   part: ["part"],
 };
 
@@ -20,6 +21,7 @@ function entryName(rows, i, level) {
   const text = (column) => rows.text[rows[column][i]];
   if (level === "part") return text("part");
   if (level === "input") return text("input");
+  if (level === "member") return text("member") || NO_MEMBER;
   if (level === "arch") return text("arch") || CONTAINERS;
   const inKernel = text("kernel") || text("template");
   if (level === "unit") return text("unit") || (inKernel ? UNKNOWN_UNIT : text("part"));
@@ -33,9 +35,12 @@ function entriesOf(page) {
   const keys = LEVELS[level].map((name) => rows[name]);
   const byPart = new Map();
   const entries = [];
+  const ofKernels = (level === "kernel" || level === "template") && rows.kernel.some((kernel) => rows.text[kernel] !== "");
+  const inKernel = (i) => rows.text[rows.kernel[i]] !== "" || rows.text[rows.template[i]] !== "";
   let last = null;
+  let rest = null;
   const same = (i) =>
-    last !== null && keys.every((key) => key[i] === key[last.row]) && (level === "input" || level === "arch" || last.name === entryName(rows, i, level));
+    last !== null && keys.every((key) => key[i] === key[last.row]) && (["input", "member", "arch"].includes(level) || last.name === entryName(rows, i, level));
   const start = (i) => {
     last = { row: i, name: entryName(rows, i, level), file: 0, inflated: 0, oldFile: 0, oldInflated: 0, was: false, end: 0 };
     entries.push(last);
@@ -48,6 +53,9 @@ function entriesOf(page) {
       if (level === "part") {
         entry = byPart.get(rows.part[i]) ?? start(i);
         byPart.set(rows.part[i], entry);
+      } else if (ofKernels && !inKernel(i)) {
+        // Bytes that belong to no kernel are one row, and the last.
+        entry = rest ??= Object.assign(start(i), { name: NO_KERNEL, rest: true });
       } else {
         entry = same(i) ? last : start(i);
       }
@@ -88,18 +96,19 @@ function columnsOf(page) {
   const list = [{ key: "name", title: TITLES[page.level], name: true }];
   const keys = LEVELS[page.level];
   if (keys.length > 1 && page.rows.several) list.push({ key: "input", title: "File", text: text("input") });
-  if (keys.length > 2) list.push({ key: "arch", title: "Architecture", text: text("arch") });
-  if (keys.length > 3) list.push({ key: "unit", title: "Unit", text: text("unit") });
-  if (keys.length > 5) list.push({ key: "part", title: "Part", text: text("part") });
+  if (keys.length > 2 && page.rows.packed) list.push({ key: "member", title: "Member", text: text("member") });
+  if (keys.length > 3) list.push({ key: "arch", title: "Architecture", text: text("arch") });
+  if (keys.length > 4) list.push({ key: "unit", title: "Unit", text: text("unit") });
+  if (keys.length > 6) list.push({ key: "part", title: "Part", text: text("part") });
   list.push({ key: "file", title: "In file", number: true, text: (entry) => bytes(entry.file) });
-  list.push({ key: "inflated", title: "Inflated", number: true, text: (entry) => bytes(entry.inflated) });
+  list.push({ key: "inflated", title: "Uncompressed", number: true, text: (entry) => bytes(entry.inflated) });
   if (page.compared) list.push({ key: "change", title: "Change", number: true, change: true });
   list.push({ key: "share", title: "Share", number: true, share: true });
   return list;
 }
 
 const TITLES = {
-  input: "File", arch: "Architecture", unit: "Translation unit", template: "Template", kernel: "Kernel", all: "Kernel", part: "Part",
+  input: "File", member: "Member", arch: "Architecture", unit: "Translation unit", template: "Template", kernel: "Kernel", all: "Kernel", part: "Part",
 };
 
 /** What a column is sorted by. */
@@ -117,7 +126,8 @@ function sortEntries(page, entries) {
   const by = sorter(page, page.sort.key);
   const turn = page.sort.down ? -1 : 1;
   const keyed = entries.map((entry) => ({ entry, key: by(entry), row: entry.row }));
-  keyed.sort((a, b) => (a.key < b.key ? -turn : a.key > b.key ? turn : a.row - b.row));
+  const last = (each) => (each.entry.rest ? 1 : 0);
+  keyed.sort((a, b) => last(a) - last(b) || (a.key < b.key ? -turn : a.key > b.key ? turn : a.row - b.row));
   return keyed.map((each) => each.entry);
 }
 
@@ -147,7 +157,7 @@ function drawRow(page, list, entry) {
       cell.scope = "row";
       // Bytes that belong to no kernel look different from a kernel of that name.
       const { kernel, template } = page.rows;
-      const named = page.rows.text[kernel[entry.row]] || page.rows.text[template[entry.row]] || ["input", "arch", "part"].includes(page.level);
+      const named = page.rows.text[kernel[entry.row]] || page.rows.text[template[entry.row]] || ["input", "member", "arch", "part"].includes(page.level);
       const button = element("button", named ? "name" : "name rest", entry.name);
       button.type = "button";
       button.dataset.row = entry.row;
@@ -164,7 +174,7 @@ function drawRow(page, list, entry) {
       cell.classList.add("change");
     } else {
       cell.textContent = column.text(entry);
-      if (["input", "unit"].includes(column.key)) {
+      if (["input", "member", "unit"].includes(column.key)) {
         cell.className = "long";
         cell.title = cell.textContent;
       }
@@ -219,7 +229,7 @@ function listenToTable(page) {
     const key = event.target.closest("button")?.dataset.key;
     if (!key) return;
     // Names start at A, sizes at the largest.
-    const first = !["name", "input", "arch", "unit", "part"].includes(key);
+    const first = !["name", "input", "member", "arch", "unit", "part"].includes(key);
     page.sort = { key, down: page.sort.key === key ? !page.sort.down : first };
     page.shown = STEP;
     drawTable(page);

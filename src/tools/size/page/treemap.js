@@ -111,14 +111,14 @@ function tilesOf(at, width, height) {
   return tiles;
 }
 
-/** The label of a node: of an instance of a template its arguments, of a unit its file. */
+/** The label of a node: of an instance of a template its arguments, of a unit, a file and a member its name without directories. */
 function label(at) {
   if (at.kind === "kernel" && at.parent?.kind === "template") {
     const from = at.name.indexOf(at.parent.name);
     const rest = from < 0 ? "" : at.name.slice(from + at.parent.name.length);
     if (rest) return rest;
   }
-  if (at.kind === "unit" || at.kind === "input") return at.name.slice(at.name.lastIndexOf("/") + 1) || at.name;
+  if (["unit", "member", "input"].includes(at.kind)) return at.name.slice(at.name.lastIndexOf("/") + 1) || at.name;
   if (at.kind === "kernel" || at.kind === "template") return at.name.replace(/^(?:void|auto) /, "");
   return at.name;
 }
@@ -278,10 +278,10 @@ function tipText(at, page) {
   const say = (name, value) => list.append(element("dt", "", name), element("dd", "", value));
   const exact = (size) => `${bytes(size)} (${size.toLocaleString("en")} bytes)`;
   say("In file", `${exact(at.file)}, ${percent(at.file, page.root.file)}`);
-  say("Inflated", `${exact(at.inflated)}, ${percent(at.inflated, page.root.inflated)}`);
+  say("Uncompressed", `${exact(at.inflated)}, ${percent(at.inflated, page.root.inflated)}`);
   if (at.parent && at.parent !== page.root) say(`Of the ${KINDS[at.parent.kind]}`, percent(at[page.measure], at.parent[page.measure]));
   if (page.compared) {
-    say("Before", at.was ? exact(oldOf(at, page.measure)) : "not there");
+    say("Before", at.was ? exact(oldOf(at, page.measure)) : "absent");
     say("Change", changeText(at, page.measure));
   }
   if (at.kernels > 1) say("Kernels", at.kernels.toLocaleString("en"));
@@ -290,7 +290,7 @@ function tipText(at, page) {
   return tip;
 }
 
-const KINDS = { input: "file", arch: "architecture", unit: "unit", template: "template", kernel: "kernel", others: "others" };
+const KINDS = { input: "file", member: "member", arch: "architecture", unit: "unit", template: "template", kernel: "kernel", others: "others" };
 
 function showTip(at, page, x, y) {
   const tip = document.getElementById("tip");

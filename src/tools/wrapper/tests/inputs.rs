@@ -1,8 +1,8 @@
-//! What inputs may be, and what of them is registered.
+//! The supported inputs, and the registrations that the wrapper writes for them.
 
 use super::*;
 
-/// The lines of a printed module that hold this.
+/// The lines of a printed module that contain `what`.
 fn lines<'a>(text: &'a str, what: &str) -> Vec<&'a str> {
     text.lines().filter(|line| line.contains(what)).collect()
 }
@@ -22,7 +22,7 @@ fn w3_each_image_of_an_input_is_registered() -> Outcome {
             let text = bench.wrap("module.ll", limit, &[three.clone(), b"RAW".to_vec()], change)?;
             let text = String::from_utf8(text)?;
             assert_eq!(lines(&text, "@.omp_offloading.descriptor = internal constant %__tgt_bin_desc { i32 4,").len(), 1);
-            // The input is in the module as it is, and rows point into it.
+            // The module contains the input unchanged, and rows point into it.
             assert_eq!(lines(&text, &format!("device_image = internal unnamed_addr constant [{} x i8]", three.len())).len(), 1);
             let rows = lines(&text, "@.omp_offloading.device_images =")[0];
             for image in offload_binary::read_all(&three)? {
@@ -49,7 +49,7 @@ fn w3_a_target_id_cannot_be_that_of_several_images() -> Outcome {
     };
     let two = [binary("gfx906", b"FIRST"), binary("gfx906", b"SECOND")].concat();
     let error = bench.wrap("module.ll", 0, &[two], arch).unwrap_err().to_string();
-    assert!(error.contains("image.0' holds 2 images, and one --offload-arch"), "{error}");
+    assert!(error.contains("image.0' holds 2 images, but --offload-arch"), "{error}");
     let text = String::from_utf8(bench.wrap("module.ll", 0, &[binary("gfx906", b"ONE")], arch)?)?;
     assert_eq!(
         lines(&text, "@__offload_arch = internal constant [7 x i8] c\"gfx906\\00\", section \".offload_arch_list\"").len(),
@@ -109,7 +109,7 @@ fn compressed_images_are_registered_inflated() -> Outcome {
     Ok(())
 }
 
-/// A binary of version 2 with room for the size that version 3 adds to the header, and no strings.
+/// A version 2 binary without strings, with space for the size field that version 3 adds to the header.
 fn version_2(image: &[u8]) -> Vec<u8> {
     let mut binary = offload_binary::MAGIC.to_vec();
     binary.extend(2u32.to_le_bytes());
@@ -125,7 +125,7 @@ fn version_2(image: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_wrapped_is_an_error() {
+fn invalid_inputs_are_errors() {
     let bench = Bench::new();
     let fails = |images: &[&[u8]], change: &dyn Fn(&mut Request)| {
         let images: Vec<_> = images.iter().map(|image| image.to_vec()).collect();
@@ -144,7 +144,7 @@ fn what_cannot_be_wrapped_is_an_error() {
     let huge = bench.at("huge");
     fs::File::create(&huge).and_then(|file| file.set_len(1 << 32)).unwrap();
     let error = fails(&[b"X"], &|request| request.inputs[0].path = huge.clone());
-    assert_eq!(error, "an image of 4294967296 bytes is more than bitcode can hold: write an object (--emit=o)");
+    assert_eq!(error, "an image of 4294967296 bytes is too large for bitcode: write an object with --emit=o");
     let i386 = "i386-pc-linux-gnu";
     let object = |request: &mut Request| {
         (request.inputs[0].path, request.host_triple, request.emit) = (huge.clone(), i386.into(), Emit::Object)

@@ -2,10 +2,10 @@
 
 mod kernels;
 
-/// Ten times the sum of the first `count` of `values`, or -1 where that was not computed on the device.
+/// Returns ten times the sum of the first `count` of `values`, or -1 if the device did not compute it.
 ///
 /// # Safety
-/// There are as many.
+/// `values` must have at least `count` elements.
 #[no_mangle]
 pub unsafe extern "C" fn ten_times_sum(count: i32, values: *const i32) -> i32 {
     let mut result = 0;

@@ -1,4 +1,4 @@
-//! The program.
+//! A program that runs both kernels.
 
 mod kernels;
 

@@ -1,44 +1,48 @@
-//! What archives and compressed files cost: what grows without end, memory, and the bytes that `offld size` counts in them.
+//! The cost of archives and compressed files: data that expands without end, memory, and the bytes that `offld size` counts in
+//! them.
 
 use std::process::Command;
 
 use libtest_mimic::Failed;
 use serde_json::Value;
 
-use super::{said, shell, with_object};
+use super::{inspected, shell, with_object};
 use crate::kit::{AMD, Image};
 use crate::support::{Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, offld, passed, run};
 
 pub(super) fn bombs() -> Outcome {
     let work = with_object()?;
-    // 300 MB of zeros, of which nothing is kept: but they have to be read, and come out of a few kilobytes.
+    // 300 MB of zeros without device code, which must be decompressed from a few kilobytes.
     shell(&work, "truncate -s 300M zeros; tar -c k.o zeros pkg/k.o | zstd -q > zeros.tar.zst; rm zeros")?;
-    let (status, stdout, stderr) = said(&work, &["zeros.tar.zst"])?;
+    let (status, stdout, stderr) = inspected(&work, &["zeros.tar.zst"])?;
     expect_equal("status", "Some(2)", &format!("{status:?}"))?;
-    let most = "more than 1000 times the size of the file would have come out of it";
-    expect_in(&stderr, &format!("zeros.tar.zst: zstd: not unpacked: with it, {most}"))?;
+    let most = "more than 1000 times its size";
+    expect_in(&stderr, &format!("zeros.tar.zst: zstd: not unpacked: the file would unpack to {most}"))?;
     expect_equal("one line", "1", &stderr.lines().count().to_string())?;
     expect_in(&stdout, "(k.o)")?;
-    // The same as a file by itself, which begins like an object.
+    // The same as a single file that starts like an object.
     shell(&work, "(cat k.o; head -c 300000000 /dev/zero) | zstd -q > zeros.o.zst")?;
-    expect_in(&said(&work, &["zeros.o.zst"])?.2, &format!("zeros.o.zst: zstd: not unpacked: with it, {most}"))?;
-    // A sparse file of a terabyte.
+    expect_in(
+        &inspected(&work, &["zeros.o.zst"])?.2,
+        &format!("zeros.o.zst: zstd: not unpacked: the file would unpack to {most}"),
+    )?;
+    // A sparse file of 1 TiB.
     shell(&work, "cp k.o large.o; truncate -s 1T large.o; tar -cSf sparse.tar large.o k.o; gzip -k sparse.tar; rm large.o")?;
     for file in ["sparse.tar", "sparse.tar.gz"] {
-        let (_, stdout, stderr) = said(&work, &[file])?;
-        expect_in(&stderr, &format!("{file}(large.o): not unpacked: with it, {most}"))?;
+        let (_, stdout, stderr) = inspected(&work, &[file])?;
+        expect_in(&stderr, &format!("{file}(large.o): not unpacked: the file would unpack to {most}"))?;
         expect_in(&stdout, "(k.o)")?;
     }
-    // What the user allows.
+    // With a limit set by the user.
     shell(&work, "(cat k.o; head -c 3000000 /dev/urandom) > pkg/large.o; tar -czf x.tgz --sort=name pkg")?;
-    let (_, stdout, stderr) = said(&work, &["--max-unpacked=2M", "x.tgz"])?;
-    let limit = "more than the 2097152 bytes of --max-unpacked would have come out of the file";
-    expect_in(&stderr, &format!("x.tgz: gzip: not unpacked: with it, {limit}"))?;
+    let (_, stdout, stderr) = inspected(&work, &["--max-unpacked=2M", "x.tgz"])?;
+    let limit = "more than the 2097152 bytes of --max-unpacked; raise that limit";
+    expect_in(&stderr, &format!("x.tgz: gzip: not unpacked: the file would unpack to {limit}"))?;
     expect_in(&stdout, "(pkg/k.o)")?;
-    expect_equal("with more", "", &said(&work, &["--max-unpacked=4MB", "x.tgz"])?.2)?;
-    let (status, _, stderr) = said(&work, &["--max-unpacked=4X", "x.tgz"])?;
+    expect_equal("with more", "", &inspected(&work, &["--max-unpacked=4MB", "x.tgz"])?.2)?;
+    let (status, _, stderr) = inspected(&work, &["--max-unpacked=4X", "x.tgz"])?;
     expect_equal("a size that is none", "Some(2)", &format!("{status:?}"))?;
-    expect_in(&stderr, "--max-unpacked: `4X` is no size")?;
+    expect_in(&stderr, "--max-unpacked: invalid size '4X'")?;
     work.expect_no_temps()?;
     passed()
 }
@@ -65,7 +69,7 @@ fn command(work: &Work) -> Command {
     command
 }
 
-/// `offld size` of a tar archive, of the same compressed, and of zip files, counts the bytes that are there.
+/// `offld size` counts all bytes of a tar archive, of the compressed archive, and of zip files.
 pub(super) fn sizes() -> Outcome {
     let work = with_object()?;
     work.file("pkg/other", "same");
@@ -80,8 +84,8 @@ pub(super) fn sizes() -> Outcome {
     )?;
     let size = |name: &str| std::fs::metadata(work.path().join(name)).map_or(0, |meta| meta.len());
     let counted = |file: &str| -> Result<(u64, u64), Failed> {
-        let told: Value = serde_json::from_str(&run(work.command(offld()).args(["size", "--json", file]))?)?;
-        let number = |name: &str| told["total"][name].as_u64().ok_or_else(|| format!("no {name} in {told}"));
+        let report: Value = serde_json::from_str(&run(work.command(offld()).args(["size", "--json", file]))?)?;
+        let number = |name: &str| report["total"][name].as_u64().ok_or_else(|| format!("no {name} in {report}"));
         Ok((number("file")?, number("inflated")?))
     };
     for file in ["x.tar", "x.gzip", "x.xz", "x.zstd", "x.bzip2"] {
@@ -90,7 +94,7 @@ pub(super) fn sizes() -> Outcome {
     expect_equal("k.o.gz", &format!("({}, {})", size("k.o.gz"), size("k.o")), &format!("{:?}", counted("k.o.gz")?))?;
     let inflated = size("x.deb") - size("x.gzip") + size("x.tar");
     expect_equal("x.deb", &format!("({}, {inflated})", size("x.deb")), &format!("{:?}", counted("x.deb")?))?;
-    // Of a zip file, its own headers come to what the members are.
+    // The uncompressed size of a zip file includes its own headers.
     let (file, inflated) = counted("x.zip")?;
     expect_equal("x.zip", &size("x.zip").to_string(), &file.to_string())?;
     let members: u64 = ["pkg/text", "pkg/other", "pkg/long", "k.o"].map(size).iter().sum();
@@ -98,17 +102,19 @@ pub(super) fn sizes() -> Outcome {
     passed()
 }
 
-/// A pipe whose writer takes its time: on a terminal there is a bar, which is gone when the report comes; elsewhere there is none.
+/// A pipe with a slow writer. On a terminal, a progress bar is shown and cleared before the report. Elsewhere there is none.
 pub(super) fn progress() -> Outcome {
     let work = with_object()?;
+    // The writer waits for a reader, so nothing that can fail may run between the two.
     let python = "import os, pty, subprocess, sys\nos.mkfifo('pipe')\nwriter = \"sleep 2; cat k.o > pipe\"\n\
-        subprocess.Popen(['sh', '-c', writer])\nprimary, secondary = pty.openpty()\n\
+        primary, secondary = pty.openpty()\nsubprocess.Popen(['sh', '-c', writer])\n\
         process = subprocess.Popen([sys.argv[1], 'inspect', '--json', 'pipe'], stderr=secondary, stdout=subprocess.PIPE)\n\
         os.close(secondary)\nshown = b''\n\
         try:\n    while part := os.read(primary, 65536): shown += part\nexcept OSError: pass\n\
         print(repr(shown), process.stdout.read().decode())";
     let script = work.file("terminal.py", python);
-    let shown = run(work.command("python3").arg(script).arg(offld()))?;
+    // offld shows no progress bar if TERM is not set.
+    let shown = run(work.command("python3").arg(script).arg(offld()).env("TERM", "xterm"))?;
     let (stderr, stdout) = shown.split_once(' ').and_then(|_| shown.split_once("' {")).ok_or("no report")?;
     expect_in(stderr, " of 0 B")?;
     ensure(stderr.ends_with("\\x1b[2K"), || format!("the bar is not cleared: {stderr}"))?;

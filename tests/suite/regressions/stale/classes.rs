@@ -1,8 +1,9 @@
-//! The remaining classes of inputs of docs/cache.md: what shared libraries need, groups, sysroots in scripts, lists, installations of GCC.
+//! The other input classes of docs/explanation/cache-invalidation.md: dependencies of shared libraries, groups, sysroots in
+//! scripts, lists, and GCC installations.
 
 use libtest_mimic::Failed;
 
-use super::{BOTH, GNU, Hunt, LLD, Scenario};
+use super::{BOTH, EVERY, GNU, Hunt, LLD, Scenario};
 use crate::support::llvm;
 
 /// A library in `outer` that needs `libhelper.so.1`, which is in `late`.
@@ -14,7 +15,7 @@ fn needing(hunt: &Hunt, more: &[&str]) -> Result<(), Failed> {
     hunt.work.run(llvm("clang"), [&words[..], more].concat()).map(drop)
 }
 
-/// The device link finds `helper` in what the library needs, and names that in the image.
+/// The device link finds `helper` in a dependency of the library, and the image names that dependency.
 const OUTER: [&str; 4] = [
     "--device-linker=--no-as-needed",
     "--device-linker=--copy-dt-needed-entries",
@@ -22,14 +23,14 @@ const OUTER: [&str; 4] = [
     "--device-linker=-louter",
 ];
 
-/// A GCC of a version, without its own libraries, but with the one of the hunt.
+/// A GCC installation of `version`, without GCC's libraries but with the hunt's library.
 fn gcc(hunt: &Hunt, version: u32, answer: u32) -> Result<(), Failed> {
     let folder = format!("gcc/lib/gcc/x86_64-linux-gnu/{version}");
     hunt.archive(answer, &format!("{folder}/libhelper.a"))?;
     hunt.write(&format!("{folder}/crtbegin.o"), "")
 }
 
-/// `first/libhelper.a`, a thin archive of GNU ar, of members that are in an archive themselves.
+/// `first/libhelper.a`, a thin archive by GNU ar whose members come from another archive.
 fn thin_of_archive(hunt: &Hunt, answer: u32) -> Result<(), Failed> {
     hunt.archive(answer, "first/inner.a")?;
     let _ = std::fs::remove_file(hunt.at("first/libhelper.a"));
@@ -47,7 +48,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g05f_a_thin_archive_by_a_link_to_it",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lfirst", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -57,7 +58,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             hunt.put("helper.o", 1, "first/helper.o")?;
             hunt.link_to("../thin/libhelper.a", "first/libhelper.a")
         },
-        // Linkers take the members from beside the name that the archive was found by.
+        // Linkers search thin members relative to the path by which they found the archive.
         change: |hunt| hunt.put("helper.o", 2, "first/helper.o"),
     },
     Scenario {
@@ -86,7 +87,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09v_groups_and_libraries_as_needed_in_scripts",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lscripts", "-Lfirst", "-Lsecond", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -98,7 +99,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09w_absolute_names_in_scripts_below_a_sysroot",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
         environment: &[],
         before: |hunt| {
@@ -136,10 +137,24 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09z_a_later_gcc_is_installed",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--device-compiler=-nostdlib", "--device-compiler=--gcc-toolchain={}/gcc", "--device-linker=-lhelper"],
         environment: &[],
         before: |hunt| gcc(hunt, 12, 1),
         change: |hunt| gcc(hunt, 99, 2),
+    },
+    Scenario {
+        name: "dates_of_the_folder_with_gccs_versions_are_set_back",
+        linkers: EVERY,
+        line: &["--device-compiler=-nostdlib", "--device-compiler=--gcc-toolchain={}/gcc", "--device-linker=-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            gcc(hunt, 12, 1)?;
+            hunt.date("gcc/lib/gcc/x86_64-linux-gnu")
+        },
+        change: |hunt| {
+            gcc(hunt, 99, 2)?;
+            hunt.date("gcc/lib/gcc/x86_64-linux-gnu")
+        },
     },
 ];

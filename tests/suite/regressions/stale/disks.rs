@@ -1,4 +1,4 @@
-//! File systems whose stamps tell less than others: whole seconds, and images whose stamps their maker has set.
+//! File systems with coarse timestamps: whole seconds, and images whose creator has set the timestamps.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,11 +24,11 @@ pub(super) fn trials() -> Vec<Trial> {
 const LINE: &[&str] = &["-Llib", "-lhelper"];
 const ROOT: &str = "mkfs.ext4, and the right to mount a file system";
 
-/// A mounted file system, until it is dropped.
-struct Mounted(PathBuf);
+/// A mounted file system. It is unmounted on drop.
+pub(super) struct Mounted(pub(super) PathBuf);
 
 impl Mounted {
-    /// Mounts `image`; none where that is not allowed.
+    /// Mounts `image`. Returns `None` if that is not permitted.
     fn new(image: &Path, at: PathBuf, options: &str) -> Result<Option<Mounted>, Failed> {
         fs::create_dir_all(&at)?;
         let mounted = output(Command::new("mount").args(["-o", options]).arg(image).arg(&at))?;
@@ -47,8 +47,8 @@ impl Drop for Mounted {
     }
 }
 
-/// An ext4 image made with `options`; none without the tool.
-fn image(work: &Work, options: &[&str]) -> Result<Option<PathBuf>, Failed> {
+/// An ext4 image made with `options`, or `None` without the tool.
+pub(super) fn image(work: &Work, options: &[&str]) -> Result<Option<PathBuf>, Failed> {
     let Some(tool) = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].into_iter().find(|tool| Path::new(tool).is_file()) else {
         return Ok(None);
     };
@@ -59,7 +59,7 @@ fn image(work: &Work, options: &[&str]) -> Result<Option<PathBuf>, Failed> {
 
 fn whole_seconds(linker: &str) -> Outcome {
     let work = Work::new();
-    // Inodes of 128 bytes have no room for more than seconds.
+    // Inodes of 128 bytes store whole seconds only.
     let Some(image) = image(&work, &["-I", "128"])? else { return missing(ROOT) };
     let Some(disk) = Mounted::new(&image, work.path().join("disk"), "loop")? else { return missing(ROOT) };
     let Some(hunt) = Hunt::new(linker, &disk.0)? else { return missing(linker) };
@@ -80,7 +80,7 @@ fn whole_seconds(linker: &str) -> Outcome {
         let (right, _) = hunt.link(LINE, &[], false)?;
         ensure(right != first, || "the change changes nothing: this test could not fail")?;
         ensure(after == right, || format!("a stale image\n{said}"))?;
-        // At rest for long enough, it is kept.
+        // After enough time without changes, the result is cached.
         std::thread::sleep(Duration::from_millis(2100));
         hunt.link(LINE, &[], true)?;
         let (found, said) = hunt.link(LINE, &[], true)?;
@@ -97,7 +97,7 @@ fn images(linker: &str) -> Outcome {
     work.file("files/libhelper.a", &one);
     let files = work.path().join("files");
     let Some(first) = image(&work, &["-d", &files.display().to_string()])? else { return missing(ROOT) };
-    // The same but for the contents of the file, as makers of images do it that set all times to one.
+    // The same image except for the contents of the file, as from image tools that set all timestamps to one value.
     let mut bytes = fs::read(&first)?;
     let at = memchr::memmem::find(&bytes, &one).ok_or("the archive is not in the image in one piece")?;
     bytes[at..at + two.len()].copy_from_slice(&two);
@@ -105,7 +105,7 @@ fn images(linker: &str) -> Outcome {
     let Some(hunt) = Hunt::new(linker, &std::env::temp_dir())? else { return missing(linker) };
     let disk = hunt.at("lib");
     let Some(mounted) = Mounted::new(&first, disk.clone(), "loop,ro")? else { return missing(ROOT) };
-    // Its maker has dated the files by now, in whole seconds.
+    // Wait past the whole-second timestamps that the image tool set.
     std::thread::sleep(Duration::from_millis(2100));
     let (before, _) = hunt.link(LINE, &[], true)?;
     let (again, said) = hunt.link(LINE, &[], true)?;

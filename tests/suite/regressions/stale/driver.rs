@@ -1,15 +1,16 @@
-//! What a compiler driver reads before it chooses the linker and its words.
+//! Files that a compiler driver reads before it selects the linker and its arguments.
 
-use super::{BOTH, GNU, Scenario};
+use super::{EVERY, GNU, Scenario};
+use crate::support::llvm;
 
-/// Two words of the same length, which make two images.
+/// Two arguments of the same length, which produce two different images.
 const ONE: &str = "-Wl,--build-id=0x01\n";
 const TWO: &str = "-Wl,--build-id=0x02\n";
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g07a_a_file_of_arguments_by_a_relative_path",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=@flags"],
         environment: &[],
         before: |hunt| {
@@ -20,7 +21,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07b_a_file_of_arguments_by_an_absolute_path",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=@{}/folder/flags"],
         environment: &[],
         before: |hunt| {
@@ -31,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07c_a_file_of_arguments_in_another",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=@folder/flags"],
         environment: &[],
         before: |hunt| {
@@ -43,7 +44,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07d_a_file_of_arguments_for_the_linker",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-linker=@flags"],
         environment: &[],
         before: |hunt| {
@@ -54,7 +55,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07e_a_file_of_arguments_in_a_configuration_file",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=--config={}/folder/my.cfg"],
         environment: &[],
         before: |hunt| {
@@ -66,7 +67,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07f_a_configuration_file_in_the_users_folder",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
         environment: &[],
         before: |hunt| {
@@ -77,7 +78,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07g_a_configuration_file_in_the_systems_folder",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=--config-system-dir={}/system", "--device-compiler=--config=my.cfg"],
         environment: &[],
         before: |hunt| {
@@ -88,7 +89,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07h_a_configuration_file_appears_in_the_folder_that_comes_first",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &[
             "-Llib",
             "-lhelper",
@@ -106,7 +107,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g07i_an_include_below_the_configuration_folder",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
         environment: &[],
         before: |hunt| {
@@ -132,7 +133,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g08b_another_linker_earlier_on_the_compilers_path",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--linker-path=/usr/bin/ld", "-Llib", "-lhelper", "--device-compiler=-fuse-ld={linker}"],
         environment: &[("COMPILER_PATH", "early:late")],
         before: |hunt| {
@@ -145,7 +146,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g08c_another_linker_in_a_folder_of_the_line",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &[
             "--linker-path=/usr/bin/ld",
             "-Llib",
@@ -181,7 +182,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09l_a_folder_of_the_environment",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--device-linker=-lhelper"],
         environment: &[("LIBRARY_PATH", "early:late")],
         before: |hunt| {
@@ -189,5 +190,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             hunt.archive(1, "late/libhelper.a")
         },
         change: |hunt| hunt.archive(2, "early/libhelper.a"),
+    },
+    Scenario {
+        name: "dates_of_a_folder_with_start_files_are_set_back",
+        linkers: EVERY,
+        line: &["-Llib", "-lhelper", "--device-compiler=-B{}/start"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("start")?;
+            hunt.date("start")?;
+            hunt.work.file("marker.c", "const char marker[] = \"the later start file\";\n");
+            hunt.work.run(llvm("clang"), ["-fPIC", "-c", "marker.c", "-o", "marker.o"]).map(drop)
+        },
+        change: |hunt| {
+            hunt.write("start/crtn.o", std::fs::read(hunt.at("marker.o"))?)?;
+            hunt.date("start")
+        },
     },
 ];

@@ -1,17 +1,17 @@
-//! What a linker reads, and where it would have found something else.
+//! Libraries that a linker reads, and search directories with another candidate.
 
 use std::fs;
 
-use super::{BOTH, GNU, LLD, Scenario};
+use super::{BOTH, EVERY, GNU, LLD, Scenario};
 
-/// How long the linker's search is: `first`, then `second`.
+/// The linker's search path: `first`, then `second`.
 const SEARCH: &[&str] = &["-Lfirst", "-Lsecond", "-lhelper"];
 const NO_FILES: &[&str] = &["--device-compiler=-nostdlib"];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g05a_a_member_of_a_thin_archive_changes",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lthin", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -22,7 +22,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g05b_a_thin_archive_is_made_again_with_the_same_bytes",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lthin", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -39,7 +39,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g05c_members_in_another_folder_of_an_archive_that_is_named_by_its_path",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["thin/libhelper.a"],
         environment: &[],
         before: |hunt| {
@@ -51,7 +51,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g05d_a_thin_archive_that_a_script_names",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lfirst", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -63,7 +63,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g06a_a_library_of_an_exact_name_with_a_folder",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lfirst", "-Lsecond", "-l:sub/libhelper.a"],
         environment: &[],
         before: |hunt| {
@@ -96,7 +96,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g06d_a_script_names_a_file_that_appears_beside_it",
-        linkers: LLD,
+        linkers: &["ld.lld", "ld.wild"],
         line: &["-Lsecond", "-Lscripts", "-lhelper"],
         environment: &[],
         before: |hunt| {
@@ -107,7 +107,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g06e_equals_sign_below_a_sysroot",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--sysroot={}/root", "-L=/first", "-L=/second", "-lhelper", NO_FILES[0]],
         environment: &[],
         before: |hunt| {
@@ -140,7 +140,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         change: |hunt| hunt.archive(2, "early/libreal.a"),
     },
     Scenario {
-        // GNU's linker lists an included script by the name in the script, which leads nowhere: such links are not kept.
+        // GNU ld lists an included script by the name in the script, which is not a valid path. Such links are not cached.
         name: "g06h_an_included_script_appears_in_the_current_folder",
         linkers: LLD,
         line: SEARCH,
@@ -155,7 +155,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09a_the_contents_of_an_archive",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| hunt.archive(1, "second/libhelper.a"),
@@ -163,7 +163,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09b_an_archive_in_an_earlier_folder",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -174,7 +174,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09c_an_earlier_folder_appears",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| hunt.archive(1, "second/libhelper.a"),
@@ -185,7 +185,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09d_the_shared_form_of_a_library",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| hunt.archive(1, "second/libhelper.a"),
@@ -193,7 +193,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09e_another_soname",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| hunt.put("libhelper.so", 1, "first/libhelper.so"),
@@ -201,7 +201,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09f_a_library_goes",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -212,7 +212,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09g_a_link_to_a_library_leads_elsewhere",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -225,7 +225,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09h_a_link_to_a_folder_leads_elsewhere",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -237,7 +237,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09i_what_a_link_leads_to_appears",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -250,7 +250,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09j_a_script_is_edited_in_place",
-        linkers: BOTH,
+        linkers: EVERY,
         line: SEARCH,
         environment: &[],
         before: |hunt| {
@@ -262,7 +262,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09k_a_version_script",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["-Lsecond", "-lhelper", "--device-linker=--version-script=versions.map"],
         environment: &[],
         before: |hunt| {
@@ -272,7 +272,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         change: |hunt| hunt.write("versions.map", "{ local:  helper; };\n"),
     },
     Scenario {
-        // GNU's linker has no other script then: the whole layout would have to be in it.
+        // With `-T`, GNU ld uses no other script, so the script would need the whole layout.
         name: "g09q_a_script_of_the_line_appears_in_the_current_folder",
         linkers: LLD,
         line: &["-Lsecond", "--device-linker=-T", "--device-linker=extra.ld"],
@@ -286,10 +286,115 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "g09r_an_object_that_an_argument_names",
-        linkers: BOTH,
+        linkers: EVERY,
         line: &["--device-linker=objects/helper.o"],
         environment: &[],
         before: |hunt| hunt.put("helper.o", 1, "objects/helper.o"),
         change: |hunt| hunt.put("helper.o", 2, "objects/helper.o"),
+    },
+    Scenario {
+        name: "abbreviations_of_a_folder_for_libraries",
+        linkers: GNU,
+        line: &["--device-linker=--library-pa=first", "--device-linker=-Lsecond", "--device-linker=-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "first/libhelper.a"),
+    },
+    Scenario {
+        name: "abbreviations_of_a_folder_for_libraries_with_the_value_apart",
+        linkers: GNU,
+        line: &["--device-linker=--library-p", "--device-linker=first", "--device-linker=-Lsecond", "--device-linker=-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "first/libhelper.a"),
+    },
+    Scenario {
+        name: "abbreviations_of_a_version_script",
+        linkers: GNU,
+        line: &["-Lsecond", "-lhelper", "--device-linker=--version-scr=versions.map"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            hunt.write("versions.map", "{ global: helper; };\n")
+        },
+        change: |hunt| hunt.write("versions.map", "{ local:  helper; };\n"),
+    },
+    Scenario {
+        name: "inputs_are_remapped_by_a_list",
+        linkers: LLD,
+        line: &["--device-linker=--remap-inputs-file=list", "first/libhelper.a"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "first/libhelper.a")?;
+            hunt.archive(2, "second/libhelper.a")?;
+            hunt.write("list", "first/libhelper.a=first/libhelper.a\n")
+        },
+        change: |hunt| hunt.write("list", "first/libhelper.a=second/libhelper.a\n"),
+    },
+    Scenario {
+        name: "files_are_written_through_memory",
+        linkers: LLD,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| hunt.archive(1, "second/libhelper.a"),
+        change: |hunt| {
+            // Overwritten in place with the same timestamp, as by a program that has mapped the file.
+            let path = hunt.at("second/libhelper.a");
+            hunt.archive(2, "other.a")?;
+            let bytes = fs::read(hunt.at("other.a"))?;
+            let file = fs::File::options().write(true).open(&path)?;
+            std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0)?;
+            Ok(file.set_modified(std::time::SystemTime::UNIX_EPOCH)?)
+        },
+    },
+    Scenario {
+        name: "files_change_places",
+        linkers: EVERY,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            hunt.archive(2, "second/other.a")
+        },
+        change: |hunt| {
+            let [one, two] = ["second/libhelper.a", "second/other.a"].map(|name| hunt.at(name));
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            Ok(rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &two, flags).map_err(std::io::Error::from)?)
+        },
+    },
+    Scenario {
+        name: "files_by_a_link_of_links",
+        linkers: EVERY,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "one/lib/libhelper.a")?;
+            hunt.archive(2, "two/lib/libhelper.a")?;
+            hunt.link_to("one", "inner")?;
+            hunt.link_to("inner", "outer")?;
+            hunt.link_to("outer/lib", "first")
+        },
+        change: |hunt| hunt.link_to("two", "inner"),
+    },
+    Scenario {
+        name: "files_in_a_folder_whose_date_is_set_back",
+        linkers: EVERY,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.date("first")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| {
+            hunt.archive(2, "first/libhelper.a")?;
+            hunt.date("first")
+        },
     },
 ];

@@ -1,11 +1,14 @@
-//! Stale hunts: a link that is kept in the cache, a change of something that it read or would have read, and the link again. What comes
-//! of that must be what a link without the cache makes. One scenario for each class of inputs of linkers and compiler drivers
-//! (docs/cache.md), with ld.lld and with ld.bfd, on a disk and in memory.
+//! Searches for stale results: a cached link, a change of a file that it read or would have read, and a second link. Its result
+//! must equal that of a link without the cache. One scenario per input class of linkers and compiler drivers
+//! (docs/explanation/cache-invalidation.md), with ld.lld, ld.bfd and wild, on a disk and in memory.
 
 mod classes;
 mod disks;
 mod driver;
+mod file_systems;
 mod libraries;
+mod names;
+mod pipes;
 mod printed;
 mod tool_libraries;
 
@@ -20,17 +23,17 @@ use std::time::{Duration, SystemTime};
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, missing, passed, run, stderr_of, with_llvm,
+    OFFLOAD, Outcome, Work, ensure, expect_in, expect_not_in, host_linker, llvm, made, missing, passed, run, stderr_of, with_llvm,
 };
 
-/// Every scenario, by linker and file system.
+/// Every scenario with every linker and file system.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     let scenarios = libraries::SCENARIOS.iter().chain(driver::SCENARIOS).chain(classes::SCENARIOS);
-    for scenario in scenarios.chain(tool_libraries::SCENARIOS) {
-        for linker in ["ld.lld", "ld.bfd"] {
+    for scenario in scenarios.chain(names::SCENARIOS).chain(tool_libraries::SCENARIOS) {
+        for linker in EVERY {
             for folder in ["/tmp", "/dev/shm"] {
-                if scenario.linkers.contains(&linker) {
+                if scenario.linkers.contains(linker) {
                     let system = if folder == "/tmp" { "on_disk" } else { "in_memory" };
                     let name = format!("regressions::{}::{}_{system}", scenario.name, linker.replace('.', "_"));
                     trials.push(with_llvm(&name, move || hunt_in(scenario, linker, folder)));
@@ -39,36 +42,39 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.extend(disks::trials());
+    trials.extend(file_systems::trials());
+    trials.extend(pipes::trials());
     trials.extend(printed::trials());
     trials.extend(tool_libraries::trials());
     trials
 }
 
+const EVERY: &[&str] = &["ld.lld", "ld.bfd", "ld.wild"];
 pub(super) const BOTH: &[&str] = &["ld.lld", "ld.bfd"];
 const LLD: &[&str] = &["ld.lld"];
 const GNU: &[&str] = &["ld.bfd"];
 
-/// One way to go stale.
+/// A change that could make a cached result stale.
 struct Scenario {
     /// The test's name, with the number of the claim.
     name: &'static str,
     linkers: &'static [&'static str],
-    /// What the link's line has besides the program's own object; `{}` stands for the folder of the hunt.
+    /// The link's arguments in addition to the program's own object. `{}` stands for the hunt's directory.
     line: &'static [&'static str],
-    /// Variables, whose values are folders relative to that of the hunt, before those of the test.
+    /// Environment variables with directories relative to the hunt's. They precede the test environment's values.
     environment: &'static [(&'static str, &'static str)],
     before: fn(&Hunt) -> Result<(), Failed>,
     change: fn(&Hunt) -> Result<(), Failed>,
 }
 
-/// A folder, a linker, a cache.
+/// A directory, a linker and a cache.
 pub(super) struct Hunt {
     pub(super) work: Work,
     linker: PathBuf,
 }
 
-/// What all hunts link, made once: an object whose kernel calls `helper`, and libraries with a `helper` each, which differ in nothing but
-/// one constant.
+/// The common inputs of all hunts, built once: an object whose kernel calls `helper`, and libraries that define `helper` and differ
+/// in one constant only.
 fn pieces() -> Result<&'static Path, Failed> {
     static PIECES: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let made = PIECES.get_or_init(|| make_pieces().map_err(|failed| failed.message().unwrap_or("failed").to_owned()));
@@ -102,8 +108,7 @@ fn make_pieces() -> Result<PathBuf, Failed> {
 
 impl Hunt {
     pub(super) fn new(linker: &str, folder: &Path) -> Result<Option<Hunt>, Failed> {
-        let linker = if linker == "ld.lld" { Some(Path::new(LLVM).join("ld.lld")) } else { which::which(linker).ok() };
-        let Some(linker) = linker else { return Ok(None) };
+        let Some(linker) = host_linker(linker.trim_start_matches("ld.")) else { return Ok(None) };
         let hunt = Hunt { work: Work::within(folder), linker };
         fs::copy(pieces()?.join("kernel.o"), hunt.at("kernel.o"))?;
         Ok(Some(hunt))
@@ -113,12 +118,12 @@ impl Hunt {
         self.work.path().join(name)
     }
 
-    /// `ld.lld` or `ld.bfd`.
-    fn linker_name(&self) -> &'static str {
-        if self.linker.starts_with(LLVM) { "ld.lld" } else { "ld.bfd" }
+    /// `ld.lld`, `ld.bfd` or `ld.wild`.
+    fn linker_name(&self) -> &str {
+        self.linker.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Puts a library or object of the given answer at `name`, dated long ago: by size and date nothing tells one from another.
+    /// Puts a library or object with the given answer at `name`. All versions have the same size and the same old timestamp.
     fn put(&self, piece: &str, answer: u32, name: &str) -> Result<(), Failed> {
         let (stem, ending) = piece.split_once('.').ok_or("a piece without an ending")?;
         let bytes = fs::read(pieces()?.join(format!("{stem}{answer}.{ending}")))?;
@@ -139,30 +144,35 @@ impl Hunt {
         Ok(fs::create_dir_all(self.at(name))?)
     }
 
+    /// Sets an old timestamp on a directory, as archivers do after they add a file.
+    fn date(&self, name: &str) -> Result<(), Failed> {
+        Ok(fs::File::open(self.at(name))?.set_modified(SystemTime::UNIX_EPOCH)?)
+    }
+
     fn link_to(&self, target: &str, name: &str) -> Result<(), Failed> {
         let _ = fs::remove_file(self.at(name));
         Ok(symlink(target, self.at(name))?)
     }
 
-    /// A thin archive of `member`, made by LLVM's archiver: by GNU's its bytes would be the same but for the flags of the index.
+    /// A thin archive of `member`, made by LLVM's archiver. GNU ar would write the same bytes except for the flags of the index.
     fn thin(&self, name: &str, member: &str) -> Result<(), Failed> {
         let _ = fs::remove_file(self.at(name));
         self.work.run(llvm("llvm-ar"), ["rcsD", "--thin", name, member]).map(drop)
     }
 
-    /// A program that calls ld.bfd or ld.lld and adds an option of its own: another linker.
+    /// A program that calls ld.bfd or ld.lld with an additional option, so it acts as a different linker.
     fn other_linker(&self, name: &str) -> Result<(), Failed> {
         let script = format!("#!/bin/sh\nexec {} \"$@\" --build-id=0x0badc0de\n", self.linker.display());
         let path = self.work.file(name, script);
         Ok(fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
     }
 
-    /// Files that were written a moment ago may be written again without a trace: links that read them are not kept.
+    /// A file that was written recently can change again without a new timestamp, so offld does not cache links that read it.
     pub(super) fn rest(&self) {
         std::thread::sleep(Duration::from_millis(60));
     }
 
-    /// Links with or without the cache; the output, and what was said.
+    /// Links with or without the cache. Returns the output and the messages.
     pub(super) fn link(&self, line: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, String), Failed> {
         let mut command = self.command(line);
         for (name, folders) in environment {
@@ -172,11 +182,11 @@ impl Hunt {
             command.env(name, std::env::join_paths(all)?);
         }
         let cache = if cached { self.at("cache").into_os_string() } else { "off".into() };
-        let said = stderr_of(command.env("OFFLD_CACHE", cache))?;
-        Ok((fs::read(self.at("out.so"))?, said))
+        let stderr = stderr_of(command.env("OFFLD_CACHE", cache))?;
+        Ok((fs::read(self.at("out.so"))?, stderr))
     }
 
-    /// The link with `line` besides the program's own object.
+    /// The link with `line` in addition to the program's own object.
     pub(super) fn command(&self, line: &[&str]) -> Command {
         let mut command = self.work.command(made().links.join("clang-linker-wrapper"));
         let linker = format!("--linker-path={}", self.linker.display());
@@ -203,7 +213,7 @@ fn hunt_in(scenario: &Scenario, linker: &str, folder: &str) -> Outcome {
     }
     match Hunt::new(linker, Path::new(folder))? {
         Some(hunt) => hunted(&hunt, scenario),
-        None => missing(format!("{linker} (binutils)")),
+        None => missing(linker),
     }
 }
 
@@ -212,7 +222,10 @@ fn hunted(hunt: &Hunt, scenario: &Scenario) -> Outcome {
     hunt.rest();
     let link = |cached| hunt.link(scenario.line, scenario.environment, cached);
     let (first, said) = link(true)?;
-    expect_in(&said, "device link for x86_64-pc-linux-gnu: not in the cache: it is linked here for the first time")?;
+    expect_in(
+        &said,
+        "device link for x86_64-pc-linux-gnu: not in the cache: no earlier link of this output is recorded on this machine",
+    )?;
     expect_not_in(&said, "not cached")?;
     let (again, said) = link(true)?;
     expect_in(&said, "device link for x86_64-pc-linux-gnu: found in the cache")?;

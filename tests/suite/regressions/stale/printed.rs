@@ -1,4 +1,4 @@
-//! What a linker prints is printed by every link, and what it is to write is written.
+//! Linker output is printed by every link, and requested output files are written by every link.
 
 use std::fs;
 
@@ -15,12 +15,16 @@ pub(super) fn trials() -> Vec<Trial> {
         trials.push(with_llvm(&name("g09n_maps_and_other_tables"), move || printed(linker, TABLES, "helper")));
         trials.push(with_llvm(&name("g09o_files_beside_the_image"), move || written(linker)));
     }
+    trials.push(with_llvm("regressions::abbreviations_of_what_traces_symbols::ld_bfd", || {
+        printed("ld.bfd", ABBREVIATED_TRACES, "definition of helper")
+    }));
     trials.push(with_llvm("regressions::g09p_why_something_is_live::ld_lld", || printed("ld.lld", LIVE, "live symbol")));
     trials
 }
 
-/// Options of the device's linker that have it print something to its stdout, and all forms of them.
+/// Options with which the device linker prints to its standard output, in all forms.
 const TRACES: &[&[&str]] = &[&["-y", "helper"], &["-yhelper"], &["--trace-symbol=helper"], &["--trace-symbol", "helper"]];
+const ABBREVIATED_TRACES: &[&[&str]] = &[&["--trace-s=helper"], &["--trace-s", "helper"], &["-trace-sy=helper"]];
 const TABLES: &[&[&str]] = &[&["--print-map"], &["-M"], &["--trace"], &["-t"], &["--cref"]];
 const LIVE: &[&[&str]] = &[&["--gc-sections", "--why-live=helper"]];
 
@@ -29,7 +33,7 @@ fn printed(linker: &str, options: &[&[&str]], what: &str) -> Outcome {
     hunt.archive(1, "lib/libhelper.a")?;
     hunt.rest();
     for words in options {
-        // A table of its own goes with a map only.
+        // `--cref` has no effect without a map.
         let words = if *words == ["--cref"] { &["-M", "--cref"][..] } else { words };
         let line: Vec<String> = words.iter().map(|word| format!("--device-linker={word}")).collect();
         let line: Vec<&str> = ["-Llib", "-lhelper"].into_iter().chain(line.iter().map(String::as_str)).collect();
@@ -37,9 +41,9 @@ fn printed(linker: &str, options: &[&[&str]], what: &str) -> Outcome {
             let mut command = hunt.command(&line);
             let ended = output(command.env("OFFLD_CACHE", hunt.at("cache")))?;
             ensure(ended.status.success(), || shown(&command, &ended))?;
-            // GNU's linker traces symbols to its stderr.
-            let said = text(&ended.stdout) + &text(if what.starts_with("definition") { &ended.stderr } else { b"" });
-            expect_in(&said, what).map_err(|_| Failed::from(shown(&command, &ended)))?;
+            // GNU ld prints traced symbols to standard error.
+            let stderr = text(&ended.stdout) + &text(if what.starts_with("definition") { &ended.stderr } else { b"" });
+            expect_in(&stderr, what).map_err(|_| Failed::from(shown(&command, &ended)))?;
         }
     }
     passed()
@@ -49,7 +53,18 @@ fn written(linker: &str) -> Outcome {
     let Some(hunt) = Hunt::new(linker, &std::env::temp_dir())? else { return missing(linker) };
     hunt.archive(1, "lib/libhelper.a")?;
     hunt.rest();
-    for (words, file) in [(&["-Map=map"][..], "map"), (&["-Map", "map"], "map"), (&["--dependency-file=deps.d"], "deps.d")] {
+    let whole = [(&["-Map=map"][..], "map"), (&["-Map", "map"], "map"), (&["--dependency-file=deps.d"], "deps.d")];
+    // GNU ld accepts abbreviated option names.
+    let abbreviated: &[(&[&str], &str)] = &[
+        (&["--Ma=map"], "map"),
+        (&["-Ma=map"], "map"),
+        (&["--Ma", "map"], "map"),
+        (&["--out-imp=import"], "import"),
+        (&["--out-imp", "import"], "import"),
+        (&["--dependency-f=deps.d"], "deps.d"),
+    ];
+    let abbreviated = if linker == "ld.bfd" { abbreviated } else { &[] };
+    for (words, file) in whole.iter().chain(abbreviated) {
         let line: Vec<String> = words.iter().map(|word| format!("--device-linker={word}")).collect();
         let line: Vec<&str> = ["-Llib", "-lhelper"].into_iter().chain(line.iter().map(String::as_str)).collect();
         for _ in 0..2 {

@@ -1,15 +1,15 @@
-//! The libraries that the linker itself loads: another one of them makes another linker, whose images are others.
+//! Shared libraries of the linker itself: a different library makes a different linker, with different images.
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{BOTH, Hunt, LLD, Scenario};
+use super::{EVERY, Hunt, LLD, Scenario};
 use crate::support::{Outcome, ensure, expect_in, llvm, missing, passed, with_llvm};
 
-/// The device's linker is one of the hunt's own.
+/// The device linker is the hunt's own.
 const LINE: &[&str] = &["-Llib", "-lhelper", "--device-compiler=--ld-path={}/tool/ld.{linker}"];
 
-/// `tool/ld.lld` or `tool/ld.bfd`, a program that asks its library `libchoice.so` for a word and runs the linker with that; linked with
-/// `words`. The folder `late` has such a library, and there is a folder `early`.
+/// Creates `tool/ld.lld` or `tool/ld.bfd`, linked with `words`. The program gets an argument from its library `libchoice.so` and
+/// runs the real linker with it. The directory `late` has such a library, and the directory `early` is empty.
 fn tool(hunt: &Hunt, words: &[&str]) -> Result<(), Failed> {
     hunt.archive(1, "lib/libhelper.a")?;
     for folder in ["tool", "early", "late"] {
@@ -28,7 +28,7 @@ fn tool(hunt: &Hunt, words: &[&str]) -> Result<(), Failed> {
     hunt.work.run(llvm("clang"), fixed.iter().chain(words)).map(drop)
 }
 
-/// A library at `name` whose word is another for each number.
+/// A library at `name` that returns a different argument for each number.
 fn choice(hunt: &Hunt, number: u32, name: &str) -> Result<(), Failed> {
     hunt.work.file("choice.c", format!("const char *choice(void) {{ return \"--build-id=0x0{number}\"; }}\n"));
     let made = hunt.at("libchoice.so");
@@ -41,7 +41,7 @@ fn choice(hunt: &Hunt, number: u32, name: &str) -> Result<(), Failed> {
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "tools_a_library_appears_earlier_on_the_run_path",
-        linkers: BOTH,
+        linkers: EVERY,
         line: LINE,
         environment: &[],
         before: |hunt| tool(hunt, &["-Wl,-rpath,$ORIGIN/../early:$ORIGIN/../late", "-Wl,--enable-new-dtags"]),
@@ -89,14 +89,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             tool(hunt, &["-Wl,-rpath,$ORIGIN/../late"])
         },
         change: |hunt| {
-            // Not in place: programs are running with it.
+            // Not overwritten in place, because running programs have mapped it.
             std::fs::remove_file(hunt.at("before/libchoice.so"))?;
             choice(hunt, 2, "before/libchoice.so")
         },
     },
 ];
 
-/// Links that are not cached: what their linker is loaded with is named by words that only the loader understands.
+/// Links that are not cached, because only the loader can resolve the names of the linker's libraries.
 pub(super) fn trials() -> Vec<Trial> {
     let trial = |name: &str, environment, words| {
         with_llvm(&format!("regressions::tools_{name}::ld_lld"), move || named_by_words(environment, words))
@@ -108,20 +108,20 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What `$LIB` may stand for.
+/// The possible expansions of `$LIB`.
 const LIB: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
 
 fn named_by_words(environment: (&str, &str), words: &[&str]) -> Outcome {
     let Some(hunt) = Hunt::new("ld.lld", &std::env::temp_dir())? else { return missing("ld.lld") };
-    // Where the variable does not lead to the library, the run path does.
+    // If the variable does not lead to the library, the run path does.
     let late: &[&str] = if environment.0 == "LD_PRELOAD" { &["-Wl,-rpath,$ORIGIN/../late"] } else { words };
     tool(&hunt, late)?;
     hunt.rest();
     let link = |cached| hunt.link(LINE, &[environment], cached);
     let (first, _) = link(true)?;
-    let (_, said) = link(true)?;
-    expect_in(&said, "device link for x86_64-pc-linux-gnu: not cached: ")?;
-    expect_in(&said, "is known to the loader alone")?;
+    let (_, messages) = link(true)?;
+    expect_in(&messages, "device link for x86_64-pc-linux-gnu: not cached: ")?;
+    expect_in(&messages, "only the loader can expand")?;
     LIB.iter().try_for_each(|folder| choice(&hunt, 2, &format!("words/{folder}/libchoice.so")))?;
     let ((after, _), (right, _)) = (link(true)?, link(false)?);
     ensure(right != first, || "the change changes nothing: this test could not fail")?;

@@ -1,4 +1,4 @@
-//! A text bundle composed anew is what a writer makes of the same objects from the start, whatever ends its lines.
+//! An edited text bundle equals the output of a writer for the same objects, with any line ends.
 
 use super::*;
 use crate::formats::compose::join;
@@ -36,7 +36,7 @@ fn objects_go_come_and_change() -> Outcome {
 
 #[test]
 fn markers_that_share_line_ends_are_kept_apart() -> Outcome {
-    // A marker at the very start, and no empty line anywhere.
+    // A marker at the start of the file, and no empty line anywhere.
     let line = |which: &str, id: &str| format!("{}{id}\n", marker("//", which));
     let one = |id: &str, text: &str| format!("{}{text}{}", line("START", id), line("END", id));
     let old = one("a", "") + &one("b", "text\n") + &one("c", "");
@@ -69,7 +69,7 @@ fn llvms_bundler_writes_the_same_without_the_object() -> Outcome {
 
 proptest! {
     #[test]
-    fn what_is_kept_is_read_again(
+    fn kept_objects_are_read_again(
         lines in proptest::collection::vec((0..6usize, "[ab\r]{0,3}", any::<bool>()), 0..14),
         fates in proptest::collection::vec(0..4u8, 14),
     ) {
@@ -95,7 +95,7 @@ proptest! {
             };
             let items: Vec<_> = kept.iter().map(item).collect();
             let parts = match compose("//", data, &items) {
-                Err(fault) if fault.what.contains("names another one") => return Ok(()),
+                Err(fault) if fault.what.contains("names another code object") => return Ok(()),
                 parts => parts?,
             };
             let new = join(data, &parts, &vec![&b"NEW"[..]; items.len()])?;

@@ -17,6 +17,21 @@ pub(in crate::formats::elf) fn digest(data: &[u8]) -> Vec<String> {
     .expect("an object that can be read")
 }
 
+/// A line of [`digest`] with the flag by which linkers keep a section, where it is that of an entry table with the tag `tag`.
+pub(in crate::formats::elf) fn retained(line: String, tag: &str) -> String {
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    match &mut words[..] {
+        [what, name, _, flags, ..]
+            if what == "section" && name.ends_with(&format!("_entries_{tag}")) && !name.starts_with('.') =>
+        {
+            let before = u64::from_str_radix(flags.trim_start_matches("0x"), 16).expect("flags");
+            *flags = format!("{:#x}", before | elf::SHF_GNU_RETAIN.0);
+            words.join(" ")
+        }
+        _ => line,
+    }
+}
+
 fn lines<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result<Vec<String>> {
     let header = Elf::parse(data)?;
     let endian = header.endian()?;

@@ -78,14 +78,14 @@ impl Load {
 }
 
 /// Bytes that move to behind the new contents of a section.
-pub(super) struct Guest {
+pub(super) struct Relocated {
     /// How far behind the start of the section.
     pub offset: u64,
     /// Where they are in the old file.
     pub old: Range<u64>,
 }
 
-impl Guest {
+impl Relocated {
     fn end(&self) -> u64 {
         self.offset + (self.old.end - self.old.start)
     }
@@ -97,7 +97,7 @@ pub(super) struct Guests {
     pub host: usize,
     /// Whether they stand behind the contents that are appended, and not where the section has been.
     pub is_appended: bool,
-    pub all: Vec<Guest>,
+    pub all: Vec<Relocated>,
 }
 
 /// What the caller wants besides.
@@ -156,11 +156,11 @@ struct Arranging<'a> {
 impl Arranging<'_> {
     /// How many bytes are needed where this change's section has been.
     fn kept(&self, number: usize, change: &Change) -> u64 {
-        self.guests_of(number, false).last().map_or(change.stays(), Guest::end)
+        self.guests_of(number, false).last().map_or(change.stays(), Relocated::end)
     }
 
     /// What moves to behind the appended or the old contents of this change.
-    fn guests_of(&self, number: usize, is_appended: bool) -> &[Guest] {
+    fn guests_of(&self, number: usize, is_appended: bool) -> &[Relocated] {
         let guests = self.guests.as_ref().filter(|guests| guests.host == number && guests.is_appended == is_appended);
         guests.map_or(&[], |guests| &guests.all)
     }
@@ -206,7 +206,7 @@ impl Arranging<'_> {
                 continue;
             }
             if kept > change.old_size() {
-                return Err(Malformed::new("new contents do not fit where they are to be", change.old.start));
+                return Err(Malformed::new("new contents do not fit into their space", change.old.start));
             }
             // Memory that follows needs a segment with bytes.
             let rest = if is_last { (change.old_size() - kept).min(FILLER) } else { 0 };

@@ -126,7 +126,7 @@ fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
 
 /// What becomes of blocks when the table of segments grows.
 #[derive(Debug, Default)]
-pub(super) struct Front {
+pub(super) struct HeaderRegion {
     /// The blocks that stay behind the table, and where.
     pub stay: Vec<(usize, u64)>,
     /// The blocks that must move elsewhere.
@@ -136,7 +136,7 @@ pub(super) struct Front {
 }
 
 /// What must move for a table of `count` segments; none where something else is in the way.
-pub(super) fn front(linked: &Linked<'_>, blocks: &[Block], changes: &[Change], count: usize) -> Option<Front> {
+pub(super) fn front(linked: &Linked<'_>, blocks: &[Block], changes: &[Change], count: usize) -> Option<HeaderRegion> {
     let head = &linked.object.head;
     let size = ProgramHeader::size(linked.object.class) as u64;
     let old_end = head.phoff.checked_add(linked.segments.len() as u64 * size)?;
@@ -145,13 +145,13 @@ pub(super) fn front(linked: &Linked<'_>, blocks: &[Block], changes: &[Change], c
     let among: Vec<usize> =
         (0..blocks.len()).filter(|at| blocks.get(*at).is_some_and(|block| (old_end..fixed).contains(&block.old.start))).collect();
     if end <= old_end {
-        return Some(Front { fixed, ..Front::default() });
+        return Some(HeaderRegion { fixed, ..HeaderRegion::default() });
     }
     if count >= usize::from(elf::PN_XNUM) || end > fixed || among.len() > MOST_BLOCKS {
         return None;
     }
     let choices = (0..1u32 << among.len()).filter_map(|choice| {
-        let mut front = Front { fixed, ..Front::default() };
+        let mut front = HeaderRegion { fixed, ..HeaderRegion::default() };
         let (mut at, mut score) = (end, (false, 0, 0));
         for (bit, index) in among.iter().enumerate() {
             let block = blocks.get(*index)?;

@@ -56,19 +56,21 @@ impl Change {
     }
 
     /// Lets contents that would stand right behind the table of segments begin later, where they fit: tools put more segments into
-    /// the table, and then move every section that is in the way, but not what points to it.
+    /// the table, and then move every section that is in the way, but not what points to it. Where contents are appended, the table
+    /// may grow into their old place: GNU ld 2.41 and later puts images right behind the notes.
     fn leave_room(&mut self, linked: &Linked<'_>) {
         let head = &linked.object.head;
         let count = linked.segments.len() as u64 + HEADERS_OF_TOOLS;
         let end = head.phoff.saturating_add(count * u64::from(head.phentsize));
         let align = if self.header.align.is_power_of_two() { self.header.align.max(LARGEST_ALIGN) } else { return };
-        let is_near = self.old.start > head.phoff && self.old.start < end && !is_moved_with_others(linked);
+        let is_near = self.old.start > head.phoff && self.old.start < end;
+        let is_near = is_near && (self.is_appended || !is_moved_with_others(linked));
         let is_aligned = self.header.addr.is_multiple_of(self.header.align);
         let front = end.saturating_sub(self.old.start).next_multiple_of(align);
-        if !is_near || !is_aligned || self.load.is_none() || self.is_appended || self.size == 0 {
+        if !is_near || !is_aligned || self.load.is_none() || self.size == 0 {
             return;
         }
-        if front.checked_add(self.size).is_some_and(|needed| needed <= self.header.size) {
+        if front.checked_add(self.stays()).is_some_and(|needed| needed <= self.header.size) {
             self.front = front;
             self.old.start += front;
             self.header.addr += front;
@@ -86,7 +88,7 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
         let header = section.header;
         let load = if header.is_allocated() { linked.load_of(&header) } else { None };
         if header.is_allocated() && has_bytes(&header) && load.is_none() {
-            return Err(Malformed::new("no segment has the section that is to be resized", header.offset));
+            return Err(Malformed::new("the section to resize is in no segment", header.offset));
         }
         if *size != header.size {
             linked.check_alone(*index, load.is_some())?;
@@ -103,7 +105,7 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
             keeps_room: false,
         };
         change.is_appended = header.is_allocated() && *size > header.size && !ends_what_is_loaded(linked, &change);
-        if sizes.movable.contains(index) {
+        if sizes.movable.contains(index) || change.is_appended {
             change.leave_room(linked);
         }
         all.push(change);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use object::elf;
 
 use super::arrange::Arranged;
-use super::blocks::{Block, Front};
+use super::blocks::{Block, HeaderRegion};
 use super::changes::Change;
 use super::pointers::Pointers;
 use super::segments::Linked;
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     pub blocks: Vec<Block>,
     /// The new address and offset of each block.
     pub moved: Vec<(u64, u64)>,
-    pub front: Front,
+    pub front: HeaderRegion,
     pub arranged: Arranged,
     /// Which segments, other than loaded ones, are kept.
     pub kept: Vec<usize>,

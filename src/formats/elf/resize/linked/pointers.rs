@@ -67,10 +67,7 @@ impl Pointers {
         all.add_guards(linked, sizes)?;
         if let Some(names) = linked.object.sections.get(linked.object.names).filter(|_| !all.names.is_empty()) {
             if names.header.is_allocated() {
-                return Err(Malformed::new(
-                    "the names of sections are loaded, so there is no room for another",
-                    names.header.offset,
-                ));
+                return Err(Malformed::new("cannot add a section name: the section names are loaded", names.header.offset));
             }
             let size = names.header.size.saturating_add(all.names.len() as u64);
             all.resize(linked, linked.object.names, places, size)?;
@@ -158,7 +155,7 @@ impl Pointers {
         let at = linked.object.sections.get(section).map_or(0, |section| section.header.offset);
         match self.sizes.by_index.insert(section, (place, size)) {
             None => Ok(()),
-            Some(_) => Err(Malformed::new("new contents for a section that must become longer for pointers", at)),
+            Some(_) => Err(Malformed::new("new contents for a section that pointers must extend", at)),
         }
     }
 
@@ -171,7 +168,7 @@ impl Pointers {
         }
         let at = names.len() + self.names.len();
         self.names.extend([name, b"\0"].concat());
-        u32::try_from(at).map_err(|_| Malformed::new("the names of sections are too long", 0))
+        u32::try_from(at).map_err(|_| Malformed::new("section names are too long", 0))
     }
 
     /// Notes what becomes of the place that the table of relocations leaves. `is_sparing` says that no segment is split for it.
@@ -268,7 +265,7 @@ fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
         elf::EM_S390 => elf::R_390_RELATIVE,
         elf::EM_RISCV => elf::R_RISCV_RELATIVE,
         elf::EM_LOONGARCH => elf::R_LARCH_RELATIVE,
-        _ => return Err(Malformed::new("pointers cannot be added to files that can be at any address for this processor", 18)),
+        _ => return Err(Malformed::new("cannot add pointers to position-independent files for this processor", 18)),
     };
     Ok(kind.0.into())
 }
@@ -278,7 +275,7 @@ fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
 fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>, Malformed> {
     let fault = |what| Malformed::new(what, linked.object.head.shoff);
     if entry(linked, elf::DT_REL).is_some() {
-        return Err(fault("pointers cannot be added to a file whose relocations have no addends"));
+        return Err(fault("cannot add pointers to a file whose relocations have no addends"));
     }
     let Some(table) = entry(linked, elf::DT_RELA) else {
         // One entry must stay: it ends the list.
@@ -292,7 +289,7 @@ fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>,
         let is_it = header.addr == table.value && Some(header.size) == length;
         is_it && header.kind == elf::SHT_RELA && header.is_allocated() && has_bytes(&header)
     });
-    found.filter(|_| is_known).map(Some).ok_or(fault("no section is the table of relocations that the dynamic section names"))
+    found.filter(|_| is_known).map(Some).ok_or(fault("no section contains the relocation table that the dynamic section names"))
 }
 
 /// The entry of the dynamic section with this tag.

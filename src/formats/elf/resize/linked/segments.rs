@@ -37,7 +37,7 @@ impl<'a> Linked<'a> {
     pub(in crate::formats::elf::resize) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
         let head = &object.head;
         if !matches!(head.kind, elf::ET_EXEC | elf::ET_DYN) {
-            return Err(Malformed::new("neither an object nor a program nor a shared library", 16));
+            return Err(Malformed::new("not an object, a program or a shared library", 16));
         }
         if head.phnum == elf::PN_XNUM {
             return Err(Malformed::new("more segments than the file header can count", 0));
@@ -60,10 +60,10 @@ impl<'a> Linked<'a> {
             }
             let align = load.align.max(1);
             if !align.is_power_of_two() || load.vaddr % align != load.offset % align {
-                return Err(fault("a segment's address and offset do not fit its alignment"));
+                return Err(fault("a segment's address and offset contradict its alignment"));
             }
             if load.filesz > load.memsz || load.vaddr < end {
-                return Err(fault("segments overlap or are not in the order of their addresses"));
+                return Err(fault("segments overlap or are not in address order"));
             }
             end = range(load.vaddr, load.memsz)?.end;
             if !self.object.class.is_64 && end > 1 << 32 {
@@ -130,7 +130,7 @@ impl<'a> Linked<'a> {
     pub(super) fn new_align(&self, align: u64) -> Result<u64, Malformed> {
         let page = self.loads().map(|(_, load)| load.align.max(PAGE)).min().unwrap_or(PAGE).max(align);
         if page > LARGEST_ALIGN {
-            return Err(Malformed::new("contents that move are aligned to more than 16 MiB", 0));
+            return Err(Malformed::new("moved contents are aligned to more than 16 MiB", 0));
         }
         Ok(page)
     }
@@ -158,7 +158,7 @@ impl<'a> Linked<'a> {
             let is_in = overlap(&own, &range(segment.offset, segment.filesz)?);
             match segment.kind {
                 elf::PT_LOAD => loads += usize::from(is_in),
-                _ if is_in => return Err(fault("a section to resize is part of a segment that must stay as it is")),
+                _ if is_in => return Err(fault("the section to resize is in a segment that must not change")),
                 _ => {}
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Linked<'a> {
             || overlap(&own, &segments)
             || overlap(&own, &(0..head.ehsize.into()))
         {
-            return Err(fault("a section to resize overlaps headers or two segments"));
+            return Err(fault("the section to resize overlaps headers or two segments"));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind};
 
-use super::sample::{CLASSES, IMAGES, sample};
+use super::sample::{CLASSES, IMAGES, sample, sample_with_images_in_front};
 use super::{addresses, index_of, planned, resized, with_pointers};
 use crate::formats::elf::resize::{NewSize, Patch, addresses as with_addresses};
 use crate::formats::reference::Outcome;
@@ -128,6 +128,22 @@ fn contents_that_do_not_fit_are_the_last_segment() -> Outcome {
 }
 
 #[test]
+fn images_in_front_grow() -> Outcome {
+    for (is_64, endian) in CLASSES {
+        for is_program in [false, true] {
+            let mut now = sample_with_images_in_front(is_64, endian, is_program);
+            let first = object::File::parse(&*now)?.section_by_name("first").map(|section| section.address());
+            for size in [0x9000, 0x20_000, 3, 0x9000] {
+                now = with_images(&now, size);
+                let file = object::File::parse(&*now)?;
+                assert_eq!(file.section_by_name("first").map(|section| section.address()), first);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn what_was_cut_grows_again() {
     for (_, before) in samples() {
         let mut now = before.clone();
@@ -162,11 +178,11 @@ fn what_cannot_be_changed_is_an_error() {
     let what = |data: &[u8], name: &str, size: usize| {
         resized(data, &[(index_of(data, name), &vec![0; size])], &[]).map(drop).unwrap_err().what
     };
-    assert_eq!(what(&data, ".interp", 3), "a section to resize is part of a segment that must stay as it is");
-    assert_eq!(what(&data, ".bss", 3), "a section without bytes in the file cannot get any");
+    assert_eq!(what(&data, ".interp", 3), "the section to resize is in a segment that must not change");
+    assert_eq!(what(&data, ".bss", 3), "cannot add contents to a section without bytes in the file");
     let mut core = data.clone();
     core[16] = 4;
-    assert_eq!(what(&core, "images", 3), "neither an object nor a program nor a shared library");
+    assert_eq!(what(&core, "images", 3), "not an object, a program or a shared library");
     let mut many = data.clone();
     many[56..58].fill(0xff);
     assert_eq!(what(&many, "images", 3), "more segments than the file header can count");
@@ -238,7 +254,7 @@ fn pointers_that_cannot_be_relocated_are_an_error() {
     let mut other = data.clone();
     // The processor is a 386.
     other[18] = 3;
-    assert_eq!(what(&other), "pointers cannot be added to files that can be at any address for this processor");
+    assert_eq!(what(&other), "cannot add pointers to position-independent files for this processor");
 }
 
 #[test]

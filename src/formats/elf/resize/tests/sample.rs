@@ -31,12 +31,25 @@ struct Sample {
 /// A shared library, or a program at a fixed address, with sections `first`, `images`, `last`, `.text`, `.data` and `.bss`.
 pub(super) fn sample(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u8> {
     let class = Class { is_64, endian };
+    build(class, is_program, sections(class), elf::PT_NULL)
+}
+
+/// The same as GNU ld 2.41 and later lays it out: `images` stands before `first`, right behind the notes. No program header is unused.
+pub(super) fn sample_with_images_in_front(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u8> {
+    let class = Class { is_64, endian };
+    let mut sections = sections(class);
+    sections.swap(2, 3);
+    build(class, is_program, sections, elf::PT_GNU_RELRO)
+}
+
+/// A file with these sections, whose last program header is of the type `last`.
+fn build(class: Class, is_program: bool, sections: Vec<Given>, last: elf::ProgramType) -> Vec<u8> {
     let base = if is_program { 0x40_0000 } else { 0 };
     let mut sample = Sample { class, out: Vec::new(), headers: vec![SectionHeader::default()], names: vec![0] };
     let count = 8;
     sample.out.resize(FileHeader::size(class) + count * ProgramHeader::size(class), 0);
     let mut loads: Vec<ProgramHeader> = vec![segment(elf::PT_LOAD, elf::PF_R, 0, base, 0, 4096)];
-    for given in sections(class) {
+    for given in sections {
         if given.begins {
             let flags = if given.flags.contains(elf::SHF_WRITE) { elf::PF_R | elf::PF_W } else { elf::PF_R | elf::PF_X };
             // The next page in memory, at the same place of the page as in the file.
@@ -58,7 +71,7 @@ pub(super) fn sample(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u
     segments.extend(loads);
     segments.push(segment(elf::PT_GNU_STACK, elf::PF_R | elf::PF_W, 0, 0, 0, 16));
     segments.push(sample.covering(elf::PT_DYNAMIC, ".dynamic"));
-    segments.push(segment(elf::PT_NULL, elf::PF_R, 0, 0, 0, 0));
+    segments.push(if last == elf::PT_NULL { segment(last, elf::PF_R, 0, 0, 0, 0) } else { sample.covering(last, ".dynamic") });
     assert_eq!(segments.len(), count);
     sample.finish(is_program, &segments)
 }

@@ -73,7 +73,7 @@ impl Arranging<'_> {
 
     fn append_segment(&mut self, flags: elf::ProgramFlags, items: &[Item]) -> Result<(), Malformed> {
         let end = self.linked.loaded_end();
-        let fault = Malformed::new("no room for new contents behind the last address", end);
+        let fault = Malformed::new("no room for new contents after the last address", end);
         let largest = items.iter().map(|item| item.align).max().unwrap_or(1);
         let page = self.linked.new_align(largest)?;
         let at = self.done.edits.after(end);

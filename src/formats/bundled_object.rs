@@ -1,0 +1,170 @@
+//! Bundles in sections of host objects (docs/spec/containers.md 2.10): one section per code object, named with the bundler's magic
+//! and the entry's ID. Also `.hip_fatbin`, the section for whole bundles in HIP programs.
+//!
+//! This module only reads headers, names and symbols. Code objects are ranges of the file, and a new object is a list of parts to
+//! copy. The output equals that of llvm-objcopy byte for byte.
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use offld::formats::bundled_object::bundle_sections;
+//!
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let name = b"__CLANG_OFFLOAD_BUNDLE__hip-amdgcn-amd-amdhsa--gfx90a".to_vec();
+//! let section = object.add_section(Vec::new(), name, SectionKind::ReadOnlyData);
+//! object.set_section_data(section, b"code".to_vec(), 1);
+//! let object = object.write()?;
+//! let found = bundle_sections(&object)?;
+//! assert_eq!((found[0].id, found[0].size), ("hip-amdgcn-amd-amdhsa--gfx90a", 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod coff;
+mod elf;
+mod read;
+mod strings;
+
+#[cfg(test)]
+mod tests;
+
+pub use read::{BundleSection, Kind, bundle_sections, hip_sections, kind};
+
+use std::fmt;
+use std::ops::Range;
+
+use super::bundle::MAGIC;
+use crate::error::Malformed;
+
+/// A section to add to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSection<'a> {
+    /// The ID of the entry. The section's name is the bundler's magic followed by this ID.
+    pub id: &'a str,
+    /// The size in bytes.
+    pub size: u64,
+}
+
+/// A new object as a list of parts to write in order, so that large sections need not be in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ObjectPlan {
+    /// The parts, in order.
+    pub parts: Vec<ObjectPart>,
+}
+
+/// A part of a new object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectPart {
+    /// This range of the original object.
+    Object(Range<u64>),
+    /// The bytes of the new section with this index.
+    Section(usize),
+    /// These bytes.
+    Made(Vec<u8>),
+    /// This many zeros.
+    Zeros(u64),
+}
+
+impl ObjectPlan {
+    /// The size of the new file.
+    pub fn size(&self, new: &[NewSection<'_>]) -> u64 {
+        let sizes = self.parts.iter().map(|part| match part {
+            ObjectPart::Object(range) => range.end - range.start,
+            ObjectPart::Section(index) => new.get(*index).map_or(0, |section| section.size),
+            ObjectPart::Made(bytes) => bytes.len() as u64,
+            ObjectPart::Zeros(count) => *count,
+        });
+        sizes.sum()
+    }
+}
+
+/// Reasons why an object cannot be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The object is damaged.
+    Malformed(Malformed),
+    /// This type of object does not support bundles.
+    Unsupported(Kind),
+    /// The file is not an object file.
+    NoObject,
+}
+
+impl From<Malformed> for Fault {
+    fn from(fault: Malformed) -> Self {
+        Fault::Malformed(fault)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Fault::Malformed(fault) => return fault.fmt(f),
+            Fault::NoObject => return f.write_str("not an object file"),
+            Fault::Unsupported(Kind::MachO) => "a Mach-O file",
+            Fault::Unsupported(Kind::Wasm) => "a WebAssembly file",
+            Fault::Unsupported(Kind::Xcoff) => "an XCOFF file",
+            Fault::Unsupported(Kind::Pe) => "a linked PE file",
+            Fault::Unsupported(Kind::Elf | Kind::Coff) => "this file",
+        };
+        write!(f, "the host object is {kind}: only ELF and COFF objects can contain bundles")
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Adds sections for `new` to `object`, in order. The sections have no special type and are flagged so that linkers omit them.
+pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
+    rewrite(object, &|_| false, new)
+}
+
+/// Removes the sections of bundles from `object`. The result is the original output of the host compiler, byte for byte if that was
+/// clang.
+pub fn without_bundles(object: &[u8]) -> Result<ObjectPlan, Fault> {
+    rewrite(object, &|name| name.starts_with(MAGIC), &[])
+}
+
+fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
+    match kind(object) {
+        Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
+        Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),
+        Some(other) => Err(Fault::Unsupported(other)),
+        None => Err(Fault::NoObject),
+    }
+}
+
+/// The name of a section for `id`.
+fn section_name(id: &str) -> Vec<u8> {
+    [MAGIC, id.as_bytes()].concat()
+}
+
+#[derive(Default)]
+struct Planner {
+    plan: ObjectPlan,
+    end: u64,
+}
+
+impl Planner {
+    /// Adds zeros up to offset `at`, which must not be less than the size so far.
+    fn pad_to(&mut self, at: u64) {
+        if at > self.end {
+            self.plan.parts.push(ObjectPart::Zeros(at - self.end));
+            self.end = at;
+        }
+    }
+
+    fn made(&mut self, bytes: Vec<u8>) {
+        self.end += bytes.len() as u64;
+        self.plan.parts.push(ObjectPart::Made(bytes));
+    }
+
+    fn object(&mut self, at: u64, size: u64) {
+        self.end += size;
+        self.plan.parts.push(ObjectPart::Object(at..at + size));
+    }
+
+    fn section(&mut self, index: usize, size: u64) {
+        self.end += size;
+        self.plan.parts.push(ObjectPart::Section(index));
+    }
+}

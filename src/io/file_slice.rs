@@ -1,0 +1,365 @@
+//! Files that users name, and parts of them. A piece is read through a map, and copied from file to file by the kernel. Every
+//! page read through a map counts as memory of this process, so large contents are never read that way.
+//!
+//! There is one way to open any kind of file that a user names: a regular file, stdin (`-`), a pipe (`/dev/fd/63`, as shells
+//! write `<(…)`), a file below `/proc`. A file without a size, or one that can be read only once, is first copied to an unnamed
+//! temporary file. A file that another file names (a member of a thin archive) is opened by [`FileSlice::open_member`], which accepts
+//! regular files only.
+
+mod archive;
+#[cfg(test)]
+mod tests;
+mod zip;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Deref;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+
+pub(crate) use archive::{member_of, write_archive};
+pub(crate) use zip::{check_zip_member, start_of_zip_member, zip_member};
+
+use crate::io::bytes::Bytes;
+use crate::io::copy;
+use crate::io::outputs::{Output, io_error};
+use crate::sys::session::{self, Session};
+use crate::sys::signals::Signals;
+
+/// Pieces up to this size, in bytes, are read through the map: that costs less than copying does.
+const SMALL: u64 = 64 << 10;
+/// Number of bytes of two pieces that are compared before their memory is released.
+const SPAN: usize = 16 << 20;
+/// Buffer size for temporary files, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// Part of a file, or owned bytes; cheap to clone.
+#[derive(Clone)]
+pub struct FileSlice {
+    bytes: Bytes,
+    /// The file that the bytes are copied from, and their offset in it.
+    source: Option<(Arc<Source>, u64)>,
+    /// Whether offld made the bytes (decompressed, read from a pipe), so that they are not part of the user's file.
+    made: bool,
+}
+
+/// A file that bytes are copied from.
+#[derive(Debug)]
+enum Source {
+    Open(File),
+    /// Opened again for each copy: an archive may name more files than can be open at once.
+    Path(PathBuf),
+    /// No file: the user passed bytes, whose offsets are reported like those of a file.
+    Memory,
+}
+
+/// A [`Source`] that is open.
+#[derive(Debug)]
+pub enum SourceFile<'p> {
+    /// The source was open already.
+    Kept(&'p File),
+    /// The source was opened for this use.
+    Opened(File),
+}
+
+impl Deref for SourceFile<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            SourceFile::Kept(file) => file,
+            SourceFile::Opened(file) => file,
+        }
+    }
+}
+
+impl Source {
+    fn file(&self) -> io::Result<Option<SourceFile<'_>>> {
+        Ok(match self {
+            Source::Open(file) => Some(SourceFile::Kept(file)),
+            Source::Path(path) => Some(SourceFile::Opened(File::open(path)?)),
+            Source::Memory => None,
+        })
+    }
+}
+
+impl FileSlice {
+    /// Opens the whole file at `path`; `-` is stdin. The error has LLVM's wording: the name in quotes, and the system's text.
+    pub fn open(path: &Path) -> Result<FileSlice> {
+        FileSlice::try_open(path).map_err(|error| io_error(path, &error))
+    }
+
+    /// Like [`FileSlice::open`], for one file of many: no descriptor stays open.
+    pub fn open_one_of_many(path: &Path) -> Result<FileSlice> {
+        FileSlice::try_open_one_of_many(path).map_err(|error| io_error(path, &error))
+    }
+
+    /// Like [`FileSlice::open_one_of_many`], with the system's error.
+    pub fn try_open_one_of_many(path: &Path) -> io::Result<FileSlice> {
+        Ok(FileSlice::try_open(path)?.without_handle(path))
+    }
+
+    /// Opens the whole file at `path`, which another file names. It must be a regular file: an archive that names a device or a
+    /// pipe would make us read without end. No descriptor stays open.
+    pub fn open_member(path: &Path) -> Result<FileSlice> {
+        FileSlice::try_open_member(path).map_err(|error| io_error(path, &error))
+    }
+
+    /// Like [`FileSlice::open`], with the system's error.
+    pub fn try_open(path: &Path) -> io::Result<FileSlice> {
+        if path == Path::new("-") {
+            return FileSlice::spooled(&mut io::stdin().lock());
+        }
+        FileSlice::try_of(File::open(path)?)
+    }
+
+    /// All of an open file, or the remaining data of a pipe.
+    pub fn try_of(mut file: File) -> io::Result<FileSlice> {
+        let meta = file.metadata()?;
+        if meta.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        // Files below /proc are regular files with size 0, whatever they contain.
+        if meta.is_file() && meta.len() > 0 { FileSlice::of(file) } else { FileSlice::spooled(&mut file) }
+    }
+
+    /// Like [`FileSlice::open_member`], with the system's error.
+    pub fn try_open_member(path: &Path) -> io::Result<FileSlice> {
+        // Check before opening: opening a pipe waits for a writer.
+        let meta = std::fs::metadata(path)?;
+        if meta.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(FileSlice::of(File::open(path)?)?.without_handle(path))
+    }
+
+    fn without_handle(mut self, path: &Path) -> FileSlice {
+        if !self.made {
+            self.source = Some((Arc::new(Source::Path(path.to_owned())), 0));
+        }
+        self
+    }
+
+    /// A copy of everything that `from` yields.
+    fn spooled(from: &mut impl Read) -> io::Result<FileSlice> {
+        let mut first = [0; 1];
+        // For empty input, no file is created: compilers name `/dev/null` for the host, once for each bundle, so there may be
+        // many.
+        if from.read(&mut first)? == 0 {
+            return Ok(FileSlice::owned(Vec::new()));
+        }
+        let mut file = tempfile::tempfile_in(session::temp_folder())?;
+        io::copy(&mut first.chain(from), &mut file)?;
+        Ok(FileSlice { made: true, ..FileSlice::of(file)? })
+    }
+
+    /// All of an open file, which must have a size.
+    fn of(file: File) -> io::Result<FileSlice> {
+        let size = file.metadata()?.len();
+        Ok(FileSlice { bytes: Bytes::map(&file, size)?, source: Some((Arc::new(Source::Open(file)), 0)), made: false })
+    }
+
+    /// Bytes that are not in a file.
+    pub fn owned(bytes: Vec<u8>) -> FileSlice {
+        FileSlice { bytes: bytes.into(), source: None, made: true }
+    }
+
+    /// Bytes that the user passes instead of a file.
+    pub fn handed_over(bytes: Vec<u8>) -> FileSlice {
+        FileSlice { bytes: bytes.into(), source: Some((Arc::new(Source::Memory), 0)), made: false }
+    }
+
+    /// The bytes that `write` writes, in an unnamed temporary file.
+    pub fn made(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<FileSlice> {
+        let mut out = io::BufWriter::with_capacity(BUFFER, temporary()?);
+        write(&mut out)?;
+        Ok(FileSlice { made: true, ..FileSlice::of(out.into_inner().map_err(io::IntoInnerError::into_error)?)? })
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    /// The bytes. Pages that are read stay in memory.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// Releases the memory of the pages that have been read.
+    pub fn release(&self) {
+        self.bytes.release();
+    }
+
+    /// The `size` bytes from `offset`. Returns `None` if they exceed the end.
+    pub fn slice(&self, offset: u64, size: u64) -> Option<FileSlice> {
+        let bytes = self.bytes.slice(offset, size)?;
+        let source = self.source.as_ref().map(|(source, at)| (Arc::clone(source), at.saturating_add(offset)));
+        Some(FileSlice { bytes, source, made: self.made })
+    }
+
+    /// The bytes from `offset` on; empty if the offset exceeds the end.
+    pub fn from(&self, offset: u64) -> FileSlice {
+        let offset = offset.min(self.size());
+        self.slice(offset, self.size() - offset).unwrap_or_else(|| self.clone())
+    }
+
+    /// Whether the bytes are not in a file of the user: for example decompressed, or read from stdin.
+    pub fn is_made(&self) -> bool {
+        self.made
+    }
+
+    /// The same bytes as a file of their own, so that unpacked data has offsets as well.
+    pub fn as_file(self) -> FileSlice {
+        if !self.made {
+            return self;
+        }
+        FileSlice { made: false, ..self }
+    }
+
+    /// Offset in the user's file of the byte `within` these. Returns `None` for bytes that offld made.
+    pub fn file_offset(&self, within: u64) -> Option<u64> {
+        let (_, at) = self.source.as_ref().filter(|_| !self.made)?;
+        at.checked_add(within)
+    }
+
+    /// Whether both are the same part of the same file.
+    pub fn is(&self, other: &FileSlice) -> bool {
+        std::ptr::eq(self.bytes(), other.bytes())
+    }
+
+    /// Whether both have the same bytes. Comparing takes little memory, however many bytes there are.
+    pub fn has_bytes_of(&self, other: &FileSlice) -> bool {
+        let same = |(one, theirs): (&[u8], &[u8])| {
+            let same = one == theirs;
+            self.release();
+            other.release();
+            same
+        };
+        let (own, theirs) = (self.bytes(), other.bytes());
+        self.is(other) || own.len() == theirs.len() && own.chunks(SPAN).zip(theirs.chunks(SPAN)).all(same)
+    }
+
+    /// The open file to copy the bytes from, and their offset in it. Returns `None` if it is better to use the bytes in memory,
+    /// because they are few or not in a file.
+    pub fn file_range(&self) -> io::Result<Option<(SourceFile<'_>, u64)>> {
+        match &self.source {
+            Some((source, at)) if self.size() > SMALL => Ok(source.file()?.map(|file| (file, *at))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Offset of the bytes in the file that they are copied from.
+    pub fn copied_from(&self) -> Option<u64> {
+        self.source.as_ref().filter(|(source, _)| !matches!(**source, Source::Memory)).map(|(_, at)| *at)
+    }
+
+    /// Copies the bytes to the current position of `out`. Many bytes are copied by the kernel, without this process's memory.
+    pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
+        match self.file_range()? {
+            Some((file, at)) => out.copy_range(&file, at, self.size()),
+            None => out.write_all(self.bytes()),
+        }
+    }
+
+    /// Reads the bytes from their file, so that they take no memory afterwards.
+    pub fn reader(&self) -> PieceReader<'_> {
+        PieceReader { piece: self, opened: None, at: 0 }
+    }
+}
+
+impl AsRef<[u8]> for FileSlice {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl fmt::Debug for FileSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSlice").field("size", &self.size()).field("source", &self.source).field("made", &self.made).finish()
+    }
+}
+
+/// Reads a piece from its start, with its own position.
+#[derive(Debug)]
+pub struct PieceReader<'p> {
+    piece: &'p FileSlice,
+    opened: Option<SourceFile<'p>>,
+    at: u64,
+}
+
+impl PieceReader<'_> {
+    /// Number of bytes that are not read yet.
+    pub fn left(&self) -> u64 {
+        self.piece.size() - self.at
+    }
+}
+
+impl Read for PieceReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left()).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = buffer.get_mut(..wanted).unwrap_or_default();
+        if let (Some((source, _)), None) = (&self.piece.source, &self.opened) {
+            self.opened = source.file()?;
+        }
+        let len = match (&self.opened, &self.piece.source) {
+            (Some(file), Some((_, start))) => file.read_at(buffer, start.saturating_add(self.at))?,
+            _ => self.piece.bytes().get(usize::try_from(self.at).unwrap_or(usize::MAX)..).unwrap_or_default().read(buffer)?,
+        };
+        if len == 0 && wanted > 0 {
+            return Err(copy::cut_short());
+        }
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+fn temporary() -> Result<File> {
+    let folder = session::temp_folder();
+    tempfile::tempfile_in(&folder)
+        .with_context(|| format!("cannot create a temporary file in {}", session::shown_temp_folder(&folder)))
+}
+
+/// An unnamed temporary file to which many pieces are appended: there may be more pieces than files can be open at once.
+#[derive(Debug)]
+pub struct Spool {
+    signals: Arc<Signals>,
+    file: Option<(File, Arc<Source>)>,
+    end: u64,
+}
+
+impl Spool {
+    /// An empty spool. The file is created with the first piece: most runs need none.
+    pub fn new(session: &Session) -> Self {
+        Spool { signals: Arc::clone(&session.signals), file: None, end: 0 }
+    }
+
+    /// Appends the bytes that `write` writes, and returns them as a piece. If `write` fails, nothing is appended.
+    pub fn add(&mut self, write: impl FnOnce(&mut File) -> Result<()>) -> Result<FileSlice> {
+        let (file, source) = match self.file.take() {
+            Some(made) => self.file.insert(made),
+            None => self.file.insert(Spool::make()?),
+        };
+        file.seek(SeekFrom::Start(self.end))?;
+        write(file)?;
+        self.signals.check()?;
+        let (at, end) = (self.end, file.stream_position()?);
+        let bytes = Bytes::map_part(file, at, end - at)?;
+        self.end = end;
+        Ok(FileSlice { bytes, source: Some((Arc::clone(source), at)), made: true })
+    }
+
+    fn make() -> Result<(File, Arc<Source>)> {
+        let file = temporary()?;
+        let other = file.try_clone().context("cannot duplicate the handle of a temporary file")?;
+        Ok((file, Arc::new(Source::Open(other))))
+    }
+}
