@@ -129,7 +129,10 @@ impl Drop for Table {
     fn drop(&mut self) {
         let _ = self.folder.remove(OsStr::new(&self.name));
         // A process that opens the table meanwhile waits for the lock, and then notices that the file is gone (`locked_folder`).
+        // This process notices it too: after another process has removed the lock file, the directory may hold a new lock file,
+        // and files that are protected by it.
         if let Ok(locked) = self.lock()
+            && self.lock.metadata().is_ok_and(|lock| lock.nlink() > 0)
             && locked.others().is_empty()
             && self.folder.entries().iter().all(|entry| entry.name == LOCK)
         {
@@ -286,6 +289,21 @@ mod tests {
             }
         });
         assert!(!dir.path().join("offld").exists());
+    }
+
+    /// Two tables end at the same time, and a third is opened between the removal of the lock file and that of the directory.
+    #[test]
+    fn a_table_whose_lock_file_was_removed_leaves_the_files_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let ending = Table::open_in(dir.path(), "offld").unwrap();
+        ending.folder.remove(OsStr::new(&ending.name)).unwrap();
+        ending.folder.remove(OsStr::new(LOCK)).unwrap();
+        let new = Table::open_in(dir.path(), "offld").unwrap();
+        // `open_in` creates the file before it locks it.
+        new.own.unlock().unwrap();
+        drop(ending);
+        assert!(dir.path().join("offld").join(&new.name).exists());
+        assert!(dir.path().join("offld").join(LOCK).exists());
     }
 
     /// A killed process leaves its file, and a later process may get its id.
