@@ -132,12 +132,19 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
+/// Twice the number of cores, up to eight: the tests wait for almost half of their time, for example for locks and timeouts.
+fn default_threads() -> Option<usize> {
+    let cores = std::thread::available_parallelism().ok()?.get();
+    Some((2 * cores).min(8).max(cores))
+}
+
 fn main() -> ExitCode {
     if let Some(ended) = cache_store::worker() {
         return ended;
     }
     support::with_default_signals();
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or_else(default_threads);
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cache_store::trials());
