@@ -1,12 +1,14 @@
-//! What is in a file: objects, programs, archives, zip files and containers are gone into, down to the device images. A damaged part
-//! is noted as an error, and the rest of the file is gone through all the same. Images are read in chunks, so memory use does not
-//! depend on their size.
+//! What is in a file: objects, programs, archives, zip files and containers are gone into, down to
+//! the device images. A damaged part is noted as an error, and the rest of the file is gone through
+//! all the same. Images are read in chunks, so memory use does not depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `embedded`, `archive`, `zip`, `tar`, `compressed` and
-//! `bitcode` each read one family of formats; `allowance` holds them to a limit of what may come out of a small file; `image`
-//! describes an image, `choice` what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers with;
-//! `report` is the result as data, `units` puts its images together as runtimes see them, `claims` tells images that are not what
-//! their container says; `folders` finds the files below a folder, `selection` says which of them are looked at.
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `embedded`,
+//! `archive`, `zip`, `tar`, `compressed` and `bitcode` each read one family of formats; `allowance`
+//! holds them to a limit of what may come out of a small file; `image` describes an image, `choice`
+//! what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers
+//! with; `report` is the result as data, `units` puts its images together as runtimes see them,
+//! `claims` tells images that are not what their container says; `folders` finds the files below a
+//! folder, `selection` says which of them are looked at.
 
 mod allowance;
 mod archive;
@@ -42,7 +44,9 @@ pub(crate) use allowance::most_unpacked;
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
-use crate::formats::{bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary};
+use crate::formats::{
+    bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary,
+};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
@@ -59,18 +63,22 @@ use what::{ByteKind, byte_kind};
 pub(crate) struct Options {
     /// Whether to list the kernels of images.
     pub kernels: bool,
-    /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the header is decompressed.
+    /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the
+    /// header is decompressed.
     pub headers_only: bool,
-    /// Whether to read what is registered, with names, and of each image what its runtime goes by when it chooses one.
+    /// Whether to read what is registered, with names, and of each image what its runtime goes by
+    /// when it chooses one.
     pub registered: bool,
     /// Whether to keep the bytes of each image, for whoever writes them somewhere.
     pub keep_bytes: bool,
-    /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here. Then images are not hashed, and
-    /// registrations are not looked for.
+    /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here.
+    /// Then images are not hashed, and registrations are not looked for.
     pub sizes: Option<Arc<Names>>,
-    /// How many bytes may come out of what is compressed in a file, at the most; 1000 times its size is a limit, too.
+    /// How many bytes may come out of what is compressed in a file, at the most; 1000 times its
+    /// size is a limit, too.
     pub max_unpacked: u64,
-    /// Whether no other file is opened: neither what a thin archive names, nor the libraries that a program needs.
+    /// Whether no other file is opened: neither what a thin archive names, nor the libraries that a
+    /// program needs.
     pub alone: bool,
     /// Which files and members are gone into.
     pub selection: Arc<Selection>,
@@ -105,23 +113,37 @@ pub(crate) struct Reader<'r> {
 impl<'r> Reader<'r> {
     /// For any number of files.
     pub(crate) fn new(options: Options, session: &'r Session) -> Self {
-        Reader { options, session, spool: Mutex::new(Spool::new(session)), meter: None }
+        Reader {
+            options,
+            session,
+            spool: Mutex::new(Spool::new(session)),
+            meter: None,
+        }
     }
 
     /// The same, with `meter` to show how far it has come.
     pub(crate) fn shown_by(self, meter: &'r Meter) -> Self {
-        Reader { meter: Some(meter), ..self }
+        Reader {
+            meter: Some(meter),
+            ..self
+        }
     }
 
-    /// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
+    /// Looks into one file. What is wrong with what is in it is in the report; an error is one of
+    /// opening it.
     pub(crate) fn open(&self, path: &Path) -> Result<FileReport> {
         Ok(self.opened(path, FileSlice::open(path)?))
     }
 
     /// Looks into one of many files; that it cannot be opened is in the report, too.
     pub(crate) fn one_of_many(&self, path: &Path) -> FileReport {
-        // There may be more files than can be open at once, and those whose images are kept are needed to the end.
-        let piece = if self.options.keep_bytes { FileSlice::try_open_one_of_many(path) } else { FileSlice::try_open(path) };
+        // There may be more files than can be open at once, and those whose images are kept are
+        // needed to the end.
+        let piece = if self.options.keep_bytes {
+            FileSlice::try_open_one_of_many(path)
+        } else {
+            FileSlice::try_open(path)
+        };
         match piece.with_context(|| path.display().to_string()) {
             Ok(piece) => self.opened(path, piece),
             Err(error) => self.unreadable(path, &error),
@@ -135,8 +157,8 @@ impl<'r> Reader<'r> {
         walk.report(path, UNREADABLE)
     }
 
-    /// What each byte of a file belongs to, its type, and what is wrong with what is in it; an error is one of opening it.
-    /// [`Options::sizes`] must be there.
+    /// What each byte of a file belongs to, its type, and what is wrong with what is in it; an
+    /// error is one of opening it. [`Options::sizes`] must be there.
     pub(crate) fn footprint(&self, path: &Path) -> Result<(Footprint, &'static str, Vec<String>)> {
         let piece = FileSlice::open(path)?;
         let kind = kind(piece.bytes());
@@ -145,7 +167,11 @@ impl<'r> Reader<'r> {
         reached.now_at(&path.display().to_string());
         self.enter(&mut walk, path, piece);
         let (mut footprint, errors) = walk.footprint();
-        debug_assert_eq!(footprint.leaves.iter().map(|leaf| leaf.file).sum::<u64>(), footprint.size, "each byte once");
+        debug_assert_eq!(
+            footprint.leaves.iter().map(|leaf| leaf.file).sum::<u64>(),
+            footprint.size,
+            "each byte once"
+        );
         layout::find_units(&mut footprint);
         reached.up_to(size);
         Ok((footprint, kind, errors))
@@ -163,12 +189,29 @@ impl<'r> Reader<'r> {
     }
 
     fn enter(&self, walk: &mut Walk<'_>, path: &Path, piece: FileSlice) {
-        let place = Place { file: path.to_owned(), steps: Vec::new() };
+        let place = Place {
+            file: path.to_owned(),
+            steps: Vec::new(),
+        };
         let (facts, spot) = (ImageMetadata::default(), layout::LayoutPosition::default());
         let (file, numbers) = (path.to_owned(), Vec::new());
         // Standard input has no name.
-        let choice = if path == Path::new("-") { Choice::Selected } else { self.options.selection.of(path, None) };
-        let cursor = Cursor { piece, file, place, numbers, facts, inside: false, depth: 0, spot, choice };
+        let choice = if path == Path::new("-") {
+            Choice::Selected
+        } else {
+            self.options.selection.of(path, None)
+        };
+        let cursor = Cursor {
+            piece,
+            file,
+            place,
+            numbers,
+            facts,
+            inside: false,
+            depth: 0,
+            spot,
+            choice,
+        };
         let cursor = walk.root(&cursor);
         walk.enter(&cursor);
     }
@@ -206,7 +249,8 @@ fn kind(data: &[u8]) -> &'static str {
     }
 }
 
-/// Tells objects, libraries and programs apart. A position independent program has the type of a library but names a loader.
+/// Tells objects, libraries and programs apart. A position independent program has the type of a
+/// library but names a loader.
 fn elf_kind(data: &[u8]) -> &'static str {
     match magic::elf_type(data) {
         Some(ET_REL) => "elf-object",

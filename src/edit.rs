@@ -1,8 +1,10 @@
-//! Device images inside a file get another fate: they go, or others take their places, and the file around them stays what it was.
+//! Device images inside a file get another fate: they go, or others take their places, and the file
+//! around them stays what it was.
 //!
-//! [`contents`](crate::contents) says which images a file has; a caller decides what becomes of each ([`Verdict`]); [`edit`] gives
-//! the new file as a rope, of which what stays is copied by the system. The recursion here meets the images in the order of the
-//! report. `rewriter` goes into files and archives, `containers` into containers, `objects` into objects and finished programs,
+//! [`contents`](crate::contents) says which images a file has; a caller decides what becomes of
+//! each ([`Verdict`]); [`edit`] gives the new file as a rope, of which what stays is copied by the
+//! system. The recursion here meets the images in the order of the report. `rewriter` goes into
+//! files and archives, `containers` into containers, `objects` into objects and finished programs,
 //! whose pointers `pointers` makes right.
 
 mod archives;
@@ -60,7 +62,8 @@ impl Verdict {
 pub(crate) struct Edited {
     /// The new file; none where it is the old one.
     pub bytes: Option<Rope>,
-    /// What has lost all of its images: registrations, and members of archives. Each with its place.
+    /// What has lost all of its images: registrations, and members of archives. Each with its
+    /// place.
     pub emptied: Vec<String>,
     /// Whether nothing is left of the file: it was an image, or a container, by itself.
     pub is_gone: bool,
@@ -82,16 +85,32 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// Their name in messages: `SYCL images`.
     pub(crate) fn images(&self) -> String {
-        let known = |name: &str| OffloadKind::ALL.into_iter().find(|kind| kind.name() == name);
-        let title = |name: &String| known(name).map_or_else(|| name.clone(), |kind| kind.title().to_owned());
+        let known = |name: &str| {
+            OffloadKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == name)
+        };
+        let title = |name: &String| {
+            known(name).map_or_else(|| name.clone(), |kind| kind.title().to_owned())
+        };
         let titles: Vec<String> = self.kinds.iter().map(title).collect();
-        if titles.is_empty() { "images".to_owned() } else { format!("{} images", titles.join(" and ")) }
+        if titles.is_empty() {
+            "images".to_owned()
+        } else {
+            format!("{} images", titles.join(" and "))
+        }
     }
 }
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot change {} in {}: {}", self.images(), self.place, self.why)
+        write!(
+            f,
+            "cannot change {} in {}: {}",
+            self.images(),
+            self.place,
+            self.why
+        )
     }
 }
 
@@ -119,13 +138,15 @@ impl Recompressed {
 /// How to compress anew what was compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// The level of zstd for containers that are compressed as a whole; none for that of the compiler, 3.
+    /// The level of zstd for containers that are compressed as a whole; none for that of the
+    /// compiler, 3.
     pub level: Option<i32>,
     /// Which containers are compressed anew although none of their images changes.
     pub repack: Repack,
     /// Whether only what becomes smaller is compressed anew.
     pub only_smaller: bool,
-    /// Whether images that are alike are put next to each other in what is compressed as a whole, where none of them changes.
+    /// Whether images that are alike are put next to each other in what is compressed as a whole,
+    /// where none of them changes.
     pub sort: bool,
 }
 
@@ -141,10 +162,12 @@ pub(crate) enum Repack {
     All,
 }
 
-/// The file `piece`, which was opened at `path` and which `report` describes, with `verdicts` for its images, one for each.
+/// The file `piece`, which was opened at `path` and which `report` describes, with `verdicts` for
+/// its images, one for each.
 ///
 /// # Errors
-/// The file is damaged, or an image that is to change is where none can be changed; the error says why.
+/// The file is damaged, or an image that is to change is where none can be changed; the error says
+/// why.
 pub(crate) fn edit(
     (path, piece): (&Path, &FileSlice),
     report: &FileReport,
@@ -166,7 +189,13 @@ pub(crate) fn edit(
         recompressed: Recompressed::default(),
     };
     let place = path.display().to_string();
-    let location = Location { piece: piece.clone(), file: place.clone(), place, inside: false, depth: 0 };
+    let location = Location {
+        piece: piece.clone(),
+        file: place.clone(),
+        place,
+        inside: false,
+        depth: 0,
+    };
     let outcome = rewriter.enter(&location)?;
     rewriter.check_all_met(&location)?;
     let is_gone = matches!(outcome, Outcome::Gone);
@@ -175,7 +204,12 @@ pub(crate) fn edit(
         Outcome::New(changed) => Some(changed.bytes),
         Outcome::Gone => Some(Rope::default()),
     };
-    Ok(Edited { bytes, emptied: rewriter.emptied, is_gone, recompressed: rewriter.recompressed })
+    Ok(Edited {
+        bytes,
+        emptied: rewriter.emptied,
+        is_gone,
+        recompressed: rewriter.recompressed,
+    })
 }
 
 /// What became of something.
@@ -196,7 +230,10 @@ struct Changed {
 
 impl From<Rope> for Changed {
     fn from(bytes: Rope) -> Self {
-        Changed { bytes, moved: Vec::new() }
+        Changed {
+            bytes,
+            moved: Vec::new(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Errors: [`Malformed`] for bytes that break a format, [`Error`] for failures of the library's functions, and `chain`, which
-//! formats a chain of causes. Formats do not know file names; the code that opened the file adds its name
-//! ([`Origin`](crate::model::Origin)).
+//! Errors: [`Malformed`] for bytes that break a format, [`Error`] for failures of the library's
+//! functions, and `chain`, which formats a chain of causes. Formats do not know file names; the
+//! code that opened the file adds its name ([`Origin`](crate::model::Origin)).
 
 mod library;
 
@@ -25,14 +25,19 @@ impl Malformed {
         Malformed { what, at }
     }
 
-    /// Returns the same error relative to outer data in which the reader's data starts at offset `base`.
+    /// Returns the same error relative to outer data in which the reader's data starts at offset
+    /// `base`.
     pub fn shifted(self, base: u64) -> Self {
-        Malformed { what: self.what, at: self.at.saturating_add(base) }
+        Malformed {
+            what: self.what,
+            at: self.at.saturating_add(base),
+        }
     }
 }
 
 impl Malformed {
-    /// Returns the format error that a stream reader wrapped into an I/O error with `io::Error::from`, if there is one.
+    /// Returns the format error that a stream reader wrapped into an I/O error with
+    /// `io::Error::from`, if there is one.
     pub fn of(error: &io::Error) -> Option<Malformed> {
         error.get_ref()?.downcast_ref().copied()
     }
@@ -57,8 +62,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A step whose failure ends the whole program with a given exit status: the status of the failed child process, or 128+n if signal
-/// n ended the child or offld.
+/// A step whose failure ends the whole program with a given exit status: the status of the failed
+/// child process, or 128+n if signal n ended the child or offld.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StepFailed {
@@ -76,7 +81,8 @@ impl fmt::Display for StepFailed {
 
 impl std::error::Error for StepFailed {}
 
-/// An exit status without a message, because nothing failed or offld has already reported the failure.
+/// An exit status without a message, because nothing failed or offld has already reported the
+/// failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silent {
     /// The exit status of offld.
@@ -94,7 +100,9 @@ impl std::error::Error for Silent {}
 /// Returns the exit status for an error: that of the failed step, else 1.
 pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
     let of_step = step_failed(error).map(|step| step.status);
-    of_step.or(error.downcast_ref::<Silent>().map(|silent| silent.status)).unwrap_or(1)
+    of_step
+        .or(error.downcast_ref::<Silent>().map(|silent| silent.status))
+        .unwrap_or(1)
 }
 
 /// Returns the failed step, if one caused `error`.
@@ -116,7 +124,10 @@ fn without_numbers(text: &str) -> String {
     let mut parts = text.split(NUMBER);
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        match part.split_once(')').filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
+        match part
+            .split_once(')')
+            .filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))
+        {
             Some((_, rest)) => plain.push_str(rest),
             None => plain.extend([NUMBER, part]),
         }
@@ -124,8 +135,8 @@ fn without_numbers(text: &str) -> String {
     plain
 }
 
-/// Formats an error as one line: the causes joined by `: `, outermost first, without repetitions. A `Malformed` follows its origin
-/// without a separator (`a.o: .llvm.offloading+0x20: …`).
+/// Formats an error as one line: the causes joined by `: `, outermost first, without repetitions. A
+/// `Malformed` follows its origin without a separator (`a.o: .llvm.offloading+0x20: …`).
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,5 +1,6 @@
-//! Types that all stages share: offload kinds, image kinds, the origin of an image, and the generation of a host object's entry
-//! table. Plain values; nothing here reads files or runs programs.
+//! Types that all stages share: offload kinds, image kinds, the origin of an image, and the
+//! generation of a host object's entry table. Plain values; nothing here reads files or runs
+//! programs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// A programming model whose runtime an image is registered with. The values are the bits LLVM 21 and later store
-/// (docs/spec/link-driver.md 4.1, 8.1).
+/// A programming model whose runtime an image is registered with. The values are the bits LLVM 21
+/// and later store (docs/spec/link-driver.md 4.1, 8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
 #[non_exhaustive]
@@ -24,8 +25,14 @@ pub enum OffloadKind {
 }
 
 impl OffloadKind {
-    /// All kinds, in the order in which they are bundled, registered and added to the host link, whatever the order of the inputs.
-    pub const ALL: [OffloadKind; 4] = [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip, OffloadKind::Sycl];
+    /// All kinds, in the order in which they are bundled, registered and added to the host link,
+    /// whatever the order of the inputs.
+    pub const ALL: [OffloadKind; 4] = [
+        OffloadKind::OpenMp,
+        OffloadKind::Cuda,
+        OffloadKind::Hip,
+        OffloadKind::Sycl,
+    ];
 
     /// The name used on command lines and in file names: `openmp`, `cuda`, `hip`, `sycl`.
     pub fn name(self) -> &'static str {
@@ -47,9 +54,13 @@ impl OffloadKind {
         }
     }
 
-    /// Returns the name in messages for a kind's name on command lines, or `name` itself if it is not a kind.
+    /// Returns the name in messages for a kind's name on command lines, or `name` itself if it is
+    /// not a kind.
     pub(crate) fn title_of(name: &'static str) -> &'static str {
-        OffloadKind::ALL.into_iter().find(|kind| kind.name() == name).map_or(name, OffloadKind::title)
+        OffloadKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .map_or(name, OffloadKind::title)
     }
 }
 
@@ -58,11 +69,17 @@ impl OffloadKind {
 pub struct OffloadKinds(u16);
 
 impl OffloadKinds {
-    /// The set for an image's stored kind. HIP was 3 up to LLVM 20, so 3 means HIP for an AMD triple; elsewhere it is OpenMP and
-    /// CUDA together (docs/spec/faults.md F19).
+    /// The set for an image's stored kind. HIP was 3 up to LLVM 20, so 3 means HIP for an AMD
+    /// triple; elsewhere it is OpenMP and CUDA together (docs/spec/faults.md F19).
     pub fn from_stored(raw: u16, triple: &str) -> Self {
-        let amd = ["amdgcn", "amdgpu", "spirv64-amd"].iter().any(|start| triple.starts_with(start));
-        if raw == 3 && amd { OffloadKinds(OffloadKind::Hip as u16) } else { OffloadKinds(raw & 0xf) }
+        let amd = ["amdgcn", "amdgpu", "spirv64-amd"]
+            .iter()
+            .any(|start| triple.starts_with(start));
+        if raw == 3 && amd {
+            OffloadKinds(OffloadKind::Hip as u16)
+        } else {
+            OffloadKinds(raw & 0xf)
+        }
     }
 
     /// The set with `kind` added.
@@ -77,7 +94,11 @@ impl OffloadKinds {
 
     /// Returns the set of the kinds with these names and ignores unknown names.
     pub(crate) fn from_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
-        let known = names.filter_map(|name| OffloadKind::ALL.into_iter().find(|kind| kind.name() == name));
+        let known = names.filter_map(|name| {
+            OffloadKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == name)
+        });
         known.fold(OffloadKinds::default(), OffloadKinds::with)
     }
 
@@ -88,7 +109,9 @@ impl OffloadKinds {
 
     /// The members, in registration order.
     pub fn iter(self) -> impl Iterator<Item = OffloadKind> {
-        OffloadKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+        OffloadKind::ALL
+            .into_iter()
+            .filter(move |kind| self.contains(*kind))
     }
 }
 
@@ -144,13 +167,13 @@ impl ImageKind {
     }
 }
 
-/// The layout of a host object's entry table, which its runtime expects (docs/spec/link-driver.md 8.1, 11;
-/// docs/spec/containers.md 5.1).
+/// The layout of a host object's entry table, which its runtime expects (docs/spec/link-driver.md
+/// 8.1, 11; docs/spec/containers.md 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Generation {
-    /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in `omp_offloading_entries`,
-    /// registration from a constructor and a destructor of priority 1.
+    /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in
+    /// `omp_offloading_entries`, registration from a constructor and a destructor of priority 1.
     Llvm14,
     /// LLVM 15 to 19: 32-byte entries in `omp_offloading_entries` (and `cuda_…`, `hip_…`).
     Llvm15,
@@ -161,13 +184,14 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// The section of this generation's OpenMP entries. The linker's `__start_` and `__stop_` symbols are named after it.
+    /// The section of this generation's OpenMP entries. The linker's `__start_` and `__stop_`
+    /// symbols are named after it.
     pub fn openmp_entry_section(self) -> &'static str {
         self.entry_section(OffloadKind::OpenMp)
     }
 
-    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL has only
-    /// `llvm_offload_entries`, because LLVM's support for it came later.
+    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind
+    /// before. SYCL has only `llvm_offload_entries`, because LLVM's support for it came later.
     pub fn entry_section(self, kind: OffloadKind) -> &'static str {
         match kind {
             _ if self == Generation::Llvm21 => "llvm_offload_entries",
@@ -178,22 +202,28 @@ impl Generation {
         }
     }
 
-    /// Whether entries have the 56-byte layout (44 bytes on i386) rather than the 32-byte one (20 on i386).
+    /// Whether entries have the 56-byte layout (44 bytes on i386) rather than the 32-byte one (20
+    /// on i386).
     pub fn wide_entries(self) -> bool {
         self >= Generation::Llvm20
     }
 }
 
-/// The LLVM release whose tools offld replaces. `--version` prints it, and offld writes it into files.
+/// The LLVM release whose tools offld replaces. `--version` prints it, and offld writes it into
+/// files.
 pub const LLVM_RELEASE: &str = "22.1.8";
 /// The major version of [`LLVM_RELEASE`].
 pub const LLVM_MAJOR: u32 = 22;
 
-/// Returns the major version of an LLVM release, the first number in its name: 19 for `19.1.7` (`clang -dumpversion`) and for
-/// `LLVM19.1.7` (the producer of a bitcode file).
+/// Returns the major version of an LLVM release, the first number in its name: 19 for `19.1.7`
+/// (`clang -dumpversion`) and for `LLVM19.1.7` (the producer of a bitcode file).
 pub fn llvm_major(release: &str) -> Option<u32> {
     let number = release.trim_start_matches(|c: char| !c.is_ascii_digit());
-    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    number
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The source of some bytes, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
@@ -211,7 +241,10 @@ pub struct Origin {
 impl Origin {
     /// The origin of a whole file.
     pub fn file(path: &Path) -> Self {
-        Origin { file: path.to_path_buf(), ..Origin::default() }
+        Origin {
+            file: path.to_path_buf(),
+            ..Origin::default()
+        }
     }
 
     /// The origin of the member `name` in this archive.
@@ -223,10 +256,14 @@ impl Origin {
 
     /// The origin of the section `name` in this object.
     pub fn in_section(&self, name: &str) -> Self {
-        Origin { section: Some(name.to_owned()), ..self.clone() }
+        Origin {
+            section: Some(name.to_owned()),
+            ..self.clone()
+        }
     }
 
-    /// The innermost name, for names of temporary files: the last member, else the file name without its directories.
+    /// The innermost name, for names of temporary files: the last member, else the file name
+    /// without its directories.
     pub fn innermost_name(&self) -> String {
         let name = match self.members.last() {
             Some(member) => member.clone(),
@@ -249,17 +286,24 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Escapes control characters (`\u{1b}`, `\n`), because names in files may contain anything and a terminal obeys control sequences.
-/// Also escapes characters that change the writing direction, which can make one line look like another.
+/// Escapes control characters (`\u{1b}`, `\n`), because names in files may contain anything and a
+/// terminal obeys control sequences. Also escapes characters that change the writing direction,
+/// which can make one line look like another.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let harmless =
-        |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: char| {
+        !c.is_control()
+            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if harmless(c) { out.push(c) } else { out.extend(c.escape_default()) }
+        if harmless(c) {
+            out.push(c)
+        } else {
+            out.extend(c.escape_default())
+        }
     }
     Cow::Owned(out)
 }
@@ -271,11 +315,18 @@ pub(crate) fn printable_name(name: &[u8]) -> String {
 
 /// Like [`printable`], but keeps line feeds and tabs: for texts that offld itself laid out.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
-    let parts = || text.split_inclusive(['\n', '\t']).map(|part| part.split_at(part.trim_end_matches(['\n', '\t']).len()));
+    let parts = || {
+        text.split_inclusive(['\n', '\t'])
+            .map(|part| part.split_at(part.trim_end_matches(['\n', '\t']).len()))
+    };
     if parts().all(|(part, _)| matches!(printable(part), Cow::Borrowed(_))) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(parts().flat_map(|(part, end)| [printable(part), Cow::Borrowed(end)]).collect())
+    Cow::Owned(
+        parts()
+            .flat_map(|(part, end)| [printable(part), Cow::Borrowed(end)])
+            .collect(),
+    )
 }
 
 /// The format of a host's object files.
@@ -291,15 +342,29 @@ pub enum ObjectFormat {
 }
 
 impl ObjectFormat {
-    /// Returns the format for the host `triple`: the one that its last component names (`-elf`, `-macho`), else the system's
-    /// default.
+    /// Returns the format for the host `triple`: the one that its last component names (`-elf`,
+    /// `-macho`), else the system's default.
     pub fn of(triple: &str) -> ObjectFormat {
-        let names =
-            |systems: &[&str]| triple.split('-').skip(1).any(|part| systems.iter().any(|system| part.starts_with(system)));
+        let names = |systems: &[&str]| {
+            triple
+                .split('-')
+                .skip(1)
+                .any(|part| systems.iter().any(|system| part.starts_with(system)))
+        };
         if triple.ends_with("-elf") {
             ObjectFormat::Elf
         } else if triple.ends_with("-macho")
-            || names(&["apple", "darwin", "macos", "ios", "tvos", "watchos", "xros", "driverkit", "bridgeos"])
+            || names(&[
+                "apple",
+                "darwin",
+                "macos",
+                "ios",
+                "tvos",
+                "watchos",
+                "xros",
+                "driverkit",
+                "bridgeos",
+            ])
         {
             ObjectFormat::MachO
         } else if names(&["windows", "win32", "mingw", "cygwin", "msys", "uefi"]) {
@@ -319,15 +384,21 @@ mod tests {
         let kinds = OffloadKinds::from_stored(3, "amdgcn-amd-amdhsa");
         assert_eq!(kinds.iter().collect::<Vec<_>>(), [OffloadKind::Hip]);
         let both = OffloadKinds::from_stored(3, "nvptx64-nvidia-cuda");
-        assert_eq!(both.iter().collect::<Vec<_>>(), [OffloadKind::OpenMp, OffloadKind::Cuda]);
+        assert_eq!(
+            both.iter().collect::<Vec<_>>(),
+            [OffloadKind::OpenMp, OffloadKind::Cuda]
+        );
     }
 
     #[test]
     fn the_first_number_of_a_release_is_its_major_version() {
         assert_eq!(llvm_major(LLVM_RELEASE), Some(LLVM_MAJOR));
-        for (release, major) in
-            [("19.1.7\n", Some(19)), ("LLVM19.1.7", Some(19)), ("20.0.0git", Some(20)), ("APPLE_1_1500.3", Some(1))]
-        {
+        for (release, major) in [
+            ("19.1.7\n", Some(19)),
+            ("LLVM19.1.7", Some(19)),
+            ("20.0.0git", Some(20)),
+            ("APPLE_1_1500.3", Some(1)),
+        ] {
             assert_eq!(llvm_major(release), major, "{release}");
         }
         for release in ["", "LLVM", "99999999999.1"] {
@@ -337,21 +408,40 @@ mod tests {
 
     #[test]
     fn the_triple_gives_the_object_format() {
-        for triple in ["x86_64-pc-windows-msvc", "i686-w64-mingw32", "x86_64-w64-windows-gnu", "aarch64-unknown-uefi"] {
+        for triple in [
+            "x86_64-pc-windows-msvc",
+            "i686-w64-mingw32",
+            "x86_64-w64-windows-gnu",
+            "aarch64-unknown-uefi",
+        ] {
             assert_eq!(ObjectFormat::of(triple), ObjectFormat::Coff, "{triple}");
         }
-        for triple in ["arm64-apple-macosx14", "x86_64-apple-darwin", "aarch64-pc-windows-macho"] {
+        for triple in [
+            "arm64-apple-macosx14",
+            "x86_64-apple-darwin",
+            "aarch64-pc-windows-macho",
+        ] {
             assert_eq!(ObjectFormat::of(triple), ObjectFormat::MachO, "{triple}");
         }
-        for triple in ["x86_64-unknown-linux-gnu", "amdgcn-amd-amdhsa", "x86_64-pc-windows-elf", ""] {
+        for triple in [
+            "x86_64-unknown-linux-gnu",
+            "amdgcn-amd-amdhsa",
+            "x86_64-pc-windows-elf",
+            "",
+        ] {
             assert_eq!(ObjectFormat::of(triple), ObjectFormat::Elf, "{triple}");
         }
     }
 
     #[test]
     fn origin_names_every_level() {
-        let origin = Origin::file(Path::new("lib/libbad.a")).member("badmem.o").in_section(".llvm.offloading");
-        assert_eq!(origin.to_string(), "lib/libbad.a(badmem.o): .llvm.offloading");
+        let origin = Origin::file(Path::new("lib/libbad.a"))
+            .member("badmem.o")
+            .in_section(".llvm.offloading");
+        assert_eq!(
+            origin.to_string(),
+            "lib/libbad.a(badmem.o): .llvm.offloading"
+        );
         assert_eq!(origin.innermost_name(), "badmem.o");
     }
 }

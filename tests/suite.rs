@@ -1,13 +1,21 @@
-//! All tests that run the offld program, with real compilers and runtimes, compared with LLVM's own tools. They form one harness,
-//! so that filters work for all: `cargo test --test suite -- f13` or `-- programs::weak`.
+//! All tests that run the offld program, with real compilers and runtimes, compared with LLVM's own
+//! tools. They form one harness, so that filters work for all: `cargo test --test suite -- f13` or
+//! `-- programs::weak`.
 //!
-//! Tests with names in `releases::` need LLVM 14, 15, 16 and 19 or NVIDIA's tools, those in `cluster::` Slurm and root, and those
-//! in `book::` the book of `make book`. The others need only LLVM 22. If a tool is missing, the test is ignored and names the tool;
-//! `REQUIRE_TOOLS=1` makes that a failure. The longest tests are cut short, which the end of the output lists; `OFFLD_TEST_LONG=1`
-//! runs them in full.
+//! Tests with names in `releases::` need LLVM 14, 15, 16 and 19 or NVIDIA's tools, those in
+//! `cluster::` Slurm and root, and those in `book::` the book of `make book`. The others need only
+//! LLVM 22. If a tool is missing, the test is ignored and names the tool; `REQUIRE_TOOLS=1` makes
+//! that a failure. The longest tests are cut short, which the end of the output lists;
+//! `OFFLD_TEST_LONG=1` runs them in full.
 
-#![expect(clippy::disallowed_types, reason = "tests run offld, compilers and the programs they make")]
-#![expect(clippy::expect_used, reason = "a test that cannot create its inputs has failed")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "tests run offld, compilers and the programs they make"
+)]
+#![expect(
+    clippy::expect_used,
+    reason = "a test that cannot create its inputs has failed"
+)]
 
 #[path = "suite/bench.rs"]
 mod bench;
@@ -132,7 +140,8 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
-/// Twice the number of cores, up to eight: the tests wait for almost half of their time, for example for locks and timeouts.
+/// Twice the number of cores, up to eight: the tests wait for almost half of their time, for
+/// example for locks and timeouts.
 fn default_threads() -> Option<usize> {
     let cores = std::thread::available_parallelism().ok()?.get();
     Some((2 * cores).min(8).max(cores))

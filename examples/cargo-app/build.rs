@@ -1,4 +1,5 @@
-//! Compiles the kernels into a fat object (host code with embedded device code) and an archive, without any crates.
+//! Compiles the kernels into a fat object (host code with embedded device code) and an archive,
+//! without any crates.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -16,7 +17,8 @@ fn main() {
 
     println!("cargo:rustc-link-search=native={}", out.display());
     println!("cargo:rustc-link-lib=static=kernel");
-    // clang's library directory, with its OpenMP runtimes. offld adds -lomptarget if there are images to register.
+    // clang's library directory, with its OpenMP runtimes. offld adds -lomptarget if there are
+    // images to register.
     for library in ["libomp.so", "libomptarget.so"] {
         let found = run(Command::new(&clang).arg(format!("-print-file-name={library}")));
         if let Some(folder) = PathBuf::from(found.trim()).parent() {

@@ -1,4 +1,5 @@
-//! Lists the device images of a file, and extracts them into a new directory if one is given: `library FILE [DIR]`.
+//! Lists the device images of a file, and extracts them into a new directory if one is given:
+//! `library FILE [DIR]`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,15 +12,26 @@ fn list(file: &Path, folder: Option<&Path>) -> Result<ExitCode, Error> {
     let report = offld::inspect(file, &InspectOptions::default())?;
     folder.map(std::fs::create_dir_all).transpose()?;
     for image in report.images.iter().filter(|image| image.is_device()) {
-        let (kinds, place) = (image.kinds.join("+"), image.section.as_deref().unwrap_or("-"));
-        println!("{} {kinds} {} {} {} {place} {}", image.index, image.triple, image.target, image.format, image.size);
+        let (kinds, place) = (
+            image.kinds.join("+"),
+            image.section.as_deref().unwrap_or("-"),
+        );
+        println!(
+            "{} {kinds} {} {} {} {place} {}",
+            image.index, image.triple, image.target, image.format, image.size
+        );
         if let Some(folder) = folder {
-            let mut out = File::create_new(folder.join(format!("{}.{}", image.index, image.format)))?;
+            let mut out =
+                File::create_new(folder.join(format!("{}.{}", image.index, image.format)))?;
             image.write_to(&mut out)?;
         }
     }
     report.errors.iter().for_each(|error| eprintln!("{error}"));
-    Ok(if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.errors.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn main() -> ExitCode {

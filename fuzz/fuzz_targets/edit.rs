@@ -1,5 +1,5 @@
-//! The editor of finished files: eight bytes with the fates of the images, in order, and a file. The new file has exactly the
-//! expected images.
+//! The editor of finished files: eight bytes with the fates of the images, in order, and a file.
+//! The new file has exactly the expected images.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Relocatable ELF objects: removes sections, renames sections and symbols. The result is an object that can be edited again.
+//! Relocatable ELF objects: removes sections, renames sections and symbols. The result is an object
+//! that can be edited again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! A link input of any format: archive, linker script, ELF or COFF object, shared library, OffloadBinary. As in a link, the target
-//! opens it, expands archives and scripts, scans for device images, and reads their symbols.
+//! A link input of any format: archive, linker script, ELF or COFF object, shared library,
+//! OffloadBinary. As in a link, the target opens it, expands archives and scripts, scans for device
+//! images, and reads their symbols.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

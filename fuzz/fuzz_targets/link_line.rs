@@ -1,5 +1,5 @@
-//! The command line of a link: arguments separated by zeros, and after the byte 0xff the text of the response file `r`, to which
-//! they may refer. No token is lost, and the order stays.
+//! The command line of a link: arguments separated by zeros, and after the byte 0xff the text of
+//! the response file `r`, to which they may refer. No token is lost, and the order stays.
 #![no_main]
 
 use std::ffi::OsString;

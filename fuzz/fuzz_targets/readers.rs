@@ -1,6 +1,7 @@
-//! Readers of single formats. The first byte selects one: text bundles, the header of a bundle as a stream, compressed bundles as a
-//! stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images, bundles in
-//! objects, late sections, notes, bitcode, zip files, tar archives, compressed files.
+//! Readers of single formats. The first byte selects one: text bundles, the header of a bundle as a
+//! stream, compressed bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the
+//! sections of fat objects, the kernels of device images, bundles in objects, late sections, notes,
+//! bitcode, zip files, tar archives, compressed files.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -113,7 +114,8 @@ fn objects(data: &[u8]) {
     }
 }
 
-/// Members of a tar archive: in order, within the archive, and of the stated sizes. Reading from a stream must give the same.
+/// Members of a tar archive: in order, within the archive, and of the stated sizes. Reading from a
+/// stream must give the same.
 fn tar_members(data: &[u8]) {
     const MOST: u64 = 1 << 20;
     let size = data.len() as u64;
@@ -142,7 +144,8 @@ fn tar_members(data: &[u8]) {
     }
 }
 
-/// A compressed file: after an error, reads keep failing, and the reader consumes at most the whole input.
+/// A compressed file: after an error, reads keep failing, and the reader consumes at most the whole
+/// input.
 fn compressed(data: &[u8]) {
     const MOST: u64 = 4 << 20;
     let Some(compression) = Compression::of(data) else { return };
@@ -153,7 +156,8 @@ fn compressed(data: &[u8]) {
     assert!(plain.taken() <= data.len() as u64);
 }
 
-/// Members of a zip file: within the file, without overlaps, and of the sizes in the central directory.
+/// Members of a zip file: within the file, without overlaps, and of the sizes in the central
+/// directory.
 fn zip_members(data: &[u8]) {
     let Ok(zip) = ZipFile::read(data) else { return };
     let mut held = 0;

@@ -1,5 +1,5 @@
-//! Small readers. The first byte selects one: bitcode (producer, images, symbols), linker directives, a library's interface, SPIR-V
-//! for Intel's runtime, file types by magic number.
+//! Small readers. The first byte selects one: bitcode (producer, images, symbols), linker
+//! directives, a library's interface, SPIR-V for Intel's runtime, file types by magic number.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,8 @@ fuzz_target!(|data: &[u8]| {
     offld_fuzz::bounded(data.len(), || match which % 5 {
         0 => {
             if let Some(name) = bitcode::producer(data) {
-                // Each character takes at least one bit, and characters without bits are not more than the bits.
+                // Each character takes at least one bit, and characters without bits are not more
+                // than the bits.
                 assert!(name.len() <= 16 * data.len());
             }
             bitcode::producer_major(data);

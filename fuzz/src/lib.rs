@@ -1,4 +1,5 @@
-//! Shared code of the fuzz targets: an allocator with a limit, input bytes as a file, and tools that run in this process.
+//! Shared code of the fuzz targets: an allocator with a limit, input bytes as a file, and tools
+//! that run in this process.
 
 use std::alloc::System;
 use std::ffi::OsString;
@@ -8,11 +9,13 @@ use std::sync::Once;
 
 use cap::Cap;
 
-/// Counts live heap bytes and refuses allocations beyond the limit. Rust then aborts, which the fuzzer reports.
+/// Counts live heap bytes and refuses allocations beyond the limit. Rust then aborts, which the
+/// fuzzer reports.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Heap bytes that a reader may use for any input: zstd's tables, a thread's stack, a page of output.
+/// Heap bytes that a reader may use for any input: zstd's tables, a thread's stack, a page of
+/// output.
 const BASE: usize = 64 << 20;
 /// Additional heap bytes per input byte.
 const PER_BYTE: usize = 10;
@@ -51,9 +54,9 @@ pub fn split(data: &[u8]) -> (&[u8], &[u8]) {
     (&data[..at], data.get(at + 1..).unwrap_or_default())
 }
 
-/// Runs a tool with a fuzzed command line. The first byte of `data` selects one of `tools`, each with its first arguments. More
-/// arguments follow, separated by zeros, up to the byte 0xff; the rest is the contents of the file `a`. The file `b` is always the
-/// same.
+/// Runs a tool with a fuzzed command line. The first byte of `data` selects one of `tools`, each
+/// with its first arguments. More arguments follow, separated by zeros, up to the byte 0xff; the
+/// rest is the contents of the file `a`. The file `b` is always the same.
 pub fn tool(tools: &[&[&str]], data: &[u8]) {
     let Some((selection, data)) = data.split_first() else { return };
     let (line, contents) = split(data);
@@ -76,8 +79,8 @@ pub fn tool(tools: &[&[&str]], data: &[u8]) {
     clean();
 }
 
-/// Once per process: enters the process's directory, silences output, and ignores signals, because every run would install
-/// handlers.
+/// Once per process: enters the process's directory, silences output, and ignores signals, because
+/// every run would install handlers.
 fn prepare_process() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {

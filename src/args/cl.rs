@@ -1,6 +1,7 @@
-//! Command lines with the rules of LLVM's `cl::opt`, for the drop-in replacements of LLVM's container tools
-//! (docs/spec/containers.md 1): named options with one dash or two, values after `=` or in the next argument, LLVM's error messages
-//! and help text. A table (`ToolSpec`) describes a tool; a `ParsedLine` contains the given options, in order.
+//! Command lines with the rules of LLVM's `cl::opt`, for the drop-in replacements of LLVM's
+//! container tools (docs/spec/containers.md 1): named options with one dash or two, values after
+//! `=` or in the next argument, LLVM's error messages and help text. A table (`ToolSpec`) describes
+//! a tool; a `ParsedLine` contains the given options, in order.
 
 mod help;
 mod parse;
@@ -32,7 +33,8 @@ pub(crate) struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// Every option as the help spells it, with its help text, including hidden options and those that all tools have.
+    /// Every option as the help spells it, with its help text, including hidden options and those
+    /// that all tools have.
     pub(crate) fn listed(&self) -> Vec<(String, String)> {
         help::listed(self)
     }
@@ -47,7 +49,8 @@ pub(crate) struct Opt {
     pub kind: Kind,
     /// The placeholder of its value in the help: `<string>`; empty for a flag.
     pub value: &'static str,
-    /// The help text; further lines keep their indentation. Without a text, the help omits the option.
+    /// The help text; further lines keep their indentation. Without a text, the help omits the
+    /// option.
     pub help: &'static str,
     /// Whether a missing option is an error.
     pub required: bool,
@@ -57,18 +60,36 @@ pub(crate) struct Opt {
 
 impl Opt {
     /// Creates an optional option that the help lists.
-    pub(crate) const fn new(name: &'static str, kind: Kind, value: &'static str, help: &'static str) -> Opt {
-        Opt { name, kind, value, help, required: false, hidden: false }
+    pub(crate) const fn new(
+        name: &'static str,
+        kind: Kind,
+        value: &'static str,
+        help: &'static str,
+    ) -> Opt {
+        Opt {
+            name,
+            kind,
+            value,
+            help,
+            required: false,
+            hidden: false,
+        }
     }
 
     /// The same option, but required.
     pub(crate) const fn required(self) -> Opt {
-        Opt { required: true, ..self }
+        Opt {
+            required: true,
+            ..self
+        }
     }
 
     /// The same option, listed only by `--help-hidden`.
     pub(crate) const fn hidden(self) -> Opt {
-        Opt { hidden: true, ..self }
+        Opt {
+            hidden: true,
+            ..self
+        }
     }
 }
 
@@ -111,7 +132,8 @@ pub(crate) enum Outcome {
     Run(ParsedLine),
 }
 
-/// The arguments of a valid command line, in order. Every value has the form that its option requires.
+/// The arguments of a valid command line, in order. Every value has the form that its option
+/// requires.
 #[derive(Debug)]
 pub(crate) struct ParsedLine {
     given: Vec<(&'static str, Kind, OsString)>,
@@ -121,11 +143,16 @@ pub(crate) struct ParsedLine {
 impl ParsedLine {
     /// All arguments in order: the option's name (empty for a positional argument) and the value.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
-        self.given.iter().map(|(name, _, value)| (*name, value.as_os_str()))
+        self.given
+            .iter()
+            .map(|(name, _, value)| (*name, value.as_os_str()))
     }
 
     fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &OsStr> {
-        self.given.iter().filter(move |(given, ..)| *given == name).map(|(_, _, value)| value.as_os_str())
+        self.given
+            .iter()
+            .filter(move |(given, ..)| *given == name)
+            .map(|(_, _, value)| value.as_os_str())
     }
 
     /// The number of times that an option was given.
@@ -145,19 +172,29 @@ impl ParsedLine {
 
     /// The last value of an unsigned number option.
     pub(crate) fn uint(&self, name: &str) -> Option<u32> {
-        self.text(name).and_then(parse::number).and_then(|number| u32::try_from(number).ok())
+        self.text(name)
+            .and_then(parse::number)
+            .and_then(|number| u32::try_from(number).ok())
     }
 
     /// The last value of a signed number option.
     pub(crate) fn int(&self, name: &str) -> Option<i32> {
-        self.text(name).and_then(parse::number).and_then(|number| i32::try_from(number).ok())
+        self.text(name)
+            .and_then(parse::number)
+            .and_then(|number| i32::try_from(number).ok())
     }
 
     /// All values of an option, with comma lists split (`-targets=` is one empty value).
     pub(crate) fn list(&self, name: &str) -> Vec<&OsStr> {
         let values = self.given.iter().filter(|(given, ..)| *given == name);
         values
-            .flat_map(|(_, kind, value)| if *kind == Kind::CommaList { parse::commas(value) } else { vec![value.as_os_str()] })
+            .flat_map(|(_, kind, value)| {
+                if *kind == Kind::CommaList {
+                    parse::commas(value)
+                } else {
+                    vec![value.as_os_str()]
+                }
+            })
             .collect()
     }
 
@@ -171,7 +208,8 @@ impl ParsedLine {
     }
 }
 
-/// The error for a command line that LLVM's parser would reject. The lines are printed unchanged, without `error:`.
+/// The error for a command line that LLVM's parser would reject. The lines are printed unchanged,
+/// without `error:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
     /// The messages, each with the program's name and one or more lines.

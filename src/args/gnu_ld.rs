@@ -1,9 +1,11 @@
-//! GNU ld's long options and their abbreviations. GNU ld accepts every unique prefix of a long name, with one dash or two; no other
-//! linker does. All code that looks for a GNU ld option by name calls this module.
+//! GNU ld's long options and their abbreviations. GNU ld accepts every unique prefix of a long
+//! name, with one dash or two; no other linker does. All code that looks for a GNU ld option by
+//! name calls this module.
 
-/// The long names of GNU ld 2.30 to 2.45 for ELF, ordered. The list includes options for other architectures: an option that one
-/// release does not know may make another release's abbreviation ambiguous. Options for Windows programs are missing, and so is
-/// `sysroot`: GNU ld searches its command line for `--sysroot=` before it parses options, and ignores any other spelling.
+/// The long names of GNU ld 2.30 to 2.45 for ELF, ordered. The list includes options for other
+/// architectures: an option that one release does not know may make another release's abbreviation
+/// ambiguous. Options for Windows programs are missing, and so is `sysroot`: GNU ld searches its
+/// command line for `--sysroot=` before it parses options, and ignores any other spelling.
 const NAMES: [&str; 238] = [
     "Bdynamic",
     "Bgroup",
@@ -245,10 +247,13 @@ const NAMES: [&str; 238] = [
     "wrap",
 ];
 
-/// Returns the names of the options that `word` may abbreviate. There are several if the meaning depends on the release, or if GNU
-/// ld rejects the abbreviation. The result is empty for a full name, a letter with its value, or text that is not an option.
+/// Returns the names of the options that `word` may abbreviate. There are several if the meaning
+/// depends on the release, or if GNU ld rejects the abbreviation. The result is empty for a full
+/// name, a letter with its value, or text that is not an option.
 pub(crate) fn abbreviated(word: &str) -> &'static [&'static str] {
-    let Some(name) = word.strip_prefix('-') else { return &[] };
+    let Some(name) = word.strip_prefix('-') else {
+        return &[];
+    };
     let (name, one_dash) = match name.strip_prefix('-') {
         Some(name) => (name, false),
         None => (name, true),
@@ -260,7 +265,10 @@ pub(crate) fn abbreviated(word: &str) -> &'static [&'static str] {
     }
     let first = NAMES.partition_point(|known| *known < name);
     let found = NAMES.get(first..).unwrap_or_default();
-    let count = found.iter().take_while(|known| known.starts_with(name)).count();
+    let count = found
+        .iter()
+        .take_while(|known| known.starts_with(name))
+        .count();
     match found.get(..count) {
         Some([exact, ..]) if *exact == name => &[],
         Some(names) => names,
@@ -268,13 +276,19 @@ pub(crate) fn abbreviated(word: &str) -> &'static [&'static str] {
     }
 }
 
-/// Replaces an abbreviation in `word` with the option's full name: `--library-path=L1` for `--library-pa=L1`. If the abbreviation
-/// is ambiguous, the error names all candidates.
+/// Replaces an abbreviation in `word` with the option's full name: `--library-path=L1` for
+/// `--library-pa=L1`. If the abbreviation is ambiguous, the error names all candidates.
 pub(crate) fn spelled_out(word: &str) -> Result<Option<String>, String> {
     match abbreviated(word) {
         [] => Ok(None),
-        [name] => Ok(Some(format!("--{name}{}", word.find('=').map_or("", |equals| &word[equals..])))),
-        names => Err(format!("ambiguous option `{word}`: expected --{}", names.join(" or --"))),
+        [name] => Ok(Some(format!(
+            "--{name}{}",
+            word.find('=').map_or("", |equals| &word[equals..])
+        ))),
+        names => Err(format!(
+            "ambiguous option `{word}`: expected --{}",
+            names.join(" or --")
+        )),
     }
 }
 
@@ -300,7 +314,11 @@ mod tests {
             ("--trace-s=helper", "--trace-symbol=helper"),
             ("--version-scr=a=b", "--version-script=a=b"),
         ] {
-            assert_eq!(spelled_out(word).unwrap().as_deref(), Some(expected), "{word}");
+            assert_eq!(
+                spelled_out(word).unwrap().as_deref(),
+                Some(expected),
+                "{word}"
+            );
         }
         for word in [
             "--library",

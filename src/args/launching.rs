@@ -9,9 +9,11 @@ use super::Id;
 /// The launcher options on the command line; the environment can set them, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launching {
-    /// `--wrapper-launcher`, the last one: the launcher's command, unsplit. An empty one means no launcher.
+    /// `--wrapper-launcher`, the last one: the launcher's command, unsplit. An empty one means no
+    /// launcher.
     pub launcher: Option<OsString>,
-    /// `--wrapper-launcher-wait`, the last one: the maximum time of a job in the launcher's queue, in seconds.
+    /// `--wrapper-launcher-wait`, the last one: the maximum time of a job in the launcher's queue,
+    /// in seconds.
     pub wait: Option<u64>,
     /// `--wrapper-remote-jobs`, the last one: the number of jobs that the launcher runs at once.
     pub jobs: Option<usize>,
@@ -40,7 +42,11 @@ pub(crate) fn remote_jobs(option: &str, value: &OsStr) -> Result<usize> {
     positive(option, value, "a positive number")
 }
 
-fn positive<N: std::str::FromStr + PartialOrd + From<u8>>(option: &str, value: &OsStr, expected: &str) -> Result<N> {
+fn positive<N: std::str::FromStr + PartialOrd + From<u8>>(
+    option: &str,
+    value: &OsStr,
+    expected: &str,
+) -> Result<N> {
     match value.to_str().and_then(|text| text.parse().ok()) {
         Some(number) if number > N::from(0) => Ok(number),
         _ => bail!("{option}={}: expected {expected}", value.display()),

@@ -1,4 +1,5 @@
-//! Command lines of link.exe and lld-link: how to recognize them, their own options, and the defaults of these linkers.
+//! Command lines of link.exe and lld-link: how to recognize them, their own options, and the
+//! defaults of these linkers.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -18,35 +19,50 @@ pub enum Dialect {
     LinkExe,
 }
 
-/// Returns the dialect of a command line: link.exe's if the host linker is link.exe or lld-link, or if the host triple is Windows
-/// with the Microsoft toolchain.
+/// Returns the dialect of a command line: link.exe's if the host linker is link.exe or lld-link, or
+/// if the host triple is Windows with the Microsoft toolchain.
 pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
     let is_link_exe = tokens.iter().any(|token| {
         let token = token.to_string_lossy();
-        let linker = token.strip_prefix("--linker-path=").or_else(|| token.strip_prefix("--offld-linker="));
+        let linker = token
+            .strip_prefix("--linker-path=")
+            .or_else(|| token.strip_prefix("--offld-linker="));
         if let Some(linker) = linker {
             return is_link_exe(linker);
         }
         let triple = token.strip_prefix("--host-triple=").unwrap_or_default();
         role == Role::Wrapper && is_msvc(triple)
     });
-    if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
+    if is_link_exe {
+        Dialect::LinkExe
+    } else {
+        Dialect::Gnu
+    }
 }
 
 /// Whether the file name of a linker is `link` or `lld-link`, also with a version or `.exe`.
 fn is_link_exe(linker: &str) -> bool {
-    let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
+    let name = linker
+        .rsplit(['/', '\\'])
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let stem = name.strip_suffix(".exe").unwrap_or(&name);
     stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-")
 }
 
-/// Whether a triple is Windows with the Microsoft toolchain, the default for `-windows` without an environment.
+/// Whether a triple is Windows with the Microsoft toolchain, the default for `-windows` without an
+/// environment.
 pub(super) fn is_msvc(triple: &str) -> bool {
-    triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
+    triple.contains("-windows")
+        && !["gnu", "cygnus", "itanium", "elf", "macho"]
+            .iter()
+            .any(|e| triple.contains(e))
 }
 
-/// The possible entry functions of a program, if no option sets the entry. The linker looks for them. The start code of the C
-/// library calls the first few, and offld may not find the library with that code. On i386 their names start with `_`.
+/// The possible entry functions of a program, if no option sets the entry. The linker looks for
+/// them. The start code of the C library calls the first few, and offld may not find the library
+/// with that code. On i386 their names start with `_`.
 pub fn default_entries() -> impl Iterator<Item = String> {
     const NAMES: [&str; 10] = [
         "main",
@@ -60,11 +76,20 @@ pub fn default_entries() -> impl Iterator<Item = String> {
         "wWinMainCRTStartup",
         "_DllMainCRTStartup",
     ];
-    let stdcall = ["_WinMain@16", "_wWinMain@16", "_DllMain@12", "__DllMainCRTStartup@12"];
-    NAMES.iter().flat_map(|name| plain_and_i386(name)).chain(stdcall.map(str::to_owned))
+    let stdcall = [
+        "_WinMain@16",
+        "_wWinMain@16",
+        "_DllMain@12",
+        "__DllMainCRTStartup@12",
+    ];
+    NAMES
+        .iter()
+        .flat_map(|name| plain_and_i386(name))
+        .chain(stdcall.map(str::to_owned))
 }
 
-/// Returns the symbols of a C function: its name, and its name on i386. The command line may not reveal the machine.
+/// Returns the symbols of a C function: its name, and its name on i386. The command line may not
+/// reveal the machine.
 fn plain_and_i386(name: &str) -> [String; 2] {
     [name.to_owned(), format!("_{name}")]
 }
@@ -75,11 +100,16 @@ fn exported(value: &str) -> &str {
     name.split_once('=').map_or(name, |(_, internal)| internal)
 }
 
-/// Whether `/nodefaultlib:without` excludes the library `name`. Case and the extension `.lib` do not matter.
+/// Whether `/nodefaultlib:without` excludes the library `name`. Case and the extension `.lib` do
+/// not matter.
 pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
     let full = |name: &OsStr| {
         let lower = name.to_string_lossy().to_ascii_lowercase();
-        if Path::new(&lower).extension().is_some() { lower } else { format!("{lower}.lib") }
+        if Path::new(&lower).extension().is_some() {
+            lower
+        } else {
+            format!("{lower}.lib")
+        }
     };
     full(name) == full(without)
 }
@@ -90,15 +120,23 @@ impl LinkRequest {
         match id {
             Id::LinkAlternateName => {
                 let given = text(value);
-                let names = given.split_once('=').map(|(from, to)| (from.to_owned(), to.to_owned()));
+                let names = given
+                    .split_once('=')
+                    .map(|(from, to)| (from.to_owned(), to.to_owned()));
                 self.alternate_names.extend(names);
             }
             Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
             Id::LinkEntry => {
                 self.entry_is_named = true;
-                self.undefined.extend(plain_and_i386(&text(value)).into_iter().filter(|_| !value.is_empty()));
+                self.undefined.extend(
+                    plain_and_i386(&text(value))
+                        .into_iter()
+                        .filter(|_| !value.is_empty()),
+                );
             }
-            Id::LinkExport => self.undefined.extend(plain_and_i386(exported(&text(value)))),
+            Id::LinkExport => self
+                .undefined
+                .extend(plain_and_i386(exported(&text(value)))),
             Id::LinkNoDefaultLib if value.is_empty() => self.no_default_libraries = true,
             Id::LinkNoDefaultLib => self.without_libraries.push(value.to_owned()),
             _ => {}

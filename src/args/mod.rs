@@ -1,6 +1,7 @@
-//! The command line of a link, as a list of the user's tokens. Each token is tagged with its meaning and its recipient. offld never
-//! rewrites or drops tokens, so the host linker gets its arguments exactly as the user wrote them. `request` turns the tags into
-//! settings. Nothing here opens an input, searches for a library or runs a program.
+//! The command line of a link, as a list of the user's tokens. Each token is tagged with its
+//! meaning and its recipient. offld never rewrites or drops tokens, so the host linker gets its
+//! arguments exactly as the user wrote them. `request` turns the tags into settings. Nothing here
+//! opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
 pub(crate) mod gnu_ld;
@@ -44,7 +45,8 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Print offld's help. Only if it is the sole argument: on a link line it belongs to the linker (docs/spec/faults.md F23).
+    /// Print offld's help. Only if it is the sole argument: on a link line it belongs to the linker
+    /// (docs/spec/faults.md F23).
     Help {
         /// `--help-hidden`: also lists options of earlier releases.
         hidden: bool,
@@ -61,7 +63,8 @@ pub enum Mode {
 pub enum ArgKind {
     /// An option with a row in the tables.
     Known(&'static OptionRow),
-    /// The `--` that clang 14 to 16 places between the wrapper's options and the linker's arguments.
+    /// The `--` that clang 14 to 16 places between the wrapper's options and the linker's
+    /// arguments.
     Separator,
     /// A file.
     Input,
@@ -116,18 +119,32 @@ pub struct ArgumentList {
 }
 
 impl ArgumentList {
-    /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every token.
+    /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every
+    /// token.
     pub fn read(role: Role, argv: Vec<OsString>) -> Result<ArgumentList, Error> {
         let style = response::style_of(role, &argv);
         let given = argv.clone();
-        let (tokens, response_files) = response::expand_with_files(argv, style).map_err(Error::in_line)?;
-        Ok(ArgumentList { given, response_files, ..ArgumentList::parse(role, tokens)? })
+        let (tokens, response_files) =
+            response::expand_with_files(argv, style).map_err(Error::in_line)?;
+        Ok(ArgumentList {
+            given,
+            response_files,
+            ..ArgumentList::parse(role, tokens)?
+        })
     }
 
     /// Tags the tokens of a command line without response files.
     pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<ArgumentList, Error> {
         let (mode, dialect, args) = parse::arguments(role, &tokens).map_err(Error::in_line)?;
-        Ok(ArgumentList { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
+        Ok(ArgumentList {
+            role,
+            mode,
+            dialect,
+            given: tokens.clone(),
+            response_files: Vec::new(),
+            tokens,
+            args,
+        })
     }
 
     /// The tool whose command line was read.
@@ -165,14 +182,21 @@ impl ArgumentList {
         &self.args
     }
 
-    /// The host linker's arguments: the user's tokens without offld's options, plus `objects` and `libraries`. Objects go after the
-    /// last output option, or before the first input if there is none. Libraries go after the last input and after the objects.
+    /// The host linker's arguments: the user's tokens without offld's options, plus `objects` and
+    /// `libraries`. Objects go after the last output option, or before the first input if there is
+    /// none. Libraries go after the last input and after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
         self.host_line_to(None, objects, libraries)
     }
 
-    /// Like [`ArgumentList::host_line`], but `output`, if given, replaces the output that the command line names.
-    pub(crate) fn host_line_to(&self, output: Option<&OsStr>, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
+    /// Like [`ArgumentList::host_line`], but `output`, if given, replaces the output that the
+    /// command line names.
+    pub(crate) fn host_line_to(
+        &self,
+        output: Option<&OsStr>,
+        objects: &[OsString],
+        libraries: &[OsString],
+    ) -> Vec<OsString> {
         let (objects_at, libraries_at) = self.insertion_points();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
         for (index, arg) in self.args.iter().enumerate() {
@@ -195,18 +219,23 @@ impl ArgumentList {
             line.extend_from_slice(libraries);
         }
         // Linkers use only the last output option, at any position.
-        line.extend(output.into_iter().flat_map(|output| ["-o".into(), output.to_owned()]));
+        line.extend(
+            output
+                .into_iter()
+                .flat_map(|output| ["-o".into(), output.to_owned()]),
+        );
         line
     }
 
-    /// The indices of the arguments before which the registration objects and the extra libraries are inserted.
+    /// The indices of the arguments before which the registration objects and the extra libraries
+    /// are inserted.
     fn insertion_points(&self) -> (usize, usize) {
         let (mut output, mut link_output, mut first_input) = (None, None, None);
         let mut libraries = self.args.len();
         let mut walk = Walk::new(&self.args);
         for (index, arg) in self.args.iter().enumerate() {
-            // The linker drops an unreferenced object between --start-lib and --end-lib, and treats one after -b binary as data. A
-            // registration object must be in neither position.
+            // The linker drops an unreferenced object between --start-lib and --end-lib, and treats
+            // one after -b binary as data. A registration object must be in neither position.
             let takes_objects = |walk: &Walk| !walk.state.lazy && !walk.state.binary;
             if arg.is_input() {
                 first_input = first_input.or(Some((index, takes_objects(&walk))));
@@ -222,11 +251,18 @@ impl ArgumentList {
                 libraries = index + 1;
             }
         }
-        let clean = |position: Option<(usize, bool)>| position.filter(|(_, clean)| *clean).map(|(index, _)| index);
+        let clean = |position: Option<(usize, bool)>| {
+            position.filter(|(_, clean)| *clean).map(|(index, _)| index)
+        };
         let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
         let nothing_to_precede = output.or(link_output).or(first_input).is_none();
-        let objects = objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 });
-        // The libraries define symbols that the objects use, and linkers search only libraries that follow an object.
+        let objects = objects.unwrap_or(if nothing_to_precede {
+            self.args.len()
+        } else {
+            0
+        });
+        // The libraries define symbols that the objects use, and linkers search only libraries that
+        // follow an object.
         (objects, libraries.max(objects))
     }
 }

@@ -1,5 +1,6 @@
-//! The settings on a command line, as plain data: offld's options with checked values, and the inputs in command-line order with
-//! the linker state at each. Nothing is looked up on disk; `inputs` does that.
+//! The settings on a command line, as plain data: offld's options with checked values, and the
+//! inputs in command-line order with the linker state at each. Nothing is looked up on disk;
+//! `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,7 +10,10 @@ use anyhow::Result;
 pub use super::launching::Launching;
 use super::state::{Walk, input};
 pub use super::values::{Defsym, Distribute, Jobs, LateImages, LtoPartitions, MemoryLimit};
-use super::values::{distribute, granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
+use super::values::{
+    distribute, granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release,
+    text,
+};
 use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
 
@@ -31,7 +35,8 @@ impl LlvmOption {
     }
 }
 
-/// `--bitcode-library=<kind>-<triple>-<arch>=<path>` of LLVM 15 to 19, `-target-library` of LLVM 14.
+/// `--bitcode-library=<kind>-<triple>-<arch>=<path>` of LLVM 15 to 19, `-target-library` of LLVM
+/// 14.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitcodeLibrary {
     /// `<kind>-<triple>-<arch>`, as given.
@@ -158,15 +163,18 @@ pub struct LinkRequest {
     pub should_extract: Vec<String>,
     /// `--emit-fatbin-only`.
     pub emit_fatbin_only: bool,
-    /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol is used.
+    /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol
+    /// is used.
     pub allow_multiple_definition: bool,
-    /// `--no-lto`: device bitcode for AMD GPUs is compiled separately for each input, instead of being linked as bitcode.
+    /// `--no-lto`: device bitcode for AMD GPUs is compiled separately for each input, instead of
+    /// being linked as bitcode.
     pub no_lto: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
     /// `--no-offld-note`.
     pub no_note: bool,
-    /// `--offld-sycl-registration`: the LLVM version of the SYCL runtime that the program will load.
+    /// `--offld-sycl-registration`: the LLVM version of the SYCL runtime that the program will
+    /// load.
     pub sycl_release: Option<u32>,
     /// `--reproduce`.
     pub reproduce: Option<PathBuf>,
@@ -174,7 +182,8 @@ pub struct LinkRequest {
     pub why: bool,
     /// `--device-debug` of LLVM 15 to 20: `-g` for the device compiler.
     pub device_debug: bool,
-    /// `--opt-level=O2` of LLVM 14 to 20: the optimization level of the device compiler, as given (`O2`).
+    /// `--opt-level=O2` of LLVM 14 to 20: the optimization level of the device compiler, as given
+    /// (`O2`).
     pub opt_level: Option<String>,
     /// `--ptxas-arg` of LLVM 14 to 20: each goes to ptxas through `-Xcuda-ptxas`.
     pub ptxas_args: Vec<OsString>,
@@ -204,7 +213,8 @@ pub struct LinkRequest {
     pub emulation: Option<String>,
     /// Symbols that the command line requires, from `-e`, `-u` and `--require-defined`.
     pub undefined: Vec<String>,
-    /// The symbols in `undefined` that ld.lld looks up only after it has read all inputs: those from `-e`.
+    /// The symbols in `undefined` that ld.lld looks up only after it has read all inputs: those
+    /// from `-e`.
     pub late_undefined: Vec<String>,
     /// `--defsym`, with the symbols that each definition requires.
     pub defsyms: Vec<Defsym>,
@@ -224,7 +234,8 @@ pub struct LinkRequest {
     pub no_default_libraries: bool,
     /// link.exe's `/alternatename:from=to`: `to` is used for `from` if nothing defines `from`.
     pub alternate_names: Vec<(String, String)>,
-    /// Whether an option sets the program's entry or declares that it has none (link.exe's `/entry:` and `/noentry`).
+    /// Whether an option sets the program's entry or declares that it has none (link.exe's
+    /// `/entry:` and `/noentry`).
     pub entry_is_named: bool,
     /// The inputs in order.
     pub inputs: Vec<InputSpec>,
@@ -234,7 +245,12 @@ impl LinkRequest {
     /// Reads the settings from an argument list. An error names the option with the invalid value.
     pub fn new(ledger: &ArgumentList) -> Result<LinkRequest, Error> {
         let (role, dialect) = (ledger.role(), ledger.dialect());
-        let mut request = LinkRequest { role, dialect, time_trace_granularity: 500, ..LinkRequest::default() };
+        let mut request = LinkRequest {
+            role,
+            dialect,
+            time_trace_granularity: 500,
+            ..LinkRequest::default()
+        };
         let mut link_output = None;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
@@ -252,7 +268,9 @@ impl LinkRequest {
             }
             request.flag(id, arg);
             request.device_option(id, value).map_err(Error::in_line)?;
-            request.old_device_option(id, value).map_err(Error::in_line)?;
+            request
+                .old_device_option(id, value)
+                .map_err(Error::in_line)?;
             request.host_option(id, value);
             request.link_exe_option(id, value);
         }
@@ -260,23 +278,39 @@ impl LinkRequest {
         Ok(request)
     }
 
-    /// Whether `--should-extract` makes archive members with device code for `arch` part of the link.
+    /// Whether `--should-extract` makes archive members with device code for `arch` part of the
+    /// link.
     pub fn extracts(&self, arch: &str) -> bool {
         self.should_extract.iter().any(|wanted| wanted == arch)
     }
 
-    /// Returns the existing files that the command line names for device links only; the host linker reads none of them.
+    /// Returns the existing files that the command line names for device links only; the host
+    /// linker reads none of them.
     pub(crate) fn device_files(&self) -> Vec<PathBuf> {
-        let arguments = self.device_linker.iter().chain(&self.builtin_bitcode).map(|arg| PathBuf::from(arg.argument()));
+        let arguments = self
+            .device_linker
+            .iter()
+            .chain(&self.builtin_bitcode)
+            .map(|arg| PathBuf::from(arg.argument()));
         let images = self.override_images.iter().map(|(_, file)| file.clone());
-        let libraries = self.bitcode_libraries.iter().map(|library| library.path.clone());
-        arguments.chain(images).chain(libraries).filter(|path| path.is_file()).collect()
+        let libraries = self
+            .bitcode_libraries
+            .iter()
+            .map(|library| library.path.clone());
+        arguments
+            .chain(images)
+            .chain(libraries)
+            .filter(|path| path.is_file())
+            .collect()
     }
 
-    /// Whether temporary files go into the directory of the output. clang passes `--save-temps` for each form of `-save-temps`, and
-    /// the option itself to the device compiler.
+    /// Whether temporary files go into the directory of the output. clang passes `--save-temps` for
+    /// each form of `-save-temps`, and the option itself to the device compiler.
     pub(crate) fn saves_temps_beside_output(&self) -> bool {
-        let mut kinds = self.device_compiler.iter().filter_map(|arg| arg.argument().to_str()?.strip_prefix("-save-temps"));
+        let mut kinds = self
+            .device_compiler
+            .iter()
+            .filter_map(|arg| arg.argument().to_str()?.strip_prefix("-save-temps"));
         kinds.next_back() == Some("=obj")
     }
 
@@ -321,12 +355,16 @@ impl LinkRequest {
             Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
             Id::Launcher | Id::LauncherWait | Id::RemoteJobs => self.launching.set(id, value)?,
             Id::LinkerPath => self.linker_path = path(),
-            Id::LtoPartitions => self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?),
+            Id::LtoPartitions => {
+                self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?)
+            }
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffldClang => self.offld_clang = path(),
             Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),
             Id::OffldLinker => self.offld_linker = path(),
-            Id::OffloadOpt => self.llvm_options.push(LlvmOption::OffloadOpt(value.to_owned())),
+            Id::OffloadOpt => self
+                .llvm_options
+                .push(LlvmOption::OffloadOpt(value.to_owned())),
             Id::OverrideImage => {
                 let (kind, file) = pair("--override-image", "<kind>=<file>", value)?;
                 self.override_images.push((kind, file));
@@ -346,8 +384,8 @@ impl LinkRequest {
         Ok(())
     }
 
-    /// Reads an option of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored, because offld always does what they
-    /// request.
+    /// Reads an option of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored,
+    /// because offld always does what they request.
     fn old_device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);
@@ -356,7 +394,8 @@ impl LinkRequest {
         };
         match id {
             Id::BitcodeLibrary => {
-                let (target, path) = pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
+                let (target, path) =
+                    pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
                 self.bitcode_libraries.push(BitcodeLibrary { target, path });
             }
             Id::BuiltinBitcode => self.builtin_bitcode.push(TargetArg::new(value.to_owned())),

@@ -1,5 +1,6 @@
-//! Response files: replaces `@file` on a command line with the arguments in the file, and writes arguments to such a file if a
-//! child process's command line would exceed the system's limit (docs/spec/faults.md F21).
+//! Response files: replaces `@file` on a command line with the arguments in the file, and writes
+//! arguments to such a file if a child process's command line would exceed the system's limit
+//! (docs/spec/faults.md F21).
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -16,15 +17,17 @@ use super::{Dialect, Role};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Style {
-    /// GNU tools, clang, ld.lld: single and double quotes; a backslash makes the next character literal.
+    /// GNU tools, clang, ld.lld: single and double quotes; a backslash makes the next character
+    /// literal.
     #[default]
     Gnu,
-    /// lld-link and other Windows tools: double quotes; a backslash is an ordinary character unless a quote follows.
+    /// lld-link and other Windows tools: double quotes; a backslash is an ordinary character unless
+    /// a quote follows.
     Windows,
 }
 
-/// Returns the style of the response files on a command line: Windows rules for a link with Microsoft's linker, unless lld's option
-/// `--rsp-quoting=` sets the style.
+/// Returns the style of the response files on a command line: Windows rules for a link with
+/// Microsoft's linker, unless lld's option `--rsp-quoting=` sets the style.
 pub fn style_of(role: Role, argv: &[OsString]) -> Style {
     let mut style = Style::Gnu;
     for token in argv {
@@ -50,20 +53,24 @@ impl Style {
     }
 }
 
-/// Replaces every `@file` with the arguments in the file, recursively. An `@file` that does not exist stays: a file may have that
-/// name, and if not, the linker reports it.
+/// Replaces every `@file` with the arguments in the file, recursively. An `@file` that does not
+/// exist stays: a file may have that name, and if not, the linker reports it.
 pub(crate) fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
     Ok(expand_with_files(args, style)?.0)
 }
 
 /// Like [`expand`], but also returns the files that were read.
-pub(super) fn expand_with_files(args: Vec<OsString>, style: Style) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
+pub(super) fn expand_with_files(
+    args: Vec<OsString>,
+    style: Style,
+) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
     let mut expanded = (Vec::with_capacity(args.len()), Vec::new());
     expand_into(args, style, &mut Vec::new(), &mut expanded)?;
     Ok(expanded)
 }
 
-/// `open` contains the files being read, outermost first; `expanded` the arguments and the files read so far.
+/// `open` contains the files being read, outermost first; `expanded` the arguments and the files
+/// read so far.
 fn expand_into(
     args: Vec<OsString>,
     style: Style,
@@ -80,7 +87,11 @@ fn expand_into(
             continue;
         };
         if is_open(&path, open) {
-            let chain: Vec<_> = open.iter().chain([&path]).map(|path| format!("`{}`", path.display())).collect();
+            let chain: Vec<_> = open
+                .iter()
+                .chain([&path])
+                .map(|path| format!("`{}`", path.display()))
+                .collect();
             bail!("response files include each other: {}", chain.join(" -> "));
         }
         let text = decode(&bytes).with_context(|| path.display().to_string())?;
@@ -92,15 +103,19 @@ fn expand_into(
     Ok(())
 }
 
-/// Returns path and contents of the file `name`, relative to the current directory, else to the directory of the including file.
+/// Returns path and contents of the file `name`, relative to the current directory, else to the
+/// directory of the including file.
 fn find(name: &Path, outer: Option<&PathBuf>) -> Result<Option<(PathBuf, Vec<u8>)>> {
-    let next_to_outer = outer.and_then(|outer| outer.parent()).map(|directory| directory.join(name));
+    let next_to_outer = outer
+        .and_then(|outer| outer.parent())
+        .map(|directory| directory.join(name));
     for path in [Some(name.to_owned()), next_to_outer].into_iter().flatten() {
         match fs::read(&path) {
             Ok(bytes) => return Ok(Some((path, bytes))),
             Err(error) if not_a_file(&error) => {}
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot read response file `{}`", path.display()));
+                return Err(error)
+                    .with_context(|| format!("cannot read response file `{}`", path.display()));
             }
         }
     }
@@ -109,7 +124,10 @@ fn find(name: &Path, outer: Option<&PathBuf>) -> Result<Option<(PathBuf, Vec<u8>
 
 fn not_a_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | IsADirectory | NotADirectory | InvalidFilename | InvalidInput)
+    matches!(
+        error.kind(),
+        NotFound | IsADirectory | NotADirectory | InvalidFilename | InvalidInput
+    )
 }
 
 fn is_open(path: &Path, open: &[PathBuf]) -> bool {
@@ -118,7 +136,8 @@ fn is_open(path: &Path, open: &[PathBuf]) -> bool {
     open.iter().any(|other| real(other) == this)
 }
 
-/// Decodes the text to UTF-8 without a byte order mark. Microsoft's tools write UTF-16 with such a mark.
+/// Decodes the text to UTF-8 without a byte order mark. Microsoft's tools write UTF-16 with such a
+/// mark.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let (units, order): (_, fn([u8; 2]) -> u16) = match bytes {
         [0xef, 0xbb, 0xbf, text @ ..] => return Ok(Cow::Borrowed(text)),
@@ -156,13 +175,15 @@ struct Tokens {
 impl Tokens {
     fn end(&mut self) {
         if self.quoted || !self.token.is_empty() {
-            self.done.push(OsString::from_vec(mem::take(&mut self.token)));
+            self.done
+                .push(OsString::from_vec(mem::take(&mut self.token)));
         }
         self.quoted = false;
     }
 }
 
-/// Follows the rules of LLVM and libiberty: a backslash makes the next byte literal, also within quotes of either kind.
+/// Follows the rules of LLVM and libiberty: a backslash makes the next byte literal, also within
+/// quotes of either kind.
 fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     let mut quote = None;
     let mut bytes = text.iter().copied();
@@ -181,8 +202,9 @@ fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     }
 }
 
-/// Follows the rules of `CommandLineToArgvW`. Before a quote, two backslashes stand for one, and an odd one makes the quote
-/// literal; elsewhere they are ordinary. Two quotes within quotes are one literal quote.
+/// Follows the rules of `CommandLineToArgvW`. Before a quote, two backslashes stand for one, and an
+/// odd one makes the quote literal; elsewhere they are ordinary. Two quotes within quotes are one
+/// literal quote.
 fn tokenize_windows(text: &[u8], tokens: &mut Tokens) {
     let mut in_quotes = false;
     let mut at = 0;
@@ -220,11 +242,11 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
 }
 
-/// Formats a response file with these arguments, one per line. A child process reads them back byte for byte, except that LLVM's
-/// tools drop empty arguments.
+/// Formats a response file with these arguments, one per line. A child process reads them back byte
+/// for byte, except that LLVM's tools drop empty arguments.
 ///
-/// Every argument is in double quotes. All readers agree on these, and the file then cannot start with bytes that look like a byte
-/// order mark.
+/// Every argument is in double quotes. All readers agree on these, and the file then cannot start
+/// with bytes that look like a byte order mark.
 pub fn spill(args: &[OsString], style: Style) -> Vec<u8> {
     let mut text = Vec::new();
     for arg in args {
@@ -259,12 +281,15 @@ fn quote_windows(arg: &[u8], text: &mut Vec<u8>) {
 
 /// Whether a child process needs these arguments in a response file.
 ///
-/// Linux refuses a single argument of 128 KiB (`MAX_ARG_STRLEN`). If the stack limit is small, it also refuses arguments and
-/// environment of 128 KiB together (the lower bound of `ARG_MAX`). The limit here is lower, to leave space for the program's name
-/// and the environment.
+/// Linux refuses a single argument of 128 KiB (`MAX_ARG_STRLEN`). If the stack limit is small, it
+/// also refuses arguments and environment of 128 KiB together (the lower bound of `ARG_MAX`). The
+/// limit here is lower, to leave space for the program's name and the environment.
 pub fn needs_spill(args: &[OsString]) -> bool {
     const LIMIT: usize = 96 * 1024;
     // Each argument also takes a terminating zero and a pointer.
-    let total: usize = args.iter().map(|arg| arg.len() + 1 + size_of::<usize>()).sum();
+    let total: usize = args
+        .iter()
+        .map(|arg| arg.len() + 1 + size_of::<usize>())
+        .sum();
     total > LIMIT
 }

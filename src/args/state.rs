@@ -1,5 +1,6 @@
-//! Linker options that change the treatment of later inputs, such as `--whole-archive`. Each input gets a copy of the state at its
-//! position, so no later stage has to read these options (docs/spec/faults.md F4, F6, F18).
+//! Linker options that change the treatment of later inputs, such as `--whole-archive`. Each input
+//! gets a copy of the state at its position, so no later stage has to read these options
+//! (docs/spec/faults.md F4, F6, F18).
 
 use std::path::PathBuf;
 
@@ -32,10 +33,20 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole command line at any position.
+    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole command
+    /// line at any position.
     pub(super) fn new(args: &[Arg]) -> Walk {
-        let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
-        Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
+        let whole_archive = args
+            .iter()
+            .any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
+        Walk {
+            state: State {
+                whole_archive,
+                ..State::default()
+            },
+            pushed: Vec::new(),
+            groups: 0,
+        }
     }
 
     /// Applies one argument.
@@ -50,14 +61,17 @@ impl Walk {
             Some(Id::Bdynamic) => state.prefer_static = false,
             Some(Id::AsNeeded) => state.as_needed = true,
             Some(Id::NoAsNeeded) => state.as_needed = false,
-            Some(Id::Format) => state.binary = arg.value.as_ref().is_some_and(|format| format == "binary"),
+            Some(Id::Format) => {
+                state.binary = arg.value.as_ref().is_some_and(|format| format == "binary")
+            }
             Some(Id::StartGroup) => {
                 state.group = Some(self.groups);
                 self.groups += 1;
             }
             Some(Id::EndGroup) => state.group = None,
             Some(Id::PushState) => self.pushed.push(*state),
-            // GNU ld and lld both save these three and nothing else. The linker reports a --pop-state without a --push-state.
+            // GNU ld and lld both save these three and nothing else. The linker reports a
+            // --pop-state without a --push-state.
             Some(Id::PopState) => {
                 if let Some(saved) = self.pushed.pop() {
                     state.whole_archive = saved.whole_archive;
@@ -74,11 +88,29 @@ impl Walk {
 pub(super) fn input(arg: &Arg, state: State) -> Option<InputSpec> {
     let value = arg.value.as_ref()?;
     let (name, whole_archive) = match arg.kind {
-        ArgKind::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
+        ArgKind::Known(row) if row.id == Id::Library => {
+            (InputName::Library(value.clone()), state.whole_archive)
+        }
         // `/wholearchive:lib` names the library and links all of it.
         ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
         _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
     };
-    let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
-    Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
+    let State {
+        lazy,
+        prefer_static,
+        as_needed,
+        binary,
+        group,
+        ..
+    } = state;
+    Some(InputSpec {
+        name,
+        whole_archive,
+        lazy,
+        prefer_static,
+        as_needed,
+        binary,
+        group,
+        token: arg.tokens.start,
+    })
 }

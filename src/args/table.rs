@@ -1,5 +1,6 @@
-//! The table of offld's own options and the types of its rows: spelling, form of the operand, recipient, help. `table_ld` has the
-//! options of host linkers. The parser, the help text and the tests use only these tables.
+//! The table of offld's own options and the types of its rows: spelling, form of the operand,
+//! recipient, help. `table_ld` has the options of host linkers. The parser, the help text and the
+//! tests use only these tables.
 
 use super::Role;
 
@@ -45,7 +46,8 @@ pub enum Shape {
     Separate,
     /// `--opt V` or `--opt=V`
     Either,
-    /// `--opt N`, `--opt=N`, or `--opt` alone if no number follows: a flag for some linkers, an option with a value for others.
+    /// `--opt N`, `--opt=N`, or `--opt` alone if no number follows: a flag for some linkers, an
+    /// option with a value for others.
     EitherNumber,
     /// `--opt` or `--opt=V`
     OptionalEquals,
@@ -71,7 +73,8 @@ impl Shape {
 pub enum Scope {
     /// On every command line.
     Everywhere,
-    /// Only for `clang-linker-wrapper`: the option has another meaning for linkers, or it is from an earlier LLVM release.
+    /// Only for `clang-linker-wrapper`: the option has another meaning for linkers, or it is from
+    /// an earlier LLVM release.
     Wrapper,
     /// Only for `clang-linker-wrapper`, before the `--` that clang 14 to 16 writes.
     BeforeSeparator,
@@ -103,7 +106,8 @@ pub struct OptionRow {
     pub scope: Scope,
     /// The option's identity, shared by all its spellings.
     pub id: Id,
-    /// One line for `--help`; empty for options that only `--help-hidden` lists, and for linker options.
+    /// One line for `--help`; empty for options that only `--help-hidden` lists, and for linker
+    /// options.
     pub help: &'static str,
 }
 
@@ -206,7 +210,8 @@ pub enum Id {
     WholeArchive,
     Wrap,
     Z,
-    // Other options of host linkers, listed so that offld takes no operand for an input and no long name for a letter with a value.
+    // Other options of host linkers, listed so that offld takes no operand for an input and no long
+    // name for a letter with a value.
     Flag,
     Operand,
 }
@@ -223,23 +228,68 @@ pub fn own_rows() -> &'static [OptionRow] {
     OWN
 }
 
-const fn own(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> OptionRow {
-    OptionRow { name, dashes, shape, route: Route::Wrapper, scope: Scope::Everywhere, id, help }
+const fn own(
+    name: &'static str,
+    dashes: Dashes,
+    shape: Shape,
+    id: Id,
+    help: &'static str,
+) -> OptionRow {
+    OptionRow {
+        name,
+        dashes,
+        shape,
+        route: Route::Wrapper,
+        scope: Scope::Everywhere,
+        id,
+        help,
+    }
 }
 
-/// An option for `clang-linker-wrapper` only: one of an earlier release, or one with another meaning for linkers.
-const fn wrapper(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> OptionRow {
-    OptionRow { name, dashes, shape, route: Route::Wrapper, scope: Scope::Wrapper, id, help }
+/// An option for `clang-linker-wrapper` only: one of an earlier release, or one with another
+/// meaning for linkers.
+const fn wrapper(
+    name: &'static str,
+    dashes: Dashes,
+    shape: Shape,
+    id: Id,
+    help: &'static str,
+) -> OptionRow {
+    OptionRow {
+        name,
+        dashes,
+        shape,
+        route: Route::Wrapper,
+        scope: Scope::Wrapper,
+        id,
+        help,
+    }
 }
 
 /// A spelling of LLVM 14 or 15 that later releases and linkers do not know, or read differently.
 const fn before(name: &'static str, dashes: Dashes, id: Id) -> OptionRow {
-    OptionRow { name, dashes, shape: Shape::Flag, route: Route::Wrapper, scope: Scope::BeforeSeparator, id, help: "" }
+    OptionRow {
+        name,
+        dashes,
+        shape: Shape::Flag,
+        route: Route::Wrapper,
+        scope: Scope::BeforeSeparator,
+        id,
+        help: "",
+    }
 }
 
 /// An option that belongs to offld only as the sole argument (`Mode`), and to the linker otherwise.
 const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> OptionRow {
-    OptionRow { name, dashes, shape: Shape::Flag, route: Route::Host, scope: Scope::Everywhere, id, help }
+    OptionRow {
+        name,
+        dashes,
+        shape: Shape::Flag,
+        route: Route::Host,
+        scope: Scope::Everywhere,
+        id,
+        help,
+    }
 }
 
 use Dashes::{Any, One, Two};

@@ -1,16 +1,22 @@
-//! Tables of the host linkers' options: one for GNU ld, gold, ld.lld, mold and wild, one for link.exe and lld-link.
+//! Tables of the host linkers' options: one for GNU ld, gold, ld.lld, mold and wild, one for
+//! link.exe and lld-link.
 //!
 //! An option has a row for one of three reasons:
 //! - offld reads it (`both`).
 //! - It takes its operand from the next token, which must not be taken for an input (`operand`).
-//! - Its name with one dash would be read as a letter with a value, as `-emit-relocs` as `-e mit-relocs` (`flag`).
+//! - Its name with one dash would be read as a letter with a value, as `-emit-relocs` as
+//!   `-e mit-relocs` (`flag`).
 //!
-//! Any other option is forwarded without a row. The rows were determined by running each linker. If two linkers disagree, the
-//! option takes an operand if it does so for one of them, because the other does not know the option.
+//! Any other option is forwarded without a row. The rows were determined by running each linker. If
+//! two linkers disagree, the option takes an operand if it does so for one of them, because the
+//! other does not know the option.
 
 use super::table::{Dashes, Id, OptionRow, Route, Scope, Shape};
 use Dashes::{Any, One, Two};
-use Shape::{Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals, Separate};
+use Shape::{
+    Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals,
+    Separate,
+};
 
 /// Options of the linkers with GNU ld's command-line syntax, ordered by name.
 pub fn host_rows() -> &'static [OptionRow] {
@@ -23,7 +29,15 @@ pub fn link_exe_rows() -> &'static [OptionRow] {
 }
 
 const fn row(name: &'static str, dashes: Dashes, shape: Shape, route: Route, id: Id) -> OptionRow {
-    OptionRow { name, dashes, shape, route, scope: Scope::Everywhere, id, help: "" }
+    OptionRow {
+        name,
+        dashes,
+        shape,
+        route,
+        scope: Scope::Everywhere,
+        id,
+        help: "",
+    }
 }
 
 const fn both(name: &'static str, dashes: Dashes, shape: Shape, id: Id) -> OptionRow {
@@ -57,8 +71,8 @@ const LINK_EXE: &[OptionRow] = &[
     both("wrap", Any, Colon, Id::Wrap),
 ];
 
-// GNU ld accepts one or two dashes before a long name. With one dash, `-o…` is always the output, so names that begin with `o` need
-// two.
+// GNU ld accepts one or two dashes before a long name. With one dash, `-o…` is always the output,
+// so names that begin with `o` need two.
 const HOST: &[OptionRow] = &[
     both("(", One, Flag, Id::StartGroup),
     both(")", One, Flag, Id::EndGroup),
@@ -89,7 +103,12 @@ const HOST: &[OptionRow] = &[
     flag("accept-unknown-input-arch", Any, Flag),
     flag("add-needed", Any, Flag),
     flag("add-stdcall-alias", Any, Flag),
-    both("allow-multiple-definition", Any, Flag, Id::AllowMultipleDefinition),
+    both(
+        "allow-multiple-definition",
+        Any,
+        Flag,
+        Id::AllowMultipleDefinition,
+    ),
     flag("allow-shlib-undefined", Any, Flag),
     operand("android-memtag-mode", Two, Either),
     flag("apply-dynamic-relocs", Any, Flag),

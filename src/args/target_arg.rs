@@ -1,4 +1,5 @@
-//! The values of `--device-linker=` and `--device-compiler=`, which apply to one target or to all (docs/spec/link-driver.md 2.2).
+//! The values of `--device-linker=` and `--device-compiler=`, which apply to one target or to all
+//! (docs/spec/link-driver.md 2.2).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -23,9 +24,9 @@ impl TargetArg {
         self.for_target(&Target::new(triple, ""))
     }
 
-    /// Returns the argument that a device link for `target` gets from this value, if any. Arguments for another spelling of a
-    /// device's triple apply as well. For an AMD GPU, so do arguments for any of its names, for its family, and for all AMD GPUs,
-    /// as in LLVM 24.
+    /// Returns the argument that a device link for `target` gets from this value, if any. Arguments
+    /// for another spelling of a device's triple apply as well. For an AMD GPU, so do arguments for
+    /// any of its names, for its family, and for all AMD GPUs, as in LLVM 24.
     pub fn for_target(&self, target: &Target) -> Option<&OsStr> {
         let (head, argument) = self.parts();
         let matches_target = |head: &[u8]| {
@@ -52,12 +53,16 @@ impl TargetArg {
             Ok(arch) if is_llvm_arch(arch) => {}
             _ => return (None, &self.raw),
         }
-        if tail.is_empty() { (None, OsStr::from_bytes(head)) } else { (Some(head), OsStr::from_bytes(tail)) }
+        if tail.is_empty() {
+            (None, OsStr::from_bytes(head))
+        } else {
+            (Some(head), OsStr::from_bytes(tail))
+        }
     }
 }
 
-/// Whether `triple` can name the AMD GPU `target`: as that device, as its family, or as any device. If the target is a family, the
-/// name of one of its devices counts, too.
+/// Whether `triple` can name the AMD GPU `target`: as that device, as its family, or as any device.
+/// If the target is a family, the name of one of its devices counts, too.
 fn is_amd_name(triple: &str, target: &Target) -> bool {
     let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
     match (AmdArch::of_triple(triple), target.amd_arch()) {
@@ -66,8 +71,8 @@ fn is_amd_name(triple: &str, target: &Target) -> bool {
     }
 }
 
-/// Whether LLVM 22 reads `name` as the architecture of a triple, or LLVM 24 as that of an AMD GPU. Only then does `name-…=value`
-/// apply to one target.
+/// Whether LLVM 22 reads `name` as the architecture of a triple, or LLVM 24 as that of an AMD GPU.
+/// Only then does `name-…=value` apply to one target.
 pub fn is_llvm_arch(name: &str) -> bool {
     #[rustfmt::skip]
     const PLAIN: &[&str] = &[
@@ -95,7 +100,10 @@ pub fn is_llvm_arch(name: &str) -> bool {
     PLAIN.contains(&name)
         || AmdArch::parse(name).is_some()
         || matches!(name.as_bytes(), [b'i', b'3'..=b'9', b'8', b'6'])
-        || ["armeb", "thumbeb", "arm", "thumb"].iter().any(|base| name.strip_prefix(base).is_some_and(|sub| ARM.contains(&sub)))
+        || ["armeb", "thumbeb", "arm", "thumb"].iter().any(|base| {
+            name.strip_prefix(base)
+                .is_some_and(|sub| ARM.contains(&sub))
+        })
         || matches!(name, "dxil" | "spirv" | "spirv32" | "spirv64")
         || version("dxilv1.", 0, 9)
         || version("spirv1.", 5, 6)
@@ -109,7 +117,8 @@ mod tests {
 
     fn given(value: &str, triple: &str) -> Option<String> {
         let arg = TargetArg::new(value.into());
-        arg.for_triple(triple).map(|text| text.to_string_lossy().into_owned())
+        arg.for_triple(triple)
+            .map(|text| text.to_string_lossy().into_owned())
     }
 
     #[test]
@@ -118,22 +127,48 @@ mod tests {
         assert_eq!(given("foo=bar", amd).as_deref(), Some("foo=bar"));
         assert_eq!(given("-O3", amd).as_deref(), Some("-O3"));
         assert_eq!(given("", amd).as_deref(), Some(""));
-        assert_eq!(given("-plugin-opt=x", amd).as_deref(), Some("-plugin-opt=x"));
+        assert_eq!(
+            given("-plugin-opt=x", amd).as_deref(),
+            Some("-plugin-opt=x")
+        );
         assert_eq!(given("amdgcn", amd).as_deref(), Some("amdgcn"));
-        assert_eq!(given("amdgcn-amd-amdhsa=", amd).as_deref(), Some("amdgcn-amd-amdhsa"));
+        assert_eq!(
+            given("amdgcn-amd-amdhsa=", amd).as_deref(),
+            Some("amdgcn-amd-amdhsa")
+        );
         assert_eq!(given("amdgcn-amd-amdhsa=k=v", amd).as_deref(), Some("k=v"));
         assert_eq!(given("nvptx64=c", "nvptx64-nvidia-cuda"), None);
         assert_eq!(given("nvptx64-nvidia-cuda=b", amd), None);
-        assert_eq!(given("AMDGCN-amd-amdhsa=b", amd).as_deref(), Some("AMDGCN-amd-amdhsa=b"));
+        assert_eq!(
+            given("AMDGCN-amd-amdhsa=b", amd).as_deref(),
+            Some("AMDGCN-amd-amdhsa=b")
+        );
     }
 
     #[test]
     fn a_triple_has_several_spellings() {
-        for spelled in ["x86_64-unknown-linux-gnu", "x86_64--linux-gnu", "x86_64-redhat-linux", "x86_64"] {
-            assert_eq!(given("x86_64-pc-linux-gnu=x", spelled).as_deref(), Some("x"), "{spelled}");
+        for spelled in [
+            "x86_64-unknown-linux-gnu",
+            "x86_64--linux-gnu",
+            "x86_64-redhat-linux",
+            "x86_64",
+        ] {
+            assert_eq!(
+                given("x86_64-pc-linux-gnu=x", spelled).as_deref(),
+                Some("x"),
+                "{spelled}"
+            );
         }
-        assert_eq!(given("nvptx64-nvidia-cuda=x", "nvptx64").as_deref(), Some("x"));
-        for other in ["x86_64-pc-linux-musl", "i686-pc-linux-gnu", "x86_64-pc-linux-gnux32", "x86_64-pc-windows-msvc"] {
+        assert_eq!(
+            given("nvptx64-nvidia-cuda=x", "nvptx64").as_deref(),
+            Some("x")
+        );
+        for other in [
+            "x86_64-pc-linux-musl",
+            "i686-pc-linux-gnu",
+            "x86_64-pc-linux-gnux32",
+            "x86_64-pc-windows-msvc",
+        ] {
             assert_eq!(given("x86_64-pc-linux-gnu=x", other), None, "{other}");
         }
     }
@@ -141,9 +176,15 @@ mod tests {
     #[test]
     fn an_amd_gpu_has_several_names() {
         let reaches = |head: &str, triple: &str, arch: &str| {
-            TargetArg::new(format!("{head}-amd-amdhsa=x").into()).for_target(&Target::new(triple, arch)).is_some()
+            TargetArg::new(format!("{head}-amd-amdhsa=x").into())
+                .for_target(&Target::new(triple, arch))
+                .is_some()
         };
-        let (old, new, family) = ("amdgcn-amd-amdhsa", "amdgpu9.00-amd-amdhsa", "amdgpu9-amd-amdhsa");
+        let (old, new, family) = (
+            "amdgcn-amd-amdhsa",
+            "amdgpu9.00-amd-amdhsa",
+            "amdgpu9-amd-amdhsa",
+        );
         for (head, to_old, to_new, to_family) in [
             ("amdgcn", true, true, true),
             ("amdgpu", true, true, true),
@@ -154,7 +195,11 @@ mod tests {
             ("r600", false, false, false),
         ] {
             assert_eq!(reaches(head, old, "gfx900"), to_old, "{head}");
-            assert_eq!(reaches(head, new, "gfx900") && reaches(head, new, ""), to_new, "{head}");
+            assert_eq!(
+                reaches(head, new, "gfx900") && reaches(head, new, ""),
+                to_new,
+                "{head}"
+            );
             assert_eq!(reaches(head, family, ""), to_family, "{head}");
         }
         assert!(!reaches("amdgcn", "amdgpu9.00-amd-amdpal", "gfx900"));
@@ -176,7 +221,10 @@ mod tests {
         ] {
             assert!(is_llvm_arch(known), "{known}");
         }
-        for unknown in ["amdgpux", "i286", "x86", "riscv", "spirv1.7", "spirv1.0", "le64", "native", "X86_64", "", " arm"] {
+        for unknown in [
+            "amdgpux", "i286", "x86", "riscv", "spirv1.7", "spirv1.0", "le64", "native", "X86_64",
+            "", " arm",
+        ] {
             assert!(!is_llvm_arch(unknown), "{unknown}");
         }
     }

@@ -1,4 +1,5 @@
-//! Values of options: text, numbers, pairs of a name and a path. An error names the option and its value.
+//! Values of options: text, numbers, pairs of a name and a path. An error names the option and its
+//! value.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use anyhow::{Result, bail};
 use super::Arg;
 use super::size::parse_size;
 
-/// Returns a value as text. Invalid UTF-8 is replaced, which is harmless: such values are only compared with ASCII text or parsed.
+/// Returns a value as text. Invalid UTF-8 is replaced, which is harmless: such values are only
+/// compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
@@ -21,7 +23,8 @@ pub enum Jobs {
     Auto,
     /// `--wrapper-jobs=N`.
     N(usize),
-    /// `--wrapper-jobs=jobserver`: the number that make's jobserver, found through the environment, allows.
+    /// `--wrapper-jobs=jobserver`: the number that make's jobserver, found through the environment,
+    /// allows.
     Jobserver,
 }
 
@@ -33,7 +36,9 @@ pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     }
     match given.parse() {
         Ok(count) if count > 0 => Ok(Jobs::N(count)),
-        _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
+        _ => bail!(
+            "--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"
+        ),
     }
 }
 
@@ -100,14 +105,20 @@ pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartition
     let given = text(value);
     match given.parse() {
         _ if given == "auto" => Ok(LtoPartitions::Auto),
-        Ok(count) if (1..=MOST_PARTITIONS).contains(&count) && given.bytes().all(|byte| byte.is_ascii_digit()) => {
+        Ok(count)
+            if (1..=MOST_PARTITIONS).contains(&count)
+                && given.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
             Ok(LtoPartitions::N(count))
         }
-        _ => bail!("{option}={given}: expected auto or a number from 1 to {MOST_PARTITIONS}, got '{given}'"),
+        _ => bail!(
+            "{option}={given}: expected auto or a number from 1 to {MOST_PARTITIONS}, got '{given}'"
+        ),
     }
 }
 
-/// When the translation units of ThinLTO are compiled one by one, each with its own cache lookup (docs/explanation/lto.md).
+/// When the translation units of ThinLTO are compiled one by one, each with its own cache lookup
+/// (docs/explanation/lto.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Distribute {
     /// If other machines are available.
@@ -134,7 +145,9 @@ pub(super) fn granularity(value: &OsStr) -> Result<u32> {
     let given = text(value);
     match given.parse() {
         Ok(microseconds) => Ok(microseconds),
-        Err(_) => bail!("--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"),
+        Err(_) => bail!(
+            "--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"
+        ),
     }
 }
 
@@ -145,7 +158,10 @@ pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, P
     match bytes.iter().position(|byte| *byte == b'=') {
         Some(equals) if equals > 0 && equals + 1 < bytes.len() => {
             let name = text(OsStr::from_bytes(&bytes[..equals]));
-            Ok((name, Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned()))
+            Ok((
+                name,
+                Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned(),
+            ))
         }
         _ => bail!("{option}={}: expected {form}", value.display()),
     }
@@ -156,7 +172,8 @@ pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, P
 pub struct Defsym {
     /// The symbol.
     pub defines: String,
-    /// Every name in its expression. This includes functions of the script language, but an extra name does no harm.
+    /// Every name in its expression. This includes functions of the script language, but an extra
+    /// name does no harm.
     pub needs: Vec<String>,
     /// The index of its first token in [`ArgumentList::tokens`](super::ArgumentList::tokens).
     pub token: usize,
@@ -169,9 +186,19 @@ impl Defsym {
         let value = arg.value.as_deref().map(text).unwrap_or_default();
         let (defines, expression) = value.split_once('=').unwrap_or((&value, ""));
         let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
-        let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
-        let needs = words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect();
-        Defsym { defines: defines.to_owned(), needs, token: arg.tokens.start, group }
+        let words = expression
+            .split(|c| !in_name(c))
+            .filter(|word| !word.is_empty());
+        let needs = words
+            .filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
+            .map(str::to_owned)
+            .collect();
+        Defsym {
+            defines: defines.to_owned(),
+            needs,
+            token: arg.tokens.start,
+            group,
+        }
     }
 }
 
@@ -182,7 +209,9 @@ pub(super) fn sycl_release(value: &OsStr) -> Result<u32> {
         "23" => Ok(23),
         "24" => Ok(24),
         given => {
-            bail!("--offld-sycl-registration={given}: expected 22, 23 or 24, the LLVM version of the SYCL runtime")
+            bail!(
+                "--offld-sycl-registration={given}: expected 22, 23 or 24, the LLVM version of the SYCL runtime"
+            )
         }
     }
 }

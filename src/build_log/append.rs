@@ -1,6 +1,7 @@
-//! Appends lines to the log. Many processes do that at once. Each line is one write to a file that is open for appending, which
-//! is atomic on Linux's local file systems (not on NFS). A full disk or a killed process can still leave half a line. The next
-//! writer then starts a new line, so that only that half is lost.
+//! Appends lines to the log. Many processes do that at once. Each line is one write to a file that
+//! is open for appending, which is atomic on Linux's local file systems (not on NFS). A full disk
+//! or a killed process can still leave half a line. The next writer then starts a new line, so that
+//! only that half is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -30,19 +31,25 @@ enum State {
 
 struct OpenLog {
     end: File,
-    /// The same file, for reading its last byte. `None` for a pipe, a terminal, or a file that is writable but not readable.
+    /// The same file, for reading its last byte. `None` for a pipe, a terminal, or a file that is
+    /// writable but not readable.
     reader: Option<File>,
 }
 
 impl Log {
-    /// Returns the log that the environment names (`OFFLD_CACHE_LOG`), if any. Problems with it are reported to `shell`, once.
+    /// Returns the log that the environment names (`OFFLD_CACHE_LOG`), if any. Problems with it are
+    /// reported to `shell`, once.
     pub(crate) fn from_environment(shell: &Arc<Shell>) -> Option<Arc<Log>> {
         let path = Session::env(session::OFFLD_CACHE_LOG)?;
         Some(Arc::new(Log::new(path.into(), Arc::clone(shell))))
     }
 
     fn new(path: PathBuf, shell: Arc<Shell>) -> Log {
-        Log { path, shell, file: Mutex::new(State::Unopened) }
+        Log {
+            path,
+            shell,
+            file: Mutex::new(State::Unopened),
+        }
     }
 
     /// Appends a line. If the log cannot be written, prints one warning, and the link continues.
@@ -61,9 +68,15 @@ fn append(state: &mut State, path: &Path, record: &Record) -> io::Result<()> {
     if matches!(state, State::Unopened) {
         *state = State::Open(open(path)?);
     }
-    let State::Open(log) = state else { return Ok(()) };
+    let State::Open(log) = state else {
+        return Ok(());
+    };
     let line = serde_json::to_vec(record)?;
-    write_line(&mut log.end, &line, log.reader.as_ref().is_some_and(ends_in_half_a_line))
+    write_line(
+        &mut log.end,
+        &line,
+        log.reader.as_ref().is_some_and(ends_in_half_a_line),
+    )
 }
 
 /// Appends `line`. With `after_half`, the file ends in half a line, which is ended first.
@@ -73,12 +86,15 @@ fn write_line(file: &mut impl Write, line: &[u8], after_half: bool) -> io::Resul
     if write_once(file, &with_end(before))? {
         return Ok(());
     }
-    // The missing rest alone would follow lines that others have written meanwhile. So the half is ended, and the line is written
-    // again.
+    // The missing rest alone would follow lines that others have written meanwhile. So the half is
+    // ended, and the line is written again.
     if write_once(file, &with_end(b"\n"))? {
         return Ok(());
     }
-    Err(io::Error::new(ErrorKind::StorageFull, "only part of a line was written"))
+    Err(io::Error::new(
+        ErrorKind::StorageFull,
+        "only part of a line was written",
+    ))
 }
 
 /// Whether `bytes` were written as a whole, by one write.
@@ -91,8 +107,8 @@ fn write_once(file: &mut impl Write, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Whether the file ends without a newline. If two processes notice this at once, each begins with a newline, and readers skip
-/// the empty line.
+/// Whether the file ends without a newline. If two processes notice this at once, each begins with
+/// a newline, and readers skip the empty line.
 fn ends_in_half_a_line(file: &File) -> bool {
     let mut last = [0];
     let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -102,8 +118,16 @@ fn ends_in_half_a_line(file: &File) -> bool {
 fn open(path: &Path) -> io::Result<OpenLog> {
     // Opening a pipe without a reader must not block the link.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let end = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
-    let reader = if end.metadata()?.is_file() { File::open(path).ok() } else { None };
+    let end = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let reader = if end.metadata()?.is_file() {
+        File::open(path).ok()
+    } else {
+        None
+    };
     Ok(OpenLog { end, reader })
 }
 
@@ -134,19 +158,31 @@ mod tests {
             for process in 0..8 {
                 let path = path.clone();
                 scope.spawn(move || {
-                    let log = Log::new(path, Arc::new(Shell::from_write("x", Box::new(io::sink()))));
+                    let log =
+                        Log::new(path, Arc::new(Shell::from_write("x", Box::new(io::sink()))));
                     for _ in 0..50 {
-                        log.append(&Record { process, why: "y".repeat(3000), ..example(Outcome::Miss) });
+                        log.append(&Record {
+                            process,
+                            why: "y".repeat(3000),
+                            ..example(Outcome::Miss)
+                        });
                     }
                 });
             }
         });
         let records = read(&path).unwrap().records;
         assert_eq!(records.len(), 400);
-        assert!((0..8).all(|process| records.iter().filter(|record| record.process == process).count() == 50));
+        assert!((0..8).all(|process| {
+            records
+                .iter()
+                .filter(|record| record.process == process)
+                .count()
+                == 50
+        }));
     }
 
-    /// A file on a disk that has room for `room` bytes per write, for the first `times` writes, and then for everything.
+    /// A file on a disk that has room for `room` bytes per write, for the first `times` writes, and
+    /// then for everything.
     struct Disk {
         text: Vec<u8>,
         room: usize,
@@ -155,7 +191,11 @@ mod tests {
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let taken = if self.times > 0 { self.room.min(bytes.len()) } else { bytes.len() };
+            let taken = if self.times > 0 {
+                self.room.min(bytes.len())
+            } else {
+                bytes.len()
+            };
             self.times = self.times.saturating_sub(1);
             self.text.extend_from_slice(&bytes[..taken]);
             Ok(taken)
@@ -167,12 +207,23 @@ mod tests {
 
     #[test]
     fn a_partly_written_line_is_ended_and_written_again() {
-        let mut disk = Disk { text: Vec::new(), room: 3, times: 1 };
+        let mut disk = Disk {
+            text: Vec::new(),
+            room: 3,
+            times: 1,
+        };
         write_line(&mut disk, b"first", false).unwrap();
         write_line(&mut disk, b"second", false).unwrap();
         assert_eq!(disk.text, b"fir\nfirst\nsecond\n");
-        let mut full = Disk { text: Vec::new(), room: 3, times: 2 };
-        assert_eq!(write_line(&mut full, b"first", false).unwrap_err().kind(), ErrorKind::StorageFull);
+        let mut full = Disk {
+            text: Vec::new(),
+            room: 3,
+            times: 2,
+        };
+        assert_eq!(
+            write_line(&mut full, b"first", false).unwrap_err().kind(),
+            ErrorKind::StorageFull
+        );
         write_line(&mut full, b"second", true).unwrap();
         assert_eq!(full.text, b"fir\nfi\nsecond\n");
     }
@@ -184,12 +235,25 @@ mod tests {
         let half = br#"{"version":1,"time_us":17"#;
         std::fs::write(&path, half).unwrap();
         for process in 0..2 {
-            let log = Log::new(path.clone(), Arc::new(Shell::from_write("x", Box::new(io::sink()))));
-            log.append(&Record { process, ..example(Outcome::Miss) });
-            log.append(&Record { process, ..example(Outcome::Hit) });
+            let log = Log::new(
+                path.clone(),
+                Arc::new(Shell::from_write("x", Box::new(io::sink()))),
+            );
+            log.append(&Record {
+                process,
+                ..example(Outcome::Miss)
+            });
+            log.append(&Record {
+                process,
+                ..example(Outcome::Hit)
+            });
         }
         let text = std::fs::read(&path).unwrap();
-        assert!(text.starts_with(&[half, &b"\n{"[..]].concat()), "{}", String::from_utf8_lossy(&text));
+        assert!(
+            text.starts_with(&[half, &b"\n{"[..]].concat()),
+            "{}",
+            String::from_utf8_lossy(&text)
+        );
         assert_eq!(text.split(|byte| *byte == b'\n').count(), 6);
         assert_eq!(read(&path).unwrap().records.len(), 4);
     }
@@ -198,16 +262,37 @@ mod tests {
     fn an_unwritable_log_causes_one_warning() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
-            .unwrap();
-        for path in [dir.path().to_owned(), dir.path().join("none/log"), "/dev/full".into(), pipe] {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        for path in [
+            dir.path().to_owned(),
+            dir.path().join("none/log"),
+            "/dev/full".into(),
+            pipe,
+        ] {
             let messages = Messages::default();
-            let log = Log::new(path.clone(), Arc::new(Shell::from_write("offld", Box::new(messages.clone()))));
+            let log = Log::new(
+                path.clone(),
+                Arc::new(Shell::from_write("offld", Box::new(messages.clone()))),
+            );
             log.append(&example(Outcome::Hit));
             log.append(&example(Outcome::Hit));
             let text = String::from_utf8(messages.0.lock().unwrap().clone()).unwrap();
-            assert_eq!(text.matches("warning: cannot write the build log").count(), 1, "{text}");
-            assert!(text.contains(&*path.to_string_lossy()) && text.contains("OFFLD_CACHE_LOG"), "{text}");
+            assert_eq!(
+                text.matches("warning: cannot write the build log").count(),
+                1,
+                "{text}"
+            );
+            assert!(
+                text.contains(&*path.to_string_lossy()) && text.contains("OFFLD_CACHE_LOG"),
+                "{text}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The build log (`OFFLD_CACHE_LOG`): one line of JSON for each device link, with its outcome and its cost. Links append to it,
-//! and `offld cache stats` and `offld explain` read it.
+//! The build log (`OFFLD_CACHE_LOG`): one line of JSON for each device link, with its outcome and
+//! its cost. Links append to it, and `offld cache stats` and `offld explain` read it.
 
 mod append;
 mod read;
@@ -13,9 +13,11 @@ pub(crate) use append::Log;
 pub(crate) use read::{Damaged, read};
 pub(crate) use summary::{Reason, Summary};
 
-/// Format version of the lines. It changes when a field disappears or changes its meaning. New fields do not change it.
+/// Format version of the lines. It changes when a field disappears or changes its meaning. New
+/// fields do not change it.
 pub(crate) const VERSION: u32 = 1;
-/// Number of inputs that a line names, the largest first, so that lines stay short for programs with many objects.
+/// Number of inputs that a line names, the largest first, so that lines stay short for programs
+/// with many objects.
 const NAMED_INPUTS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,8 +45,12 @@ impl Outcome {
     }
 
     /// Every outcome, with its name for people.
-    pub(crate) const ALL: [(Outcome, &str); 4] =
-        [(Outcome::Hit, "hits"), (Outcome::Miss, "misses"), (Outcome::Uncached, "not cached"), (Outcome::Failed, "failed")];
+    pub(crate) const ALL: [(Outcome, &str); 4] = [
+        (Outcome::Hit, "hits"),
+        (Outcome::Miss, "misses"),
+        (Outcome::Uncached, "not cached"),
+        (Outcome::Failed, "failed"),
+    ];
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,12 +122,20 @@ pub(crate) struct Record {
 impl Record {
     /// Sets the inputs of the link. Only the largest are named.
     pub(crate) fn set_inputs(&mut self, inputs: Vec<Input>) {
-        let Inputs { count, bytes, largest } = Inputs::of(inputs);
+        let Inputs {
+            count,
+            bytes,
+            largest,
+        } = Inputs::of(inputs);
         (self.input_count, self.input_bytes, self.inputs) = (count, bytes, largest);
     }
 
     pub(crate) fn target(&self) -> String {
-        if self.arch.is_empty() { self.triple.clone() } else { format!("{} ({})", self.triple, self.arch) }
+        if self.arch.is_empty() {
+            self.triple.clone()
+        } else {
+            format!("{} ({})", self.triple, self.arch)
+        }
     }
 }
 
@@ -134,10 +148,17 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn of(mut inputs: Vec<Input>) -> Inputs {
-        let (count, bytes) = (inputs.len() as u64, inputs.iter().map(|input| input.bytes).sum());
+        let (count, bytes) = (
+            inputs.len() as u64,
+            inputs.iter().map(|input| input.bytes).sum(),
+        );
         inputs.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         inputs.truncate(NAMED_INPUTS);
-        Inputs { count, bytes, largest: inputs }
+        Inputs {
+            count,
+            bytes,
+            largest: inputs,
+        }
     }
 }
 
@@ -180,9 +201,25 @@ mod tests {
     #[test]
     fn a_line_names_the_largest_inputs_and_counts_them_all() {
         let mut record = example(Outcome::Miss);
-        record.set_inputs((0..100).map(|at| Input { name: format!("{at}.o"), bytes: at }).collect());
-        assert_eq!((record.input_count, record.input_bytes, record.inputs.len()), (100, 4950, NAMED_INPUTS));
-        assert_eq!(record.inputs[0], Input { name: "99.o".to_owned(), bytes: 99 });
+        record.set_inputs(
+            (0..100)
+                .map(|at| Input {
+                    name: format!("{at}.o"),
+                    bytes: at,
+                })
+                .collect(),
+        );
+        assert_eq!(
+            (record.input_count, record.input_bytes, record.inputs.len()),
+            (100, 4950, NAMED_INPUTS)
+        );
+        assert_eq!(
+            record.inputs[0],
+            Input {
+                name: "99.o".to_owned(),
+                bytes: 99
+            }
+        );
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     }

@@ -1,5 +1,6 @@
-//! Reads a log. Damaged lines are skipped, because a killed process or a full disk leaves half a line in an otherwise good log. A
-//! line of a later release is an error that names the file and the line.
+//! Reads a log. Damaged lines are skipped, because a killed process or a full disk leaves half a
+//! line in an otherwise good log. A line of a later release is an error that names the file and the
+//! line.
 
 use std::path::{Path, PathBuf};
 
@@ -47,19 +48,36 @@ impl Damaged {
 /// # Errors
 /// The log cannot be read, all of its lines are damaged, or a line was written by a later release.
 pub(crate) fn read(path: &Path) -> Result<Contents> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the build log `{}`", path.display()))?;
-    let mut contents = Contents { records: Vec::new(), damaged: None };
-    let lines = bytes.split(|byte| *byte == b'\n').zip(1..).filter(|(line, _)| !line.trim_ascii().is_empty());
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("cannot read the build log `{}`", path.display()))?;
+    let mut contents = Contents {
+        records: Vec::new(),
+        damaged: None,
+    };
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .zip(1..)
+        .filter(|(line, _)| !line.trim_ascii().is_empty());
     for (line, number) in lines {
-        if let Some(record) = record(line).with_context(|| format!("{}:{number}", path.display()))? {
+        if let Some(record) =
+            record(line).with_context(|| format!("{}:{number}", path.display()))?
+        {
             contents.records.push(record);
         } else {
-            let none = Damaged { path: path.to_owned(), first: number, lines: 0 };
+            let none = Damaged {
+                path: path.to_owned(),
+                first: number,
+                lines: 0,
+            };
             contents.damaged.get_or_insert(none).lines += 1;
         }
     }
     if let (Some(damaged), true) = (&contents.damaged, contents.records.is_empty()) {
-        bail!("{}:{}: not a line of a build log, or damaged", path.display(), damaged.first);
+        bail!(
+            "{}:{}: not a line of a build log, or damaged",
+            path.display(),
+            damaged.first
+        );
     }
     Ok(contents)
 }
@@ -69,7 +87,9 @@ pub(crate) fn read(path: &Path) -> Result<Contents> {
 /// # Errors
 /// The line has another format version.
 fn record(line: &[u8]) -> Result<Option<Record>> {
-    let Ok(Versioned { version }) = serde_json::from_slice(line) else { return Ok(None) };
+    let Ok(Versioned { version }) = serde_json::from_slice(line) else {
+        return Ok(None);
+    };
     if version != VERSION {
         bail!("log format version {version}; this offld reads version {VERSION}");
     }
@@ -96,15 +116,27 @@ mod tests {
             let read_back = read(&path).unwrap();
             assert_eq!(read_back.records.len(), 2, "{bad}");
             let warning = read_back.damaged.unwrap().warning();
-            assert_eq!(warning, format!("{}:2: skipped a damaged line", path.display()));
+            assert_eq!(
+                warning,
+                format!("{}:2: skipped a damaged line", path.display())
+            );
 
             std::fs::write(&path, format!("\n{bad}\n{bad}\n")).unwrap();
             let error = format!("{:#}", read(&path).unwrap_err());
-            assert!(error.starts_with(&format!("{}:2: ", path.display())) && error.contains("damaged"), "{error}");
+            assert!(
+                error.starts_with(&format!("{}:2: ", path.display())) && error.contains("damaged"),
+                "{error}"
+            );
         }
         std::fs::write(&path, format!("{half}\n{line}\n{glued}\n")).unwrap();
         let warning = read(&path).unwrap().damaged.unwrap().warning();
-        assert_eq!(warning, format!("{}:1: skipped 2 damaged lines, beginning here", path.display()));
+        assert_eq!(
+            warning,
+            format!(
+                "{}:1: skipped 2 damaged lines, beginning here",
+                path.display()
+            )
+        );
     }
 
     #[test]
@@ -115,7 +147,10 @@ mod tests {
         let later = line.replace("\"version\":1", "\"version\":9");
         std::fs::write(&path, format!("{line}\n{later}\n{line}\n")).unwrap();
         let error = format!("{:#}", read(&path).unwrap_err());
-        assert!(error.starts_with(&format!("{}:2: ", path.display())) && error.contains("version 9"), "{error}");
+        assert!(
+            error.starts_with(&format!("{}:2: ", path.display())) && error.contains("version 9"),
+            "{error}"
+        );
         assert!(format!("{:#}", read(&dir.path().join("none")).unwrap_err()).contains("none"));
     }
 }

@@ -67,7 +67,11 @@ impl Summary {
                 *reasons.entry((Outcome::Uncached, why)).or_default() += 1;
             }
         }
-        let reason = |((outcome, why), links): ((Outcome, &str), u64)| Reason { outcome, why: why.to_owned(), links };
+        let reason = |((outcome, why), links): ((Outcome, &str), u64)| Reason {
+            outcome,
+            why: why.to_owned(),
+            links,
+        };
         sum.reasons = reasons.into_iter().map(reason).collect();
         sum.reasons.sort_by_key(|reason| Reverse(reason.links));
         sum
@@ -83,15 +87,22 @@ impl Summary {
         }
         self.shared_hits += u64::from(record.shared);
         self.not_kept += u64::from(record.not_kept.is_some());
-        self.first_us = Some(self.first_us.map_or(record.time_us, |first| first.min(record.time_us)));
+        self.first_us = Some(
+            self.first_us
+                .map_or(record.time_us, |first| first.min(record.time_us)),
+        );
         self.last_us = self.last_us.max(Some(record.time_us));
         if record.outcome != Outcome::Hit {
-            self.wall_us = self.wall_us.saturating_add(record.wall_us.saturating_sub(record.waited_us));
+            self.wall_us = self
+                .wall_us
+                .saturating_add(record.wall_us.saturating_sub(record.waited_us));
             self.waited_us = self.waited_us.saturating_add(record.waited_us);
             self.cpu_us = self.cpu_us.saturating_add(record.cpu_us);
             self.peak_memory = self.peak_memory.max(record.peak_memory);
         } else if let Some(cost) = record.saved {
-            self.saved_wall_us = self.saved_wall_us.saturating_add(cost.wall_us.saturating_sub(record.wall_us));
+            self.saved_wall_us = self
+                .saved_wall_us
+                .saturating_add(cost.wall_us.saturating_sub(record.wall_us));
             self.saved_cpu_us = self.saved_cpu_us.saturating_add(cost.cpu_us);
         } else {
             self.saved_unknown += 1;
@@ -115,21 +126,78 @@ mod tests {
 
     #[test]
     fn hits_count_as_savings_and_all_others_as_cost() {
-        let hit = |saved| Record { saved, wall_us: 10, shared: true, ..example(Outcome::Hit) };
-        let miss = |why: &str| Record { why: why.to_owned(), waited_us: 400, time_us: 5, ..example(Outcome::Miss) };
-        let cost = Cost { wall_us: 5_010, cpu_us: 7_000, peak_memory: 1 };
-        let failed = Record { why: "x".to_owned(), peak_memory: 9 << 20, time_us: 9, ..example(Outcome::Failed) };
-        let not_kept = Record { not_kept: Some("y".to_owned()), ..miss("b") };
-        let records = [hit(Some(cost)), hit(None), miss("a"), miss("b"), not_kept, failed];
+        let hit = |saved| Record {
+            saved,
+            wall_us: 10,
+            shared: true,
+            ..example(Outcome::Hit)
+        };
+        let miss = |why: &str| Record {
+            why: why.to_owned(),
+            waited_us: 400,
+            time_us: 5,
+            ..example(Outcome::Miss)
+        };
+        let cost = Cost {
+            wall_us: 5_010,
+            cpu_us: 7_000,
+            peak_memory: 1,
+        };
+        let failed = Record {
+            why: "x".to_owned(),
+            peak_memory: 9 << 20,
+            time_us: 9,
+            ..example(Outcome::Failed)
+        };
+        let not_kept = Record {
+            not_kept: Some("y".to_owned()),
+            ..miss("b")
+        };
+        let records = [
+            hit(Some(cost)),
+            hit(None),
+            miss("a"),
+            miss("b"),
+            not_kept,
+            failed,
+        ];
         let sum = Summary::of(&records);
-        assert_eq!((sum.links, sum.hits, sum.shared_hits, sum.misses, sum.failed, sum.not_kept), (6, 2, 2, 3, 1, 1));
-        assert_eq!((sum.wall_us, sum.waited_us, sum.cpu_us, sum.peak_memory), (3 * 600 + 1000, 1200, 3600, 9 << 20));
-        assert_eq!((sum.saved_wall_us, sum.saved_cpu_us, sum.saved_unknown), (5_000, 7_000, 1));
-        assert_eq!((sum.first_us, sum.last_us), (Some(5), Some(records[0].time_us)));
-        let reasons: Vec<_> = sum.reasons.iter().map(|reason| (reason.links, reason.outcome, reason.why.as_str())).collect();
+        assert_eq!(
+            (
+                sum.links,
+                sum.hits,
+                sum.shared_hits,
+                sum.misses,
+                sum.failed,
+                sum.not_kept
+            ),
+            (6, 2, 2, 3, 1, 1)
+        );
+        assert_eq!(
+            (sum.wall_us, sum.waited_us, sum.cpu_us, sum.peak_memory),
+            (3 * 600 + 1000, 1200, 3600, 9 << 20)
+        );
+        assert_eq!(
+            (sum.saved_wall_us, sum.saved_cpu_us, sum.saved_unknown),
+            (5_000, 7_000, 1)
+        );
+        assert_eq!(
+            (sum.first_us, sum.last_us),
+            (Some(5), Some(records[0].time_us))
+        );
+        let reasons: Vec<_> = sum
+            .reasons
+            .iter()
+            .map(|reason| (reason.links, reason.outcome, reason.why.as_str()))
+            .collect();
         assert_eq!(
             reasons,
-            [(2, Outcome::Miss, "b"), (1, Outcome::Miss, "a"), (1, Outcome::Uncached, "y"), (1, Outcome::Failed, "x")]
+            [
+                (2, Outcome::Miss, "b"),
+                (1, Outcome::Miss, "a"),
+                (1, Outcome::Uncached, "y"),
+                (1, Outcome::Failed, "x")
+            ]
         );
         assert_eq!(Summary::of(&[]), Summary::default());
     }

@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "exported C symbols")]
 
-/// Bytes that the caller owns, followed by one zero byte that is not counted. Freed by `offld_buffer_free`.
+/// Bytes that the caller owns, followed by one zero byte that is not counted. Freed by
+/// `offld_buffer_free`.
 #[derive(Debug)]
 pub struct OffldBuffer(Vec<u8>);
 

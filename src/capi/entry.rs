@@ -33,13 +33,22 @@ impl OffldEntry {
         let text = |bytes: &[u8]| Text::from(String::from_utf8_lossy(bytes));
         let keys = image.strings.iter().map(|(key, _)| text(key)).collect();
         let values = image.strings.iter().map(|(_, value)| text(value)).collect();
-        OffldEntry { image, keys, values }
+        OffldEntry {
+            image,
+            keys,
+            values,
+        }
     }
 
     /// Stores a string. If the key exists, replaces its last value, which is the one in effect.
     pub(super) fn set(&mut self, key: &str, value: &str) {
-        let known = self.image.strings.iter().rposition(|(known, _)| known == key.as_bytes());
-        match known.and_then(|at| Some((self.image.strings.get_mut(at)?, self.values.get_mut(at)?))) {
+        let known = self
+            .image
+            .strings
+            .iter()
+            .rposition(|(known, _)| known == key.as_bytes());
+        match known.and_then(|at| Some((self.image.strings.get_mut(at)?, self.values.get_mut(at)?)))
+        {
             Some((pair, text)) => {
                 pair.1 = value.into();
                 *text = Text::from(value);
@@ -53,13 +62,15 @@ impl OffldEntry {
     }
 }
 
-/// Returns the stored programming models of an entry, one bit for each: `OFFLD_KIND_OPENMP` and so on.
+/// Returns the stored programming models of an entry, one bit for each: `OFFLD_KIND_OPENMP` and so
+/// on.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_kinds(entry: Option<&OffldEntry>) -> u32 {
     entry.map_or(0, |entry| entry.image.offload_kind.into())
 }
 
-/// Returns the stored format of an entry: `OFFLD_FORMAT_OBJECT` and so on, or a number that this version does not know.
+/// Returns the stored format of an entry: `OFFLD_FORMAT_OBJECT` and so on, or a number that this
+/// version does not know.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_format(entry: Option<&OffldEntry>) -> u32 {
     entry.map_or(0, |entry| entry.image.image_kind.raw().into())
@@ -74,7 +85,9 @@ pub extern "C" fn offld_entry_flags(entry: Option<&OffldEntry>) -> u32 {
 /// Returns the bytes of an entry, valid until the package is freed. NULL for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_data(entry: Option<&OffldEntry>) -> *const u8 {
-    entry.map_or(std::ptr::null(), |entry| entry.image.contents.bytes().as_ptr())
+    entry.map_or(std::ptr::null(), |entry| {
+        entry.image.contents.bytes().as_ptr()
+    })
 }
 
 /// Returns the number of bytes of an entry. 0 for NULL.
@@ -89,7 +102,8 @@ pub extern "C" fn offld_entry_string_count(entry: Option<&OffldEntry>) -> usize 
     entry.map_or(0, |entry| entry.keys.len())
 }
 
-/// Returns the key of the string with this index, in stored order; empty if `index` is out of range.
+/// Returns the key of the string with this index, in stored order; empty if `index` is out of
+/// range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_entry_string_key(entry: Option<&OffldEntry>, index: usize) -> OffldString {
     nth(entry.map(|entry| &entry.keys), index)
@@ -97,7 +111,10 @@ pub extern "C" fn offld_entry_string_key(entry: Option<&OffldEntry>, index: usiz
 
 /// Returns the value of the string with this index; empty if `index` is out of range.
 #[unsafe(no_mangle)]
-pub extern "C" fn offld_entry_string_value(entry: Option<&OffldEntry>, index: usize) -> OffldString {
+pub extern "C" fn offld_entry_string_value(
+    entry: Option<&OffldEntry>,
+    index: usize,
+) -> OffldString {
     nth(entry.map(|entry| &entry.values), index)
 }
 
@@ -136,17 +153,26 @@ mod tests {
             (OFFLD_FORMAT_PTX, ImageKind::Ptx),
             (OFFLD_FORMAT_SPIRV, ImageKind::Spirv),
         ];
-        all.iter().for_each(|(number, kind)| assert_eq!(*number, u32::from(kind.raw())));
+        all.iter()
+            .for_each(|(number, kind)| assert_eq!(*number, u32::from(kind.raw())));
     }
 
     #[test]
     fn a_string_replaces_the_last_value_of_its_key() {
         let mut image = StoredImage::new(FileSlice::owned(Vec::new()));
-        image.strings = vec![(b"arch".to_vec(), b"a".to_vec()), (b"arch".to_vec(), b"b".to_vec())];
+        image.strings = vec![
+            (b"arch".to_vec(), b"a".to_vec()),
+            (b"arch".to_vec(), b"b".to_vec()),
+        ];
         let mut entry = OffldEntry::new(image);
         entry.set("arch", "c");
         entry.set("triple", "t");
-        let values: Vec<&[u8]> = entry.image.strings.iter().map(|(_, value)| value.as_slice()).collect();
+        let values: Vec<&[u8]> = entry
+            .image
+            .strings
+            .iter()
+            .map(|(_, value)| value.as_slice())
+            .collect();
         assert_eq!(values, [b"a", b"c", b"t"]);
         assert_eq!(entry.values, Text::all(["a", "c", "t"]));
         assert_eq!(offld_entry_arch(Some(&entry)).size, 1);

@@ -1,6 +1,9 @@
 //! Checks of the C caller's arguments: bytes, texts, paths and file descriptors.
 
-#![expect(unsafe_code, reason = "memory that the caller guarantees to be valid during the call")]
+#![expect(
+    unsafe_code,
+    reason = "memory that the caller guarantees to be valid during the call"
+)]
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
@@ -22,7 +25,9 @@ pub(super) unsafe fn bytes<'a>(data: *const u8, size: usize) -> Result<&'a [u8],
         return Err(OffldError::argument(format!("{size} bytes at NULL")));
     }
     if isize::try_from(size).is_err() || data.addr().checked_add(size).is_none() {
-        return Err(OffldError::argument(format!("{size} bytes exceed the address space")));
+        return Err(OffldError::argument(format!(
+            "{size} bytes exceed the address space"
+        )));
     }
     // SAFETY: the caller guarantees it, and the bytes end within the address space.
     Ok(unsafe { std::slice::from_raw_parts(data, size) })
@@ -43,7 +48,8 @@ unsafe fn c_string<'a>(text: *const c_char) -> Option<&'a [u8]> {
 /// The same as for [`c_string`].
 pub(super) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, OffldError> {
     // SAFETY: the caller guarantees it.
-    let bytes = unsafe { c_string(text) }.ok_or_else(|| OffldError::argument("the path is NULL"))?;
+    let bytes =
+        unsafe { c_string(text) }.ok_or_else(|| OffldError::argument("the path is NULL"))?;
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
@@ -53,7 +59,9 @@ pub(super) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, OffldErro
 /// The same as for [`c_string`].
 pub(super) unsafe fn name(text: *const c_char, otherwise: &str) -> &Path {
     // SAFETY: the caller guarantees it.
-    unsafe { c_string(text) }.map_or(Path::new(otherwise), |bytes| Path::new(OsStr::from_bytes(bytes)))
+    unsafe { c_string(text) }.map_or(Path::new(otherwise), |bytes| {
+        Path::new(OsStr::from_bytes(bytes))
+    })
 }
 
 /// Returns the UTF-8 text at `text`. `what` names the argument in errors.
@@ -62,14 +70,18 @@ pub(super) unsafe fn name(text: *const c_char, otherwise: &str) -> &Path {
 /// The same as for [`c_string`].
 pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, OffldError> {
     // SAFETY: the caller guarantees it.
-    let bytes = unsafe { c_string(text) }.ok_or_else(|| OffldError::argument(format!("{what} is NULL")))?;
-    std::str::from_utf8(bytes).map_err(|error| OffldError::argument(format!("{what} is not UTF-8: {error}")))
+    let bytes =
+        unsafe { c_string(text) }.ok_or_else(|| OffldError::argument(format!("{what} is NULL")))?;
+    std::str::from_utf8(bytes)
+        .map_err(|error| OffldError::argument(format!("{what} is not UTF-8: {error}")))
 }
 
 /// Duplicates the file descriptor `number`; the caller's descriptor stays open.
 pub(super) fn file(number: i32) -> Result<File, OffldError> {
     if number < 0 {
-        return Err(OffldError::argument(format!("invalid file descriptor {number}")));
+        return Err(OffldError::argument(format!(
+            "invalid file descriptor {number}"
+        )));
     }
     // SAFETY: the descriptor is used for this one system call, which checks whether it is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
@@ -91,8 +103,14 @@ mod tests {
             assert!(bytes(b"x".as_ptr(), isize::MAX as usize + 1).is_err());
             assert_eq!(bytes(b"xy".as_ptr(), 2).unwrap(), b"xy");
             assert!(path(ptr::null()).is_err() && text(c"\xff".as_ptr(), "the key").is_err());
-            assert_eq!(path(c"\xff".as_ptr()).unwrap().as_os_str().as_bytes(), b"\xff");
-            assert_eq!((name(ptr::null(), "x"), name(c"y".as_ptr(), "x")), (Path::new("x"), Path::new("y")));
+            assert_eq!(
+                path(c"\xff".as_ptr()).unwrap().as_os_str().as_bytes(),
+                b"\xff"
+            );
+            assert_eq!(
+                (name(ptr::null(), "x"), name(c"y".as_ptr(), "x")),
+                (Path::new("x"), Path::new("y"))
+            );
         }
         assert!(file(-1).is_err() && file(i32::MIN).is_err() && file(i32::MAX).is_err());
     }

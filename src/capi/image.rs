@@ -1,6 +1,9 @@
 //! A device image: its metadata and its bytes.
 
-#![expect(unsafe_code, reason = "exported C symbols and pointers from the caller")]
+#![expect(
+    unsafe_code,
+    reason = "exported C symbols and pointers from the caller"
+)]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -51,7 +54,12 @@ pub struct OffldImage {
 impl OffldImage {
     /// Creates handles for all images of a report.
     pub(super) fn all(report: &Arc<FileReport>) -> Vec<OffldImage> {
-        report.images.iter().enumerate().map(|(index, image)| OffldImage::new(report, index, image)).collect()
+        report
+            .images
+            .iter()
+            .enumerate()
+            .map(|(index, image)| OffldImage::new(report, index, image))
+            .collect()
     }
 
     fn new(report: &Arc<FileReport>, index: usize, image: &Image) -> OffldImage {
@@ -85,13 +93,20 @@ impl OffldImage {
 
 /// Returns the bit of the kind `name`; 0 if it has none.
 fn bit(name: &str) -> u32 {
-    let known = OffloadKind::ALL.into_iter().find(|kind| kind.name() == name);
-    known.map_or(if name == "host" { OFFLD_KIND_HOST } else { 0 }, |kind| u32::from(kind as u16))
+    let known = OffloadKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name);
+    known.map_or(if name == "host" { OFFLD_KIND_HOST } else { 0 }, |kind| {
+        u32::from(kind as u16)
+    })
 }
 
 /// Returns a number of an image, or `OFFLD_NONE` if it is missing.
 fn number(image: Option<&OffldImage>, value: impl Fn(&Image) -> Option<u64>) -> u64 {
-    image.and_then(OffldImage::image).and_then(value).unwrap_or(u64::MAX)
+    image
+        .and_then(OffldImage::image)
+        .and_then(value)
+        .unwrap_or(u64::MAX)
 }
 
 /// Returns the index of an image in its report.
@@ -100,8 +115,8 @@ pub extern "C" fn offld_image_index(image: Option<&OffldImage>) -> usize {
     image.map_or(0, |image| image.index)
 }
 
-/// Returns the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on. 0 if its container does not specify
-/// any.
+/// Returns the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on. 0
+/// if its container does not specify any.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_kinds(image: Option<&OffldImage>) -> u32 {
     image.map_or(0, |image| image.kinds)
@@ -119,7 +134,8 @@ pub extern "C" fn offld_image_target(image: Option<&OffldImage>) -> OffldString 
     shown(image.map(|image| &image.target))
 }
 
-/// Returns the format, determined by the image's bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
+/// Returns the format, determined by the image's bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`,
+/// `empty`, `unknown`, …
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_format(image: Option<&OffldImage>) -> OffldString {
     shown(image.map(|image| &image.format))
@@ -137,7 +153,8 @@ pub extern "C" fn offld_image_section(image: Option<&OffldImage>) -> OffldString
     shown(image.map(|image| &image.section))
 }
 
-/// Returns the innermost container of the image: `offload-binary`, `bundle`, `fatbinary`, …; empty if it has none.
+/// Returns the innermost container of the image: `offload-binary`, `bundle`, `fatbinary`, …; empty
+/// if it has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_container(image: Option<&OffldImage>) -> OffldString {
     shown(image.map(|image| &image.container))
@@ -149,7 +166,8 @@ pub extern "C" fn offld_image_id(image: Option<&OffldImage>) -> OffldString {
     shown(image.map(|image| &image.id))
 }
 
-/// Returns the format that the OffloadBinary stores for the image: `object`, `bitcode`, …; empty for other containers.
+/// Returns the format that the OffloadBinary stores for the image: `object`, `bitcode`, …; empty
+/// for other containers.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_stored_as(image: Option<&OffldImage>) -> OffldString {
     shown(image.map(|image| &image.stored_as))
@@ -161,7 +179,8 @@ pub extern "C" fn offld_image_sha256(image: Option<&OffldImage>) -> OffldString 
     shown(image.map(|image| &image.sha256))
 }
 
-/// Returns the offset of the image in the file or buffer, in bytes; `OFFLD_NONE` if it was decompressed.
+/// Returns the offset of the image in the file or buffer, in bytes; `OFFLD_NONE` if it was
+/// decompressed.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_offset(image: Option<&OffldImage>) -> u64 {
     number(image, |image| image.offset)
@@ -170,11 +189,13 @@ pub extern "C" fn offld_image_offset(image: Option<&OffldImage>) -> u64 {
 /// Returns the size of the image in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_size(image: Option<&OffldImage>) -> u64 {
-    image.and_then(OffldImage::image).map_or(0, |image| image.size)
+    image
+        .and_then(OffldImage::image)
+        .map_or(0, |image| image.size)
 }
 
-/// Returns the compressed size of the image, or of the whole bundle that was decompressed to obtain it; `OFFLD_NONE` if neither was
-/// compressed.
+/// Returns the compressed size of the image, or of the whole bundle that was decompressed to obtain
+/// it; `OFFLD_NONE` if neither was compressed.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_compressed_size(image: Option<&OffldImage>) -> u64 {
     number(image, |image| image.compressed_size)
@@ -183,7 +204,10 @@ pub extern "C" fn offld_image_compressed_size(image: Option<&OffldImage>) -> u64
 /// Returns the flags of the image's OffloadBinary entry; 0 for other containers.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_flags(image: Option<&OffldImage>) -> u32 {
-    image.and_then(OffldImage::image).and_then(|image| image.flags).unwrap_or(0)
+    image
+        .and_then(OffldImage::image)
+        .and_then(|image| image.flags)
+        .unwrap_or(0)
 }
 
 /// Returns the number of nested archives that contain the image.
@@ -192,20 +216,22 @@ pub extern "C" fn offld_image_member_count(image: Option<&OffldImage>) -> usize 
     image.map_or(0, |image| image.members.len())
 }
 
-/// Returns the name of the archive member that contains the image, in the archive with this index, the outermost first; empty if
-/// `index` is out of range.
+/// Returns the name of the archive member that contains the image, in the archive with this index,
+/// the outermost first; empty if `index` is out of range.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_member(image: Option<&OffldImage>, index: usize) -> OffldString {
     nth(image.map(|image| &image.members), index)
 }
 
-/// Returns the number of things that enclose the image: members, compressed files, sections, variables, containers.
+/// Returns the number of things that enclose the image: members, compressed files, sections,
+/// variables, containers.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_step_count(image: Option<&OffldImage>) -> usize {
     image.map_or(0, |image| image.steps.len())
 }
 
-/// Returns the enclosing thing with this index, the outermost first; NULL if `index` is out of range, and for NULL.
+/// Returns the enclosing thing with this index, the outermost first; NULL if `index` is out of
+/// range, and for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_step(image: Option<&OffldImage>, index: usize) -> Option<&OffldStep> {
     image?.steps.get(index)
@@ -225,7 +251,10 @@ pub extern "C" fn offld_image_string_key(image: Option<&OffldImage>, index: usiz
 
 /// Returns the value of the string with this index; empty if `index` is out of range.
 #[unsafe(no_mangle)]
-pub extern "C" fn offld_image_string_value(image: Option<&OffldImage>, index: usize) -> OffldString {
+pub extern "C" fn offld_image_string_value(
+    image: Option<&OffldImage>,
+    index: usize,
+) -> OffldString {
     nth(image.map(|image| &image.values), index)
 }
 
@@ -241,21 +270,23 @@ pub extern "C" fn offld_image_producer(image: Option<&OffldImage>, index: usize)
     nth(image.map(|image| &image.producers), index)
 }
 
-/// Returns the number of kernels; 0 if the options do not request kernels (`offld_options_set_kernels`).
+/// Returns the number of kernels; 0 if the options do not request kernels
+/// (`offld_options_set_kernels`).
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_kernel_count(image: Option<&OffldImage>) -> usize {
     image.map_or(0, |image| image.kernels.len())
 }
 
-/// Returns the name of the kernel with this index, mangled as in the image; empty if `index` is out of range. `offld_report_json`
-/// has the resources that each kernel needs.
+/// Returns the name of the kernel with this index, mangled as in the image; empty if `index` is out
+/// of range. `offld_report_json` has the resources that each kernel needs.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_image_kernel(image: Option<&OffldImage>, index: usize) -> OffldString {
     nth(image.map(|image| &image.kernels), index)
 }
 
-/// Sets `*data` and `*size` to the image's bytes, without copying them: they are in the memory map of the file or in the copy of
-/// the buffer, and are valid until the report is freed. `*data` is not NULL even if `*size` is 0. Fails if only headers were read.
+/// Sets `*data` and `*size` to the image's bytes, without copying them: they are in the memory map
+/// of the file or in the copy of the buffer, and are valid until the report is freed. `*data` is
+/// not NULL even if `*size` is 0. Fails if only headers were read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_image_bytes(
     image: Option<&OffldImage>,
@@ -264,7 +295,10 @@ pub unsafe extern "C" fn offld_image_bytes(
     error: *mut *mut OffldError,
 ) -> OffldStatus {
     let find = || {
-        let (data, size) = (needed(std::ptr::NonNull::new(data), "data")?, needed(std::ptr::NonNull::new(size), "size")?);
+        let (data, size) = (
+            needed(std::ptr::NonNull::new(data), "data")?,
+            needed(std::ptr::NonNull::new(size), "size")?,
+        );
         let bytes = known(image)?.bytes()?;
         // SAFETY: the caller guarantees it.
         unsafe { (data.write(bytes.as_ptr()), size.write(bytes.len())) };
@@ -274,8 +308,8 @@ pub unsafe extern "C" fn offld_image_bytes(
     unsafe { catch_into_status(error, find) }
 }
 
-/// Writes the image's bytes to the current position of a file descriptor, which the caller keeps. The memory use does not depend on
-/// the size of the image.
+/// Writes the image's bytes to the current position of a file descriptor, which the caller keeps.
+/// The memory use does not depend on the size of the image.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_image_write_fd(
     image: Option<&OffldImage>,
@@ -287,8 +321,8 @@ pub unsafe extern "C" fn offld_image_write_fd(
     unsafe { catch_into_status(error, write) }
 }
 
-/// Writes the image's bytes to the file at `path`, which appears complete or not at all, and replaces an existing file. `-` is
-/// stdout.
+/// Writes the image's bytes to the file at `path`, which appears complete or not at all, and
+/// replaces an existing file. `-` is stdout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_image_write_path(
     image: Option<&OffldImage>,
@@ -299,7 +333,9 @@ pub unsafe extern "C" fn offld_image_write_path(
         let image = known(image)?;
         // SAFETY: the caller guarantees it.
         let path = unsafe { given::path(path) }?;
-        Ok(facade::whole_file(path, |mut out| image.write_to(&mut out))?)
+        Ok(facade::whole_file(path, |mut out| {
+            image.write_to(&mut out)
+        })?)
     };
     // SAFETY: the caller guarantees it.
     unsafe { catch_into_status(error, write) }
@@ -332,7 +368,12 @@ mod tests {
 
     #[test]
     fn bits_match_the_model() {
-        let bits = [OFFLD_KIND_OPENMP, OFFLD_KIND_CUDA, OFFLD_KIND_HIP, OFFLD_KIND_SYCL];
+        let bits = [
+            OFFLD_KIND_OPENMP,
+            OFFLD_KIND_CUDA,
+            OFFLD_KIND_HIP,
+            OFFLD_KIND_SYCL,
+        ];
         assert_eq!(OffloadKind::ALL.map(|kind| bit(kind.name())), bits);
         assert_eq!((bit("host"), bit("other")), (OFFLD_KIND_HOST, 0));
     }

@@ -1,6 +1,9 @@
 //! OffloadBinaries: packing and writing images, and unpacking them.
 
-#![expect(unsafe_code, reason = "exported C symbols and pointers from the caller")]
+#![expect(
+    unsafe_code,
+    reason = "exported C symbols and pointers from the caller"
+)]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write;
@@ -20,9 +23,9 @@ pub const OFFLD_PACK_SEPARATE: u32 = 1;
 /// One binary for all images: version 2 of the format, which LLVM 23 reads.
 pub const OFFLD_PACK_SHARED: u32 = 2;
 
-/// Images with their metadata, to write to an OffloadBinary or read from one. Created by `offld_package_new` or
-/// `offld_package_read`, freed by `offld_package_free`. Several threads may read a package at the same time; while one changes it,
-/// no other may use it.
+/// Images with their metadata, to write to an OffloadBinary or read from one. Created by
+/// `offld_package_new` or `offld_package_read`, freed by `offld_package_free`. Several threads may
+/// read a package at the same time; while one changes it, no other may use it.
 #[derive(Debug, Default)]
 pub struct OffldPackage {
     /// Each entry is boxed, so that pointers that C holds stay valid when entries are added.
@@ -36,10 +39,11 @@ pub extern "C" fn offld_package_new() -> Box<OffldPackage> {
     Box::default()
 }
 
-/// Unpacks the OffloadBinaries in the `size` bytes at `data`: one or several, of any version, compressed or not. Every image
-/// becomes an entry as it is stored, even if it is a container itself (`offld_open_memory` also opens containers in images). Flags
-/// and strings are preserved, and HIP has today's number in all entries. The bytes are copied. The status is malformed for other
-/// data, and for compressed data that is more than 1000 times as large after decompression.
+/// Unpacks the OffloadBinaries in the `size` bytes at `data`: one or several, of any version,
+/// compressed or not. Every image becomes an entry as it is stored, even if it is a container
+/// itself (`offld_open_memory` also opens containers in images). Flags and strings are preserved,
+/// and HIP has today's number in all entries. The bytes are copied. The status is malformed for
+/// other data, and for compressed data that is more than 1000 times as large after decompression.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_read(
     data: *const u8,
@@ -51,15 +55,21 @@ pub unsafe extern "C" fn offld_package_read(
         // SAFETY: the caller guarantees it.
         let bytes = unsafe { given::bytes(data, size) }?;
         let images = facade::unpack_bytes(bytes)?;
-        Ok(OffldPackage { entries: images.into_iter().map(|image| Box::new(OffldEntry::new(image))).collect() })
+        Ok(OffldPackage {
+            entries: images
+                .into_iter()
+                .map(|image| Box::new(OffldEntry::new(image)))
+                .collect(),
+        })
     };
     // SAFETY: the caller guarantees it.
     unsafe { made(package, error, read) }
 }
 
-/// Adds an image: the `size` bytes at `data`, which are copied. Sets `*index`, unless `index` is NULL, to the image's index for the
-/// functions below, which is the previous number of images. The new entry has no programming model and no strings. Its format is
-/// object or bitcode, according to its bytes.
+/// Adds an image: the `size` bytes at `data`, which are copied. Sets `*index`, unless `index` is
+/// NULL, to the image's index for the functions below, which is the previous number of images. The
+/// new entry has no programming model and no strings. Its format is object or bitcode, according to
+/// its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_add(
     package: Option<&mut OffldPackage>,
@@ -73,7 +83,9 @@ pub unsafe extern "C" fn offld_package_add(
         // SAFETY: the caller guarantees it.
         let bytes = unsafe { given::bytes(data, size) }?;
         let number = entries.len();
-        entries.push(Box::new(OffldEntry::new(StoredImage::new(FileSlice::owned(bytes.to_vec())))));
+        entries.push(Box::new(OffldEntry::new(StoredImage::new(
+            FileSlice::owned(bytes.to_vec()),
+        ))));
         if !index.is_null() {
             // SAFETY: the caller guarantees it.
             unsafe { index.write(number) };
@@ -97,7 +109,9 @@ unsafe fn change(
     let body = || {
         let entries = &mut needed(package, "the package")?.entries;
         let (count, entry) = (entries.len(), entries.get_mut(index));
-        change(entry.ok_or_else(|| OffldError::argument(format!("no image {index}: the package has {count}")))?)
+        change(entry.ok_or_else(|| {
+            OffldError::argument(format!("no image {index}: the package has {count}"))
+        })?)
     };
     // SAFETY: the caller guarantees it.
     unsafe { catch_into_status(error, body) }
@@ -105,11 +119,12 @@ unsafe fn change(
 
 /// Converts a number that is stored with 16 bits.
 fn short(number: u32, what: &str) -> Result<u16, OffldError> {
-    u16::try_from(number).map_err(|_| OffldError::argument(format!("invalid {what} {number:#x}: more than 16 bits")))
+    u16::try_from(number)
+        .map_err(|_| OffldError::argument(format!("invalid {what} {number:#x}: more than 16 bits")))
 }
 
-/// Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0. Use 3 for HIP if a linker of
-/// LLVM 15 to 19 reads the package.
+/// Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0.
+/// Use 3 for HIP if a linker of LLVM 15 to 19 reads the package.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_kinds(
     package: Option<&mut OffldPackage>,
@@ -157,8 +172,9 @@ pub unsafe extern "C" fn offld_package_set_flags(
     unsafe { change(package, index, error, set) }
 }
 
-/// Stores a string with an image and replaces an existing one with the same key. Linkers select images by `triple` and `arch`. Key
-/// and value are UTF-8. Strings that were obtained from this entry before become invalid.
+/// Stores a string with an image and replaces an existing one with the same key. Linkers select
+/// images by `triple` and `arch`. Key and value are UTF-8. Strings that were obtained from this
+/// entry before become invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_string(
     package: Option<&mut OffldPackage>,
@@ -169,7 +185,12 @@ pub unsafe extern "C" fn offld_package_set_string(
 ) -> OffldStatus {
     let set = |entry: &mut OffldEntry| {
         // SAFETY: the caller guarantees it.
-        let (key, value) = unsafe { (given::text(key, "the key")?, given::text(value, "the value")?) };
+        let (key, value) = unsafe {
+            (
+                given::text(key, "the key")?,
+                given::text(value, "the value")?,
+            )
+        };
         entry.set(key, value);
         Ok(())
     };
@@ -183,27 +204,38 @@ pub extern "C" fn offld_package_count(package: Option<&OffldPackage>) -> usize {
     package.map_or(0, |package| package.entries.len())
 }
 
-/// Returns the image with this index, valid until the package is freed; NULL if `index` is out of range, and for NULL.
+/// Returns the image with this index, valid until the package is freed; NULL if `index` is out of
+/// range, and for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn offld_package_entry(package: Option<&OffldPackage>, index: usize) -> Option<&OffldEntry> {
+pub extern "C" fn offld_package_entry(
+    package: Option<&OffldPackage>,
+    index: usize,
+) -> Option<&OffldEntry> {
     package?.entries.get(index).map(Box::as_ref)
 }
 
 /// Writes the package in this form.
 fn write(package: Option<&OffldPackage>, form: u32, out: &mut dyn Write) -> Result<(), Error> {
-    let images: Vec<&StoredImage> = package.iter().flat_map(|package| &package.entries).map(|entry| &entry.image).collect();
+    let images: Vec<&StoredImage> = package
+        .iter()
+        .flat_map(|package| &package.entries)
+        .map(|entry| &entry.image)
+        .collect();
     facade::pack_to(&images, form == OFFLD_PACK_SHARED, out)
 }
 
 /// Checks the form and the package.
 fn checked(package: Option<&OffldPackage>, form: u32) -> Result<Option<&OffldPackage>, OffldError> {
     if form != OFFLD_PACK_SEPARATE && form != OFFLD_PACK_SHARED {
-        return Err(OffldError::argument(format!("invalid form {form}: expected OFFLD_PACK_SEPARATE or OFFLD_PACK_SHARED")));
+        return Err(OffldError::argument(format!(
+            "invalid form {form}: expected OFFLD_PACK_SEPARATE or OFFLD_PACK_SHARED"
+        )));
     }
     needed(package, "the package").map(Some)
 }
 
-/// Writes the images into memory, in the form `OFFLD_PACK_SEPARATE` or `OFFLD_PACK_SHARED`. The caller frees the buffer.
+/// Writes the images into memory, in the form `OFFLD_PACK_SEPARATE` or `OFFLD_PACK_SHARED`. The
+/// caller frees the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_write_memory(
     package: Option<&OffldPackage>,
@@ -220,7 +252,8 @@ pub unsafe extern "C" fn offld_package_write_memory(
     unsafe { made(buffer, error, all) }
 }
 
-/// Writes the images to the file at `path`, which appears complete or not at all, and replaces an existing file. `-` is stdout.
+/// Writes the images to the file at `path`, which appears complete or not at all, and replaces an
+/// existing file. `-` is stdout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_write_path(
     package: Option<&OffldPackage>,
@@ -246,7 +279,13 @@ pub unsafe extern "C" fn offld_package_write_fd(
     descriptor: c_int,
     error: *mut *mut OffldError,
 ) -> OffldStatus {
-    let all = || Ok(write(checked(package, form)?, form, &mut given::file(descriptor)?)?);
+    let all = || {
+        Ok(write(
+            checked(package, form)?,
+            form,
+            &mut given::file(descriptor)?,
+        )?)
+    };
     // SAFETY: the caller guarantees it.
     unsafe { catch_into_status(error, all) }
 }

@@ -1,6 +1,9 @@
 //! The contents of a file or a buffer: opening, listing, freeing.
 
-#![expect(unsafe_code, reason = "exported C symbols and pointers from the caller")]
+#![expect(
+    unsafe_code,
+    reason = "exported C symbols and pointers from the caller"
+)]
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -15,8 +18,9 @@ use super::text::{OffldString, Text, nth, shown};
 use crate::contents::report::FileReport;
 use crate::facade;
 
-/// The contents of a file or a buffer: images, registrations, errors. A report never changes, so any number of threads may read it
-/// at the same time. Everything obtained from it belongs to it, and is valid until `offld_report_free`.
+/// The contents of a file or a buffer: images, registrations, errors. A report never changes, so
+/// any number of threads may read it at the same time. Everything obtained from it belongs to it,
+/// and is valid until `offld_report_free`.
 #[derive(Debug)]
 pub struct OffldReport {
     report: Arc<FileReport>,
@@ -34,18 +38,23 @@ impl OffldReport {
             name: Text::from(&report.file),
             kind: Text::from(report.kind),
             images: OffldImage::all(&report),
-            registrations: report.registrations.iter().map(OffldRegistration::new).collect(),
+            registrations: report
+                .registrations
+                .iter()
+                .map(OffldRegistration::new)
+                .collect(),
             errors: Text::all(&report.errors),
             report,
         }
     }
 }
 
-/// Opens the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind. `-` is stdin. Libraries that
-/// a program needs and members of thin archives are opened, too. The file must not change until the report is freed.
+/// Opens the file at `path`: an object, library, program, archive, wheel, bundle or image of any
+/// kind. `-` is stdin. Libraries that a program needs and members of thin archives are opened, too.
+/// The file must not change until the report is freed.
 ///
-/// Damage in the file is reported by `offld_report_error`, next to the readable contents. The call fails only if the file cannot be
-/// opened, or if an argument is NULL.
+/// Damage in the file is reported by `offld_report_error`, next to the readable contents. The call
+/// fails only if the file cannot be opened, or if an argument is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_open_path(
     path: *const c_char,
@@ -56,15 +65,18 @@ pub unsafe extern "C" fn offld_open_path(
     let open = || {
         // SAFETY: the caller guarantees it.
         let path = unsafe { given::path(path) }?;
-        Ok(OffldReport::new(facade::inspect(path, &or_default(options))?))
+        Ok(OffldReport::new(facade::inspect(
+            path,
+            &or_default(options),
+        )?))
     };
     // SAFETY: the caller guarantees it.
     unsafe { made(report, error, open) }
 }
 
-/// Reads an open file: all of a regular file, or the remaining contents of a pipe. The caller keeps the descriptor and may close it
-/// after the call. Messages call the file `name` (`descriptor` if that is NULL). No other file is opened. The file must not change
-/// until the report is freed.
+/// Reads an open file: all of a regular file, or the remaining contents of a pipe. The caller keeps
+/// the descriptor and may close it after the call. Messages call the file `name` (`descriptor` if
+/// that is NULL). No other file is opened. The file must not change until the report is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_open_fd(
     descriptor: c_int,
@@ -76,15 +88,19 @@ pub unsafe extern "C" fn offld_open_fd(
     let open = || {
         // SAFETY: the caller guarantees it.
         let name = unsafe { given::name(name, "descriptor") };
-        Ok(OffldReport::new(facade::inspect_file(name, given::file(descriptor)?, &or_default(options))?))
+        Ok(OffldReport::new(facade::inspect_file(
+            name,
+            given::file(descriptor)?,
+            &or_default(options),
+        )?))
     };
     // SAFETY: the caller guarantees it.
     unsafe { made(report, error, open) }
 }
 
-/// Reads the `size` bytes at `data` like a file with these contents. They are copied, so the caller may free them after the call.
-/// Messages call them `name` (`memory` if that is NULL). No other file is opened; compressed data is decompressed into unnamed
-/// temporary files, as for files.
+/// Reads the `size` bytes at `data` like a file with these contents. They are copied, so the caller
+/// may free them after the call. Messages call them `name` (`memory` if that is NULL). No other
+/// file is opened; compressed data is decompressed into unnamed temporary files, as for files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_open_memory(
     data: *const u8,
@@ -97,7 +113,11 @@ pub unsafe extern "C" fn offld_open_memory(
     let open = || {
         // SAFETY: the caller guarantees it.
         let (bytes, name) = unsafe { (given::bytes(data, size)?, given::name(name, "memory")) };
-        Ok(OffldReport::new(facade::inspect_bytes(name, bytes, &or_default(options))))
+        Ok(OffldReport::new(facade::inspect_bytes(
+            name,
+            bytes,
+            &or_default(options),
+        )))
     };
     // SAFETY: the caller guarantees it.
     unsafe { made(report, error, open) }
@@ -105,7 +125,9 @@ pub unsafe extern "C" fn offld_open_memory(
 
 /// Returns the options, or the defaults for NULL.
 fn or_default(options: Option<&OffldOptions>) -> facade::InspectOptions {
-    options.map(|OffldOptions(options)| options.clone()).unwrap_or_default()
+    options
+        .map(|OffldOptions(options)| options.clone())
+        .unwrap_or_default()
 }
 
 /// Returns the name by which the file or buffer was opened.
@@ -114,7 +136,8 @@ pub extern "C" fn offld_report_name(report: Option<&OffldReport>) -> OffldString
     shown(report.map(|report| &report.name))
 }
 
-/// Returns the type of the file: `elf-executable`, `archive`, `bitcode`, `bundle`, `unknown`, … (docs/reference/json.md).
+/// Returns the type of the file: `elf-executable`, `archive`, `bitcode`, `bundle`, `unknown`, …
+/// (docs/reference/json.md).
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_report_type(report: Option<&OffldReport>) -> OffldString {
     shown(report.map(|report| &report.kind))
@@ -128,7 +151,10 @@ pub extern "C" fn offld_report_image_count(report: Option<&OffldReport>) -> usiz
 
 /// Returns the image with this index, in file order; NULL if `index` is out of range, and for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn offld_report_image(report: Option<&OffldReport>, index: usize) -> Option<&OffldImage> {
+pub extern "C" fn offld_report_image(
+    report: Option<&OffldReport>,
+    index: usize,
+) -> Option<&OffldImage> {
     report?.images.get(index)
 }
 
@@ -140,7 +166,10 @@ pub extern "C" fn offld_report_registration_count(report: Option<&OffldReport>) 
 
 /// Returns the registration with this index; NULL if `index` is out of range, and for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn offld_report_registration(report: Option<&OffldReport>, index: usize) -> Option<&OffldRegistration> {
+pub extern "C" fn offld_report_registration(
+    report: Option<&OffldReport>,
+    index: usize,
+) -> Option<&OffldRegistration> {
     report?.registrations.get(index)
 }
 
@@ -156,8 +185,9 @@ pub extern "C" fn offld_report_error(report: Option<&OffldReport>, index: usize)
     nth(report.map(|report| &report.errors), index)
 }
 
-/// Writes the whole report as JSON, in the format of `offld inspect --json` for one file (docs/reference/json.md). It includes
-/// kernels, entry tables and the linker of the file, which have no accessors. The caller frees the buffer.
+/// Writes the whole report as JSON, in the format of `offld inspect --json` for one file
+/// (docs/reference/json.md). It includes kernels, entry tables and the linker of the file, which
+/// have no accessors. The caller frees the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_report_json(
     report: Option<&OffldReport>,
@@ -165,7 +195,8 @@ pub unsafe extern "C" fn offld_report_json(
     error: *mut *mut OffldError,
 ) -> OffldStatus {
     let write = || {
-        let text = serde_json::to_vec(&*needed(report, "the report")?.report).map_err(std::io::Error::from)?;
+        let text = serde_json::to_vec(&*needed(report, "the report")?.report)
+            .map_err(std::io::Error::from)?;
         Ok(OffldBuffer::new(text))
     };
     // SAFETY: the caller guarantees it.

@@ -8,10 +8,12 @@ use std::io::{self, Write};
 use super::status::OffldError;
 use crate::error::Error;
 
-/// A function that receives bytes, in several calls: `size` bytes at `data`, which are valid until it returns. `context` is the
-/// pointer that was passed with the function. It returns 0 to continue; any other value ends the call with `OFFLD_STATUS_STOPPED`.
-/// It must return normally: no `longjmp` and no C++ exception may leave it.
-pub type OffldWrite = Option<unsafe extern "C" fn(context: *mut c_void, data: *const u8, size: usize) -> c_int>;
+/// A function that receives bytes, in several calls: `size` bytes at `data`, which are valid until
+/// it returns. `context` is the pointer that was passed with the function. It returns 0 to
+/// continue; any other value ends the call with `OFFLD_STATUS_STOPPED`. It must return normally: no
+/// `longjmp` and no C++ exception may leave it.
+pub type OffldWrite =
+    Option<unsafe extern "C" fn(context: *mut c_void, data: *const u8, size: usize) -> c_int>;
 
 /// A writer that calls the caller's function.
 struct Function {
@@ -48,7 +50,11 @@ pub(super) unsafe fn to_function(
     all: impl FnOnce(&mut dyn Write) -> Result<(), Error>,
 ) -> Result<(), OffldError> {
     let write = write.ok_or_else(|| OffldError::argument("the write function is NULL"))?;
-    let mut function = Function { write, context, stop_value: None };
+    let mut function = Function {
+        write,
+        context,
+        stop_value: None,
+    };
     let written = all(&mut function);
     match function.stop_value {
         Some(value) => Err(OffldError::stopped(value)),

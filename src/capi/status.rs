@@ -1,6 +1,10 @@
-//! Error reporting to C: a status number, and an object with the text. Panics are caught here and become errors.
+//! Error reporting to C: a status number, and an object with the text. Panics are caught here and
+//! become errors.
 
-#![expect(unsafe_code, reason = "exported C symbols, and results written through the caller's pointers")]
+#![expect(
+    unsafe_code,
+    reason = "exported C symbols, and results written through the caller's pointers"
+)]
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,9 +19,11 @@ use crate::error::Error;
 pub enum OffldStatus {
     /// Success.
     Ok = 0,
-    /// An invalid argument: NULL for a required pointer, a size or index out of range, text that is not UTF-8.
+    /// An invalid argument: NULL for a required pointer, a size or index out of range, text that is
+    /// not UTF-8.
     Argument = 1,
-    /// The system could not open, read or write something: `offld_error_system` has its error number.
+    /// The system could not open, read or write something: `offld_error_system` has its error
+    /// number.
     Io = 2,
     /// Bytes that break their format: `offld_error_offset` may have the location.
     Malformed = 3,
@@ -40,7 +46,12 @@ pub struct OffldError {
 
 impl OffldError {
     fn new(status: OffldStatus, message: impl AsRef<str>) -> OffldError {
-        OffldError { status, message: Text::from(message), offset: None, system: 0 }
+        OffldError {
+            status,
+            message: Text::from(message),
+            offset: None,
+            system: 0,
+        }
     }
 
     /// An invalid argument.
@@ -50,13 +61,25 @@ impl OffldError {
 
     /// The error after the caller's function returned `value`.
     pub(super) fn stopped(value: i32) -> OffldError {
-        OffldError::new(OffldStatus::Stopped, format!("the write function has returned {value}"))
+        OffldError::new(
+            OffldStatus::Stopped,
+            format!("the write function has returned {value}"),
+        )
     }
 
     /// The error for a panic.
     fn internal(panic: &(dyn Any + Send)) -> OffldError {
-        let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-        OffldError::new(OffldStatus::Internal, format!("a bug in offld: {}", text.unwrap_or("no further information")))
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or(panic.downcast_ref::<String>().map(String::as_str));
+        OffldError::new(
+            OffldStatus::Internal,
+            format!(
+                "a bug in offld: {}",
+                text.unwrap_or("no further information")
+            ),
+        )
     }
 }
 
@@ -64,12 +87,18 @@ impl From<Error> for OffldError {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Malformed { offset, .. } => OffldError { offset, ..OffldError::new(OffldStatus::Malformed, message) },
-            Error::Io { error, .. } => {
-                OffldError { system: error.raw_os_error().unwrap_or(0), ..OffldError::new(OffldStatus::Io, message) }
-            }
+            Error::Malformed { offset, .. } => OffldError {
+                offset,
+                ..OffldError::new(OffldStatus::Malformed, message)
+            },
+            Error::Io { error, .. } => OffldError {
+                system: error.raw_os_error().unwrap_or(0),
+                ..OffldError::new(OffldStatus::Io, message)
+            },
             Error::Usage { .. } => OffldError::new(OffldStatus::Argument, message),
-            Error::StepFailed(_) | Error::Other { .. } => OffldError::new(OffldStatus::Other, message),
+            Error::StepFailed(_) | Error::Other { .. } => {
+                OffldError::new(OffldStatus::Other, message)
+            }
         }
     }
 }
@@ -85,7 +114,8 @@ pub(super) fn needed<T>(handle: Option<T>, what: &str) -> Result<T, OffldError> 
     handle.ok_or_else(|| OffldError::argument(format!("{what} is NULL")))
 }
 
-/// Runs `body` and reports its result to C: returns a status, and sets `*error`, unless `error` is NULL, to an error or NULL.
+/// Runs `body` and reports its result to C: returns a status, and sets `*error`, unless `error` is
+/// NULL, to an error or NULL.
 ///
 /// # Safety
 /// `error` is NULL or can be written to.
@@ -93,20 +123,24 @@ pub(super) unsafe fn catch_into_status(
     error: *mut *mut OffldError,
     body: impl FnOnce() -> Result<(), OffldError>,
 ) -> OffldStatus {
-    // State that a panic leaves inconsistent is dropped with `body`, or is a handle that is only read.
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(OffldError::internal(&*panic)));
+    // State that a panic leaves inconsistent is dropped with `body`, or is a handle that is only
+    // read.
+    let result = catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|panic| Err(OffldError::internal(&*panic)));
     let (status, fault) = match result {
         Ok(()) => (OffldStatus::Ok, None),
         Err(fault) => (fault.status, Some(Box::new(fault))),
     };
     if !error.is_null() {
-        // SAFETY: the caller guarantees it. The previous value may be uninitialized, and is not dropped.
+        // SAFETY: the caller guarantees it. The previous value may be uninitialized, and is not
+        // dropped.
         unsafe { error.write(fault.map_or(ptr::null_mut(), Box::into_raw)) };
     }
     status
 }
 
-/// Like [`catch_into_status`], but also sets `*out` to a handle that the caller owns, or to NULL after an error.
+/// Like [`catch_into_status`], but also sets `*out` to a handle that the caller owns, or to NULL
+/// after an error.
 ///
 /// # Safety
 /// The same as for [`catch_into_status`], for both pointers.
@@ -137,13 +171,15 @@ pub extern "C" fn offld_error_status(error: Option<&OffldError>) -> OffldStatus 
     error.map_or(OffldStatus::Ok, |error| error.status)
 }
 
-/// Returns the whole message: the operation, the file, member and section, and the cause. Empty for NULL.
+/// Returns the whole message: the operation, the file, member and section, and the cause. Empty for
+/// NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_message(error: Option<&OffldError>) -> OffldString {
     shown(error.map(|error| &error.message))
 }
 
-/// Returns the offset in bytes of the format error that the message reports; `OFFLD_NONE` if it is unknown.
+/// Returns the offset in bytes of the format error that the message reports; `OFFLD_NONE` if it is
+/// unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_error_offset(error: Option<&OffldError>) -> u64 {
     error.and_then(|error| error.offset).unwrap_or(u64::MAX)
@@ -164,8 +200,22 @@ pub extern "C" fn offld_error_free(error: Option<Box<OffldError>>) {
 /// Returns the name of a status, such as `malformed`: a constant. `unknown` for an invalid status.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_status_name(status: i32) -> OffldString {
-    const NAMES: [&str; 7] = ["ok\0", "argument\0", "io\0", "malformed\0", "stopped\0", "other\0", "internal\0"];
-    constant(usize::try_from(status).ok().and_then(|status| NAMES.get(status)).copied().unwrap_or("unknown\0"))
+    const NAMES: [&str; 7] = [
+        "ok\0",
+        "argument\0",
+        "io\0",
+        "malformed\0",
+        "stopped\0",
+        "other\0",
+        "internal\0",
+    ];
+    constant(
+        usize::try_from(status)
+            .ok()
+            .and_then(|status| NAMES.get(status))
+            .copied()
+            .unwrap_or("unknown\0"),
+    )
 }
 
 #[cfg(test)]
@@ -185,11 +235,18 @@ mod tests {
 
     #[test]
     fn library_errors_have_a_status_and_numbers() {
-        let missing = crate::inspect("/nonexistent/file", &crate::InspectOptions::default()).unwrap_err();
+        let missing =
+            crate::inspect("/nonexistent/file", &crate::InspectOptions::default()).unwrap_err();
         let error = OffldError::from(missing);
-        assert_eq!((error.status, error.system, error.offset), (OffldStatus::Io, 2, None));
+        assert_eq!(
+            (error.status, error.system, error.offset),
+            (OffldStatus::Io, 2, None)
+        );
         let fault = OffldError::from(Error::from(crate::error::Malformed::new("cut short", 40)));
-        assert_eq!((fault.status, fault.system, offld_error_offset(Some(&fault))), (OffldStatus::Malformed, 0, 40));
+        assert_eq!(
+            (fault.status, fault.system, offld_error_offset(Some(&fault))),
+            (OffldStatus::Malformed, 0, 40)
+        );
     }
 
     #[test]

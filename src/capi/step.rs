@@ -1,4 +1,5 @@
-//! The enclosing things of an image: archive members, compressed files, sections, variables, containers.
+//! The enclosing things of an image: archive members, compressed files, sections, variables,
+//! containers.
 
 #![expect(unsafe_code, reason = "exported C symbols")]
 
@@ -21,20 +22,50 @@ impl OffldStep {
     pub(super) fn new(step: &Step) -> OffldStep {
         let plain = |kind: &str, name: &str, offset: Option<u64>, size: u64| {
             let (kind, name) = (Text::from(kind), Text::from(name));
-            OffldStep { kind, name, compression: Text::from(""), offset, size, plain_size: None, version: 0 }
+            OffldStep {
+                kind,
+                name,
+                compression: Text::from(""),
+                offset,
+                size,
+                plain_size: None,
+                version: 0,
+            }
         };
         match step {
-            Step::Member { name, offset, size, compression, plain_size, .. } => OffldStep {
+            Step::Member {
+                name,
+                offset,
+                size,
+                compression,
+                plain_size,
+                ..
+            } => OffldStep {
                 compression: Text::of(*compression),
                 plain_size: *plain_size,
                 ..plain("member", name, *offset, *size)
             },
-            Step::Compressed { name, offset, size, plain_size } => {
-                OffldStep { compression: Text::from(*name), plain_size: *plain_size, ..plain("compressed", name, *offset, *size) }
-            }
+            Step::Compressed {
+                name,
+                offset,
+                size,
+                plain_size,
+            } => OffldStep {
+                compression: Text::from(*name),
+                plain_size: *plain_size,
+                ..plain("compressed", name, *offset, *size)
+            },
             Step::Section { name, offset, size } => plain("section", name, *offset, *size),
             Step::Symbol { name, offset, size } => plain("symbol", name, *offset, *size),
-            Step::Container { name, offset, size, version, compression, plain_size, .. } => OffldStep {
+            Step::Container {
+                name,
+                offset,
+                size,
+                version,
+                compression,
+                plain_size,
+                ..
+            } => OffldStep {
                 compression: Text::of(*compression),
                 plain_size: *plain_size,
                 version: version.unwrap_or(0),
@@ -44,14 +75,15 @@ impl OffldStep {
     }
 }
 
-/// Returns the kind: `member` of an archive, `compressed` file, `section`, `symbol` (a variable), `container`.
+/// Returns the kind: `member` of an archive, `compressed` file, `section`, `symbol` (a variable),
+/// `container`.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_step_kind(step: Option<&OffldStep>) -> OffldString {
     shown(step.map(|step| &step.kind))
 }
 
-/// Returns the name of the member, section or variable, the format of a container (`offload-binary`, `bundle`, `fatbinary`, …), or
-/// the compression of a compressed file.
+/// Returns the name of the member, section or variable, the format of a container
+/// (`offload-binary`, `bundle`, `fatbinary`, …), or the compression of a compressed file.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_step_name(step: Option<&OffldStep>) -> OffldString {
     shown(step.map(|step| &step.name))
@@ -69,7 +101,8 @@ pub extern "C" fn offld_step_size(step: Option<&OffldStep>) -> u64 {
     step.map_or(0, |step| step.size)
 }
 
-/// Returns the uncompressed size; `OFFLD_NONE` if the data is not compressed, or if the size is unknown.
+/// Returns the uncompressed size; `OFFLD_NONE` if the data is not compressed, or if the size is
+/// unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_step_plain_size(step: Option<&OffldStep>) -> u64 {
     step.and_then(|step| step.plain_size).unwrap_or(u64::MAX)

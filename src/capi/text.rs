@@ -2,9 +2,10 @@
 
 use std::ffi::c_char;
 
-/// Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a C string as well. `data` is
-/// never NULL; missing text has the size 0. Text belongs to the handle that it was obtained from, and is valid until that handle is
-/// freed. Names from damaged or hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
+/// Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a
+/// C string as well. `data` is never NULL; missing text has the size 0. Text belongs to the handle
+/// that it was obtained from, and is valid until that handle is freed. Names from damaged or
+/// hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OffldString {
@@ -47,7 +48,10 @@ impl Text {
 /// Returns `text` for C; empty text for `None`.
 pub(super) fn shown(text: Option<&Text>) -> OffldString {
     match text {
-        Some(text) => OffldString { data: text.0.as_ptr().cast(), size: text.bytes().len() },
+        Some(text) => OffldString {
+            data: text.0.as_ptr().cast(),
+            size: text.bytes().len(),
+        },
         None => constant("\0"),
     }
 }
@@ -60,7 +64,10 @@ pub(super) fn nth(all: Option<&Vec<Text>>, index: usize) -> OffldString {
 /// Returns a constant, which must end with a zero byte.
 pub(super) fn constant(text: &'static str) -> OffldString {
     debug_assert!(text.ends_with('\0'));
-    OffldString { data: text.as_ptr().cast(), size: text.len().saturating_sub(1) }
+    OffldString {
+        data: text.as_ptr().cast(),
+        size: text.len().saturating_sub(1),
+    }
 }
 
 #[cfg(test)]
@@ -70,8 +77,18 @@ mod tests {
     #[test]
     fn the_size_excludes_the_zero_byte() {
         let text = Text::from("a\0ü");
-        assert_eq!((text.bytes(), shown(Some(&text)).size), ("a\0ü".as_bytes(), 4));
+        assert_eq!(
+            (text.bytes(), shown(Some(&text)).size),
+            ("a\0ü".as_bytes(), 4)
+        );
         assert_eq!(text.0.last(), Some(&0));
-        assert_eq!((shown(None).size, nth(Some(&vec![text]), 1).size, Text::of(None::<&str>).bytes()), (0, 0, &b""[..]));
+        assert_eq!(
+            (
+                shown(None).size,
+                nth(Some(&vec![text]), 1).size,
+                Text::of(None::<&str>).bytes()
+            ),
+            (0, 0, &b""[..])
+        );
     }
 }

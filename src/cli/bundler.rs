@@ -1,5 +1,5 @@
-//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and with its texts. They run
-//! before any file is opened (docs/spec/containers.md 2.1 to 2.3).
+//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order
+//! and with its texts. They run before any file is opened (docs/spec/containers.md 2.1 to 2.3).
 
 mod compression;
 
@@ -34,16 +34,36 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
             "",
             "Print any external commands that are to be executed instead of actually executing them - for testing purposes.",
         ),
-        Opt::new("allow-missing-bundles", Kind::Flag, "", "Create empty files if bundles are missing when unbundling."),
-        Opt::new("bundle-align", Kind::Uint, "<uint>", "Alignment of bundle for binary files"),
+        Opt::new(
+            "allow-missing-bundles",
+            Kind::Flag,
+            "",
+            "Create empty files if bundles are missing when unbundling.",
+        ),
+        Opt::new(
+            "bundle-align",
+            Kind::Uint,
+            "<uint>",
+            "Alignment of bundle for binary files",
+        ),
         Opt::new(
             "check-input-archive",
             Kind::Flag,
             "",
             "Check if input heterogeneous archive is valid in terms of TargetID rules.",
         ),
-        Opt::new("compress", Kind::Flag, "", "Compress output file when bundling."),
-        Opt::new("compression-level", Kind::Int, "<n>", "Specify the compression level (integer)"),
+        Opt::new(
+            "compress",
+            Kind::Flag,
+            "",
+            "Compress output file when bundling.",
+        ),
+        Opt::new(
+            "compression-level",
+            Kind::Int,
+            "<n>",
+            "Specify the compression level (integer)",
+        ),
         // LLVM's help omits this option, too.
         Opt::new("debug-only", Kind::CommaList, "", ""),
         Opt::new(
@@ -52,14 +72,49 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
             "",
             "Treat hip and hipv4 offload kinds as compatible with openmp kind, and vice versa.",
         ),
-        Opt::new("input", Kind::List, "<string>", "Input file. Can be specified multiple times for multiple input files."),
-        Opt::new("inputs", Kind::CommaList, "<string>", "[<input file>,...] (deprecated)"),
-        Opt::new("list", Kind::Flag, "", "List bundle IDs in the bundled file."),
-        Opt::new("output", Kind::List, "<string>", "Output file. Can be specified multiple times for multiple output files."),
-        Opt::new("outputs", Kind::CommaList, "<string>", "[<output file>,...] (deprecated)"),
-        Opt::new("targets", Kind::CommaList, "<string>", "[<offload kind>-<target triple>,...]"),
+        Opt::new(
+            "input",
+            Kind::List,
+            "<string>",
+            "Input file. Can be specified multiple times for multiple input files.",
+        ),
+        Opt::new(
+            "inputs",
+            Kind::CommaList,
+            "<string>",
+            "[<input file>,...] (deprecated)",
+        ),
+        Opt::new(
+            "list",
+            Kind::Flag,
+            "",
+            "List bundle IDs in the bundled file.",
+        ),
+        Opt::new(
+            "output",
+            Kind::List,
+            "<string>",
+            "Output file. Can be specified multiple times for multiple output files.",
+        ),
+        Opt::new(
+            "outputs",
+            Kind::CommaList,
+            "<string>",
+            "[<output file>,...] (deprecated)",
+        ),
+        Opt::new(
+            "targets",
+            Kind::CommaList,
+            "<string>",
+            "[<offload kind>-<target triple>,...]",
+        ),
         Opt::new("type", Kind::Text, "<string>", TYPES).required(),
-        Opt::new("unbundle", Kind::Flag, "", "Unbundle bundled file into several output files."),
+        Opt::new(
+            "unbundle",
+            Kind::Flag,
+            "",
+            "Unbundle bundled file into several output files.",
+        ),
         Opt::new("verbose", Kind::Flag, "", "Print debug information."),
     ],
     positional: Positional::None,
@@ -96,7 +151,10 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Outcome::Run(line) => line,
     };
     let request = request(&line, shell)?;
-    bundler::run(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
+    bundler::run(
+        &request,
+        &Session::new(Arc::clone(shell), SessionOptions::default()),
+    )
 }
 
 /// Converts `line` into a request, after LLVM's checks.
@@ -107,12 +165,19 @@ fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
     let task = check(line, &files)?;
     let explain = line.list("debug-only");
     if let Some(unknown) = explain.iter().find(|name| **name != COMPATIBILITY) {
-        shell.warn(&format!("-debug-only={}: unknown name ignored; expected {COMPATIBILITY}", unknown.to_string_lossy()));
+        shell.warn(&format!(
+            "-debug-only={}: unknown name ignored; expected {COMPATIBILITY}",
+            unknown.to_string_lossy()
+        ));
     }
     Ok(Request {
         task,
         file_type: line.text("type").unwrap_or_default().to_owned(),
-        targets: line.list("targets").into_iter().map(OsStr::to_owned).collect(),
+        targets: line
+            .list("targets")
+            .into_iter()
+            .map(OsStr::to_owned)
+            .collect(),
         inputs: files.inputs,
         outputs: files.outputs,
         align: line.uint("bundle-align").unwrap_or(1),
@@ -135,7 +200,10 @@ struct Files {
 impl Files {
     fn new(line: &ParsedLine, shell: &Shell) -> Result<Files> {
         let inputs = Files::given(line, "input", "inputs", shell)?;
-        Ok(Files { inputs, outputs: Files::given(line, "output", "outputs", shell)? })
+        Ok(Files {
+            inputs,
+            outputs: Files::given(line, "output", "outputs", shell)?,
+        })
     }
 
     fn given(line: &ParsedLine, name: &str, old: &str, shell: &Shell) -> Result<Vec<PathBuf>> {
@@ -145,21 +213,33 @@ impl Files {
         if line.count(old) > 0 {
             shell.warn(&format!("-{old} is deprecated, use -{name} instead"));
         }
-        Ok([name, old].into_iter().flat_map(|name| line.list(name)).map(PathBuf::from).collect())
+        Ok([name, old]
+            .into_iter()
+            .flat_map(|name| line.list(name))
+            .map(PathBuf::from)
+            .collect())
     }
 }
 
-/// LLVM's checks for conflicting options, in LLVM's order. Targets are checked later, and files after the targets.
+/// LLVM's checks for conflicting options, in LLVM's order. Targets are checked later, and files
+/// after the targets.
 fn check(line: &ParsedLine, files: &Files) -> Result<Task> {
     let on = |name: &str| line.flag(name) == Some(true);
-    let (inputs, outputs, targets) = (files.inputs.len(), files.outputs.len(), line.list("targets").len());
+    let (inputs, outputs, targets) = (
+        files.inputs.len(),
+        files.outputs.len(),
+        line.list("targets").len(),
+    );
     let rules = |rules: &[(bool, &str)]| match rules.iter().find(|(broken, _)| *broken) {
         Some((_, text)) => Err(anyhow!("{text}")),
         None => Ok(()),
     };
     if on("list") {
         rules(&[
-            (on("unbundle"), "-unbundle and -list cannot be used together"),
+            (
+                on("unbundle"),
+                "-unbundle and -list cannot be used together",
+            ),
             (inputs != 1, "only one input file supported for -list"),
             (outputs > 0, "-outputs option is invalid for -list"),
             (targets > 0, "-targets option is invalid for -list"),
@@ -169,22 +249,43 @@ fn check(line: &ParsedLine, files: &Files) -> Result<Task> {
     let archive = line.text("type") == Some(OsStr::new("a"));
     let check_archive = on("check-input-archive");
     rules(&[
-        (check_archive && !on("unbundle"), "-check-input-archive cannot be used while bundling"),
-        (check_archive && !archive, "-check-input-archive can only be used for unbundling archives (-type=a)"),
+        (
+            check_archive && !on("unbundle"),
+            "-check-input-archive cannot be used while bundling",
+        ),
+        (
+            check_archive && !archive,
+            "-check-input-archive can only be used for unbundling archives (-type=a)",
+        ),
         (outputs == 0, "no output file specified!"),
-        (targets == 0, "for the --targets option: must be specified at least once!"),
+        (
+            targets == 0,
+            "for the --targets option: must be specified at least once!",
+        ),
     ])?;
     if on("unbundle") {
         rules(&[
-            (inputs != 1, "only one input file supported in unbundling mode"),
-            (outputs != targets, "number of output files and targets should match in unbundling mode"),
+            (
+                inputs != 1,
+                "only one input file supported in unbundling mode",
+            ),
+            (
+                outputs != targets,
+                "number of output files and targets should match in unbundling mode",
+            ),
         ])?;
         return Ok(Task::Unbundle);
     }
     rules(&[
         (archive, "Archive files are only supported for unbundling"),
-        (outputs != 1, "only one output file supported in bundling mode"),
-        (inputs != targets, "number of input files and targets should match in bundling mode"),
+        (
+            outputs != 1,
+            "only one output file supported in bundling mode",
+        ),
+        (
+            inputs != targets,
+            "number of input files and targets should match in bundling mode",
+        ),
     ])?;
     Ok(Task::Bundle)
 }

@@ -1,5 +1,5 @@
-//! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the cache that a link in the same
-//! environment would use.
+//! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the
+//! cache that a link in the same environment would use.
 
 mod build;
 mod since;
@@ -30,7 +30,8 @@ pub(super) const AFTER_HELP: &str = "The commands use the cache of links in this
 
 /// The version of the JSON schema.
 pub(super) const SCHEMA: u32 = 1;
-/// The maximum wait for another process that is removing files from the cache. Removal takes long only for very large caches.
+/// The maximum wait for another process that is removing files from the cache. Removal takes long
+/// only for very large caches.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The options of `offld cache`.
@@ -47,8 +48,8 @@ enum Command {
         /// Write the report as JSON
         #[arg(long)]
         json: bool,
-        /// Summarize the device links of the build log since TIME: a duration such as 90s, 15m, 2h or 1d, a time such as 14:30 or
-        /// 2026-11-23T14:30, or @SECONDS since 1970
+        /// Summarize the device links of the build log since TIME: a duration such as 90s, 15m, 2h
+        /// or 1d, a time such as 14:30 or 2026-11-23T14:30, or @SECONDS since 1970
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
         /// Read this build log [default: OFFLD_CACHE_LOG]
@@ -59,9 +60,11 @@ enum Command {
     Clear,
     /// Print the directory of the cache
     Path,
-    /// Evict least recently used entries down to the size limit, and remove files left by interrupted links
+    /// Evict least recently used entries down to the size limit, and remove files left by
+    /// interrupted links
     Gc {
-        /// Set the size limit: bytes, or a size such as 500M or 2G [default: OFFLD_CACHE_SIZE, or 5G]
+        /// Set the size limit: bytes, or a size such as 500M or 2G [default: OFFLD_CACHE_SIZE, or
+        /// 5G]
         #[arg(long, value_name = "SIZE")]
         max_size: Option<OsString>,
     },
@@ -76,11 +79,23 @@ pub(super) fn run(options: &Options, shell: &Shell) -> Result<()> {
         return Ok(());
     }
     let setting = settings::resolve(None);
-    let Setting { root, limit, why_off, .. } = &setting;
-    let root = root.as_deref().ok_or_else(|| anyhow!("the cache is off: {}", why_off.as_deref().unwrap_or_default()))?;
+    let Setting {
+        root,
+        limit,
+        why_off,
+        ..
+    } = &setting;
+    let root = root.as_deref().ok_or_else(|| {
+        anyhow!(
+            "the cache is off: {}",
+            why_off.as_deref().unwrap_or_default()
+        )
+    })?;
     let store = Store::of(&setting, root)?;
     match &options.command {
-        Command::Stats { json: false, .. } => print(text(&store, shell.stdout_style().width).as_bytes()),
+        Command::Stats { json: false, .. } => {
+            print(text(&store, shell.stdout_style().width).as_bytes())
+        }
         Command::Stats { json: true, .. } => print(json(&store)?.as_bytes()),
         Command::Path => {
             print(root.as_os_str().as_bytes());
@@ -104,8 +119,12 @@ fn print(text: &[u8]) {
     let _ = std::io::stdout().write_all(text);
 }
 
-/// Runs `collect`, which returns `None` while another process is removing files, and waits for that process.
-fn run_collection(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
+/// Runs `collect`, which returns `None` while another process is removing files, and waits for that
+/// process.
+fn run_collection(
+    store: &Store,
+    collect: impl Fn(&Store) -> Result<Option<Collected>>,
+) -> Result<Collected> {
     if !store.root().exists() {
         return Ok(Collected::default());
     }
@@ -126,9 +145,20 @@ fn run_collection(store: &Store, collect: impl Fn(&Store) -> Result<Option<Colle
 }
 
 fn report(collected: &Collected) {
-    let Collected { removed, freed, left } = collected;
+    let Collected {
+        removed,
+        freed,
+        left,
+    } = collected;
     let files = left.blobs + left.records;
-    print(format!("removed {removed} files, {}; left {files} files, {}\n", size(*freed), size(left.size)).as_bytes());
+    print(
+        format!(
+            "removed {removed} files, {}; left {files} files, {}\n",
+            size(*freed),
+            size(left.size)
+        )
+        .as_bytes(),
+    );
 }
 
 fn size(bytes: u64) -> String {
@@ -139,13 +169,20 @@ fn text(store: &Store, width: Option<usize>) -> String {
     let (contents, stats) = (store.contents(), store.stats());
     let mut lines = vec![
         ("directory", store.root().display().to_string()),
-        ("size", format!("{} of {}", size(contents.size), size(store.limit()))),
+        (
+            "size",
+            format!("{} of {}", size(contents.size), size(store.limit())),
+        ),
         ("images", contents.blobs.to_string()),
         ("records", contents.records.to_string()),
         ("hits", hits(&stats)),
         (
             "registrations",
-            format!("{} cached, {} generated", stats.get(Event::RegistrationHit), stats.get(Event::RegistrationMiss)),
+            format!(
+                "{} cached, {} generated",
+                stats.get(Event::RegistrationHit),
+                stats.get(Event::RegistrationMiss)
+            ),
         ),
     ];
     let named = [
@@ -155,22 +192,33 @@ fn text(store: &Store, width: Option<usize>) -> String {
         (Event::Evicted, "evicted"),
         (Event::Damaged, "damaged"),
     ];
-    let remote = [(Event::RemoteHit, "remote hits"), (Event::RemoteMiss, "remote misses"), (Event::RemoteFault, "remote faults")];
+    let remote = [
+        (Event::RemoteHit, "remote hits"),
+        (Event::RemoteMiss, "remote misses"),
+        (Event::RemoteFault, "remote faults"),
+    ];
     let count_of = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
     lines.extend(named.iter().map(count_of));
     // Most caches have no remote, so these lines are optional.
     if let Some(shared) = remote::shown_of_environment() {
         lines.insert(1, ("remote cache", shared));
-        let signed = Session::env(OFFLD_CACHE_KEY).map(|key| ("signing key", key.display().to_string()));
+        let signed =
+            Session::env(OFFLD_CACHE_KEY).map(|key| ("signing key", key.display().to_string()));
         signed.into_iter().for_each(|line| lines.insert(2, line));
     }
     if contents.earlier > 0 {
-        lines.push(("earlier", format!("{} of earlier releases", size(contents.earlier))));
+        lines.push((
+            "earlier",
+            format!("{} of earlier releases", size(contents.earlier)),
+        ));
     }
     if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
         lines.extend(remote.iter().map(count_of));
     }
-    let all: String = lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();
+    let all: String = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<14} {value}\n"))
+        .collect();
     wrapped(&all, width)
 }
 
@@ -197,8 +245,14 @@ fn json(store: &Store) -> Result<String> {
         "records": contents.records,
     });
     if let Some(all) = all.as_object_mut() {
-        all.extend(remote::shown_of_environment().map(|shared| ("remote".to_owned(), shared.into())));
-        all.extend(EVENTS.iter().map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())));
+        all.extend(
+            remote::shown_of_environment().map(|shared| ("remote".to_owned(), shared.into())),
+        );
+        all.extend(
+            EVENTS
+                .iter()
+                .map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())),
+        );
     }
     let mut text = serde_json::to_string_pretty(&all).context("cannot write the report as JSON")?;
     text.push('\n');

@@ -1,5 +1,5 @@
-//! `offld check FILE…`: checks whether the registered images exist, or which image a device would load. The exit status is the
-//! answer.
+//! `offld check FILE…`: checks whether the registered images exist, or which image a device would
+//! load. The exit status is the answer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,13 +29,15 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 if the answer is yes for eve
 /// The options of `offld check`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives or .deb packages, also compressed with
-    /// gzip, xz, zstd or bzip2; directories with such files; - for stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives or .deb
+    /// packages, also compressed with gzip, xz, zstd or bzip2; directories with such files; - for
+    /// stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Check which image each of these devices would load: gfx1101, gfx90a:xnack+, sm_120, x86-64-v3, aarch64-linux-gnu, a compute
-    /// capability such as 8.6, a GPU such as rtx4090 or mi300x, or native for this machine; with openmp:, cuda: or hip: in front,
-    /// only in that runtime
+    /// Check which image each of these devices would load: gfx1101, gfx90a:xnack+, sm_120,
+    /// x86-64-v3, aarch64-linux-gnu, a compute capability such as 8.6, a GPU such as rtx4090 or
+    /// mi300x, or native for this machine; with openmp:, cuda: or hip: in front, only in that
+    /// runtime
     #[arg(long = "for", value_name = "DEVICE", value_delimiter = ',', value_hint = ValueHint::Other)]
     devices: Vec<String>,
     #[command(flatten)]
@@ -46,23 +48,49 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, devices, selected, json } = options;
-    let asked =
-        devices.iter().map(|text| Asked::parse(text)).collect::<Result<Vec<Asked>>>().map_err(super::inspect::with_status)?;
-    let by_name = asked.iter().flat_map(|asked| &asked.devices).filter_map(|wanted| wanted.by_name.as_ref());
+    let Options {
+        files,
+        devices,
+        selected,
+        json,
+    } = options;
+    let asked = devices
+        .iter()
+        .map(|text| Asked::parse(text))
+        .collect::<Result<Vec<Asked>>>()
+        .map_err(super::inspect::with_status)?;
+    let by_name = asked
+        .iter()
+        .flat_map(|asked| &asked.devices)
+        .filter_map(|wanted| wanted.by_name.as_ref());
     by_name.for_each(|text| shell.note(text));
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let selection = selected.selection().map_err(super::inspect::with_status)?;
-    let request = Request { files, asked, selection: Arc::clone(&selection) };
+    let request = Request {
+        files,
+        asked,
+        selection: Arc::clone(&selection),
+    };
     let report = check(&request, &session).map_err(super::inspect::with_status)?;
     Selected::check(&selection, shell).map_err(super::inspect::with_status)?;
-    let out = if json { report.to_json()? } else { text::text(&report, shell.stdout_style()) };
+    let out = if json {
+        report.to_json()?
+    } else {
+        text::text(&report, shell.stdout_style())
+    };
     let printed = shell::print(&out);
-    report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    report
+        .files
+        .iter()
+        .flat_map(|file| &file.errors)
+        .for_each(|error| shell.error(error));
     printed.map_err(super::inspect::with_status)?;
     match report.answer {
         Answer::Yes => Ok(()),
-        Answer::No | Answer::Unknown | Answer::NotApplicable => Err(Silent { status: NOT_CONFIRMED }.into()),
+        Answer::No | Answer::Unknown | Answer::NotApplicable => Err(Silent {
+            status: NOT_CONFIRMED,
+        }
+        .into()),
         Answer::Unreadable => Err(Silent { status: UNREADABLE }.into()),
     }
 }

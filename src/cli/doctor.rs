@@ -1,5 +1,5 @@
-//! `offld doctor`: reports the available and the missing requirements of links, and how to install the missing ones. The exit
-//! status reports whether OpenMP programs for the CPU can be linked.
+//! `offld doctor`: reports the available and the missing requirements of links, and how to install
+//! the missing ones. The exit status reports whether OpenMP programs for the CPU can be linked.
 
 use std::sync::Arc;
 
@@ -35,14 +35,27 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let report = examine(&Request { native_root: native::root() }, &session);
+    let report = examine(
+        &Request {
+            native_root: native::root(),
+        },
+        &session,
+    );
     let out = if options.json {
-        let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
+        let mut text =
+            serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
         text.push('\n');
         text
     } else {
         text::text(&report, options.all, shell.stdout_style())
     };
     shell::print(&out).map_err(super::inspect::with_status)?;
-    if report.host_openmp { Ok(()) } else { Err(Silent { status: CANNOT_LINK }.into()) }
+    if report.host_openmp {
+        Ok(())
+    } else {
+        Err(Silent {
+            status: CANNOT_LINK,
+        }
+        .into())
+    }
 }

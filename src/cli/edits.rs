@@ -1,4 +1,5 @@
-//! Options and reports that the editing commands share: the destination of the new files, and the summary of changes.
+//! Options and reports that the editing commands share: the destination of the new files, and the
+//! summary of changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub(super) struct EditOptions {
     /// Replace the original files
     #[arg(long)]
     in_place: bool,
-    /// Write the new files below DIR, under their names; for directories, copy all other files as well
+    /// Write the new files below DIR, under their names; for directories, copy all other files as
+    /// well
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Report the changes, and write nothing
@@ -65,21 +67,40 @@ impl EditOptions {
                 Error::usage("cannot write the file and the JSON report both to stdout: pass -o FILE, or omit --json").into()
             );
         }
-        let (dry_run, force, new_build_id, digests) = (self.dry_run, self.force, self.new_build_id, self.json);
+        let (dry_run, force, new_build_id, digests) =
+            (self.dry_run, self.force, self.new_build_id, self.json);
         let image_bytes = false;
-        Ok(files::Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes, selection })
+        Ok(files::Options {
+            to,
+            dry_run,
+            force,
+            allow_empty,
+            new_build_id,
+            levels,
+            digests,
+            image_bytes,
+            selection,
+        })
     }
 
     /// Prints the changes of each file, as text or JSON, and the errors.
     pub(super) fn tell(&self, changes: &[Change], verb: &str, shell: &Shell) -> Result<()> {
         let text = if self.json {
-            let report = Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), files: changes };
-            let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
+            let report = Report {
+                schema: SCHEMA,
+                generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+                files: changes,
+            };
+            let mut text =
+                serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
             text.push('\n');
             text
         } else {
-            let lines: String =
-                changes.iter().filter(|change| change.error.is_none()).map(|change| self.line(change, verb)).collect();
+            let lines: String = changes
+                .iter()
+                .filter(|change| change.error.is_none())
+                .map(|change| self.line(change, verb))
+                .collect();
             wrapped(&lines, shell.stdout_style().width)
         };
         let printed = if self.output.as_deref() == Some("-".as_ref()) {
@@ -88,16 +109,30 @@ impl EditOptions {
         } else {
             shell::print(&text)
         };
-        changes.iter().filter_map(|change| change.error.as_ref()).for_each(|error| shell.error(error));
+        changes
+            .iter()
+            .filter_map(|change| change.error.as_ref())
+            .for_each(|error| shell.error(error));
         printed.map_err(with_status)?;
-        if changes.iter().any(|change| change.error.is_some()) { Err(Silent { status: FAILED }.into()) } else { Ok(()) }
+        if changes.iter().any(|change| change.error.is_some()) {
+            Err(Silent { status: FAILED }.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn line(&self, change: &Change, verb: &str) -> String {
-        let style = Style { bytes: self.bytes, ..Style::default() };
+        let style = Style {
+            bytes: self.bytes,
+            ..Style::default()
+        };
         let size = |bytes| table::size(bytes, style);
         let file = printable(&change.file);
-        let changed: Vec<_> = change.images.iter().filter(|image| image.fate != "keep").collect();
+        let changed: Vec<_> = change
+            .images
+            .iter()
+            .filter(|image| image.fate != "keep")
+            .collect();
         let in_data = change.images.iter().filter(|image| image.in_data).count();
         let in_data = match in_data {
             0 => String::new(),
@@ -106,11 +141,20 @@ impl EditOptions {
         };
         let recompressed = change.recompressed.map_or(String::new(), recompressed);
         if !change.changed {
-            return format!("{file}: {}, unchanged{recompressed}{in_data}\n", size(change.after));
+            return format!(
+                "{file}: {}, unchanged{recompressed}{in_data}\n",
+                size(change.after)
+            );
         }
         let mut names: Vec<&str> = changed
             .iter()
-            .map(|image| if image.target.is_empty() { image.triple.as_str() } else { image.target.as_str() })
+            .map(|image| {
+                if image.target.is_empty() {
+                    image.triple.as_str()
+                } else {
+                    image.target.as_str()
+                }
+            })
             .collect();
         names.sort_unstable();
         names.dedup();
@@ -127,16 +171,24 @@ impl EditOptions {
         let members = match change.removed_members.as_slice() {
             [] => String::new(),
             [one] => format!("; member removed: {}", printable(one)),
-            [first, rest @ ..] => format!("; members removed: {} and {} more", printable(first), rest.len()),
+            [first, rest @ ..] => format!(
+                "; members removed: {} and {} more",
+                printable(first),
+                rest.len()
+            ),
         };
-        let saved = (change.before as f64 - change.after as f64) / (change.before.max(1) as f64) * 100.0;
+        let saved =
+            (change.before as f64 - change.after as f64) / (change.before.max(1) as f64) * 100.0;
         let sign = if saved < 0.0 { "+" } else { "-" };
         let (before, after, saved) = (size(change.before), size(change.after), saved.abs());
-        format!("{file}: {before} -> {after} ({sign}{saved:.1}%){what}{recompressed}{members}{in_data}\n")
+        format!(
+            "{file}: {before} -> {after} ({sign}{saved:.1}%){what}{recompressed}{members}{in_data}\n"
+        )
     }
 }
 
-/// Formats the number of recompressed containers in a file: `; 3 of 259 compressed containers recompressed`.
+/// Formats the number of recompressed containers in a file:
+/// `; 3 of 259 compressed containers recompressed`.
 fn recompressed(done: Recompressed) -> String {
     let Recompressed { smaller, all, lz4 } = done;
     let containers = if all == 1 { "container" } else { "containers" };
@@ -145,7 +197,11 @@ fn recompressed(done: Recompressed) -> String {
         1 => ", 1 would not become smaller".to_owned(),
         count => format!(", {count} would not become smaller"),
     };
-    let lz4 = if lz4 > 0 { format!(", {lz4} with LZ4 left unchanged") } else { String::new() };
+    let lz4 = if lz4 > 0 {
+        format!(", {lz4} with LZ4 left unchanged")
+    } else {
+        String::new()
+    };
     format!("; {smaller} of {all} compressed {containers} recompressed{lz4}{kept}")
 }
 

@@ -14,7 +14,12 @@ const LLVM: &[Family] = &[Family::Link, Family::Wrapper];
 /// Read by `offld check`, `offld doctor` and `offld size`, not by an emulated tool.
 const NATIVE: &[Family] = &[];
 const BUNDLER: &[Family] = &[Family::Bundler];
-const ALL: &[Family] = &[Family::Link, Family::Bundler, Family::Packager, Family::Wrapper];
+const ALL: &[Family] = &[
+    Family::Link,
+    Family::Bundler,
+    Family::Packager,
+    Family::Wrapper,
+];
 
 const fn row(name: &'static str, of: &'static [Family], help: &'static str) -> Variable {
     Variable { name, of, help }
@@ -22,24 +27,56 @@ const fn row(name: &'static str, of: &'static [Family], help: &'static str) -> V
 
 /// Every variable that offld itself reads, ordered by name.
 pub(super) const VARIABLES: &[Variable] = &[
-    row("COLUMNS", ALL, "Width of the output if stdout is not a terminal."),
+    row(
+        "COLUMNS",
+        ALL,
+        "Width of the output if stdout is not a terminal.",
+    ),
     row(
         "COMPILER_PATH",
         LINK,
         "Directories in which clang searches for linkers. If another linker appears there, the device link runs again.",
     ),
-    row("COMPRESSED_BUNDLE_FORMAT_VERSION", BUNDLER, "Version of compressed bundles to write: 2 or 3 (default: 3)."),
-    row("HOME", LINK, "Home directory: XDG_CACHE_HOME defaults to its .cache."),
-    row("LC_ALL", ALL, "Locale (default: LC_CTYPE, then LANG). If it is set and not UTF-8, the output is ASCII."),
-    row("LD_LIBRARY_PATH", LINK, "Directories in which GNU ld also searches for libraries that other libraries need."),
-    row("LD_RUN_PATH", LINK, "Directories that GNU ld writes to the output as its run path, and searches."),
-    row("LIB", LINK, "Directories, separated by semicolons, that Microsoft's linkers and lld-link search for libraries."),
+    row(
+        "COMPRESSED_BUNDLE_FORMAT_VERSION",
+        BUNDLER,
+        "Version of compressed bundles to write: 2 or 3 (default: 3).",
+    ),
+    row(
+        "HOME",
+        LINK,
+        "Home directory: XDG_CACHE_HOME defaults to its .cache.",
+    ),
+    row(
+        "LC_ALL",
+        ALL,
+        "Locale (default: LC_CTYPE, then LANG). If it is set and not UTF-8, the output is ASCII.",
+    ),
+    row(
+        "LD_LIBRARY_PATH",
+        LINK,
+        "Directories in which GNU ld also searches for libraries that other libraries need.",
+    ),
+    row(
+        "LD_RUN_PATH",
+        LINK,
+        "Directories that GNU ld writes to the output as its run path, and searches.",
+    ),
+    row(
+        "LIB",
+        LINK,
+        "Directories, separated by semicolons, that Microsoft's linkers and lld-link search for libraries.",
+    ),
     row(
         "LIBRARY_PATH",
         LINK,
         "Library directories that NVIDIA's linker also searches. If it is set, NVIDIA device links are not cached.",
     ),
-    row("MAKEFLAGS", LINK, "Set by make: its jobserver limits the device links that run at the same time; -j1 means one."),
+    row(
+        "MAKEFLAGS",
+        LINK,
+        "Set by make: its jobserver limits the device links that run at the same time; -j1 means one.",
+    ),
     row("NO_COLOR", ALL, "If set, messages have no colors."),
     row(
         "OFFLD_CACHE",
@@ -56,11 +93,31 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "Build log: each device link appends a line of JSON with its cache result, the cause of a miss, and its cost.",
     ),
-    row("OFFLD_CACHE_REMOTE", LINK, "URL of the remote cache: redis://, s3://, https://, file://."),
-    row("OFFLD_CACHE_REMOTE_READONLY", LINK, "1: write nothing to the remote cache."),
-    row("OFFLD_CACHE_REMOTE_TIMEOUT", LINK, "Time limit of one request to the remote cache, in seconds (default: 2)."),
-    row("OFFLD_CACHE_SIZE", LINK, "Size limit of the cache: bytes, or a size such as 500M (default: 5G); 0 turns the cache off."),
-    row("OFFLD_CLANG", LINK, "Device compiler, as a path or a name on PATH; --offld-clang= takes precedence."),
+    row(
+        "OFFLD_CACHE_REMOTE",
+        LINK,
+        "URL of the remote cache: redis://, s3://, https://, file://.",
+    ),
+    row(
+        "OFFLD_CACHE_REMOTE_READONLY",
+        LINK,
+        "1: write nothing to the remote cache.",
+    ),
+    row(
+        "OFFLD_CACHE_REMOTE_TIMEOUT",
+        LINK,
+        "Time limit of one request to the remote cache, in seconds (default: 2).",
+    ),
+    row(
+        "OFFLD_CACHE_SIZE",
+        LINK,
+        "Size limit of the cache: bytes, or a size such as 500M (default: 5G); 0 turns the cache off.",
+    ),
+    row(
+        "OFFLD_CLANG",
+        LINK,
+        "Device compiler, as a path or a name on PATH; --offld-clang= takes precedence.",
+    ),
     row(
         "OFFLD_DISTRIBUTE",
         LINK,
@@ -81,9 +138,21 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "Time that a job may wait in the launcher's queue before this machine runs the job, in seconds (default: 600); --wrapper-launcher-wait= takes precedence.",
     ),
-    row("OFFLD_LINKER", LINK, "Host linker of ld.offld, as a path or a name on PATH; --offld-linker= takes precedence."),
-    row("OFFLD_LLVM", LLVM, "Path of the program offld-llvm, if it is neither next to offld nor in ../libexec/offld."),
-    row("OFFLD_LLVM_TIMEOUT", LLVM, "Time limit of offld-llvm for one request, in seconds (default: 120)."),
+    row(
+        "OFFLD_LINKER",
+        LINK,
+        "Host linker of ld.offld, as a path or a name on PATH; --offld-linker= takes precedence.",
+    ),
+    row(
+        "OFFLD_LLVM",
+        LLVM,
+        "Path of the program offld-llvm, if it is neither next to offld nor in ../libexec/offld.",
+    ),
+    row(
+        "OFFLD_LLVM_TIMEOUT",
+        LLVM,
+        "Time limit of offld-llvm for one request, in seconds (default: 120).",
+    ),
     row(
         "OFFLD_LTO_PARTITIONS",
         LINK,
@@ -94,7 +163,11 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "Memory limit of all device links of this user together: a size such as 8G, auto (free memory) or off (default: auto); --wrapper-memory= takes precedence.",
     ),
-    row("OFFLD_MEMORY_ROOT", LINK, "Directory below which proc and sys are read for the free memory, instead of /, for tests."),
+    row(
+        "OFFLD_MEMORY_ROOT",
+        LINK,
+        "Directory below which proc and sys are read for the free memory, instead of /, for tests.",
+    ),
     row(
         "OFFLD_NATIVE_ROOT",
         NATIVE,
@@ -105,7 +178,11 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "Limit of jobs that the launcher runs at the same time (default: 32); --wrapper-remote-jobs= takes precedence.",
     ),
-    row("OFFLD_REPRODUCE", LINK, "Directory for a reproduction of every link with device code, as with --reproduce=."),
+    row(
+        "OFFLD_REPRODUCE",
+        LINK,
+        "Directory for a reproduction of every link with device code, as with --reproduce=.",
+    ),
     row(
         "OFFLD_SHARED_TMP",
         LINK,
@@ -116,22 +193,66 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "Directory for a time trace of every link with device code, one file per output, as with --wrapper-time-trace=.",
     ),
-    row("OFFLD_VERBOSE", LINK, "1: print commands before they run, as with --wrapper-verbose."),
+    row(
+        "OFFLD_VERBOSE",
+        LINK,
+        "1: print commands before they run, as with --wrapper-verbose.",
+    ),
     row(
         "OFFLD_WITHIN",
         LINK,
         "Set by offld for programs that it starts, so that a link inside a device link does not wait for that device link.",
     ),
-    row("OFFLOAD_BUNDLER_COMPRESS", BUNDLER, "1: compress, as with -compress."),
-    row("OFFLOAD_BUNDLER_COMPRESSION_LEVEL", BUNDLER, "Level of zstd, as with -compression-level=."),
-    row("OFFLOAD_BUNDLER_IGNORE_ENV_VAR", BUNDLER, "1: ignore the bundler's other variables."),
-    row("OFFLOAD_BUNDLER_VERBOSE", BUNDLER, "1: report compression and decompression, as with -verbose."),
-    row("PATH", LINK, "Directories that are searched for clang, the host linker and NVIDIA's tools."),
-    row("RAYON_NUM_THREADS", ALL, "Number of threads (default: number of CPU cores)."),
-    row("TMPDIR", ALL, "Directory for temporary files (default: TMP, TEMP, TEMPDIR, then /tmp)."),
-    row("VIRTUAL_ENV", LINK, "Python environment whose packages are searched for NVIDIA's tools."),
-    row("XDG_CACHE_HOME", LINK, "Directory for caches of the user (default: ~/.cache); the default cache is offld in it."),
-    row("XDG_RUNTIME_DIR", LINK, "Session directory of the user: in its offld, offld processes see each other's device links."),
+    row(
+        "OFFLOAD_BUNDLER_COMPRESS",
+        BUNDLER,
+        "1: compress, as with -compress.",
+    ),
+    row(
+        "OFFLOAD_BUNDLER_COMPRESSION_LEVEL",
+        BUNDLER,
+        "Level of zstd, as with -compression-level=.",
+    ),
+    row(
+        "OFFLOAD_BUNDLER_IGNORE_ENV_VAR",
+        BUNDLER,
+        "1: ignore the bundler's other variables.",
+    ),
+    row(
+        "OFFLOAD_BUNDLER_VERBOSE",
+        BUNDLER,
+        "1: report compression and decompression, as with -verbose.",
+    ),
+    row(
+        "PATH",
+        LINK,
+        "Directories that are searched for clang, the host linker and NVIDIA's tools.",
+    ),
+    row(
+        "RAYON_NUM_THREADS",
+        ALL,
+        "Number of threads (default: number of CPU cores).",
+    ),
+    row(
+        "TMPDIR",
+        ALL,
+        "Directory for temporary files (default: TMP, TEMP, TEMPDIR, then /tmp).",
+    ),
+    row(
+        "VIRTUAL_ENV",
+        LINK,
+        "Python environment whose packages are searched for NVIDIA's tools.",
+    ),
+    row(
+        "XDG_CACHE_HOME",
+        LINK,
+        "Directory for caches of the user (default: ~/.cache); the default cache is offld in it.",
+    ),
+    row(
+        "XDG_RUNTIME_DIR",
+        LINK,
+        "Session directory of the user: in its offld, offld processes see each other's device links.",
+    ),
 ];
 
 #[cfg(test)]
@@ -140,16 +261,23 @@ mod tests {
 
     #[test]
     fn the_table_has_every_variable_that_is_read() {
-        // Variables that only compilers and linkers read are part of a link's cache key. Manual pages do not describe them.
+        // Variables that only compilers and linkers read are part of a link's cache key. Manual
+        // pages do not describe them.
         const OF_TOOLS: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "LLD_REPRODUCE", "TMPDIR"];
         let source = include_str!("../sys/session.rs");
-        let read = source
-            .lines()
-            .filter_map(|line| line.strip_prefix("pub(crate) const ")?.split_once(": &str = \"")?.1.strip_suffix("\";"));
+        let read = source.lines().filter_map(|line| {
+            line.strip_prefix("pub(crate) const ")?
+                .split_once(": &str = \"")?
+                .1
+                .strip_suffix("\";")
+        });
         let read: Vec<&str> = read.filter(|name| !OF_TOOLS.contains(name)).collect();
         assert!(read.len() > 15, "{read:?}");
         for name in read {
-            assert!(VARIABLES.iter().any(|variable| variable.name == name), "{name} is in no manual page");
+            assert!(
+                VARIABLES.iter().any(|variable| variable.name == name),
+                "{name} is in no manual page"
+            );
         }
         assert!(VARIABLES.is_sorted_by_key(|variable| variable.name));
     }

@@ -35,11 +35,16 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
-    let report = explain(&options.files, Some(options.top).filter(|top| *top > 0)).map_err(with_status)?;
+    let report =
+        explain(&options.files, Some(options.top).filter(|top| *top > 0)).map_err(with_status)?;
     for damaged in &report.damaged {
         shell.warn(&damaged.warning());
     }
     let style = shell.stdout_style().wide(options.wide);
-    let text = if options.json { json(&report)? } else { text(&report, style) };
+    let text = if options.json {
+        json(&report)?
+    } else {
+        text(&report, style)
+    };
     shell::print(&text).map_err(with_status)
 }

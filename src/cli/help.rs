@@ -1,4 +1,5 @@
-//! `--help` and `--version` of `clang-linker-wrapper` and `ld.offld`. The option table is the source of the help.
+//! `--help` and `--version` of `clang-linker-wrapper` and `ld.offld`. The option table is the
+//! source of the help.
 
 use std::io::Write;
 
@@ -32,8 +33,16 @@ pub(super) fn of_llvm(text: &str, shell: &Shell) {
 /// Every option of this tool as its help spells it, with its help text, for the manual page.
 pub(super) fn options(role: Role) -> Vec<(String, String)> {
     const EARLIER: &str = "Accepted for compatibility with earlier LLVM releases.";
-    let help = |row: &OptionRow| if row.help.is_empty() { EARLIER } else { row.help };
-    let mut all: Vec<(String, String)> = rows(role).map(|row| (spelling(row), help(row).to_owned())).collect();
+    let help = |row: &OptionRow| {
+        if row.help.is_empty() {
+            EARLIER
+        } else {
+            row.help
+        }
+    };
+    let mut all: Vec<(String, String)> = rows(role)
+        .map(|row| (spelling(row), help(row).to_owned()))
+        .collect();
     all.sort();
     all.dedup_by(|next, previous| next.0 == previous.0);
     all
@@ -41,23 +50,32 @@ pub(super) fn options(role: Role) -> Vec<(String, String)> {
 
 /// The options of this tool, including those of earlier releases.
 fn rows(role: Role) -> impl Iterator<Item = &'static OptionRow> {
-    own_rows().iter().filter(move |row| role == Role::Wrapper || row.scope == Scope::Everywhere)
+    own_rows()
+        .iter()
+        .filter(move |row| role == Role::Wrapper || row.scope == Scope::Everywhere)
 }
 
-/// Prints `--version`. `ld.offld` mentions `GNU ld`, because build systems search for it to determine the linker's options.
+/// Prints `--version`. `ld.offld` mentions `GNU ld`, because build systems search for it to
+/// determine the linker's options.
 pub(super) fn version(role: Role) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let line = match role {
-        Role::Wrapper => format!("offld {version} clang-linker-wrapper version {LLVM_MAJOR} (compatible)\n"),
+        Role::Wrapper => {
+            format!("offld {version} clang-linker-wrapper version {LLVM_MAJOR} (compatible)\n")
+        }
         Role::Ld => format!("offld {version} (compatible with GNU ld)\n"),
     };
     let _ = std::io::stdout().write_all(line.as_bytes());
     Ok(())
 }
 
-/// The text of `--version` for a tool of LLVM 22. Scripts read the LLVM release after the word `version`.
+/// The text of `--version` for a tool of LLVM 22. Scripts read the LLVM release after the word
+/// `version`.
 pub(super) fn llvm_version(tool: &str) -> String {
-    format!("offld {tool} version {LLVM_RELEASE} (offld {})\n", env!("CARGO_PKG_VERSION"))
+    format!(
+        "offld {tool} version {LLVM_RELEASE} (offld {})\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 fn name(role: Role) -> &'static str {

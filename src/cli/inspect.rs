@@ -1,4 +1,5 @@
-//! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status reports whether there is any.
+//! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status
+//! reports whether there is any.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,8 +31,9 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 if there is device code, 1 i
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb packages, bundles or device images,
-    /// also compressed with gzip, xz, zstd or bzip2; directories with such files; - for stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
+    /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
+    /// directories with such files; - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Show kernels of ELF images: registers, shared memory, scratch memory, code size
@@ -46,10 +48,12 @@ pub(super) struct Options {
     /// Write each image to a file in DIR; all or none, and never over existing files
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read only headers: no hashes, and no decompression except compressed files, members and the start of compressed bundles
+    /// Read only headers: no hashes, and no decompression except compressed files, members and the
+    /// start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
-    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file size]
+    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file
+    /// size]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
@@ -64,25 +68,61 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, kernels, no_demangle, json, extract, headers_only, max_unpacked, bytes, summary, wide } = options;
+    let Options {
+        files,
+        kernels,
+        no_demangle,
+        json,
+        extract,
+        headers_only,
+        max_unpacked,
+        bytes,
+        summary,
+        wide,
+    } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let size = max_unpacked.map(|size| parse_size(&size).context("--max-unpacked")).transpose().map_err(with_status)?;
+    let size = max_unpacked
+        .map(|size| parse_size(&size).context("--max-unpacked"))
+        .transpose()
+        .map_err(with_status)?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     // The headers are sufficient for totals.
     let headers_only = headers_only || (summary && extract.is_none());
-    let options = contents::Options { kernels, headers_only, max_unpacked, ..contents::Options::default() };
-    let request = Request { files, options, extract };
+    let options = contents::Options {
+        kernels,
+        headers_only,
+        max_unpacked,
+        ..contents::Options::default()
+    };
+    let request = Request {
+        files,
+        options,
+        extract,
+    };
     let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {
-        let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
+        let mut text =
+            serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
         text.push('\n');
         text
     } else {
-        let style = Style { bytes, mangled: no_demangle, ..shell.stdout_style().wide(wide) };
-        if summary { table::summary(&report, style) } else { table::text(&report, style) }
+        let style = Style {
+            bytes,
+            mangled: no_demangle,
+            ..shell.stdout_style().wide(wide)
+        };
+        if summary {
+            table::summary(&report, style)
+        } else {
+            table::text(&report, style)
+        }
     };
     let printed = shell::print(&text);
-    report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    report
+        .files
+        .iter()
+        .flat_map(|file| &file.errors)
+        .for_each(|error| shell.error(error));
     printed.map_err(with_status)?;
     match status(&report) {
         0 => Ok(()),
@@ -90,7 +130,8 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     }
 }
 
-/// The exit status, with grep's meanings: 0 if there is device code, 1 if there is none, 2 if something could not be read.
+/// The exit status, with grep's meanings: 0 if there is device code, 1 if there is none, 2 if
+/// something could not be read.
 fn status(report: &Report) -> u8 {
     let mut files = report.files.iter();
     if files.clone().any(|file| !file.errors.is_empty()) {
@@ -102,11 +143,15 @@ fn status(report: &Report) -> u8 {
     }
 }
 
-/// Makes an error end the program with `UNREADABLE`, because status 1 means "no device code". An error with its own status keeps
-/// it.
+/// Makes an error end the program with `UNREADABLE`, because status 1 means "no device code". An
+/// error with its own status keeps it.
 pub(super) fn with_status(error: anyhow::Error) -> anyhow::Error {
     match error::exit_status(&error) {
-        1 => StepFailed { report: error::chain(&error), status: UNREADABLE }.into(),
+        1 => StepFailed {
+            report: error::chain(&error),
+            status: UNREADABLE,
+        }
+        .into(),
         _ => error,
     }
 }

@@ -1,4 +1,5 @@
-//! `clang-linker-wrapper`, `ld.offld` and `ld`: parse the command line into a link request and run the link.
+//! `clang-linker-wrapper`, `ld.offld` and `ld`: parse the command line into a link request and run
+//! the link.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,8 +22,8 @@ pub(super) fn ld_offld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, false)
 }
 
-/// Runs as `ld`, for compiler drivers that look for no other name. Users of these drivers expect the host link by the system's
-/// `ld`, so it is the first choice.
+/// Runs as `ld`, for compiler drivers that look for no other name. Users of these drivers expect
+/// the host link by the system's `ld`, so it is the first choice.
 pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, true)
 }

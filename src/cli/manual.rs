@@ -1,6 +1,7 @@
-//! `offld man DIR`: writes manual pages. The pages of offld and its commands are generated from their command lines. The pages of
-//! the emulated tools are generated from the option tables that parse their command lines. All pages list the environment variables
-//! that apply. The topics of `offld help` share one page.
+//! `offld man DIR`: writes manual pages. The pages of offld and its commands are generated from
+//! their command lines. The pages of the emulated tools are generated from the option tables that
+//! parse their command lines. All pages list the environment variables that apply. The topics of
+//! `offld help` share one page.
 
 use std::fs;
 use std::path::Path;
@@ -16,33 +17,64 @@ use super::{EMULATED_TOOLS, EmulatedTool};
 use crate::sys::session;
 
 pub(super) fn write(command: Command, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create directory `{}`", folder.display()))?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create directory `{}`", folder.display()))?;
     let mut command = command;
     command.build();
-    page(folder, "offld-topics", |out| topics(&command).to_writer(out))?;
+    page(folder, "offld-topics", |out| {
+        topics(&command).to_writer(out)
+    })?;
     page(folder, "offld", |out| offld_page(&command, out))?;
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
-        let subs: Vec<&Command> = own.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+        let subs: Vec<&Command> = own
+            .get_subcommands()
+            .filter(|sub| sub.get_name() != "help")
+            .collect();
         let sub_name = |sub: &Command| format!("{name}-{}", sub.get_name());
         let pages = subs.iter().map(|sub| sub_name(sub));
-        let others = ["offld".to_owned(), "offld-topics".to_owned()].into_iter().chain(pages);
-        page(folder, &name, |out| command_page(own, &name, others, &|variable| command_reads(own.get_name(), variable), out))?;
+        let others = ["offld".to_owned(), "offld-topics".to_owned()]
+            .into_iter()
+            .chain(pages);
+        page(folder, &name, |out| {
+            command_page(
+                own,
+                &name,
+                others,
+                &|variable| command_reads(own.get_name(), variable),
+                out,
+            )
+        })?;
         for sub in subs {
             let others = ["offld".to_owned(), name.clone()].into_iter();
-            page(folder, &sub_name(sub), |out| command_page(sub, &sub_name(sub), others, &|_| false, out))?;
+            page(folder, &sub_name(sub), |out| {
+                command_page(sub, &sub_name(sub), others, &|_| false, out)
+            })?;
         }
     }
-    for personality in EMULATED_TOOLS.iter().filter(|personality| !personality.only_as_ld) {
+    for personality in EMULATED_TOOLS
+        .iter()
+        .filter(|personality| !personality.only_as_ld)
+    {
         // The prefix `offld-` keeps `man clang-linker-wrapper` showing LLVM's own page.
         let name = personality.name;
-        let name = if name.contains("offld") { name.to_owned() } else { format!("offld-{name}") };
-        page(folder, &name, |out| tool_page(personality, &name).to_writer(out))?;
+        let name = if name.contains("offld") {
+            name.to_owned()
+        } else {
+            format!("offld-{name}")
+        };
+        page(folder, &name, |out| {
+            tool_page(personality, &name).to_writer(out)
+        })?;
     }
     Ok(())
 }
 
-fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Result<()> {
+fn page(
+    folder: &Path,
+    name: &str,
+    render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+) -> Result<()> {
     let path = folder.join(format!("{name}.1"));
     let mut text = Vec::new();
     render(&mut text)?;
@@ -53,15 +85,27 @@ fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io:
 fn command_reads(command: &str, variable: &Variable) -> bool {
     match command {
         "cache" => variable.name.contains("CACHE"),
-        "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
-        "thinlto-distributor" => {
-            ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
+        "check" => {
+            variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH"
         }
+        "thinlto-distributor" => ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"]
+            .iter()
+            .any(|name| variable.name.starts_with(name)),
         "doctor" => {
-            const ITS_OWN: [&str; 7] =
-                ["LIBRARY_PATH", "OFFLD_CLANG", "OFFLD_LINKER", "OFFLD_LLVM", "OFFLD_LLVM_TIMEOUT", "PATH", "VIRTUAL_ENV"];
-            let is_of_cache = variable.name.starts_with("OFFLD_CACHE") && variable.name != session::OFFLD_CACHE_LOG;
-            is_of_cache || variable.name == session::OFFLD_NATIVE_ROOT || ITS_OWN.contains(&variable.name)
+            const ITS_OWN: [&str; 7] = [
+                "LIBRARY_PATH",
+                "OFFLD_CLANG",
+                "OFFLD_LINKER",
+                "OFFLD_LLVM",
+                "OFFLD_LLVM_TIMEOUT",
+                "PATH",
+                "VIRTUAL_ENV",
+            ];
+            let is_of_cache = variable.name.starts_with("OFFLD_CACHE")
+                && variable.name != session::OFFLD_CACHE_LOG;
+            is_of_cache
+                || variable.name == session::OFFLD_NATIVE_ROOT
+                || ITS_OWN.contains(&variable.name)
         }
         "size" => variable.name == session::OFFLD_NATIVE_ROOT,
         _ => false,
@@ -70,17 +114,37 @@ fn command_reads(command: &str, variable: &Variable) -> bool {
 
 /// Writes the page of offld itself.
 fn offld_page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let mut head = title("offld", "the offload linker");
     head.control("SH", ["SYNOPSIS"]);
-    head.text([bold("offld"), roman(" "), italic("COMMAND"), roman(" ["), italic("ARGUMENT"), roman("...]")]);
+    head.text([
+        bold("offld"),
+        roman(" "),
+        italic("COMMAND"),
+        roman(" ["),
+        italic("ARGUMENT"),
+        roman("...]"),
+    ]);
     head.control("br", []);
-    head.text([bold("offld"), roman(" "), italic("TOOL"), roman(" ["), italic("ARGUMENT"), roman("...]")]);
-    head.control("SH", ["DESCRIPTION"]).text([roman(sentence(&about))]);
+    head.text([
+        bold("offld"),
+        roman(" "),
+        italic("TOOL"),
+        roman(" ["),
+        italic("ARGUMENT"),
+        roman("...]"),
+    ]);
+    head.control("SH", ["DESCRIPTION"])
+        .text([roman(sentence(&about))]);
     head.control("SH", ["COMMANDS"]);
     for own in command.get_subcommands() {
         let about = own.get_about().map(ToString::to_string).unwrap_or_default();
-        head.control("TP", []).text([bold(own.get_name())]).text([roman(sentence(&about))]);
+        head.control("TP", [])
+            .text([bold(own.get_name())])
+            .text([roman(sentence(&about))]);
     }
     head.control("SH", ["TOOLS"]);
     head.text([
@@ -90,22 +154,31 @@ fn offld_page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
         bold("offld ld ..."),
     ]);
     for EmulatedTool { name, about, .. } in &EMULATED_TOOLS {
-        head.control("TP", []).text([bold(*name)]).text([roman(*about)]);
+        head.control("TP", [])
+            .text([bold(*name)])
+            .text([roman(*about)]);
     }
     head.to_writer(out)?;
     Man::new(command.clone()).render_options_section(out)?;
     let mut tail = Roff::new();
-    tail.control("SH", ["EXIT STATUS"]).text([roman(EXIT_STATUS)]);
+    tail.control("SH", ["EXIT STATUS"])
+        .text([roman(EXIT_STATUS)]);
     add_environment(&mut tail, &|_| true);
-    let own = command.get_subcommands().map(|own| format!("offld-{}", own.get_name()));
-    add_see_also(&mut tail, own.chain(["offld-topics".to_owned(), "ld.offld".to_owned()]));
+    let own = command
+        .get_subcommands()
+        .map(|own| format!("offld-{}", own.get_name()));
+    add_see_also(
+        &mut tail,
+        own.chain(["offld-topics".to_owned(), "ld.offld".to_owned()]),
+    );
     tail.to_writer(out)
 }
 
 /// The text about exit statuses if a command's help has none.
 const EXIT_STATUS: &str = "0, or 2 after an error.";
 
-/// Writes the page of one of offld's commands. `others`: the pages for SEE ALSO; `wanted`: selects the variables that it reads.
+/// Writes the page of one of offld's commands. `others`: the pages for SEE ALSO; `wanted`: selects
+/// the variables that it reads.
 fn command_page(
     command: &Command,
     name: &str,
@@ -113,31 +186,49 @@ fn command_page(
     wanted: &dyn Fn(&Variable) -> bool,
     out: &mut Vec<u8>,
 ) -> std::io::Result<()> {
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let after = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let (mut status, mut examples) = (EXIT_STATUS.to_owned(), Vec::new());
     let mut head = title(name, &lowercase_first(&about));
     synopsis(&mut head, command, &name.replace('-', " "));
-    head.control("SH", ["DESCRIPTION"]).text([roman(sentence(&about))]);
-    for paragraph in after.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
+    head.control("SH", ["DESCRIPTION"])
+        .text([roman(sentence(&about))]);
+    for paragraph in after
+        .split("\n\n")
+        .filter(|paragraph| !paragraph.is_empty())
+    {
         if let Some(text) = paragraph.strip_prefix("Exit status: ") {
             status = text.replace('\n', " ");
         } else if let Some(lines) = paragraph.strip_prefix("Examples:\n") {
-            examples = lines.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+            examples = lines
+                .lines()
+                .map(|line| line.strip_prefix("  ").unwrap_or(line))
+                .collect();
         } else {
-            head.control("PP", []).text([roman(paragraph.replace('\n', " "))]);
+            head.control("PP", [])
+                .text([roman(paragraph.replace('\n', " "))]);
         }
     }
     head.to_writer(out)?;
     Man::new(command.clone()).render_options_section(out)?;
     let mut tail = Roff::new();
-    let subs = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    let subs = command
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help");
     for (index, sub) in subs.enumerate() {
         if index == 0 {
             tail.control("SH", ["COMMANDS"]);
         }
         let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-        tail.control("TP", []).text([bold(sub.get_name())]).text([roman(sentence(&about))]);
+        tail.control("TP", [])
+            .text([bold(sub.get_name())])
+            .text([roman(sentence(&about))]);
     }
     tail.control("SH", ["EXIT STATUS"]).text([roman(status)]);
     add_environment(&mut tail, wanted);
@@ -155,27 +246,52 @@ fn command_page(
 /// A page's title line and its section NAME.
 fn title(name: &str, about: &str) -> Roff {
     let mut page = Roff::new();
-    page.control("TH", [name, "1", "", concat!("offld ", env!("CARGO_PKG_VERSION")), "offld manual"]);
-    page.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
+    page.control(
+        "TH",
+        [
+            name,
+            "1",
+            "",
+            concat!("offld ", env!("CARGO_PKG_VERSION")),
+            "offld manual",
+        ],
+    );
+    page.control("SH", ["NAME"])
+        .text([roman(format!("{name} - {about}"))]);
     page
 }
 
-/// Adds the section SYNOPSIS: every option with its value, required alternatives in braces, and the operands.
+/// Adds the section SYNOPSIS: every option with its value, required alternatives in braces, and the
+/// operands.
 fn synopsis(page: &mut Roff, command: &Command, words: &str) {
     let mut line = vec![bold(words)];
-    let is_listed = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let is_listed =
+        |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(is_listed).collect();
-    let group_of =
-        |arg: &Arg| command.get_groups().find(|group| group.is_required_set() && group.get_args().any(|id| id == arg.get_id()));
-    for arg in args.iter().filter(|arg| !arg.is_positional() && group_of(arg).is_none()) {
-        let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+    let group_of = |arg: &Arg| {
+        command
+            .get_groups()
+            .find(|group| group.is_required_set() && group.get_args().any(|id| id == arg.get_id()))
+    };
+    for arg in args
+        .iter()
+        .filter(|arg| !arg.is_positional() && group_of(arg).is_none())
+    {
+        let (open, close) = if arg.is_required_set() {
+            (" ", "")
+        } else {
+            (" [", "]")
+        };
         line.push(roman(open));
         line.extend(option_spelling(arg));
         line.push(roman(close));
         line.push(roman(if is_repeated(arg) { "..." } else { "" }));
     }
     for group in command.get_groups().filter(|group| group.is_required_set()) {
-        let members: Vec<&&Arg> = args.iter().filter(|arg| group.get_args().any(|id| id == arg.get_id())).collect();
+        let members: Vec<&&Arg> = args
+            .iter()
+            .filter(|arg| group.get_args().any(|id| id == arg.get_id()))
+            .collect();
         for (index, arg) in members.iter().enumerate() {
             line.push(roman(if index == 0 { " {" } else { " | " }));
             line.extend(option_spelling(arg));
@@ -183,17 +299,29 @@ fn synopsis(page: &mut Roff, command: &Command, words: &str) {
         line.extend((!members.is_empty()).then(|| roman("}")));
     }
     for arg in args.iter().filter(|arg| arg.is_positional()) {
-        let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+        let (open, close) = if arg.is_required_set() {
+            (" ", "")
+        } else {
+            (" [", "]")
+        };
         line.push(roman(open));
         line.push(italic(value(arg)));
-        let repeated = arg.get_num_args().is_some_and(|range| range.max_values() > 1) || is_repeated(arg);
+        let repeated = arg
+            .get_num_args()
+            .is_some_and(|range| range.max_values() > 1)
+            || is_repeated(arg);
         line.push(roman(if repeated { "..." } else { "" }));
         line.push(roman(close));
     }
     if command.has_subcommands() {
         line.extend([roman(" "), italic("COMMAND")]);
     }
-    page.control("SH", ["SYNOPSIS"]).control("nh", []).control("ad", ["l"]).text(line).control("ad", []).control("hy", []);
+    page.control("SH", ["SYNOPSIS"])
+        .control("nh", [])
+        .control("ad", ["l"])
+        .text(line)
+        .control("ad", [])
+        .control("hy", []);
 }
 
 /// Returns an option for a synopsis: its short name if it has one, and its value.
@@ -223,13 +351,20 @@ fn value(arg: &Arg) -> String {
 
 /// Appends a period to `text` if it has none.
 fn sentence(text: &str) -> String {
-    if text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
+    if text.ends_with('.') {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
 }
 
 /// Lowercases the first letter of `text`, as in lists of manual pages.
 fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+    chars
+        .next()
+        .map(|first| first.to_lowercase().chain(chars).collect())
+        .unwrap_or_default()
 }
 
 /// Adds the section that names other pages.
@@ -245,14 +380,26 @@ fn add_see_also(page: &mut Roff, names: impl Iterator<Item = String>) {
 /// Formats the parts of `line` between backticks in bold.
 fn without_backticks(line: &str) -> Vec<Inline> {
     let parts = line.split('`').enumerate();
-    parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
+    parts
+        .map(|(index, part)| {
+            if index % 2 == 1 {
+                bold(part)
+            } else {
+                roman(part)
+            }
+        })
+        .collect()
 }
 
 /// The page with the topics of `offld help`, in the layout for terminals.
 fn topics(command: &Command) -> Roff {
-    let mut page = title("offld-topics", "topics of offld help: exit status, files, device patterns and others");
+    let mut page = title(
+        "offld-topics",
+        "topics of offld help: exit status, files, device patterns and others",
+    );
     for topic in TOPICS {
-        page.control("SH", [&*topic.name.to_uppercase()]).text([roman(topic.about)]);
+        page.control("SH", [&*topic.name.to_uppercase()])
+            .text([roman(topic.about)]);
         page.control("nf", []);
         for line in topic.render(command).lines() {
             page.text(without_backticks(line));
@@ -265,20 +412,39 @@ fn topics(command: &Command) -> Roff {
 
 /// Adds the section about environment variables, if any are `wanted`.
 fn add_environment(section: &mut Roff, wanted: &dyn Fn(&Variable) -> bool) {
-    let mut variables = VARIABLES.iter().filter(|variable| wanted(variable)).peekable();
+    let mut variables = VARIABLES
+        .iter()
+        .filter(|variable| wanted(variable))
+        .peekable();
     if variables.peek().is_some() {
         section.control("SH", ["ENVIRONMENT"]);
     }
     for variable in variables {
-        section.control("TP", []).text([bold(variable.name)]).text([roman(variable.help)]);
+        section
+            .control("TP", [])
+            .text([bold(variable.name)])
+            .text([roman(variable.help)]);
     }
 }
 
 fn tool_page(personality: &EmulatedTool, title: &str) -> Roff {
-    let EmulatedTool { name, about, family, options, .. } = personality;
+    let EmulatedTool {
+        name,
+        about,
+        family,
+        options,
+        ..
+    } = personality;
     let mut page = self::title(title, about);
     page.control("SH", ["SYNOPSIS"]);
-    page.text([bold(*name), roman(" ["), italic("OPTION"), roman("...] "), italic("ARGUMENT"), roman("...")]);
+    page.text([
+        bold(*name),
+        roman(" ["),
+        italic("OPTION"),
+        roman("...] "),
+        italic("ARGUMENT"),
+        roman("..."),
+    ]);
     page.control("SH", ["DESCRIPTION"]).text([
         bold(*name),
         roman(" is one of the tools that "),
@@ -300,6 +466,14 @@ fn tool_page(personality: &EmulatedTool, title: &str) -> Roff {
     page.control("SH", ["EXIT STATUS"])
         .text([roman("The status of the program that failed; 128+N if signal N ended that program; 1 for other errors.")]);
     add_environment(&mut page, &|variable| variable.of.contains(family));
-    add_see_also(&mut page, ["offld".to_owned(), "offld-links".to_owned(), "offld-topics".to_owned()].into_iter());
+    add_see_also(
+        &mut page,
+        [
+            "offld".to_owned(),
+            "offld-links".to_owned(),
+            "offld-topics".to_owned(),
+        ]
+        .into_iter(),
+    );
     page
 }

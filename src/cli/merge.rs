@@ -41,8 +41,8 @@ pub(super) const AFTER_HELP: &str = "If one of the files is a host part, the com
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host part and all its device parts, or a directory with such parts, as written by `offld split`; or builds for different
-    /// devices: files, wheels or directories
+    /// A host part and all its device parts, or a directory with such parts, as written by
+    /// `offld split`; or builds for different devices: files, wheels or directories
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the merged file or directory to OUT; - for stdout
@@ -72,7 +72,10 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
 }
 
 fn open(path: &Path) -> Result<(PathBuf, FileSlice)> {
-    Ok((path.to_owned(), FileSlice::try_open(path).with_context(|| path.display().to_string())?))
+    Ok((
+        path.to_owned(),
+        FileSlice::try_open(path).with_context(|| path.display().to_string())?,
+    ))
 }
 
 /// Joins one file from a host part and its parts, in any order, or merges whole builds.
@@ -86,15 +89,24 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
             );
         }
         if files.len() == 1 {
-            bail!("cannot merge one directory, {}: pass -d DIR to join split parts, or pass several builds", folder.display());
+            bail!(
+                "cannot merge one directory, {}: pass -d DIR to join split parts, or pass several builds",
+                folder.display()
+            );
         }
         return build_folders(files, options, session, text);
     }
-    let mut opened = files.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut opened = files
+        .iter()
+        .map(|path| open(path))
+        .collect::<Result<Vec<_>>>()?;
     let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
         return builds(&opened, options, session, text);
     };
-    let job = Job { host: opened.remove(host), parts: opened };
+    let job = Job {
+        host: opened.remove(host),
+        parts: opened,
+    };
     let place = match (&options.output, &options.dir) {
         (Some(output), _) => output.clone(),
         (None, dir) => dir.clone().unwrap_or_default().join(name_of(&job.host)?),
@@ -102,17 +114,34 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
     join_parts(&job, &place, session, text)
 }
 
-fn builds(files: &[(PathBuf, FileSlice)], options: &Options, session: &Session, text: &mut String) -> Result<()> {
+fn builds(
+    files: &[(PathBuf, FileSlice)],
+    options: &Options,
+    session: &Session,
+    text: &mut String,
+) -> Result<()> {
     let [(first, _), _, ..] = files else {
-        let file = files.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
-        bail!("{file} is not a host part of `offld split`: pass a host part with its device parts, or several builds");
+        let file = files
+            .first()
+            .map(|(path, _)| path.display().to_string())
+            .unwrap_or_default();
+        bail!(
+            "{file} is not a host part of `offld split`: pass a host part with its device parts, or several builds"
+        );
     };
     if let Some((part, _)) = files.iter().find(|(_, piece)| is_part(piece)) {
-        bail!("{} is a device part of `offld split`: pass its host part (NAME.host) as well", part.display());
+        bail!(
+            "{} is a device part of `offld split`: pass its host part (NAME.host) as well",
+            part.display()
+        );
     }
     let place = match (&options.output, &options.dir) {
         (Some(output), _) => output.clone(),
-        (None, dir) => dir.clone().unwrap_or_default().join(first.file_name().with_context(|| first.display().to_string())?),
+        (None, dir) => dir.clone().unwrap_or_default().join(
+            first
+                .file_name()
+                .with_context(|| first.display().to_string())?,
+        ),
     };
     let mut spool = Spool::new(session);
     let merged = match merge(files, &mut spool, session)? {
@@ -122,7 +151,9 @@ fn builds(files: &[(PathBuf, FileSlice)], options: &Options, session: &Session, 
     if let Some(dir) = &options.dir {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    copy_checked(first, &merged.bytes, &place, session, &|piece| merged.check(&place, piece, session))?;
+    copy_checked(first, &merged.bytes, &place, session, &|piece| {
+        merged.check(&place, piece, session)
+    })?;
     if place != Path::new("-") {
         text.push_str(&line(&place, files.len(), &merged));
     }
@@ -131,20 +162,43 @@ fn builds(files: &[(PathBuf, FileSlice)], options: &Options, session: &Session, 
 
 /// Formats the summary of builds that were merged into one file.
 fn line(place: &Path, builds: usize, merged: &Merged) -> String {
-    let devices: Vec<_> = merged.devices.iter().map(|device| printable(device)).collect();
-    let (name, count, devices) = (place.display().to_string(), merged.count, devices.join(", "));
-    format!("{}: {builds} builds merged, {count} images: {devices}\n", printable(&name))
+    let devices: Vec<_> = merged
+        .devices
+        .iter()
+        .map(|device| printable(device))
+        .collect();
+    let (name, count, devices) = (
+        place.display().to_string(),
+        merged.count,
+        devices.join(", "),
+    );
+    format!(
+        "{}: {builds} builds merged, {count} images: {devices}\n",
+        printable(&name)
+    )
 }
 
 /// Prints the reasons why builds cannot be merged.
 fn print_reasons(reasons: &[String], session: &Session) -> anyhow::Error {
-    reasons.iter().for_each(|reason| session.shell.error(reason));
+    reasons
+        .iter()
+        .for_each(|reason| session.shell.error(reason));
     Silent { status: FAILED }.into()
 }
 
 /// Merges directories that contain whole builds.
-fn build_folders(folders: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
-    let Some(to) = options.output.as_ref().or(options.dir.as_ref()).filter(|to| *to != Path::new("-")) else {
+fn build_folders(
+    folders: &[PathBuf],
+    options: &Options,
+    session: &Session,
+    text: &mut String,
+) -> Result<()> {
+    let Some(to) = options
+        .output
+        .as_ref()
+        .or(options.dir.as_ref())
+        .filter(|to| *to != Path::new("-"))
+    else {
         bail!("cannot write merged directories to stdout: pass -o DIR");
     };
     let folder = match folders::merge(folders, session)? {
@@ -152,18 +206,29 @@ fn build_folders(folders: &[PathBuf], options: &Options, session: &Session, text
         Err(reasons) => return Err(print_reasons(&reasons, session)),
     };
     let all = folder.write(to, session)?;
-    let merged: Vec<_> = all.iter().filter_map(|file| Some((&file.place, file.merged.as_ref()?))).collect();
-    text.extend(merged.iter().map(|(place, merged)| line(place, folders.len(), merged)));
+    let merged: Vec<_> = all
+        .iter()
+        .filter_map(|file| Some((&file.place, file.merged.as_ref()?)))
+        .collect();
+    text.extend(
+        merged
+            .iter()
+            .map(|(place, merged)| line(place, folders.len(), merged)),
+    );
     let name = to.display().to_string();
     let (name, builds, some, count) = (printable(&name), folders.len(), merged.len(), all.len());
-    text.push_str(&format!("{name}: {builds} builds merged, {some} of {count} files have images of several builds\n"));
+    text.push_str(&format!(
+        "{name}: {builds} builds merged, {some} of {count} files have images of several builds\n"
+    ));
     Ok(())
 }
 
 fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
     let mut spool = Spool::new(session);
     let joined = join(job, &mut spool)?;
-    copy_while(&job.host.0, &joined.bytes, place, session, &|| joined.check())?;
+    copy_while(&job.host.0, &joined.bytes, place, session, &|| {
+        joined.check()
+    })?;
     if place != Path::new("-") {
         let name = place.display().to_string();
         let anew = match joined.recompressed {
@@ -173,7 +238,11 @@ fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> 
                 format!("; {count} compressed streams differ from the original, because `offld split` recompressed the images")
             }
         };
-        text.push_str(&format!("{}: {} parts merged{anew}\n", printable(&name), job.parts.len() + 1));
+        text.push_str(&format!(
+            "{}: {} parts merged{anew}\n",
+            printable(&name),
+            job.parts.len() + 1
+        ));
     }
     Ok(())
 }
@@ -183,7 +252,11 @@ enum Work {
     /// Copy a file.
     Copy(PathBuf, PathBuf),
     /// Join a host part and its parts.
-    Merge { host: PathBuf, parts: Vec<PathBuf>, place: PathBuf },
+    Merge {
+        host: PathBuf,
+        parts: Vec<PathBuf>,
+        place: PathBuf,
+    },
 }
 
 /// Joins all parts in a directory, and copies all other files.
@@ -193,9 +266,14 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
         session.signals.check()?;
         let mut text = String::new();
         match work {
-            Work::Copy(path, place) => copy_with_attributes(path, &open(path)?.1.into(), place, session)?,
+            Work::Copy(path, place) => {
+                copy_with_attributes(path, &open(path)?.1.into(), place, session)?
+            }
             Work::Merge { host, parts, place } => {
-                let job = Job { host: open(host)?, parts: parts.iter().map(|path| open(path)).collect::<Result<_>>()? };
+                let job = Job {
+                    host: open(host)?,
+                    parts: parts.iter().map(|path| open(path)).collect::<Result<_>>()?,
+                };
                 join_parts(&job, place, session, &mut text)?;
             }
         }
@@ -206,36 +284,50 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
     done.into_iter().find_map(Result::err).map_or(Ok(()), Err)
 }
 
-/// Lists the tasks for everything below a directory, and creates the directories and symlinks at the destination.
+/// Lists the tasks for everything below a directory, and creates the directories and symlinks at
+/// the destination.
 fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
     let (mut files, mut hosts) = (Vec::new(), Vec::new());
     tree(from, to, true, &mut files)?;
-    for (path, _) in files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "host")) {
+    for (path, _) in files
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|end| end == "host"))
+    {
         if is_host_part(&open(path)?.1) {
             hosts.push(path.clone());
         }
     }
-    // If `a.host` and `a.b.host` exist, the part `a.b.gfx90a.part` belongs to the one with the longer name.
+    // If `a.host` and `a.b.host` exist, the part `a.b.gfx90a.part` belongs to the one with the
+    // longer name.
     let host_of = |path: &Path| -> Option<&PathBuf> {
         let stem = path.as_os_str().as_bytes().strip_suffix(b".part")?;
         let owns_part = |host: &&PathBuf| {
             let name = host.as_os_str().as_bytes().strip_suffix(b"host");
             host.parent() == path.parent() && name.is_some_and(|name| stem.starts_with(name))
         };
-        hosts.iter().filter(owns_part).max_by_key(|host| host.as_os_str().len())
+        hosts
+            .iter()
+            .filter(owns_part)
+            .max_by_key(|host| host.as_os_str().len())
     };
     let mut all = Vec::new();
     let mut parts: HashMap<PathBuf, Vec<PathBuf>> = HashMap::new();
     for (path, place) in &files {
         match host_of(path) {
-            Some(host) if is_part(&open(path)?.1) => parts.entry(host.clone()).or_default().push(path.clone()),
+            Some(host) if is_part(&open(path)?.1) => {
+                parts.entry(host.clone()).or_default().push(path.clone())
+            }
             _ if !hosts.contains(path) => all.push(Work::Copy(path.clone(), place.clone())),
             _ => {}
         }
     }
     for (host, place) in files.into_iter().filter(|(path, _)| hosts.contains(path)) {
         let parts = parts.remove(&host).unwrap_or_default();
-        all.push(Work::Merge { host, parts, place: place.with_extension("") });
+        all.push(Work::Merge {
+            host,
+            parts,
+            place: place.with_extension(""),
+        });
     }
     Ok(all)
 }

@@ -1,5 +1,6 @@
-//! The tools that offld emulates: offld behaves as a different tool for each name that it is called by. Each tool turns its command
-//! line into a request to the library. Only `main` turns a result into an exit status.
+//! The tools that offld emulates: offld behaves as a different tool for each name that it is called
+//! by. Each tool turns its command line into a request to the library. Only `main` turns a result
+//! into an exit status.
 
 mod bundler;
 mod cache;
@@ -133,7 +134,8 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
 ];
 
-/// Runs the program: selects the tool by `argv[0]`, else by the first argument, and prints the error if the tool fails.
+/// Runs the program: selects the tool by `argv[0]`, else by the first argument, and prints the
+/// error if the tool fails.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
     let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
@@ -154,21 +156,31 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Returns the tool for the executable's name, without directory, `.exe`, version suffix (`-22`) and target prefix. clang searches
-/// `PATH` for names with a target prefix (`x86_64-pc-linux-gnu-clang-linker-wrapper`).
+/// Returns the tool for the executable's name, without directory, `.exe`, version suffix (`-22`)
+/// and target prefix. clang searches `PATH` for names with a target prefix
+/// (`x86_64-pc-linux-gnu-clang-linker-wrapper`).
 fn by_name(called: &OsStr) -> Option<&'static EmulatedTool> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".exe").unwrap_or(name);
-    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
-    EMULATED_TOOLS
-        .iter()
-        .find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
+    let name = name
+        .trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
+        .trim_end_matches('-');
+    EMULATED_TOOLS.iter().find(|personality| {
+        name.strip_suffix(personality.name)
+            .is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-'))
+    })
 }
 
 /// Returns the tool whose name is the first argument of `offld`. `offld ld` is `ld.offld`.
 fn by_word(word: &OsStr) -> Option<&'static EmulatedTool> {
-    let word = if word == "ld" { OsStr::new("ld.offld") } else { word };
-    EMULATED_TOOLS.iter().find(|personality| personality.name == word)
+    let word = if word == "ld" {
+        OsStr::new("ld.offld")
+    } else {
+        word
+    };
+    EMULATED_TOOLS
+        .iter()
+        .find(|personality| personality.name == word)
 }
 
 #[cfg(test)]
@@ -178,9 +190,18 @@ mod tests {
     #[test]
     fn the_name_selects_the_personality() {
         let name = |called: &str| by_name(OsStr::new(called)).map(|personality| personality.name);
-        assert_eq!(name("/x/clang-linker-wrapper"), Some("clang-linker-wrapper"));
-        assert_eq!(name("clang-linker-wrapper-22"), Some("clang-linker-wrapper"));
-        assert_eq!(name("x86_64-pc-linux-gnu-clang-linker-wrapper"), Some("clang-linker-wrapper"));
+        assert_eq!(
+            name("/x/clang-linker-wrapper"),
+            Some("clang-linker-wrapper")
+        );
+        assert_eq!(
+            name("clang-linker-wrapper-22"),
+            Some("clang-linker-wrapper")
+        );
+        assert_eq!(
+            name("x86_64-pc-linux-gnu-clang-linker-wrapper"),
+            Some("clang-linker-wrapper")
+        );
         assert_eq!(name("ld.offld"), Some("ld.offld"));
         assert_eq!(name("/dir/ld"), Some("ld"));
         assert_eq!(name("x86_64-linux-gnu-ld"), Some("ld"));

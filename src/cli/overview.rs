@@ -1,4 +1,5 @@
-//! `offld --help`, which fits on one screen, and `offld help`, which explains commands, tool names and topics.
+//! `offld --help`, which fits on one screen, and `offld help`, which explains commands, tool names
+//! and topics.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -15,7 +16,17 @@ use crate::sys::shell::Shell;
 const GROUPS: &[(&str, &[&str])] = &[
     ("Set up", &["links", "doctor"]),
     ("Look", &["inspect", "size", "check"]),
-    ("Change", &["prune", "split", "merge", "replace", "recompress", "strip-device"]),
+    (
+        "Change",
+        &[
+            "prune",
+            "split",
+            "merge",
+            "replace",
+            "recompress",
+            "strip-device",
+        ],
+    ),
     ("Builds", &["cache", "explain", "thinlto-distributor"]),
     ("Shells", &["completions", "man"]),
 ];
@@ -25,7 +36,12 @@ const LIST: &str = "topics";
 
 /// The text of `offld --help`.
 pub(super) fn page(command: &clap::Command) -> String {
-    let about = |command: &clap::Command| command.get_about().map(ToString::to_string).unwrap_or_default();
+    let about = |command: &clap::Command| {
+        command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    };
     let mut text = format!("{}\n\nUsage: offld COMMAND [ARGUMENTS]\n\n", about(command));
     for (title, names) in GROUPS {
         for (index, name) in names.iter().enumerate() {
@@ -34,9 +50,13 @@ pub(super) fn page(command: &clap::Command) -> String {
             text.push_str(&format!("{title:<8}{name:<20} {what}\n"));
         }
     }
-    text.push_str("Tools   ld.offld, clang-linker-wrapper and others, by the first argument or the\n");
+    text.push_str(
+        "Tools   ld.offld, clang-linker-wrapper and others, by the first argument or the\n",
+    );
     text.push_str("        name of the executable: `offld help names`\n\n");
-    text.push_str("More: offld help COMMAND, offld help TOPIC (offld help topics), offld --version\n");
+    text.push_str(
+        "More: offld help COMMAND, offld help TOPIC (offld help topics), offld --version\n",
+    );
     text
 }
 
@@ -59,7 +79,10 @@ pub(super) fn run(words: &[OsString], command: clap::Command, shell: &Arc<Shell>
 
 /// Returns the help of a command and the topic with that name; at least one of them must exist.
 fn explained(words: &[OsString], command: &mut clap::Command) -> Result<String> {
-    let topic = words.first().filter(|_| words.len() == 1).and_then(|word| TOPICS.iter().find(|topic| word == topic.name));
+    let topic = words
+        .first()
+        .filter(|_| words.len() == 1)
+        .and_then(|word| TOPICS.iter().find(|topic| word == topic.name));
     let topic = topic.map(|topic| topic.render(command));
     let mut found = Some(command);
     for word in words {
@@ -70,10 +93,17 @@ fn explained(words: &[OsString], command: &mut clap::Command) -> Result<String> 
         (Some(help), Some(topic)) => Ok(format!("{help}\n{topic}")),
         (Some(text), None) | (None, Some(text)) => Ok(text),
         (None, None) => {
-            let words: Vec<String> = words.iter().map(|word| printable(&word.to_string_lossy()).into_owned()).collect();
+            let words: Vec<String> = words
+                .iter()
+                .map(|word| printable(&word.to_string_lossy()).into_owned())
+                .collect();
             let words = words.join(" ");
-            let meant = nearest(&words).map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-            anyhow::bail!("unknown command or topic `{words}`{meant} (`offld help {LIST}` lists the topics)");
+            let meant = nearest(&words)
+                .map(|meant| format!("; did you mean `{meant}`?"))
+                .unwrap_or_default();
+            anyhow::bail!(
+                "unknown command or topic `{words}`{meant} (`offld help {LIST}` lists the topics)"
+            );
         }
     }
 }
@@ -81,9 +111,13 @@ fn explained(words: &[OsString], command: &mut clap::Command) -> Result<String> 
 /// The list of topics, one line each.
 fn list() -> String {
     let mut text = "Topics of `offld help TOPIC`:\n\n".to_owned();
-    let lines = TOPICS.iter().map(|Topic { name, about, .. }| row(name, about));
+    let lines = TOPICS
+        .iter()
+        .map(|Topic { name, about, .. }| row(name, about));
     lines.for_each(|line| text.push_str(&line));
-    text.push_str("\n`offld help COMMAND` explains a command, `offld help names` the emulated tools.\n");
+    text.push_str(
+        "\n`offld help COMMAND` explains a command, `offld help names` the emulated tools.\n",
+    );
     text
 }
 
@@ -91,19 +125,26 @@ fn list() -> String {
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
     let commands = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
     let names = EMULATED_TOOLS.iter().map(|own| own.name);
-    let mut all: Vec<&str> = commands.chain(TOPICS.iter().map(|topic| topic.name)).chain(names).chain([LIST]).collect();
+    let mut all: Vec<&str> = commands
+        .chain(TOPICS.iter().map(|topic| topic.name))
+        .chain(names)
+        .chain([LIST])
+        .collect();
     all.sort_unstable();
     all.dedup();
     all.into_iter()
 }
 
-/// Suggests a known name: one that starts with `word`, else one that differs in at most half of its letters.
+/// Suggests a known name: one that starts with `word`, else one that differs in at most half of its
+/// letters.
 fn nearest(word: &str) -> Option<&'static str> {
     if let Some(whole) = words().find(|known| word.len() > 2 && known.starts_with(word)) {
         return Some(whole);
     }
     let distance = |known: &&str| strsim::damerau_levenshtein(word, known);
-    words().min_by_key(distance).filter(|known| distance(known) <= known.len() / 2)
+    words()
+        .min_by_key(distance)
+        .filter(|known| distance(known) <= known.len() / 2)
 }
 
 #[cfg(test)]
@@ -125,11 +166,33 @@ mod tests {
         let command = crate::cli::own::command();
         let page = page(&command);
         assert!(page.lines().count() <= 24, "{page}");
-        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
-        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        for own in command.get_subcommands().filter(|own| own.get_name() != "help" && !own.is_hide_set()) {
-            assert_eq!(grouped.iter().filter(|name| **name == own.get_name()).count(), 1, "{}", own.get_name());
+        assert!(
+            page.lines().all(|line| line.chars().count() <= WIDTH),
+            "{page}"
+        );
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        for own in command
+            .get_subcommands()
+            .filter(|own| own.get_name() != "help" && !own.is_hide_set())
+        {
+            assert_eq!(
+                grouped
+                    .iter()
+                    .filter(|name| **name == own.get_name())
+                    .count(),
+                1,
+                "{}",
+                own.get_name()
+            );
         }
-        assert!(grouped.iter().all(|name| command.find_subcommand(name).is_some()), "{grouped:?}");
+        assert!(
+            grouped
+                .iter()
+                .all(|name| command.find_subcommand(name).is_some()),
+            "{grouped:?}"
+        );
     }
 }

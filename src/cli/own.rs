@@ -1,4 +1,5 @@
-//! `offld` called by its own name: its commands (`offld inspect FILE`), and every tool as the first argument (`offld ld …`).
+//! `offld` called by its own name: its commands (`offld inspect FILE`), and every tool as the first
+//! argument (`offld ld …`).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,8 +11,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::{
-    by_word, cache, check, doctor, explain, inspect, links, manual, merge, overview, prune, recompress, replace, size, split,
-    strip_device, thinlto_distributor,
+    by_word, cache, check, doctor, explain, inspect, links, manual, merge, overview, prune,
+    recompress, replace, size, split, strip_device, thinlto_distributor,
 };
 use crate::error::Silent;
 use crate::model::printable;
@@ -20,7 +21,12 @@ use crate::sys::terminal::{self, ColourChoice};
 
 /// The offload linker: links device code, and inspects, checks and edits binaries.
 #[derive(Debug, Parser)]
-#[command(name = "offld", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(
+    name = "offld",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 struct Own {
     #[command(subcommand)]
     command: Command,
@@ -41,7 +47,19 @@ const DISPLAY: &str = "Display";
 
 /// The headings in the help of all commands, each with the ids of its options.
 const HEADINGS: [(&str, &[&str]); 4] = [
-    ("Input", &["max_unpacked", "headers_only", "level", "images", "since", "log", "diff", "devices"]),
+    (
+        "Input",
+        &[
+            "max_unpacked",
+            "headers_only",
+            "level",
+            "images",
+            "since",
+            "log",
+            "diff",
+            "devices",
+        ],
+    ),
     (
         "Selection",
         &[
@@ -61,7 +79,22 @@ const HEADINGS: [(&str, &[&str]); 4] = [
             "all",
         ],
     ),
-    ("Output", &["json", "markdown", "html", "save", "extract", "output", "in_place", "dir", "dry_run", "force", "new_build_id"]),
+    (
+        "Output",
+        &[
+            "json",
+            "markdown",
+            "html",
+            "save",
+            "extract",
+            "output",
+            "in_place",
+            "dir",
+            "dry_run",
+            "force",
+            "new_build_id",
+        ],
+    ),
     (DISPLAY, &["bytes", "wide", "duplicates", "no_demangle"]),
 ];
 
@@ -143,19 +176,35 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         return (personality.run)(&argv[2..], shell);
     }
     own(argv, shell).map_err(|error| {
-        let is_distributor = argv.get(1).is_some_and(|word| word == "thinlto-distributor");
-        if is_distributor || error.is::<Silent>() { error } else { inspect::with_status(error) }
+        let is_distributor = argv
+            .get(1)
+            .is_some_and(|word| word == "thinlto-distributor");
+        if is_distributor || error.is::<Silent>() {
+            error
+        } else {
+            inspect::with_status(error)
+        }
     })
 }
 
-/// Runs one of offld's own commands. Several commands answer "no", such as "no device code", with exit status 1, so errors have 2.
+/// Runs one of offld's own commands. Several commands answer "no", such as "no device code", with
+/// exit status 1, so errors have 2.
 fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
-    let parsed = command().try_get_matches_from(argv).and_then(|matches| Own::from_arg_matches(&matches));
+    let parsed = command()
+        .try_get_matches_from(argv)
+        .and_then(|matches| Own::from_arg_matches(&matches));
     let own = match parsed {
         Ok(own) => own,
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let typed: Vec<_> = argv.iter().skip(1).map(|word| format!("{} ", word.display())).collect();
-            anyhow::bail!("missing command: `offld {}--help` lists the commands", typed.concat());
+            let typed: Vec<_> = argv
+                .iter()
+                .skip(1)
+                .map(|word| format!("{} ", word.display()))
+                .collect();
+            anyhow::bail!(
+                "missing command: `offld {}--help` lists the commands",
+                typed.concat()
+            );
         }
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
@@ -164,7 +213,11 @@ fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Err(help) => {
             // A closed pipe is not an error.
             let style = shell.stdout_style();
-            let text = if style.colour { help.render().ansi().to_string() } else { help.render().to_string() };
+            let text = if style.colour {
+                help.render().ansi().to_string()
+            } else {
+                help.render().to_string()
+            };
             let _ = write!(std::io::stdout(), "{}", style.prose(&text));
             return Ok(());
         }
@@ -198,7 +251,9 @@ fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             let words = clap::builder::PossibleValuesParser::new(overview::words());
-            let mut completed = command().mut_subcommand("help", |help| help.mut_arg("words", |arg| arg.value_parser(words)));
+            let mut completed = command().mut_subcommand("help", |help| {
+                help.mut_arg("words", |arg| arg.value_parser(words))
+            });
             clap_complete::generate(shell, &mut completed, "offld", &mut text);
             let _ = std::io::stdout().write_all(&text);
             Ok(())
@@ -212,28 +267,47 @@ pub(super) fn command() -> clap::Command {
     command_of_width(Some(terminal::width().unwrap_or(100)))
 }
 
-/// The command line with help of this width. Manual pages have no width, because their readers wrap lines.
+/// The command line with help of this width. Manual pages have no width, because their readers wrap
+/// lines.
 fn command_of_width(width: Option<usize>) -> clap::Command {
-    let command = Own::command().term_width(width.unwrap_or_default()).mut_subcommands(|own| with_headings(own, width));
+    let command = Own::command()
+        .term_width(width.unwrap_or_default())
+        .mut_subcommands(|own| with_headings(own, width));
     let page = overview::page(&command);
     command.override_help(page)
 }
 
-/// Groups the options of a command and its subcommands under headings. The terminal wraps paragraphs, so their line breaks are
-/// removed.
+/// Groups the options of a command and its subcommands under headings. The terminal wraps
+/// paragraphs, so their line breaks are removed.
 fn with_headings(command: clap::Command, width: Option<usize>) -> clap::Command {
     let heading = |arg: clap::Arg| {
-        let found = HEADINGS.iter().find(|(_, options)| options.contains(&arg.get_id().as_str()));
+        let found = HEADINGS
+            .iter()
+            .find(|(_, options)| options.contains(&arg.get_id().as_str()));
         match found.filter(|_| !arg.is_positional()) {
             Some((heading, _)) => arg.help_heading(*heading),
             None => arg,
         }
     };
-    let paragraph = |text: &str| if text.contains("\n  ") { text.to_owned() } else { text.replace('\n', " ") };
+    let paragraph = |text: &str| {
+        if text.contains("\n  ") {
+            text.to_owned()
+        } else {
+            text.replace('\n', " ")
+        }
+    };
     let after = command.get_after_help().map(ToString::to_string);
-    let after = after.map(|text| text.split("\n\n").map(paragraph).collect::<Vec<_>>().join("\n\n"));
+    let after = after.map(|text| {
+        text.split("\n\n")
+            .map(paragraph)
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    });
     let after = terminal::wrapped_prose(&after.unwrap_or_default(), width);
-    command.mut_args(heading).mut_subcommands(|own| with_headings(own, width)).after_help(after)
+    command
+        .mut_args(heading)
+        .mut_subcommands(|own| with_headings(own, width))
+        .after_help(after)
 }
 
 #[cfg(test)]
@@ -247,10 +321,23 @@ mod tests {
     #[test]
     fn devices_and_patterns_are_not_completed_to_files() {
         let command = super::command();
-        for (name, long) in [("check", "for"), ("check", "only"), ("prune", "keep"), ("prune", "drop"), ("size", "exclude")] {
+        for (name, long) in [
+            ("check", "for"),
+            ("check", "only"),
+            ("prune", "keep"),
+            ("prune", "drop"),
+            ("size", "exclude"),
+        ] {
             let own = command.find_subcommand(name).unwrap();
-            let arg = own.get_arguments().find(|arg| arg.get_long() == Some(long)).unwrap();
-            assert_eq!(arg.get_value_hint(), clap::ValueHint::Other, "{name} --{long}");
+            let arg = own
+                .get_arguments()
+                .find(|arg| arg.get_long() == Some(long))
+                .unwrap();
+            assert_eq!(
+                arg.get_value_hint(),
+                clap::ValueHint::Other,
+                "{name} --{long}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `llvm-offload-binary`, named `clang-offload-packager` up to LLVM 21: packs device images into a file and extracts them.
+//! `llvm-offload-binary`, named `clang-offload-packager` up to LLVM 21: packs device images into a
+//! file and extracts them.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,9 +25,19 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
     usage: "Extract from <file>.",
     category: "llvm-offload-binary options",
     options: &[
-        Opt::new("archive", Kind::Flag, "", "Write extracted files to a static archive"),
-        Opt::new("compress", Kind::Flag, "", "Compress the output, as LLVM 24 does: one binary of version 3 for all images")
-            .hidden(),
+        Opt::new(
+            "archive",
+            Kind::Flag,
+            "",
+            "Write extracted files to a static archive",
+        ),
+        Opt::new(
+            "compress",
+            Kind::Flag,
+            "",
+            "Compress the output, as LLVM 24 does: one binary of version 3 for all images",
+        )
+        .hidden(),
         Opt::new(
             "compression-format",
             Kind::Choice(&[("zstd", "zstd (default)"), ("zlib", "zlib")]),
@@ -34,21 +45,49 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
             "Format of --compress:",
         )
         .hidden(),
-        Opt::new("compression-level", Kind::Int, "<n>", "Level of --compress (default: 3 for zstd, 6 for zlib)").hidden(),
-        Opt::new("error-on-no-match", Kind::Flag, "", "Fail, and write nothing, if an --image matches nothing").hidden(),
-        Opt::new("format-version", Kind::Uint, "<uint>", "Version to write: 1 (default), or 2, one binary for all images")
-            .hidden(),
+        Opt::new(
+            "compression-level",
+            Kind::Int,
+            "<n>",
+            "Level of --compress (default: 3 for zstd, 6 for zlib)",
+        )
+        .hidden(),
+        Opt::new(
+            "error-on-no-match",
+            Kind::Flag,
+            "",
+            "Fail, and write nothing, if an --image matches nothing",
+        )
+        .hidden(),
+        Opt::new(
+            "format-version",
+            Kind::Uint,
+            "<uint>",
+            "Version to write: 1 (default), or 2, one binary for all images",
+        )
+        .hidden(),
         Opt::new(
             "image",
             Kind::List,
             "<<key>=<value>,...>",
             "List of key and value arguments. Required keywords are 'file' and 'triple'.",
         ),
-        Opt::new("legacy-kinds", Kind::Flag, "", "Number kinds as LLVM 15 to 20 do (hip is 3)").hidden(),
+        Opt::new(
+            "legacy-kinds",
+            Kind::Flag,
+            "",
+            "Number kinds as LLVM 15 to 20 do (hip is 3)",
+        )
+        .hidden(),
         Opt::new("o", Kind::Text, "<file>", "Write output to <file>."),
     ],
     positional: Positional::One,
-    version: || format!("offld {} LLVM version {LLVM_MAJOR} (compatible)\n", env!("CARGO_PKG_VERSION")),
+    version: || {
+        format!(
+            "offld {} LLVM version {LLVM_MAJOR} (compatible)\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    },
 };
 
 /// The options, for the manual page.
@@ -77,36 +116,79 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         }
         Outcome::Run(line) => line,
     };
-    // Tools of the compiler's release read the output, so the calling compiler's release decides. Before LLVM 21 kinds have other
-    // numbers, and before LLVM 22 the old name is not deprecated.
-    let caller = if old_name { toolchain::calling_release() } else { None };
-    if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= RENAMED_IN) {
-        shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");
+    // Tools of the compiler's release read the output, so the calling compiler's release decides.
+    // Before LLVM 21 kinds have other numbers, and before LLVM 22 the old name is not deprecated.
+    let caller = if old_name {
+        toolchain::calling_release()
+    } else {
+        None
+    };
+    if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= RENAMED_IN)
+    {
+        shell.line(
+            "warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.",
+        );
     }
     // LLVM treats an empty name as a missing one.
-    let output = line.text("o").filter(|name| !name.is_empty()).map(PathBuf::from);
-    let input = line.positionals().first().filter(|name| !name.is_empty()).map(PathBuf::from);
+    let output = line
+        .text("o")
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from);
+    let input = line
+        .positionals()
+        .first()
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from);
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let images = line.list("image").into_iter().map(ImageArguments::parse).collect();
+    let images = line
+        .list("image")
+        .into_iter()
+        .map(ImageArguments::parse)
+        .collect();
     match (input, output) {
         (None, None) => {
             help::of_llvm(line.help(), shell);
             Ok(())
         }
         (Some(_), Some(_)) => {
-            bail!("Packaging to an output file and extracting from an input file are mutually exclusive.")
+            bail!(
+                "Packaging to an output file and extracting from an input file are mutually exclusive."
+            )
         }
         (None, Some(output)) => {
-            let legacy_kinds = line.flag("legacy-kinds").unwrap_or(caller.is_some_and(|release| release < KINDS_ARE_BITS));
+            let legacy_kinds = line
+                .flag("legacy-kinds")
+                .unwrap_or(caller.is_some_and(|release| release < KINDS_ARE_BITS));
             let compression = compression(&line)?;
-            packager::pack(&Pack { images, output, format: format(&line)?, compression, legacy_kinds }, &session)
+            packager::pack(
+                &Pack {
+                    images,
+                    output,
+                    format: format(&line)?,
+                    compression,
+                    legacy_kinds,
+                },
+                &session,
+            )
         }
         (Some(input), None) => {
             let archive = line.flag("archive").unwrap_or_default();
             let all_must_match = line.flag("error-on-no-match").unwrap_or_default();
             let all = images.is_empty();
-            let done = packager::extract(&Extract { input, images, archive, all_must_match }, &session)?;
-            let names = done.generated.iter().filter(|_| all).map(|name| format!("Extracted: {name}\n"));
+            let done = packager::extract(
+                &Extract {
+                    input,
+                    images,
+                    archive,
+                    all_must_match,
+                },
+                &session,
+            )?;
+            let names = done
+                .generated
+                .iter()
+                .filter(|_| all)
+                .map(|name| format!("Extracted: {name}\n"));
             print(&names.collect::<String>())
         }
     }
@@ -120,12 +202,21 @@ fn compression(line: &ParsedLine) -> Result<Option<Recipe>> {
     if let Some(version @ 1..=2) = line.uint("format-version") {
         bail!("--compress writes version 3 only: omit --format-version={version}");
     }
-    let is_zlib = line.text("compression-format").is_some_and(|format| format == "zlib");
-    let (style, usual, levels) =
-        if is_zlib { (Style::Zlib, 6, 0..=9) } else { (Style::Zstd, 3, zstd::compression_level_range()) };
+    let is_zlib = line
+        .text("compression-format")
+        .is_some_and(|format| format == "zlib");
+    let (style, usual, levels) = if is_zlib {
+        (Style::Zlib, 6, 0..=9)
+    } else {
+        (Style::Zstd, 3, zstd::compression_level_range())
+    };
     let level = line.int("compression-level").unwrap_or(usual);
     if !levels.contains(&level) {
-        bail!("--compression-level={level} is out of range: expected {} to {}", levels.start(), levels.end());
+        bail!(
+            "--compression-level={level} is out of range: expected {} to {}",
+            levels.start(),
+            levels.end()
+        );
     }
     Ok(Some(Recipe { style, level }))
 }
@@ -140,10 +231,13 @@ fn format(line: &ParsedLine) -> Result<Format> {
     }
 }
 
-/// Whether LLVM prints the deprecation warning for this program name. It prints none for a name with a version suffix, such as
-/// `clang-offload-packager-22`.
+/// Whether LLVM prints the deprecation warning for this program name. It prints none for a name
+/// with a version suffix, such as `clang-offload-packager-22`.
 fn is_deprecated(called: &str) -> bool {
-    let stem = Path::new(called).file_stem().unwrap_or_default().to_string_lossy();
+    let stem = Path::new(called)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
     stem.ends_with("clang-offload-packager") || !stem.contains("clang-offload-packager")
 }
 
@@ -159,7 +253,12 @@ mod tests {
 
     #[test]
     fn only_the_unversioned_old_name_is_deprecated() {
-        let names = ["/x/clang-offload-packager", "clang-offload-packager.exe", "offld", "x86_64-clang-offload-packager"];
+        let names = [
+            "/x/clang-offload-packager",
+            "clang-offload-packager.exe",
+            "offld",
+            "x86_64-clang-offload-packager",
+        ];
         assert!(names.into_iter().all(is_deprecated));
         assert!(!is_deprecated("/usr/bin/clang-offload-packager-22"));
     }

@@ -28,7 +28,8 @@ pub(super) const AFTER_HELP: &str = "Patterns are [KIND:][TRIPLE:]ARCH[:FEATURES
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["keep", "drop"]))]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories with such files
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Keep only images for these devices
@@ -37,8 +38,8 @@ pub(super) struct Options {
     /// Remove images for these devices
     #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
     drop: Vec<Selector>,
-    /// Allow removing the last image of a registration; the program then falls back to the host, or fails if offloading is
-    /// mandatory
+    /// Allow removing the last image of a registration; the program then falls back to the host, or
+    /// fails if offloading is mandatory
     #[arg(long)]
     allow_empty: bool,
     #[command(flatten)]
@@ -49,13 +50,25 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let patterns = Patterns { keep: resolve_native(&options.keep)?, drop: resolve_native(&options.drop)? };
+    let patterns = Patterns {
+        keep: resolve_native(&options.keep)?,
+        drop: resolve_native(&options.drop)?,
+    };
     let selection = options.selected.selection().map_err(with_status)?;
-    let engine = options.edits.options(options.allow_empty, Levels::default()).map_err(with_status)?;
-    let engine = files::Options { selection: Arc::clone(&selection), ..engine };
+    let engine = options
+        .edits
+        .options(options.allow_empty, Levels::default())
+        .map_err(with_status)?;
+    let engine = files::Options {
+        selection: Arc::clone(&selection),
+        ..engine
+    };
     let pruned = prune(&options.files, &patterns, &engine, &session).map_err(with_status)?;
     for pattern in &pruned.unused {
-        shell.warn(&format!("pattern `{}` selects no image", printable(pattern)));
+        shell.warn(&format!(
+            "pattern `{}` selects no image",
+            printable(pattern)
+        ));
     }
     options.edits.tell(&pruned.changes, "dropped", shell)?;
     Selected::check(&selection, shell).map_err(with_status)
@@ -64,7 +77,15 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
 /// Replaces `native` in the patterns with the devices of this machine.
 fn resolve_native(selectors: &[Selector]) -> Result<Vec<Selector>> {
     let one = |selector: &Selector| {
-        Ok(if selector.is_native() { selector.clone().with_native(&native(selector)?) } else { selector.clone() })
+        Ok(if selector.is_native() {
+            selector.clone().with_native(&native(selector)?)
+        } else {
+            selector.clone()
+        })
     };
-    selectors.iter().map(one).collect::<Result<_>>().map_err(with_status)
+    selectors
+        .iter()
+        .map(one)
+        .collect::<Result<_>>()
+        .map_err(with_status)
 }

@@ -23,10 +23,12 @@ pub(super) const AFTER_HELP: &str = "Compressed HIP bundles, OffloadBinaries of 
 /// The options of `offld recompress`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories with such files
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Set the zstd level, 1 to 22; compilers use 3; from 20 on, window and memory grow with the images
+    /// Set the zstd level, 1 to 22; compilers use 3; from 20 on, window and memory grow with the
+    /// images
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
     #[command(flatten)]
@@ -35,7 +37,11 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let engine = options.edits.options(false, Levels::default()).map_err(with_status)?;
-    let changes = recompress(&options.files, options.level, &engine, &session).map_err(with_status)?;
+    let engine = options
+        .edits
+        .options(false, Levels::default())
+        .map_err(with_status)?;
+    let changes =
+        recompress(&options.files, options.level, &engine, &session).map_err(with_status)?;
     options.edits.tell(&changes, "changed", shell)
 }

@@ -27,7 +27,8 @@ pub(super) const AFTER_HELP: &str = "N is the number of the image in `offld insp
 /// The options of `offld replace`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// A program, library, archive, object, wheel, bundle or other container, or a directory with such files
+    /// A program, library, archive, object, wheel, bundle or other container, or a directory with
+    /// such files
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace image N with the file IMAGE; in a directory, image N of FILE
@@ -39,8 +40,16 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let images = options.images.iter().map(parse).collect::<Result<Vec<_>>>().map_err(with_status)?;
-    let engine = options.edits.options(false, Levels::default()).map_err(with_status)?;
+    let images = options
+        .images
+        .iter()
+        .map(parse)
+        .collect::<Result<Vec<_>>>()
+        .map_err(with_status)?;
+    let engine = options
+        .edits
+        .options(false, Levels::default())
+        .map_err(with_status)?;
     let changes = replace(&options.file, &images, &engine, &session).map_err(with_status)?;
     options.edits.tell(&changes, "replaced", shell)
 }
@@ -51,7 +60,11 @@ fn parse(text: &OsString) -> Result<NewImage> {
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
     let at = |at: usize| {
         let (before, after) = (bytes.get(..at)?, bytes.get(at + 1..)?);
-        let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = before
+            .iter()
+            .rev()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         let (file, number) = before.split_at(before.len() - digits);
         let index = std::str::from_utf8(number).ok()?.parse().ok()?;
         let file = match file.strip_suffix(b":") {
@@ -59,10 +72,24 @@ fn parse(text: &OsString) -> Result<NewImage> {
             None if file.is_empty() => None,
             _ => return None,
         };
-        Some(NewImage { file, index, path: path(after) })
+        Some(NewImage {
+            file,
+            index,
+            path: path(after),
+        })
     };
-    let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').find_map(|(equals, _)| at(equals));
-    found.ok_or_else(|| Error::usage(format!("invalid --image '{}': expected N=IMAGE or FILE:N=IMAGE", text.display())).into())
+    let found = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'=')
+        .find_map(|(equals, _)| at(equals));
+    found.ok_or_else(|| {
+        Error::usage(format!(
+            "invalid --image '{}': expected N=IMAGE or FILE:N=IMAGE",
+            text.display()
+        ))
+        .into()
+    })
 }
 
 #[cfg(test)]
@@ -73,9 +100,15 @@ mod tests {
     fn file_and_number_are_separated() {
         let parsed = |text: &str| {
             let new = parse(&text.into()).ok()?;
-            Some((new.file.map(|file| file.display().to_string()), new.index, new.path.display().to_string()))
+            Some((
+                new.file.map(|file| file.display().to_string()),
+                new.index,
+                new.path.display().to_string(),
+            ))
         };
-        let image = |file: Option<&str>, index, path: &str| Some((file.map(str::to_owned), index, path.to_owned()));
+        let image = |file: Option<&str>, index, path: &str| {
+            Some((file.map(str::to_owned), index, path.to_owned()))
+        };
         for (text, expected) in [
             ("3=a", image(None, 3, "a")),
             ("3=a=b:4=c", image(None, 3, "a=b:4=c")),

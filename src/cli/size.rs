@@ -1,5 +1,5 @@
-//! `offld size FILE…`: attributes the bytes of files to architectures, translation units and kernels, compares them with another
-//! version, and checks budgets.
+//! `offld size FILE…`: attributes the bytes of files to architectures, translation units and
+//! kernels, compares them with another version, and checks budgets.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,9 @@ use crate::tools::size::budget::{Budget, Outcome};
 use crate::tools::size::report::{FileSize, Report};
 use crate::tools::size::rows::{View, levels, tree};
 use crate::tools::size::table::{self, Look};
-use crate::tools::size::{Counted, Level, Sizes, html, markdown, measure, measure_old, pattern, save};
+use crate::tools::size::{
+    Counted, Level, Sizes, html, markdown, measure, measure_old, pattern, save,
+};
 
 /// The exit status if a file, or part of one, could not be read.
 const UNREADABLE: u8 = 2;
@@ -42,8 +44,9 @@ pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once, with 
 /// The options of `offld size`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb packages, bundles or device images,
-    /// also compressed with gzip, xz, zstd or bzip2; directories with such files; - for stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
+    /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
+    /// directories with such files; - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Break the sizes down by these levels; several levels make a tree
@@ -55,13 +58,15 @@ pub(super) struct Options {
     /// Sort rows by size in the file, or by uncompressed size (inflated)
     #[arg(long, value_enum, default_value = "file")]
     sort: Sort,
-    /// Count only bytes whose kernel, translation unit, section or architecture matches, ignoring case
+    /// Count only bytes whose kernel, translation unit, section or architecture matches, ignoring
+    /// case
     #[arg(long, value_name = "REGEX")]
     filter: Option<String>,
     /// Compare with an earlier file, or with sizes written by --save
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
-    /// Set limits, such as total<850M,gfx942<120M,growth<2%, for total, inflated, host, growth (needs --diff) or devices
+    /// Set limits, such as total<850M,gfx942<120M,growth<2%, for total, inflated, host, growth
+    /// (needs --diff) or devices
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
     /// Allow limits for devices without images
@@ -84,7 +89,8 @@ pub(super) struct Options {
     /// Also write a self-contained web page, with a zoomable treemap and a table to search and sort
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file size]
+    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file
+    /// size]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
@@ -148,7 +154,10 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
         several => format!("{} files", several.len()),
     };
     let printed = shell::print(&text);
-    files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    files
+        .iter()
+        .flat_map(|file| &file.errors)
+        .for_each(|error| shell.error(error));
     outcomes
         .iter()
         .filter(|outcome| !outcome.kept)
@@ -158,7 +167,10 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
         return Err(Silent { status: UNREADABLE }.into());
     }
     if outcomes.iter().any(|outcome| !outcome.kept) {
-        return Err(Silent { status: OVER_BUDGET }.into());
+        return Err(Silent {
+            status: OVER_BUDGET,
+        }
+        .into());
     }
     Ok(())
 }
@@ -166,23 +178,46 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
 fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Outcome>, String)> {
     let mut budgets = Vec::new();
     for text in &options.budget {
-        budgets.extend(Budget::parse(text, |size| parse_size(size.as_ref()), native)?);
+        budgets.extend(Budget::parse(
+            text,
+            |size| parse_size(size.as_ref()),
+            native,
+        )?);
     }
     if options.diff.is_none()
         && let Some(budget) = budgets.iter().find(|budget| budget.needs_old())
     {
         bail!("the budget `{budget}` compares with an earlier file: pass it with --diff");
     }
-    let filter = options.filter.as_ref().map(|filter| pattern(filter)).transpose().context("--filter")?;
-    let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
+    let filter = options
+        .filter
+        .as_ref()
+        .map(|filter| pattern(filter))
+        .transpose()
+        .context("--filter")?;
+    let size = options
+        .max_unpacked
+        .as_ref()
+        .map(|size| parse_size(size).context("--max-unpacked"))
+        .transpose()?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     let selection = options.selected.selection()?;
-    let counted = Counted { names: Arc::new(Names::default()), max_unpacked, selection: Arc::clone(&selection) };
-    let mut old = options.diff.as_ref().map(|path| measure_old(path, &counted, session)).transpose()?;
+    let counted = Counted {
+        names: Arc::new(Names::default()),
+        max_unpacked,
+        selection: Arc::clone(&selection),
+    };
+    let mut old = options
+        .diff
+        .as_ref()
+        .map(|path| measure_old(path, &counted, session))
+        .transpose()?;
     let mut sizes = measure(&options.files, &counted, session)?;
     Selected::check(&selection, &session.shell)?;
     if !options.allow_unmatched
-        && let Some(unmatched) = budgets.iter().find_map(|budget| budget.unmatched(&sizes, old.as_ref()))
+        && let Some(unmatched) = budgets
+            .iter()
+            .find_map(|budget| budget.unmatched(&sizes, old.as_ref()))
     {
         bail!("{unmatched}; pass --allow-unmatched to allow that");
     }
@@ -190,19 +225,33 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         save(&sizes, path)?;
     }
     let style = style(options, &session.shell);
-    let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref(), style)).collect();
+    let outcomes: Vec<Outcome> = budgets
+        .iter()
+        .map(|budget| budget.check(&sizes, old.as_ref(), style))
+        .collect();
     if let Some(filter) = &filter {
         sizes.items.keep(|text| filter.is_match(text.as_bytes()));
-        old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text.as_bytes())));
-        if std::iter::once(&sizes).chain(&old).all(|sizes| sizes.items.list.is_empty()) {
-            session.shell.warn(&format!("nothing matches `{}` of --filter", printable(filter.as_str())));
+        old.iter_mut()
+            .for_each(|old| old.items.keep(|text| filter.is_match(text.as_bytes())));
+        if std::iter::once(&sizes)
+            .chain(&old)
+            .all(|sizes| sizes.items.list.is_empty())
+        {
+            session.shell.warn(&format!(
+                "nothing matches `{}` of --filter",
+                printable(filter.as_str())
+            ));
         }
     }
     if let Some(path) = &options.html {
         html::save(&sizes, old.as_ref(), path)?;
     }
     if options.json {
-        let total = tree(&sizes.items, old.as_ref().map(|old| &old.items), &view(options));
+        let total = tree(
+            &sizes.items,
+            old.as_ref().map(|old| &old.items),
+            &view(options),
+        );
         let report = Report::new(sizes, total, outcomes);
         let text = report.to_json()?;
         return Ok((report.files, report.budgets, text));
@@ -211,12 +260,19 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
     Ok((sizes.files, outcomes, text))
 }
 
-/// Returns the devices of this machine that `selector` selects. A GPU selector without a matching GPU is an error.
+/// Returns the devices of this machine that `selector` selects. A GPU selector without a matching
+/// GPU is an error.
 pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
     let machine = Machine::read(&native::root())?;
     let kind = selector.kind();
-    let amd = machine.amd.iter().map(|name| Target::new("amdgcn-amd-amdhsa", name));
-    let nvidia = machine.nvidia.iter().map(|name| Target::new("nvptx64-nvidia-cuda", name));
+    let amd = machine
+        .amd
+        .iter()
+        .map(|name| Target::new("amdgcn-amd-amdhsa", name));
+    let nvidia = machine
+        .nvidia
+        .iter()
+        .map(|name| Target::new("nvptx64-nvidia-cuda", name));
     let cpu = Target::new(&format!("{}-pc-linux-gnu", std::env::consts::ARCH), "");
     let all: Vec<Target> = match kind {
         Some(OffloadKind::Hip) => amd.collect(),
@@ -232,23 +288,50 @@ pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
 /// The levels and the order of the requested tree.
 fn view(options: &Options) -> View {
     let by: Vec<Level> = options.by.iter().map(|by| by.level()).collect();
-    View { by: if by.is_empty() { vec![Level::Arch] } else { levels(&by) }, by_inflated: options.sort == Sort::Inflated }
+    View {
+        by: if by.is_empty() {
+            vec![Level::Arch]
+        } else {
+            levels(&by)
+        },
+        by_inflated: options.sort == Sort::Inflated,
+    }
 }
 
 /// The format of sizes and tables.
 fn style(options: &Options, shell: &Shell) -> Style {
-    Style { bytes: options.bytes, ..shell.stdout_style().wide(options.wide) }
+    Style {
+        bytes: options.bytes,
+        ..shell.stdout_style().wide(options.wide)
+    }
 }
 
-fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome], shell: &Shell) -> String {
+fn text(
+    options: &Options,
+    sizes: &Sizes,
+    old: Option<&Sizes>,
+    outcomes: &[Outcome],
+    shell: &Shell,
+) -> String {
     let view = view(options);
     let old_items = old.map(|old| &old.items);
     let top = Some(options.top).filter(|top| *top > 0);
     let style = style(options, shell);
     if options.markdown {
-        return markdown::text(sizes, &tree(&sizes.items, old_items, &view), outcomes, top, style);
+        return markdown::text(
+            sizes,
+            &tree(&sizes.items, old_items, &view),
+            outcomes,
+            top,
+            style,
+        );
     }
-    let look = Look { style, top, duplicates: options.duplicates, colour: style.colour };
+    let look = Look {
+        style,
+        top,
+        duplicates: options.duplicates,
+        colour: style.colour,
+    };
     let mut text = match options.by.is_empty() {
         true => table::overview(sizes, old, view.by_inflated, look),
         false => table::by(sizes, old, &view, look),

@@ -37,13 +37,15 @@ pub(super) const AFTER_HELP: &str = "The command writes NAME.host and NAME.DEVIC
 /// The options of `offld split`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories with such files
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the parts below DIR
     #[arg(short, long, value_name = "DIR")]
     dir: PathBuf,
-    /// Leave compressed streams that cannot be reproduced byte for byte in the host part, instead of recompressing the file first
+    /// Leave compressed streams that cannot be reproduced byte for byte in the host part, instead
+    /// of recompressing the file first
     #[arg(long)]
     keep_original: bool,
 }
@@ -55,14 +57,19 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
         let found = if path.is_dir() {
             tree(path, &options.dir, true, &mut files)
         } else {
-            let name = path.file_name().with_context(|| format!("{}: path without a file name", path.display()));
+            let name = path
+                .file_name()
+                .with_context(|| format!("{}: path without a file name", path.display()));
             name.map(|name| files.push((path.clone(), options.dir.join(name))))
         };
         found.map_err(with_status)?;
     }
     // Errors of one file are reported, and the other files are split.
     let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-    let meter = Meter::new(session.shell.is_terminal(), files.iter().map(|(path, _)| size(path)).sum());
+    let meter = Meter::new(
+        session.shell.is_terminal(),
+        files.iter().map(|(path, _)| size(path)).sum(),
+    );
     let each = |(path, place): &(PathBuf, PathBuf)| {
         let reached = meter.file();
         reached.now_at(&path.display().to_string());
@@ -75,19 +82,38 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     session.signals.check()?;
     let text: String = done.iter().flatten().map(String::as_str).collect();
     shell::print(&wrapped(&text, shell.stdout_style().width)).map_err(with_status)?;
-    let errors: Vec<String> = done.iter().filter_map(|one| one.as_ref().err().map(error::chain)).collect();
+    let errors: Vec<String> = done
+        .iter()
+        .filter_map(|one| one.as_ref().err().map(error::chain))
+        .collect();
     errors.iter().for_each(|error| shell.error(error));
-    if errors.is_empty() { Ok(()) } else { Err(Silent { status: FAILED }.into()) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Silent { status: FAILED }.into())
+    }
 }
 
 /// Splits one file and returns its summary. Writes all of its parts or none.
-fn one(path: &Path, place: &Path, options: &Options, session: &Session, reached: &Reached) -> Result<String> {
+fn one(
+    path: &Path,
+    place: &Path,
+    options: &Options,
+    session: &Session,
+    reached: &Reached,
+) -> Result<String> {
     session.signals.check()?;
     let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let Some(Split { host, parts, repacked, kept }) = split(path, &piece, options.keep_original, session, reached)? else {
+    let Some(Split {
+        host,
+        parts,
+        repacked,
+        kept,
+    }) = split(path, &piece, options.keep_original, session, reached)?
+    else {
         copy_with_attributes(path, &piece.into(), place, session)?;
         return Ok(String::new());
     };
@@ -109,11 +135,16 @@ fn one(path: &Path, place: &Path, options: &Options, session: &Session, reached:
     }
     for (name, rope) in names {
         let mut output = outputs.create(&name)?;
-        rope.copy_to(&mut output).with_context(|| name.display().to_string())?;
+        rope.copy_to(&mut output)
+            .with_context(|| name.display().to_string())?;
         keep_attributes(path, &output)?;
     }
     outputs.commit()?;
-    let mut text = format!("{}: {}\n", printable(&path.display().to_string()), sizes.join(", "));
+    let mut text = format!(
+        "{}: {}\n",
+        printable(&path.display().to_string()),
+        sizes.join(", ")
+    );
     if repacked > 0 {
         text.push_str(&format!(
             "  {} cannot be reproduced byte for byte: the merged file has the same contents, recompressed (--keep-original preserves the bytes)\n",
@@ -121,19 +152,38 @@ fn one(path: &Path, place: &Path, options: &Options, session: &Session, reached:
         ));
     }
     if kept > 0 {
-        text.push_str(&format!("  {} cannot be reproduced: left in the host part\n", streams(kept)));
+        text.push_str(&format!(
+            "  {} cannot be reproduced: left in the host part\n",
+            streams(kept)
+        ));
     }
     Ok(text)
 }
 
 fn streams(count: usize) -> String {
-    if count == 1 { "1 compressed stream".to_owned() } else { format!("{count} compressed streams") }
+    if count == 1 {
+        "1 compressed stream".to_owned()
+    } else {
+        format!("{count} compressed streams")
+    }
 }
 
 /// Returns a device as a part of a file name.
 fn file_name(device: &Device, with_triple: bool) -> String {
-    let name = if with_triple { format!("{}-{}", device.triple, device.target) } else { device.name().to_owned() };
-    name.chars().map(|letter| if letter.is_ascii_alphanumeric() || "-+._".contains(letter) { letter } else { '_' }).collect()
+    let name = if with_triple {
+        format!("{}-{}", device.triple, device.target)
+    } else {
+        device.name().to_owned()
+    };
+    name.chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || "-+._".contains(letter) {
+                letter
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 fn size(bytes: u64) -> String {

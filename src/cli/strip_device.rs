@@ -22,7 +22,8 @@ pub(super) const AFTER_HELP: &str = "The command removes debug sections from AMD
 /// The options of `offld strip-device`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories with such files
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -31,7 +32,10 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let engine = options.edits.options(false, Levels::default()).map_err(with_status)?;
+    let engine = options
+        .edits
+        .options(false, Levels::default())
+        .map_err(with_status)?;
     let changes = strip_device(&options.files, &engine, &session).map_err(with_status)?;
     options.edits.tell(&changes, "stripped", shell)
 }

@@ -1,4 +1,5 @@
-//! `offld thinlto-distributor JOBS.json`: the program that ld.lld starts for the translation units of a ThinLTO link.
+//! `offld thinlto-distributor JOBS.json`: the program that ld.lld starts for the translation units
+//! of a ThinLTO link.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ pub(super) struct Options {
     /// The job description of ld.lld
     #[arg(value_name = "JOBS.json")]
     jobs_file: PathBuf,
-    /// Run this many jobs at the same time [default: number of CPU cores, or as make's jobserver allows]
+    /// Run this many jobs at the same time [default: number of CPU cores, or as make's jobserver
+    /// allows]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     jobs: Option<usize>,
     /// Set the cache directory, or turn the cache off (OFFLD_CACHE)
@@ -39,7 +41,8 @@ pub(super) struct Options {
     /// Run jobs on other machines with this command (OFFLD_LAUNCHER)
     #[arg(long, value_name = "COMMAND")]
     launcher: Option<OsString>,
-    /// Limit the time of a job in the launcher's queue, in seconds (OFFLD_LAUNCHER_WAIT) [default: 600]
+    /// Limit the time of a job in the launcher's queue, in seconds (OFFLD_LAUNCHER_WAIT) [default:
+    /// 600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     launcher_wait: Option<u64>,
     /// Limit jobs that the launcher runs at the same time (OFFLD_REMOTE_JOBS) [default: 32]
@@ -51,8 +54,33 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { jobs_file, jobs, cache, report, lifeline, launcher, launcher_wait, remote_jobs, verbose } = options;
+    let Options {
+        jobs_file,
+        jobs,
+        cache,
+        report,
+        lifeline,
+        launcher,
+        launcher_wait,
+        remote_jobs,
+        verbose,
+    } = options;
     let jobs = jobs.map_or(Jobs::Auto, Jobs::N);
-    let launching = Launching { launcher, wait: launcher_wait, jobs: remote_jobs };
-    pipeline::distribute(&DistributorRequest { jobs_file, jobs, cache, report, lifeline, launching, verbose }, shell)
+    let launching = Launching {
+        launcher,
+        wait: launcher_wait,
+        jobs: remote_jobs,
+    };
+    pipeline::distribute(
+        &DistributorRequest {
+            jobs_file,
+            jobs,
+            cache,
+            report,
+            lifeline,
+            launching,
+            verbose,
+        },
+        shell,
+    )
 }

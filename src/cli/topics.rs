@@ -1,5 +1,6 @@
-//! The topics of `offld help TOPIC` and the manual page of topics. A topic is a text, followed by rows from the tables of options,
-//! environment variables, commands and tools. The texts do not repeat those tables.
+//! The topics of `offld help TOPIC` and the manual page of topics. A topic is a text, followed by
+//! rows from the tables of options, environment variables, commands and tools. The texts do not
+//! repeat those tables.
 
 use super::EMULATED_TOOLS;
 use super::environment::{VARIABLES, Variable};
@@ -29,14 +30,23 @@ pub(super) struct Topic {
 
 /// A topic that consists of text alone.
 const fn topic(name: &'static str, about: &'static str, text: &'static str) -> Topic {
-    Topic { name, about, text, options: &[], variables: |_| false, more: |_| String::new() }
+    Topic {
+        name,
+        about,
+        text,
+        options: &[],
+        variables: |_| false,
+        more: |_| String::new(),
+    }
 }
 
 /// All topics, ordered by name.
 pub(super) const TOPICS: &[Topic] = &[
     Topic {
         options: &["wrapper-cache", "wrapper-verbose"],
-        variables: |variable| variable.name.starts_with("OFFLD_CACHE") || variable.name == "XDG_CACHE_HOME",
+        variables: |variable| {
+            variable.name.starts_with("OFFLD_CACHE") || variable.name == "XDG_CACHE_HOME"
+        },
         ..topic(
             "cache",
             "the cache of device links",
@@ -49,9 +59,16 @@ pub(super) const TOPICS: &[Topic] = &[
         )
     },
     Topic {
-        options: &["wrapper-launcher", "wrapper-launcher-wait", "wrapper-remote-jobs", "wrapper-distribute"],
+        options: &[
+            "wrapper-launcher",
+            "wrapper-launcher-wait",
+            "wrapper-remote-jobs",
+            "wrapper-distribute",
+        ],
         variables: |variable| {
-            ["OFFLD_LAUNCHER", "OFFLD_REMOTE_JOBS", "OFFLD_SHARED_TMP"].iter().any(|start| variable.name.starts_with(start))
+            ["OFFLD_LAUNCHER", "OFFLD_REMOTE_JOBS", "OFFLD_SHARED_TMP"]
+                .iter()
+                .any(|start| variable.name.starts_with(start))
         },
         ..topic(
             "cluster",
@@ -87,7 +104,15 @@ pub(super) const TOPICS: &[Topic] = &[
     },
     Topic {
         variables: |variable| {
-            ["HOME", "OFFLD_CACHE", "OFFLD_CACHE_LOG", "OFFLD_REPRODUCE", "OFFLD_SHARED_TMP", "TMPDIR"].contains(&variable.name)
+            [
+                "HOME",
+                "OFFLD_CACHE",
+                "OFFLD_CACHE_LOG",
+                "OFFLD_REPRODUCE",
+                "OFFLD_SHARED_TMP",
+                "TMPDIR",
+            ]
+            .contains(&variable.name)
                 || variable.name.starts_with("XDG_")
         },
         ..topic(
@@ -157,7 +182,8 @@ pub(super) const TOPICS: &[Topic] = &[
     Topic {
         options: &["wrapper-jobs", "wrapper-memory"],
         variables: |variable| {
-            ["MAKEFLAGS", "OFFLD_MEMORY", "RAYON_NUM_THREADS"].contains(&variable.name) || variable.name == "XDG_RUNTIME_DIR"
+            ["MAKEFLAGS", "OFFLD_MEMORY", "RAYON_NUM_THREADS"].contains(&variable.name)
+                || variable.name == "XDG_RUNTIME_DIR"
         },
         ..topic(
             "memory",
@@ -170,7 +196,11 @@ pub(super) const TOPICS: &[Topic] = &[
         )
     },
     Topic {
-        more: |_| EMULATED_TOOLS.iter().fold(String::new(), |all, own| all + &row(own.name, own.about)),
+        more: |_| {
+            EMULATED_TOOLS
+                .iter()
+                .fold(String::new(), |all, own| all + &row(own.name, own.about))
+        },
         ..topic(
             "names",
             "the tools that offld emulates",
@@ -202,11 +232,23 @@ impl Topic {
     /// Formats the topic for a terminal. `command` is offld's command line.
     pub(super) fn render(&self, command: &clap::Command) -> String {
         let mut text = format!("{}\n", self.text);
-        let options = self.options.iter().filter_map(|name| own_rows().iter().find(|row| row.name == *name));
-        let options: String = options.map(|option| row(&spelling(option), option.help)).collect();
-        let variables: String =
-            VARIABLES.iter().filter(|own| (self.variables)(own)).map(|variable| row(variable.name, variable.help)).collect();
-        for (title, rows) in [("", (self.more)(command)), ("Link options:\n", options), ("Environment variables:\n", variables)] {
+        let options = self
+            .options
+            .iter()
+            .filter_map(|name| own_rows().iter().find(|row| row.name == *name));
+        let options: String = options
+            .map(|option| row(&spelling(option), option.help))
+            .collect();
+        let variables: String = VARIABLES
+            .iter()
+            .filter(|own| (self.variables)(own))
+            .map(|variable| row(variable.name, variable.help))
+            .collect();
+        for (title, rows) in [
+            ("", (self.more)(command)),
+            ("Link options:\n", options),
+            ("Environment variables:\n", variables),
+        ] {
             if !rows.is_empty() {
                 text.push_str(&format!("\n{title}{rows}"));
             }
@@ -219,7 +261,9 @@ impl Topic {
 fn exit_statuses(command: &clap::Command) -> String {
     let status_row = |own: &clap::Command| {
         let help = own.get_after_help()?.to_string();
-        let paragraph = help.split("\n\n").find_map(|paragraph| paragraph.strip_prefix("Exit status: ").map(str::to_owned))?;
+        let paragraph = help
+            .split("\n\n")
+            .find_map(|paragraph| paragraph.strip_prefix("Exit status: ").map(str::to_owned))?;
         Some(row(own.get_name(), &paragraph))
     };
     command.get_subcommands().filter_map(status_row).collect()
@@ -255,10 +299,20 @@ mod tests {
         let command = clap::Command::new("offld");
         for topic in TOPICS {
             for name in topic.options {
-                assert!(own_rows().iter().any(|row| row.name == *name && !row.help.is_empty()), "{}: --{name}", topic.name);
+                assert!(
+                    own_rows()
+                        .iter()
+                        .any(|row| row.name == *name && !row.help.is_empty()),
+                    "{}: --{name}",
+                    topic.name
+                );
             }
             for line in topic.render(&command).lines() {
-                assert!(line.chars().count() <= WIDTH || !line.contains(' '), "{}: {line}", topic.name);
+                assert!(
+                    line.chars().count() <= WIDTH || !line.contains(' '),
+                    "{}: {line}",
+                    topic.name
+                );
             }
         }
     }
@@ -266,8 +320,13 @@ mod tests {
     #[test]
     fn the_examples_of_selectors_are_valid() {
         let topic = TOPICS.iter().find(|topic| topic.name == "selectors");
-        let paragraphs: Vec<&str> = topic.map(|topic| topic.text.split("\n\n").collect()).unwrap_or_default();
-        let examples: Vec<&str> = paragraphs[2].lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let paragraphs: Vec<&str> = topic
+            .map(|topic| topic.text.split("\n\n").collect())
+            .unwrap_or_default();
+        let examples: Vec<&str> = paragraphs[2]
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
         assert_eq!(examples.len(), 5);
         for example in examples {
             assert!(example.parse::<Selector>().is_ok(), "{example}");
@@ -278,8 +337,20 @@ mod tests {
     fn long_rows_are_wrapped() {
         assert_eq!(row("a", "b c"), format!("  a{}b c\n", " ".repeat(26)));
         let long = row("a-name-that-fills-the-first-column", "text");
-        assert_eq!(long, format!("  a-name-that-fills-the-first-column\n{}text\n", " ".repeat(29)));
+        assert_eq!(
+            long,
+            format!(
+                "  a-name-that-fills-the-first-column\n{}text\n",
+                " ".repeat(29)
+            )
+        );
         let lines = row("a", &"word ".repeat(30));
-        assert!(lines.lines().count() == 3 && lines.lines().all(|line| line.len() <= WIDTH && line.len() > 40), "{lines}");
+        assert!(
+            lines.lines().count() == 3
+                && lines
+                    .lines()
+                    .all(|line| line.len() <= WIDTH && line.len() > 40),
+            "{lines}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines for generating registration code.
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines for generating
+//! registration code.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -20,9 +21,18 @@ const KINDS: &[(&str, &str)] = &[
     ("hip", "Wrap HIP binaries"),
     ("sycl", "Wrap SYCL binaries"),
 ];
-const FORMS: &[(&str, &str)] =
-    &[("bc", "LLVM bitcode (default)"), ("ll", "LLVM IR (default for .ll)"), ("s", "Assembly (.s)"), ("o", "Object (.o, .obj)")];
-const EMIT: Opt = Opt::new("emit", Kind::Choice(FORMS), "<value>", "Output format, regardless of the output's name:");
+const FORMS: &[(&str, &str)] = &[
+    ("bc", "LLVM bitcode (default)"),
+    ("ll", "LLVM IR (default for .ll)"),
+    ("s", "Assembly (.s)"),
+    ("o", "Object (.o, .obj)"),
+];
+const EMIT: Opt = Opt::new(
+    "emit",
+    Kind::Choice(FORMS),
+    "<value>",
+    "Output format, regardless of the output's name:",
+);
 
 static LLVM_TOOL: ToolSpec = ToolSpec {
     name: "llvm-offload-wrapper",
@@ -30,10 +40,32 @@ static LLVM_TOOL: ToolSpec = ToolSpec {
     usage: "Wrap input from <file>",
     category: "llvm-offload-wrapper options",
     options: &[
-        Opt::new("kind", Kind::Choice(KINDS), "<value>", "Wrap for offload kind:").required(),
-        Opt::new("o", Kind::Text, "<file>", "Write output to <file>, or to stdout if that is -.").required(),
-        Opt::new("triple", Kind::Text, "<string>", "Target triple for the wrapper module"),
-        Opt::new("relocatable", Kind::Flag, "", "Wrap for a relocatable offloading application (OpenMP only)"),
+        Opt::new(
+            "kind",
+            Kind::Choice(KINDS),
+            "<value>",
+            "Wrap for offload kind:",
+        )
+        .required(),
+        Opt::new(
+            "o",
+            Kind::Text,
+            "<file>",
+            "Write output to <file>, or to stdout if that is -.",
+        )
+        .required(),
+        Opt::new(
+            "triple",
+            Kind::Text,
+            "<string>",
+            "Target triple for the wrapper module",
+        ),
+        Opt::new(
+            "relocatable",
+            Kind::Flag,
+            "",
+            "Wrap for a relocatable offloading application (OpenMP only)",
+        ),
         EMIT,
     ],
     positional: Positional::Many,
@@ -48,13 +80,41 @@ static CLANG_TOOL: ToolSpec = ToolSpec {
     usage: "<input files>",
     category: "clang-offload-wrapper options",
     options: &[
-        Opt::new("o", Kind::Text, "<filename>", "Output filename, or - for stdout").required(),
-        Opt::new("offload-arch", Kind::List, "<offload-arch-name>", "Contains offload-arch of the following target binary."),
-        Opt::new("target", Kind::Text, "<triple>", "Target triple for the output module").required(),
+        Opt::new(
+            "o",
+            Kind::Text,
+            "<filename>",
+            "Output filename, or - for stdout",
+        )
+        .required(),
+        Opt::new(
+            "offload-arch",
+            Kind::List,
+            "<offload-arch-name>",
+            "Contains offload-arch of the following target binary.",
+        ),
+        Opt::new(
+            "target",
+            Kind::Text,
+            "<triple>",
+            "Target triple for the output module",
+        )
+        .required(),
         EMIT,
-        Opt::new("add-omp-offload-notes", Kind::Flag, "", "Add LLVMOMPOFFLOAD ELF notes to ELF device images.").hidden(),
-        Opt::new("save-temps", Kind::Flag, "", "Keep ELF images with notes in the current directory, and print their names.")
-            .hidden(),
+        Opt::new(
+            "add-omp-offload-notes",
+            Kind::Flag,
+            "",
+            "Add LLVMOMPOFFLOAD ELF notes to ELF device images.",
+        )
+        .hidden(),
+        Opt::new(
+            "save-temps",
+            Kind::Flag,
+            "",
+            "Keep ELF images with notes in the current directory, and print their names.",
+        )
+        .hidden(),
     ],
     positional: Positional::Many,
     version,
@@ -72,7 +132,9 @@ pub(super) fn options_of_clang() -> Vec<(String, String)> {
 
 /// Runs as `llvm-offload-wrapper`, the tool of LLVM 22.
 pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
-    let Some(line) = read(&LLVM_TOOL, argv, shell)? else { return Ok(()) };
+    let Some(line) = read(&LLVM_TOOL, argv, shell)? else {
+        return Ok(());
+    };
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let llvm = Llvm::new(&session);
     let kind = match line.text("kind").and_then(OsStr::to_str) {
@@ -85,7 +147,14 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
         Some(triple) => text(triple, "triple")?,
         None => llvm.default_triple()?,
     };
-    let inputs = line.positionals().into_iter().map(|path| Input { path: path.into(), offload_arch: None }).collect();
+    let inputs = line
+        .positionals()
+        .into_iter()
+        .map(|path| Input {
+            path: path.into(),
+            offload_arch: None,
+        })
+        .collect();
     let output = output(&line);
     let request = Request {
         host_triple,
@@ -101,9 +170,12 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
     wrap(&request, &llvm, &session)
 }
 
-/// Runs as `clang-offload-wrapper`, the tool of LLVM 14 and 15, with the options that AMD's version adds.
+/// Runs as `clang-offload-wrapper`, the tool of LLVM 14 and 15, with the options that AMD's version
+/// adds.
 pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
-    let Some(line) = read(&CLANG_TOOL, argv, shell)? else { return Ok(()) };
+    let Some(line) = read(&CLANG_TOOL, argv, shell)? else {
+        return Ok(());
+    };
     let output = output(&line);
     let request = Request {
         host_triple: text(line.text("target").unwrap_or_default(), "target")?,
@@ -117,11 +189,18 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
         inline_limit: INLINE_LIMIT,
     };
     let save_temps = line.flag("save-temps") == Some(true);
-    let session = Session::new(Arc::clone(shell), SessionOptions { save_temps, ..SessionOptions::default() });
+    let session = Session::new(
+        Arc::clone(shell),
+        SessionOptions {
+            save_temps,
+            ..SessionOptions::default()
+        },
+    );
     wrap(&request, &Llvm::new(&session), &session)
 }
 
-/// Parses the command line. Prints the help or the version and returns `None` if the command line requests one of them.
+/// Parses the command line. Prints the help or the version and returns `None` if the command line
+/// requests one of them.
 fn read(tool: &ToolSpec, argv: &[OsString], shell: &Shell) -> Result<Option<ParsedLine>> {
     match cl::parse(tool, shell.name(), argv)? {
         Outcome::Run(line) => Ok(Some(line)),
@@ -132,8 +211,9 @@ fn read(tool: &ToolSpec, argv: &[OsString], shell: &Shell) -> Result<Option<Pars
     }
 }
 
-/// Pairs each input with the `--offload-arch` before it. The runtime expects an architecture for every image or for none, so a
-/// mixture is an error. An architecture without a following input is an error, too.
+/// Pairs each input with the `--offload-arch` before it. The runtime expects an architecture for
+/// every image or for none, so a mixture is an error. An architecture without a following input is
+/// an error, too.
 fn paired(line: &ParsedLine) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     let mut pending: Option<String> = None;
@@ -145,10 +225,15 @@ fn paired(line: &ParsedLine) -> Result<Vec<Input>> {
                     bail!("--offload-arch= needs an architecture, such as gfx90a");
                 }
                 if let Some(before) = pending.replace(arch) {
-                    bail!("no input follows --offload-arch={before}: put each --offload-arch before its input");
+                    bail!(
+                        "no input follows --offload-arch={before}: put each --offload-arch before its input"
+                    );
                 }
             }
-            "" => inputs.push(Input { path: value.into(), offload_arch: pending.take() }),
+            "" => inputs.push(Input {
+                path: value.into(),
+                offload_arch: pending.take(),
+            }),
             _ => {}
         }
     }
@@ -180,9 +265,17 @@ fn emit(line: &ParsedLine, output: &Path) -> Emit {
 }
 
 fn text(value: &OsStr, option: &str) -> Result<String> {
-    value.to_str().map(str::to_owned).with_context(|| format!("invalid --{option} '{}': expected UTF-8 text", value.display()))
+    value.to_str().map(str::to_owned).with_context(|| {
+        format!(
+            "invalid --{option} '{}': expected UTF-8 text",
+            value.display()
+        )
+    })
 }
 
 fn version() -> String {
-    format!("offld {}\n  LLVM version {LLVM_RELEASE} (compatible)\n", env!("CARGO_PKG_VERSION"))
+    format!(
+        "offld {}\n  LLVM version {LLVM_RELEASE} (compatible)\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }

@@ -8,7 +8,8 @@ use crate::sys::signals::Signals;
 
 /// How much may come out of each file, if nothing else is said.
 pub(crate) const MAX_UNPACKED: u64 = 64 << 30;
-/// How much may come out for each byte of the file. Deflate, which most have, cannot grow much further.
+/// How much may come out for each byte of the file. Deflate, which most have, cannot grow much
+/// further.
 const GROWTH: u64 = 1000;
 /// A file that is smaller than this counts as one of this size: a few bytes of zeros do no harm.
 const LEAST_SIZE: u64 = 64 << 10;
@@ -43,8 +44,16 @@ impl Allowance {
     /// For a file of `size` bytes, of which no more than `max_unpacked` may come out.
     pub(super) fn new(size: u64, max_unpacked: u64, signals: &Arc<Signals>) -> Self {
         let growth = growth(size);
-        let limit = if max_unpacked <= growth { Limit::Option(max_unpacked) } else { Limit::Growth };
-        Allowance { left: Arc::new(AtomicU64::new(growth.min(max_unpacked))), limit, signals: Arc::clone(signals) }
+        let limit = if max_unpacked <= growth {
+            Limit::Option(max_unpacked)
+        } else {
+            Limit::Growth
+        };
+        Allowance {
+            left: Arc::new(AtomicU64::new(growth.min(max_unpacked))),
+            limit,
+            signals: Arc::clone(signals),
+        }
     }
 
     /// Takes `size` bytes of it.
@@ -52,7 +61,11 @@ impl Allowance {
     /// # Errors
     /// There are not so many left; none is taken then. The text says which limit is meant.
     pub(super) fn take(&self, size: u64) -> Result<(), String> {
-        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size));
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(size)
+            });
         taken.map(drop).map_err(|_| match self.limit {
             Limit::Option(most) => {
                 format!("not unpacked: the file would unpack to more than the {most} bytes of --max-unpacked; raise that limit")
@@ -65,7 +78,10 @@ impl Allowance {
 
     /// A reader of `inner` that takes what it reads, and stops after a signal.
     pub(super) fn metered<R: Read>(&self, inner: R) -> Metered<R> {
-        Metered { inner, allowance: self.clone() }
+        Metered {
+            inner,
+            allowance: self.clone(),
+        }
     }
 }
 
@@ -92,7 +108,9 @@ impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.allowance.signals.check().map_err(io::Error::other)?;
         let len = self.inner.read(buffer)?;
-        self.allowance.take(len as u64).map_err(|told| io::Error::other(TooMuch(told)))?;
+        self.allowance
+            .take(len as u64)
+            .map_err(|told| io::Error::other(TooMuch(told)))?;
         Ok(len)
     }
 }

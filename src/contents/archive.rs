@@ -1,4 +1,5 @@
-//! Inspection of archives: each member is inspected in turn, those of thin archives as files of their own.
+//! Inspection of archives: each member is inspected in turn, those of thin archives as files of
+//! their own.
 
 use std::path::PathBuf;
 
@@ -10,22 +11,36 @@ use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
 use crate::io::file_slice::{FileSlice, member_of};
 
-/// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
+/// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is
+/// noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
     walk.container(cursor, 0, cursor.piece.size(), "archive");
-    for (number, member) in archive::members(cursor.piece.bytes()).map_err(describe)?.enumerate() {
+    for (number, member) in archive::members(cursor.piece.bytes())
+        .map_err(describe)?
+        .enumerate()
+    {
         walk.signals.check()?;
-        let opened = member.map_err(describe).and_then(|member| Ok((member, open(walk, cursor, &member)?)));
+        let opened = member
+            .map_err(describe)
+            .and_then(|member| Ok((member, open(walk, cursor, &member)?)));
         match opened {
-            Ok((member, (piece, _))) if cursor.inside && is_padding(member.name, piece.bytes()) => {}
+            Ok((member, (piece, _))) if cursor.inside && is_padding(member.name, piece.bytes()) => {
+            }
             Ok((member, (piece, file))) => {
                 let name = String::from_utf8_lossy(member.name).into_owned();
                 let facts = of_intel_member(&cursor.facts, &name);
                 let own = file.as_ref().map(|file| file.display().to_string());
                 let (offset, size) = (piece.file_offset(0), piece.size());
                 let unit = name.clone();
-                let step = Step::Member { name, file: own, offset, size, compression: None, plain_size: None };
+                let step = Step::Member {
+                    name,
+                    file: own,
+                    offset,
+                    size,
+                    compression: None,
+                    plain_size: None,
+                };
                 let mut inner = cursor.deeper(piece, cursor.place.then(step), facts);
                 inner.numbers.push(number);
                 let inner = walk.unit(inner, &unit);
@@ -43,43 +58,62 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a member of an image that is an archive is between the others to align them, as Intel's ocloc has it: `pad_0` with
-/// blanks.
+/// Whether a member of an image that is an archive is between the others to align them, as Intel's
+/// ocloc has it: `pad_0` with blanks.
 fn is_padding(name: &[u8], bytes: &[u8]) -> bool {
     name.starts_with(b"pad_") && bytes.iter().all(|byte| *byte == b' ')
 }
 
-/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for several of them: `64.12.60.7`,
-/// with the size of a pointer before it.
+/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for
+/// several of them: `64.12.60.7`, with the size of a pointer before it.
 fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
     let mut facts = facts.clone();
     let device = name.strip_prefix("64.").or(name.strip_prefix("32."));
-    if let Some(device) = device.filter(|_| facts.triple.starts_with("spir64_gen") && facts.target.is_empty()) {
+    if let Some(device) =
+        device.filter(|_| facts.triple.starts_with("spir64_gen") && facts.target.is_empty())
+    {
         facts.target = device.to_owned();
     }
     facts
 }
 
 /// The bytes of a member. A member of a thin archive is a file, whose path is returned too.
-fn open(walk: &Walk<'_>, cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(FileSlice, Option<PathBuf>)> {
+fn open(
+    walk: &Walk<'_>,
+    cursor: &Cursor,
+    member: &ArchiveMember<'_>,
+) -> Result<(FileSlice, Option<PathBuf>)> {
     match member.contents {
         MemberContents::File | MemberContents::InArchive { .. } if walk.options.alone => {
-            bail!("{}: member `{}` of the thin archive is another file, which is not opened", cursor.place, member.shown_name())
+            bail!(
+                "{}: member `{}` of the thin archive is another file, which is not opened",
+                cursor.place,
+                member.shown_name()
+            )
         }
         MemberContents::Within { offset, size } => {
             let piece = cursor.piece.slice(offset, size);
-            Ok((piece.with_context(|| format!("{}({})", cursor.place, member.shown_name()))?, None))
+            Ok((
+                piece.with_context(|| format!("{}({})", cursor.place, member.shown_name()))?,
+                None,
+            ))
         }
         MemberContents::File => {
             let path = member.file(&cursor.file);
-            let piece = FileSlice::try_open_member(&path)
-                .with_context(|| format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display()))?;
+            let piece = FileSlice::try_open_member(&path).with_context(|| {
+                format!(
+                    "{}: cannot read the thin archive's member `{}`",
+                    cursor.place,
+                    path.display()
+                )
+            })?;
             Ok((piece, Some(path)))
         }
         MemberContents::InArchive { header } => {
             let path = member.file(&cursor.file);
-            let piece =
-                member_of(&path, header).with_context(|| format!("{}: cannot read the thin archive's member", cursor.place))?;
+            let piece = member_of(&path, header).with_context(|| {
+                format!("{}: cannot read the thin archive's member", cursor.place)
+            })?;
             Ok((piece, Some(path)))
         }
     }

@@ -1,4 +1,5 @@
-//! Reads images through a buffer instead of the memory map, because every page of the map that is read counts as memory in use.
+//! Reads images through a buffer instead of the memory map, because every page of the map that is
+//! read counts as memory in use.
 
 use std::io::{self, BufReader, Read};
 
@@ -34,10 +35,14 @@ pub(crate) fn rope_sha256(rope: &Rope) -> io::Result<String> {
 }
 
 fn hexadecimal(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
-/// A digest of the bytes that tells which are the same (XXH3 with 128 bits), where nobody gains by making two of them alike.
+/// A digest of the bytes that tells which are the same (XXH3 with 128 bits), where nobody gains by
+/// making two of them alike.
 pub(crate) fn quick_digest(piece: &FileSlice) -> io::Result<u128> {
     let mut hash = Xxh3::new();
     chunks(piece, |chunk| hash.update(chunk))?;
@@ -46,7 +51,12 @@ pub(crate) fn quick_digest(piece: &FileSlice) -> io::Result<u128> {
 
 fn chunks(piece: &FileSlice, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut reader = piece.reader();
-    let mut buffer = vec![0; usize::try_from(piece.size()).unwrap_or(CHUNK).clamp(1, CHUNK)];
+    let mut buffer = vec![
+        0;
+        usize::try_from(piece.size())
+            .unwrap_or(CHUNK)
+            .clamp(1, CHUNK)
+    ];
     loop {
         match reader.read(&mut buffer)? {
             0 => return Ok(()),

@@ -1,5 +1,6 @@
-//! What a runtime goes by when it chooses one of several images: what an image's own bytes say of the device, beside what its
-//! container says; and the names that the runtime looks up in images that are no ELF files.
+//! What a runtime goes by when it chooses one of several images: what an image's own bytes say of
+//! the device, beside what its container says; and the names that the runtime looks up in images
+//! that are no ELF files.
 
 use anyhow::Result;
 
@@ -17,11 +18,13 @@ pub(crate) struct Choice {
     pub(crate) abi_version: Option<u8>,
     /// Whether it is an ELF object that has to be linked before it can be loaded.
     pub(crate) is_relocatable: bool,
-    /// Whether it is SPIR-V for graphics, as Vulkan loads it, and no compute kernel of OpenCL or SYCL.
+    /// Whether it is SPIR-V for graphics, as Vulkan loads it, and no compute kernel of OpenCL or
+    /// SYCL.
     pub(crate) is_shader: bool,
     /// The directives at the head of PTX.
     pub(crate) ptx: Option<ptx::Head>,
-    /// A kernel whose register and scratch counts may be too small, because it was compiled without some functions that it calls.
+    /// A kernel whose register and scratch counts may be too small, because it was compiled without
+    /// some functions that it calls.
     pub(crate) open_kernel: Option<String>,
     /// How it is compressed in its fatbinary: `zstd`, `lz4`.
     pub(crate) compression: Option<&'static str>,
@@ -47,23 +50,35 @@ pub(super) fn of(data: &[u8], format: &str) -> Result<Choice> {
         }
         "bitcode" => {
             let defined = bitcode::symbols(data)?.defined;
-            choice.names = Some(defined.into_iter().map(|symbol| String::from_utf8_lossy(&symbol.name).into_owned()).collect());
+            choice.names = Some(
+                defined
+                    .into_iter()
+                    .map(|symbol| String::from_utf8_lossy(&symbol.name).into_owned())
+                    .collect(),
+            );
         }
         _ => {}
     }
     Ok(choice)
 }
 
-/// Whether the SPIR-V module `data` declares what shaders need and not what kernels need (`OpCapability`, the first instructions; the
-/// SPIR-V specification, "Physical Layout" and "Capability").
+/// Whether the SPIR-V module `data` declares what shaders need and not what kernels need
+/// (`OpCapability`, the first instructions; the SPIR-V specification, "Physical Layout" and
+/// "Capability").
 fn is_shader(data: &[u8]) -> bool {
     const HEADER: usize = 5;
     const OP_CAPABILITY: u32 = 2 << 16 | 17;
     const SHADER: u32 = 1;
     const KERNEL: u32 = 6;
-    let read = if data.starts_with(&[7]) { u32::from_be_bytes } else { u32::from_le_bytes };
+    let read = if data.starts_with(&[7]) {
+        u32::from_be_bytes
+    } else {
+        u32::from_le_bytes
+    };
     let words = |at: usize| Some(read(*data.get(at * 4..)?.first_chunk()?));
-    let declared = (HEADER..).step_by(2).map_while(|at| (words(at)? == OP_CAPABILITY).then(|| words(at + 1))?);
+    let declared = (HEADER..)
+        .step_by(2)
+        .map_while(|at| (words(at)? == OP_CAPABILITY).then(|| words(at + 1))?);
     let (mut shader, mut kernel) = (false, false);
     for capability in declared {
         shader |= capability == SHADER;

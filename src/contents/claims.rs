@@ -6,12 +6,14 @@ use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::printable;
 use crate::target::Target;
 
-/// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is any.
+/// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is
+/// any.
 const AMD_V4: u8 = 2;
 
-/// ELF machines of code that Intel's compilers generate ahead of time, by the first component of its triple (intel/llvm,
-/// sycl/doc/design/CompilerAndRuntimeDesign.md, "Ahead of time"). Machine 0 is that of Intel's own ELF form of OpenCL binaries, which
-/// ocloc uses for its member `generic_ir` (intel/compute-runtime, device_binary_format_ar.cpp).
+/// ELF machines of code that Intel's compilers generate ahead of time, by the first component of
+/// its triple (intel/llvm, sycl/doc/design/CompilerAndRuntimeDesign.md, "Ahead of time"). Machine 0
+/// is that of Intel's own ELF form of OpenCL binaries, which ocloc uses for its member `generic_ir`
+/// (intel/compute-runtime, device_binary_format_ar.cpp).
 const INTEL_AOT: [(&str, &[&str]); 6] = [
     ("spir64_gen", &["intelgt", NO_MACHINE]),
     ("spirv64_gen", &["intelgt", NO_MACHINE]),
@@ -26,7 +28,8 @@ const NO_MACHINE: &str = "0";
 /// An image that is not what its container says.
 #[derive(Debug)]
 pub(crate) struct Disagreement {
-    /// What is wrong, by the name that reports have for it: `wrong-triple`, `wrong-target`, `wrong-feature`.
+    /// What is wrong, by the name that reports have for it: `wrong-triple`, `wrong-target`,
+    /// `wrong-feature`.
     pub(crate) what: &'static str,
     /// The same for people.
     pub(crate) text: String,
@@ -34,9 +37,13 @@ pub(crate) struct Disagreement {
 
 /// Whether an ELF file for this machine can be what Intel's compilers make for the target `said`.
 fn fits_intel(said: &Target, machine: &str) -> bool {
-    match INTEL_AOT.iter().find(|(triple, _)| *triple == said.arch_name()) {
+    match INTEL_AOT
+        .iter()
+        .find(|(triple, _)| *triple == said.arch_name())
+    {
         Some((_, machines)) => machines.contains(&machine),
-        // Other targets get SPIR-V, which may stand in an ELF file for Intel's GPUs. The forms of further devices (FPGAs) are unknown.
+        // Other targets get SPIR-V, which may stand in an ELF file for Intel's GPUs. The forms of
+        // further devices (FPGAs) are unknown.
         None => machine == "intelgt" || is_number(machine) || said.arch_name().ends_with("_fpga"),
     }
 }
@@ -55,22 +62,37 @@ fn shown(image: &Image, machine: &str) -> String {
     }
 }
 
-/// How an image's own header is not of the device that its container says; none where both agree, or the header does not tell.
+/// How an image's own header is not of the device that its container says; none where both agree,
+/// or the header does not tell.
 pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
     let said = Target::new(&image.triple, &image.target);
     let what = |what, of: String| {
-        let text = format!("image {} is labelled as {said}, but its own header is for {}", image.index, printable(&of));
+        let text = format!(
+            "image {} is labelled as {said}, but its own header is for {}",
+            image.index,
+            printable(&of)
+        );
         Some(Disagreement { what, text })
     };
     if said.arch_name().starts_with("spir") && !said.triple.contains("-amd") {
         let machine = image.machine.as_deref()?;
-        return if fits_intel(&said, machine) { None } else { what("wrong-triple", shown(image, machine)) };
+        return if fits_intel(&said, machine) {
+            None
+        } else {
+            what("wrong-triple", shown(image, machine))
+        };
     }
     let Some(gpu) = &image.choice.gpu else {
         let machine = image.machine.as_deref()?;
-        let names = MACHINES.iter().find(|(known, _)| *known == machine).map(|(_, names)| *names);
+        let names = MACHINES
+            .iter()
+            .find(|(known, _)| *known == machine)
+            .map(|(_, names)| *names);
         let agrees = |names: &[&str]| names.iter().any(|name| said.arch_name().starts_with(name));
-        return if said.triple.is_empty() || names.is_some_and(agrees) || names.is_none() && said.is_cpu() {
+        return if said.triple.is_empty()
+            || names.is_some_and(agrees)
+            || names.is_none() && said.is_cpu()
+        {
             None
         } else {
             what("wrong-triple", shown(image, machine))
@@ -85,21 +107,38 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         return what("wrong-triple", own.to_string());
     }
     let id = said.target_id().unwrap_or_default();
-    let (Some(wanted), false) = (TargetId::parse(&id), gpu.processor.is_empty()) else { return None };
+    let (Some(wanted), false) = (TargetId::parse(&id), gpu.processor.is_empty()) else {
+        return None;
+    };
     if own.is_nvptx() {
-        // A cubin does not tell code for a family, and the fatbinary not always code for one processor.
+        // A cubin does not tell code for a family, and the fatbinary not always code for one
+        // processor.
         let number = |name: &str| name.trim_end_matches(['a', 'f']).to_owned();
-        return if number(wanted.processor) == number(&gpu.processor) { None } else { what("wrong-target", own.to_string()) };
+        return if number(wanted.processor) == number(&gpu.processor) {
+            None
+        } else {
+            what("wrong-target", own.to_string())
+        };
     }
     if AmdArch::of_processor(wanted.processor) != AmdArch::of_processor(&gpu.processor) {
         return what("wrong-target", own.to_string());
     }
-    let any_is_told = image.choice.abi_version.is_some_and(|version| version >= AMD_V4);
-    let differs = gpu.features.iter().any(|(name, on)| match wanted.features.get(name) {
-        Some(said) => said != on,
-        None => any_is_told,
-    });
-    if differs { what("wrong-feature", own.to_string()) } else { None }
+    let any_is_told = image
+        .choice
+        .abi_version
+        .is_some_and(|version| version >= AMD_V4);
+    let differs = gpu
+        .features
+        .iter()
+        .any(|(name, on)| match wanted.features.get(name) {
+            Some(said) => said != on,
+            None => any_is_told,
+        });
+    if differs {
+        what("wrong-feature", own.to_string())
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +161,11 @@ mod tests {
             ("spirv64-intel", "x86-64", false),
             ("spir64-unknown-unknown", "cuda", false),
         ] {
-            assert_eq!(fits_intel(&Target::new(triple, ""), machine), fits, "{triple} {machine}");
+            assert_eq!(
+                fits_intel(&Target::new(triple, ""), machine),
+                fits,
+                "{triple} {machine}"
+            );
         }
     }
 }

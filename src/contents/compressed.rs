@@ -1,5 +1,6 @@
-//! Inspection of files that are compressed as a whole. A tar archive in one is read as a stream, and of it only members that can have
-//! device code are kept; any other file is unpacked to a temporary file, if its beginning looks like one that can have device code.
+//! Inspection of files that are compressed as a whole. A tar archive in one is read as a stream,
+//! and of it only members that can have device code are kept; any other file is unpacked to a
+//! temporary file, if its beginning looks like one that can have device code.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -20,24 +21,37 @@ use crate::sys::progress::Reached;
 pub(super) fn file(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
     let packed = cursor.clone();
     walk.inflated(cursor, move |walk| {
-        unpacked(walk, &packed, compression).map_err(|error| error.context(format!("{}: {}", packed.place, compression.name())))
+        unpacked(walk, &packed, compression)
+            .map_err(|error| error.context(format!("{}: {}", packed.place, compression.name())))
     })
 }
 
 fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
     let inner = |piece: &FileSlice, plain_size| {
         let (offset, size) = (cursor.piece.file_offset(0), cursor.piece.size());
-        let step = Step::Compressed { name: compression.name(), offset, size, plain_size };
+        let step = Step::Compressed {
+            name: compression.name(),
+            offset,
+            size,
+            plain_size,
+        };
         cursor.deeper(piece.clone(), cursor.place.then(step), cursor.facts.clone())
     };
-    let mut plain = walk.allowance.metered(Unpacked::new(compression, shown_reader(&cursor.piece, walk.reached.clone()))?);
+    let mut plain = walk.allowance.metered(Unpacked::new(
+        compression,
+        shown_reader(&cursor.piece, walk.reached.clone()),
+    )?);
     let start = start_of(&mut plain).map_err(Malformed::or_io)?;
     let kind = byte_kind(&start, true);
     if kind == ByteKind::Tar {
         return tar::streamed(walk, &inner(&cursor.piece, None), start, plain);
     }
     if !cursor.is_selected(kind) {
-        let rest = if walk.layout.is_some() { io::copy(&mut plain, &mut io::sink()).map_err(Malformed::or_io)? } else { 0 };
+        let rest = if walk.layout.is_some() {
+            io::copy(&mut plain, &mut io::sink()).map_err(Malformed::or_io)?
+        } else {
+            0
+        };
         walk.streamed_out(cursor, start.len() as u64 + rest);
         return Ok(());
     }
@@ -53,7 +67,11 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
 
 /// A reader of `piece`, which tells how far it has come in the file on disk.
 fn shown_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
-    let shown = Shown { inner: piece.reader(), at: piece.file_offset(0), reached };
+    let shown = Shown {
+        inner: piece.reader(),
+        at: piece.file_offset(0),
+        reached,
+    };
     BufReader::with_capacity(bytes_of::CHUNK, shown)
 }
 
@@ -82,15 +100,16 @@ pub(super) fn start_of(plain: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// All of a file that begins with `start`, which [`start_of`] gave, and goes on with `rest`: in memory if that is little, else in a
-/// temporary file.
+/// All of a file that begins with `start`, which [`start_of`] gave, and goes on with `rest`: in
+/// memory if that is little, else in a temporary file.
 pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<FileSlice> {
     // What is kept to the end may be many.
     if (start.len() as u64) < START && !walk.options.keep_bytes {
         return Ok(FileSlice::owned(start));
     }
     FileSlice::made(|out| {
-        out.write_all(&start).context("cannot write a temporary file")?;
+        out.write_all(&start)
+            .context("cannot write a temporary file")?;
         io::copy(rest, out)?;
         Ok(())
     })

@@ -1,5 +1,5 @@
-//! Inspection of containers: OffloadBinaries, bundles, compressed bundles and fatbinaries, of which a section or a file may hold
-//! several in a row; and text bundles.
+//! Inspection of containers: OffloadBinaries, bundles, compressed bundles and fatbinaries, of which
+//! a section or a file may hold several in a row; and text bundles.
 
 use std::io::Read;
 
@@ -46,7 +46,8 @@ impl Container<'_> {
     }
 }
 
-/// Inspects every container in `cursor`, in order. There may be zeros between them, but nothing else.
+/// Inspects every container in `cursor`, in order. There may be zeros between them, but nothing
+/// else.
 pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let data = cursor.piece.bytes();
     let mut at = 0;
@@ -66,12 +67,17 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             }
         };
         // Its headers, which are between the images.
-        cursor.piece.slice(at as u64, size).iter().for_each(FileSlice::release);
+        cursor
+            .piece
+            .slice(at as u64, size)
+            .iter()
+            .for_each(FileSlice::release);
         at = at.saturating_add(usize::try_from(size)?);
     }
 }
 
-/// Inspects the containers from `at` on, where something has no size that could be believed: those whose headers are right.
+/// Inspects the containers from `at` on, where something has no size that could be believed: those
+/// whose headers are right.
 fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
     let (found, _) = embedded::all(cursor.piece.from(at).bytes());
     for container in found {
@@ -100,13 +106,25 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let packed = cursor.clone();
     walk.inflated(cursor, move |walk| {
         let cursor = &packed;
-        let plain = match inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string()) {
+        let plain = match inflate::zstd_frame(&cursor.piece)
+            .map_err(unwrapped)
+            .with_context(|| cursor.place.to_string())
+        {
             Ok(plain) => plain,
             Err(error) => return damaged(walk, cursor, "zstd", plain_size, &error),
         };
-        let container = Container { name: "zstd", cursor, within: 0, size, version: None };
+        let container = Container {
+            name: "zstd",
+            cursor,
+            within: 0,
+            size,
+            version: None,
+        };
         let place = container.place(Some((name_of(Method::Zstd), plain.size())));
-        let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+        let facts = ImageMetadata {
+            compressed_size: Some(size),
+            ..cursor.facts.clone()
+        };
         let inner = walk.root(&cursor.deeper(plain, place, facts));
         walk.enter(&inner);
         Ok(())
@@ -123,14 +141,28 @@ pub(super) fn embedded(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) {
 /// Lists the image in a frame of zstd that is not inflated.
 pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
     let size = cursor.piece.size();
-    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+    let facts = ImageMetadata {
+        compressed_size: Some(size),
+        ..cursor.facts.clone()
+    };
     let plain_size = inflate::zstd_frame_size(&cursor.piece).unwrap_or(size);
-    let image = image::unread(walk.images.len(), &Cursor { facts, ..cursor.clone() }, "zstd", plain_size);
-    walk.images.push(Image { offset: cursor.piece.file_offset(0), ..image });
+    let image = image::unread(
+        walk.images.len(),
+        &Cursor {
+            facts,
+            ..cursor.clone()
+        },
+        "zstd",
+        plain_size,
+    );
+    walk.images.push(Image {
+        offset: cursor.piece.file_offset(0),
+        ..image
+    });
 }
 
-/// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the size is unknown; other errors are
-/// noted, as the next container can still be found.
+/// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the
+/// size is unknown; other errors are noted, as the next container can still be found.
 fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     walk.signals.check()?;
     let rest = cursor.piece.from(at);
@@ -151,22 +183,41 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
 
 fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let head = offload_binary::Head::read(cursor.piece.bytes(), at)?;
-    let container = Container { name: "offload-binary", cursor, within: at, size: head.size, version: Some(head.version) };
+    let container = Container {
+        name: "offload-binary",
+        cursor,
+        within: at,
+        size: head.size,
+        version: Some(head.version),
+    };
     let whole = part(cursor, at, head.size)?;
-    let cursor = &Cursor { spot: walk.container(cursor, at, head.size, container.name), ..cursor.clone() };
+    let cursor = &Cursor {
+        spot: walk.container(cursor, at, head.size, container.name),
+        ..cursor.clone()
+    };
     let Some(packed) = head.packed else {
         let place = container.place(None);
         walk.not_compressed(cursor, at, head.size, container.name);
-        if let Err(error) = offload_images(walk, cursor.deeper(whole, place.clone(), cursor.facts.clone())) {
+        if let Err(error) = offload_images(
+            walk,
+            cursor.deeper(whole, place.clone(), cursor.facts.clone()),
+        ) {
             walk.note(&error);
         }
         return Ok(head.size);
     };
-    let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
+    let method = if packed.zstd {
+        Method::Zstd
+    } else {
+        Method::Zlib
+    };
     let place = container.place(Some((name_of(method), packed.plain_size)));
     let data = whole.from(packed.at);
     let start = head.plain_start(whole.bytes()).unwrap_or_default();
-    let facts = ImageMetadata { compressed_size: Some(head.size), ..cursor.facts.clone() };
+    let facts = ImageMetadata {
+        compressed_size: Some(head.size),
+        ..cursor.facts.clone()
+    };
     let inner = cursor.deeper(data, place, facts);
     if !may_inflate(walk, &inner, packed.plain_size) {
         not_inflated(walk, &inner, "unread", packed.plain_size);
@@ -174,11 +225,17 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     }
     let done = walk.inflated(&inner.clone(), move |walk| {
         let plain = inflate::offload_binary(&inner.piece, method, start, packed.plain_size);
-        let plain = match plain.map_err(unwrapped).with_context(|| inner.place.to_string()) {
+        let plain = match plain
+            .map_err(unwrapped)
+            .with_context(|| inner.place.to_string())
+        {
             Ok(plain) => plain,
             Err(error) => return damaged(walk, &inner, "unread", packed.plain_size, &error),
         };
-        let inner = walk.root(&Cursor { piece: plain, ..inner });
+        let inner = walk.root(&Cursor {
+            piece: plain,
+            ..inner
+        });
         offload_images(walk, inner)
     });
     if let Err(error) = done {
@@ -189,7 +246,8 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
 
 /// Inspects the images of one OffloadBinary that is not compressed.
 fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
-    let images = offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    let images =
+        offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     for image in images {
         let piece = part(&cursor, image.at, image.image.len() as u64)?;
         let mut facts = cursor.facts.clone();
@@ -200,13 +258,18 @@ fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
         facts.stored_as = Some(image.image_kind);
         facts.flags = Some(image.flags);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        facts.strings = image.strings.iter().map(|(key, value)| (text(key), text(value))).collect();
+        facts.strings = image
+            .strings
+            .iter()
+            .map(|(key, value)| (text(key), text(value)))
+            .collect();
         walk.enter(&cursor.deeper(piece, cursor.place.clone(), facts).inside());
     }
     Ok(())
 }
 
-/// Replaces metadata by that of an inner container, as far as the container gives any. A new triple also replaces the target.
+/// Replaces metadata by that of an inner container, as far as the container gives any. A new triple
+/// also replaces the target.
 fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: &str) {
     if !kinds.is_empty() {
         facts.kinds = kinds;
@@ -221,10 +284,21 @@ fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: 
 
 fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let rest = cursor.piece.from(at);
-    let head = bundle::read_head(rest.bytes(), rest.size()).map_err(Malformed::or_io).map_err(|error| shifted(error, at))?;
-    let container = Container { name: "bundle", cursor, within: at, size: head.size, version: None };
+    let head = bundle::read_head(rest.bytes(), rest.size())
+        .map_err(Malformed::or_io)
+        .map_err(|error| shifted(error, at))?;
+    let container = Container {
+        name: "bundle",
+        cursor,
+        within: at,
+        size: head.size,
+        version: None,
+    };
     let place = container.place(None);
-    let cursor = &Cursor { spot: walk.container(cursor, at, head.size, container.name), ..cursor.clone() };
+    let cursor = &Cursor {
+        spot: walk.container(cursor, at, head.size, container.name),
+        ..cursor.clone()
+    };
     walk.not_compressed(cursor, at, head.size, container.name);
     for slot in head.slots {
         // The offset of an empty entry has no meaning.
@@ -241,9 +315,18 @@ pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
     let id = Id::parse(stored);
     let mut facts = facts.clone();
     // `hip` and `hipv4` both mean HIP code.
-    let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
+    let kind = if id.kind == "hipv4" {
+        "hip".to_owned()
+    } else {
+        id.kind
+    };
     // In a bundle, a triple without an environment has an empty one: it ends with `-`.
-    replace(&mut facts, vec![kind], id.triple.trim_end_matches('-'), &id.target_id);
+    replace(
+        &mut facts,
+        vec![kind],
+        id.triple.trim_end_matches('-'),
+        &id.target_id,
+    );
     facts.id = Some(stored.to_owned());
     facts
 }
@@ -251,13 +334,29 @@ pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
 /// Inspects the code objects of a text bundle.
 pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -> Result<()> {
     let spans = bundle::text::scan(comment, bytes_of::reader(&cursor.piece));
-    let spans = spans.map_err(anyhow::Error::from).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
-    let container = Container { name: "text-bundle", cursor, within: 0, size: cursor.piece.size(), version: None };
+    let spans = spans
+        .map_err(anyhow::Error::from)
+        .map_err(unwrapped)
+        .with_context(|| cursor.place.to_string())?;
+    let container = Container {
+        name: "text-bundle",
+        cursor,
+        within: 0,
+        size: cursor.piece.size(),
+        version: None,
+    };
     let place = container.place(None);
-    let cursor = &Cursor { spot: walk.container(cursor, 0, cursor.piece.size(), container.name), ..cursor.clone() };
+    let cursor = &Cursor {
+        spot: walk.container(cursor, 0, cursor.piece.size(), container.name),
+        ..cursor.clone()
+    };
     for span in spans {
         let piece = part(cursor, span.start, span.size)?;
-        walk.enter(&cursor.deeper(piece, place.clone(), of_id(&cursor.facts, &span.id)).inside());
+        walk.enter(
+            &cursor
+                .deeper(piece, place.clone(), of_id(&cursor.facts, &span.id))
+                .inside(),
+        );
     }
     Ok(())
 }
@@ -270,26 +369,53 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
         // Version 1 does not store the size: the end of the compressed data has to be found.
         None => compressed::read_at(cursor.piece.bytes(), at)?.size,
     };
-    let Some(whole) = rest.slice(0, size) else { return Err(Malformed::new("size field past the end", at).into()) };
-    let container = Container { name: "compressed-bundle", cursor, within: at, size, version: Some(header.version.into()) };
+    let Some(whole) = rest.slice(0, size) else {
+        return Err(Malformed::new("size field past the end", at).into());
+    };
+    let container = Container {
+        name: "compressed-bundle",
+        cursor,
+        within: at,
+        size,
+        version: Some(header.version.into()),
+    };
     let place = container.place(Some((name_of(header.method), header.plain_size)));
-    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
-    let cursor = &Cursor { spot: walk.container(cursor, at, size, container.name), ..cursor.clone() };
-    let inner = cursor.deeper(whole.from(header.size), place.clone(), facts).inside();
+    let facts = ImageMetadata {
+        compressed_size: Some(size),
+        ..cursor.facts.clone()
+    };
+    let cursor = &Cursor {
+        spot: walk.container(cursor, at, size, container.name),
+        ..cursor.clone()
+    };
+    let inner = cursor
+        .deeper(whole.from(header.size), place.clone(), facts)
+        .inside();
     let done = if !header.is_likely(inner.piece.size()) {
-        let fault = Malformed::new("uncompressed size is more than the compressed data can hold", 0);
+        let fault = Malformed::new(
+            "uncompressed size is more than the compressed data can hold",
+            0,
+        );
         Err(anyhow::Error::from(fault)).with_context(|| place.to_string())
     } else if walk.options.headers_only || !may_inflate(walk, &inner, header.plain_size) {
         walk.unread(&inner, Part::Container, header.plain_size);
-        list_entries(walk, &inner, header).map_err(unwrapped).with_context(|| place.to_string())
+        list_entries(walk, &inner, header)
+            .map_err(unwrapped)
+            .with_context(|| place.to_string())
     } else {
         walk.inflated(&inner.clone(), move |walk| {
             let plain = inflate::compressed_bundle(&inner.piece, header);
-            let plain = match plain.map_err(unwrapped).with_context(|| inner.place.to_string()) {
+            let plain = match plain
+                .map_err(unwrapped)
+                .with_context(|| inner.place.to_string())
+            {
                 Ok(plain) => plain,
                 Err(error) => return damaged_bundle(walk, &inner, header, &error),
             };
-            let inner = walk.root(&Cursor { piece: plain, ..inner });
+            let inner = walk.root(&Cursor {
+                piece: plain,
+                ..inner
+            });
             walk.enter(&inner);
             Ok(())
         })
@@ -300,9 +426,14 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     Ok(size)
 }
 
-/// Notes why the bundle at `cursor` cannot be inflated, and lists its entries if its own header can be: else the whole of it is an
-/// image.
-fn damaged_bundle(walk: &mut Walk<'_>, cursor: &Cursor, header: Header, error: &anyhow::Error) -> Result<()> {
+/// Notes why the bundle at `cursor` cannot be inflated, and lists its entries if its own header can
+/// be: else the whole of it is an image.
+fn damaged_bundle(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    header: Header,
+    error: &anyhow::Error,
+) -> Result<()> {
     if walk.layout.is_some() || list_entries(walk, cursor, header).is_err() {
         return damaged(walk, cursor, "unread", header.plain_size, error);
     }
@@ -310,8 +441,15 @@ fn damaged_bundle(walk: &mut Walk<'_>, cursor: &Cursor, header: Header, error: &
     Ok(())
 }
 
-/// Notes why the image at `packed` cannot be inflated. It is an image nevertheless, of which only the stored bytes are known.
-fn damaged(walk: &mut Walk<'_>, packed: &Cursor, format: &'static str, plain_size: u64, error: &anyhow::Error) -> Result<()> {
+/// Notes why the image at `packed` cannot be inflated. It is an image nevertheless, of which only
+/// the stored bytes are known.
+fn damaged(
+    walk: &mut Walk<'_>,
+    packed: &Cursor,
+    format: &'static str,
+    plain_size: u64,
+    error: &anyhow::Error,
+) -> Result<()> {
     walk.note(error);
     let packed = walk.root(packed);
     image::add_stored(walk, &packed, format, plain_size)
@@ -325,7 +463,8 @@ fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<
     if !bundle::is_bundle(&start) {
         bail!("compressed data that is not a bundle: not decompressed");
     }
-    let head = bundle::read_head(start.chain(plain.take(LARGEST_HEAD)), header.plain_size).map_err(Malformed::or_io)?;
+    let head = bundle::read_head(start.chain(plain.take(LARGEST_HEAD)), header.plain_size)
+        .map_err(Malformed::or_io)?;
     for Slot { id, size, .. } in head.slots {
         let place = cursor.place.then(Step::Container {
             name: "bundle",
@@ -338,7 +477,8 @@ fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<
         });
         let entry = cursor.deeper(cursor.piece.clone(), place, of_id(&cursor.facts, &id));
         let format = if size == 0 { "empty" } else { "unread" };
-        walk.images.push(image::unread(walk.images.len(), &entry, format, size));
+        walk.images
+            .push(image::unread(walk.images.len(), &entry, format, size));
     }
     Ok(())
 }
@@ -347,17 +487,43 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let rest = cursor.piece.from(at);
     let size = fatbin::size(rest.bytes()).map_err(|fault| fault.shifted(at))?;
     let whole = part(cursor, at, size)?;
-    let container = Container { name: "fatbinary", cursor, within: at, size, version: Some(1) };
+    let container = Container {
+        name: "fatbinary",
+        cursor,
+        within: at,
+        size,
+        version: Some(1),
+    };
     let place = container.place(None);
-    let cursor = &Cursor { spot: walk.container(cursor, at, size, container.name), ..cursor.clone() };
+    let cursor = &Cursor {
+        spot: walk.container(cursor, at, size, container.name),
+        ..cursor.clone()
+    };
     let (entries, fault) = fatbin::entries(whole.bytes());
     for entry in entries {
         let mut facts = cursor.facts.clone();
-        let triple = if entry.is_64 { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
+        let triple = if entry.is_64 {
+            "nvptx64-nvidia-cuda"
+        } else {
+            "nvptx-nvidia-cuda"
+        };
         replace(&mut facts, Vec::new(), triple, &entry.arch);
         facts.compressed_size = entry.method.map(|_| entry.stored.len() as u64);
-        facts.compression = entry.method.map(|method| if method == fatbin::Method::Zstd { "zstd" } else { "lz4" });
-        let stored = part(&Cursor { piece: whole.clone(), ..cursor.clone() }, entry.at, entry.stored.len() as u64)?;
+        facts.compression = entry.method.map(|method| {
+            if method == fatbin::Method::Zstd {
+                "zstd"
+            } else {
+                "lz4"
+            }
+        });
+        let stored = part(
+            &Cursor {
+                piece: whole.clone(),
+                ..cursor.clone()
+            },
+            entry.at,
+            entry.stored.len() as u64,
+        )?;
         let inner = cursor.deeper(stored, place.clone(), facts).inside();
         if let Err(error) = fatbinary_entry(walk, inner, &entry) {
             walk.note(&error);
@@ -369,9 +535,10 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     Ok(size)
 }
 
-/// Whether the compressed data at `cursor` may be inflated: all that comes out of a file counts together, or many small containers would
-/// be as much as a large one. If not, that is noted. This is asked in the order of the containers, so that the answers are the same
-/// with any number of threads.
+/// Whether the compressed data at `cursor` may be inflated: all that comes out of a file counts
+/// together, or many small containers would be as much as a large one. If not, that is noted. This
+/// is asked in the order of the containers, so that the answers are the same with any number of
+/// threads.
 fn may_inflate(walk: &mut Walk<'_>, cursor: &Cursor, plain_size: u64) -> bool {
     let allowed = walk.allowance.take(plain_size);
     if let Err(limit) = &allowed {
@@ -387,7 +554,8 @@ fn not_inflated(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plai
     walk.images.push(image);
 }
 
-/// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much memory.
+/// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much
+/// memory.
 fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
     let (packed, size) = (entry.stored.len() as u64, entry.plain_size);
     let format = match entry.kind {
@@ -396,11 +564,18 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
         fatbin::Kind::LtoIr => return image::add_stored(walk, &cursor, "lto-ir", size),
         fatbin::Kind::Other(_) => "unread",
     };
-    let is_allowed = |walk: &mut Walk<'_>, method| inflate::is_lie(packed, method, size) || may_inflate(walk, &cursor, size);
-    let may_inflate = |walk: &mut Walk<'_>, method| {
-        !walk.options.headers_only && inflate::fits(packed, method, size) && is_allowed(walk, method)
+    let is_allowed = |walk: &mut Walk<'_>, method| {
+        inflate::is_lie(packed, method, size) || may_inflate(walk, &cursor, size)
     };
-    if entry.method.is_some_and(|method| !may_inflate(walk, method)) {
+    let may_inflate = |walk: &mut Walk<'_>, method| {
+        !walk.options.headers_only
+            && inflate::fits(packed, method, size)
+            && is_allowed(walk, method)
+    };
+    if entry
+        .method
+        .is_some_and(|method| !may_inflate(walk, method))
+    {
         not_inflated(walk, &cursor, format, entry.plain_size);
         return Ok(());
     }
@@ -410,14 +585,18 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
         return fatbinary_code(walk, &cursor, kind);
     };
     walk.inflated(&cursor.clone(), move |walk| {
-        let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string());
+        let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size)
+            .with_context(|| cursor.place.to_string());
         // LZ4 is inflated out of the map.
         cursor.piece.release();
         let plain = match plain {
             Ok(plain) => plain,
             Err(error) => return damaged(walk, &cursor, format, plain_size, &error),
         };
-        let inner = walk.root(&Cursor { piece: plain, ..cursor });
+        let inner = walk.root(&Cursor {
+            piece: plain,
+            ..cursor
+        });
         fatbinary_code(walk, &inner, kind)
     })
 }
@@ -427,13 +606,19 @@ fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> R
     // Cubins are padded, and PTX ends with a zero.
     let size = fatbin::unpadded(kind, cursor.piece.bytes());
     let piece = part(cursor, 0, size).with_context(|| cursor.place.to_string())?;
-    walk.enter(&Cursor { piece, ..cursor.clone() });
+    walk.enter(&Cursor {
+        piece,
+        ..cursor.clone()
+    });
     Ok(())
 }
 
 /// The `size` bytes at offset `at` of `cursor`.
 fn part(cursor: &Cursor, at: u64, size: u64) -> Result<FileSlice> {
-    cursor.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
+    cursor
+        .piece
+        .slice(at, size)
+        .ok_or_else(|| Malformed::new("past the end", at).into())
 }
 
 fn name_of(method: Method) -> &'static str {

@@ -1,5 +1,6 @@
-//! Device code in plain data of objects and programs: containers and code objects that no section, symbol or registration names. The
-//! program loads them by itself, or hands them to a compiler. They are known by their headers alone ([`crate::formats::embedded`]).
+//! Device code in plain data of objects and programs: containers and code objects that no section,
+//! symbol or registration names. The program loads them by itself, or hands them to a compiler.
+//! They are known by their headers alone ([`crate::formats::embedded`]).
 
 use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, SectionKind};
@@ -12,30 +13,42 @@ use super::what::is_container;
 use crate::formats::embedded;
 use crate::io::file_slice::FileSlice;
 
-/// Inspects the sections of data of the object or program at `cursor`, besides its images from `before` on, which something
-/// names.
+/// Inspects the sections of data of the object or program at `cursor`, besides its images from
+/// `before` on, which something names.
 pub(super) fn in_data(walk: &mut Walk<'_>, cursor: &Cursor, before: usize) -> Result<()> {
     let named = named(walk.images.get(before..).unwrap_or_default());
     for section in data_sections(cursor).with_context(|| cursor.place.to_string())? {
         walk.signals.check()?;
-        let Some(piece) = cursor.piece.slice(section.offset, section.size) else { continue };
+        let Some(piece) = cursor.piece.slice(section.offset, section.size) else {
+            continue;
+        };
         // Pages of the map that were read count as memory in use.
         let (found, is_all) = embedded::search(piece.bytes(), |at, size| {
             piece.slice(at, size).iter().for_each(FileSlice::release);
         });
         let offset = piece.file_offset(0);
-        let place = cursor.place.then(Step::Section { name: section.name, offset, size: section.size });
+        let place = cursor.place.then(Step::Section {
+            name: section.name,
+            offset,
+            size: section.size,
+        });
         if !is_all {
             walk.note(&anyhow!("{place}: too many possible container starts in the data; some images may be missing"));
         }
-        let mut inner = cursor.deeper(piece.clone(), place, cursor.facts.clone()).inside();
+        let mut inner = cursor
+            .deeper(piece.clone(), place, cursor.facts.clone())
+            .inside();
         inner.facts.in_data = true;
         for one in found {
             let start = offset.map(|offset| offset + one.offset);
-            if start.is_some_and(|start| named.iter().any(|(from, to)| (*from..*to).contains(&start))) {
+            if start
+                .is_some_and(|start| named.iter().any(|(from, to)| (*from..*to).contains(&start)))
+            {
                 continue;
             }
-            let Some(whole) = piece.slice(one.offset, one.size) else { continue };
+            let Some(whole) = piece.slice(one.offset, one.size) else {
+                continue;
+            };
             if is_container(whole.bytes()) {
                 containers::embedded(walk, &inner, one.offset);
             } else {
@@ -49,15 +62,32 @@ pub(super) fn in_data(walk: &mut Walk<'_>, cursor: &Cursor, before: usize) -> Re
 
 /// The ranges of the images in the file, and of the containers around them.
 fn named(images: &[Image]) -> Vec<(u64, u64)> {
-    let own = |image: &Image| image.offset.map(|offset| (offset, offset.saturating_add(image.size)));
+    let own = |image: &Image| {
+        image
+            .offset
+            .map(|offset| (offset, offset.saturating_add(image.size)))
+    };
     let around = |step: &Step| match step {
-        Step::Container { offset: Some(offset), size, .. } | Step::Symbol { offset: Some(offset), size, .. } => {
-            Some((*offset, offset.saturating_add(*size)))
+        Step::Container {
+            offset: Some(offset),
+            size,
+            ..
         }
+        | Step::Symbol {
+            offset: Some(offset),
+            size,
+            ..
+        } => Some((*offset, offset.saturating_add(*size))),
         _ => None,
     };
-    let mut ranges: Vec<(u64, u64)> =
-        images.iter().flat_map(|image| own(image).into_iter().chain(image.path.iter().filter_map(around))).collect();
+    let mut ranges: Vec<(u64, u64)> = images
+        .iter()
+        .flat_map(|image| {
+            own(image)
+                .into_iter()
+                .chain(image.path.iter().filter_map(around))
+        })
+        .collect();
     ranges.sort_unstable();
     ranges.dedup();
     ranges
@@ -79,11 +109,23 @@ fn data_sections(cursor: &Cursor) -> Result<Vec<Data>> {
     for section in file.sections() {
         let is_data = matches!(
             section.kind(),
-            SectionKind::Data | SectionKind::ReadOnlyData | SectionKind::ReadOnlyDataWithRel | SectionKind::ReadOnlyString
+            SectionKind::Data
+                | SectionKind::ReadOnlyData
+                | SectionKind::ReadOnlyDataWithRel
+                | SectionKind::ReadOnlyString
         );
-        let Some((offset, size)) = section.file_range().filter(|(_, size)| is_data && *size > 0) else { continue };
+        let Some((offset, size)) = section
+            .file_range()
+            .filter(|(_, size)| is_data && *size > 0)
+        else {
+            continue;
+        };
         if !of_device.iter().any(|device| device.offset == offset) {
-            found.push(Data { name: String::from_utf8_lossy(section.name_bytes()?).into_owned(), offset, size });
+            found.push(Data {
+                name: String::from_utf8_lossy(section.name_bytes()?).into_owned(),
+                offset,
+                size,
+            });
         }
     }
     Ok(found)

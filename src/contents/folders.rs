@@ -1,7 +1,8 @@
-//! Folders that are inspected: every regular file below them, in the order of their names. A file is one file under all its names:
-//! symbolic links are followed, and what was met by another name, also by a hard link, is not met again. A file is called by a name
-//! that is no symbolic link, if there is one, and has the others beside it. A link to a folder that is around an inspected one is not
-//! followed: everything would be in it (`z:` of Wine is a link to `/`).
+//! Folders that are inspected: every regular file below them, in the order of their names. A file
+//! is one file under all its names: symbolic links are followed, and what was met by another name,
+//! also by a hard link, is not met again. A file is called by a name that is no symbolic link, if
+//! there is one, and has the others beside it. A link to a folder that is around an inspected one
+//! is not followed: everything would be in it (`z:` of Wine is a link to `/`).
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,8 @@ use crate::sys::threads;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
-    /// Whether it was named; else it was found in a folder, and is of interest only if there is something in it.
+    /// Whether it was named; else it was found in a folder, and is of interest only if there is
+    /// something in it.
     pub(crate) named: bool,
     /// The other names that it has in inspected folders.
     pub(crate) also: Vec<PathBuf>,
@@ -41,15 +43,25 @@ impl Found {
     }
 }
 
-/// The files among `paths` and in the folders among them, and the folders that cannot be read. After a signal these are not all.
+/// The files among `paths` and in the folders among them, and the folders that cannot be read.
+/// After a signal these are not all.
 pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
-    let mut search = Search { groups: paths.iter().map(|_| Vec::new()).collect(), ..Search::default() };
+    let mut search = Search {
+        groups: paths.iter().map(|_| Vec::new()).collect(),
+        ..Search::default()
+    };
     let mut folders = Vec::new();
     for (group, path) in paths.iter().enumerate() {
-        let meta = std::fs::metadata(path).ok().filter(|_| path != Path::new("-"));
+        let meta = std::fs::metadata(path)
+            .ok()
+            .filter(|_| path != Path::new("-"));
         match meta {
             Some(meta) if meta.is_dir() => folders.push((group, path.clone(), identity(&meta))),
-            meta => search.groups[group].push(Name { path: path.clone(), how: How::Named, file: meta.as_ref().map(file_of) }),
+            meta => search.groups[group].push(Name {
+                path: path.clone(),
+                how: How::Named,
+                file: meta.as_ref().map(file_of),
+            }),
         }
     }
     threads::in_parallel(|| {
@@ -61,13 +73,22 @@ pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(
     for group in &mut search.groups {
         group.sort_by(|one, other| one.path.cmp(&other.path));
     }
-    (once(search.groups.into_iter().flatten().collect()), search.faults)
+    (
+        once(search.groups.into_iter().flatten().collect()),
+        search.faults,
+    )
 }
 
 /// The same, without the files that `selection` excludes: these are not even opened.
-pub(crate) fn selected(paths: &[PathBuf], selection: &Selection, session: &Session) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
+pub(crate) fn selected(
+    paths: &[PathBuf],
+    selection: &Selection,
+    session: &Session,
+) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
     let (mut found, faults) = expand(paths, session);
-    found.retain(|found| found.path == Path::new("-") || selection.of(&found.path, None) != Choice::Excluded);
+    found.retain(|found| {
+        found.path == Path::new("-") || selection.of(&found.path, None) != Choice::Excluded
+    });
     (found, faults)
 }
 
@@ -113,15 +134,28 @@ fn once(names: Vec<Name>) -> Vec<Found> {
     let mut also: HashMap<usize, Vec<PathBuf>> = HashMap::new();
     let mut found = Vec::new();
     for (at, Name { path, how, file }) in names.into_iter().enumerate() {
-        let owner = file.and_then(|(identity, _)| best.get(&identity).copied()).unwrap_or(at);
+        let owner = file
+            .and_then(|(identity, _)| best.get(&identity).copied())
+            .unwrap_or(at);
         if owner == at || how == How::Named {
             let size = file.map_or(0, |(_, size)| size);
-            found.push((at, Found { path, named: how == How::Named, also: Vec::new(), size }));
+            found.push((
+                at,
+                Found {
+                    path,
+                    named: how == How::Named,
+                    also: Vec::new(),
+                    size,
+                },
+            ));
         } else {
             also.entry(owner).or_default().push(path);
         }
     }
-    let with_names = |(at, file)| Found { also: also.remove(&at).unwrap_or_default(), ..file };
+    let with_names = |(at, file)| Found {
+        also: also.remove(&at).unwrap_or_default(),
+        ..file
+    };
     found.into_iter().map(with_names).collect()
 }
 
@@ -153,7 +187,10 @@ impl Search {
     fn through(&mut self, mut folders: Vec<Folder>, session: &Session) {
         for (_, path, _) in &folders {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-            let outer = real.ancestors().skip(1).filter_map(|folder| std::fs::metadata(folder).ok());
+            let outer = real
+                .ancestors()
+                .skip(1)
+                .filter_map(|folder| std::fs::metadata(folder).ok());
             self.around.extend(outer.map(|meta| identity(&meta)));
         }
         while !folders.is_empty() && session.signals.check().is_ok() {
@@ -182,7 +219,9 @@ impl Search {
     /// The folders that were met by links alone, and are not around others.
     fn links(&mut self) -> Vec<Folder> {
         let mut linked = std::mem::take(&mut self.linked);
-        linked.retain(|(_, _, identity)| !self.seen.contains(identity) && !self.around.contains(identity));
+        linked.retain(|(_, _, identity)| {
+            !self.seen.contains(identity) && !self.around.contains(identity)
+        });
         linked.sort();
         linked
     }
@@ -202,11 +241,19 @@ fn looked_at(entry: &DirEntry) -> Result<Option<Entry>> {
     let path = entry.path();
     let is_link = entry.file_type()?.is_symlink();
     // What is gone meanwhile, and what a link does not lead to, is nothing to look at.
-    let meta = if is_link { std::fs::metadata(&path) } else { entry.metadata() };
+    let meta = if is_link {
+        std::fs::metadata(&path)
+    } else {
+        entry.metadata()
+    };
     let Ok(meta) = meta else { return Ok(None) };
     let how = if is_link { How::ByLink } else { How::InFolder };
     Ok(if meta.is_file() {
-        Some(Entry::File(Name { path, how, file: Some(file_of(&meta)) }))
+        Some(Entry::File(Name {
+            path,
+            how,
+            file: Some(file_of(&meta)),
+        }))
     } else if !meta.is_dir() {
         None
     } else if is_link {

@@ -53,7 +53,9 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     }
     if image.target.is_empty() {
         // AMD's newer triples name the processor.
-        image.target = AmdArch::of_triple(&image.triple).and_then(|arch| arch.processor()).unwrap_or_default();
+        image.target = AmdArch::of_triple(&image.triple)
+            .and_then(|arch| arch.processor())
+            .unwrap_or_default();
     }
     if walk.layout.is_some() {
         let inner = walk.sized_image(cursor, &image);
@@ -62,14 +64,23 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     }
     image.producers = producer::producers(data);
     if !walk.options.headers_only {
-        image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
+        image.sha256 =
+            Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
     if walk.options.keep_bytes {
-        image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
+        image.piece = Some(
+            walk.kept(&cursor.piece)
+                .with_context(|| cursor.place.to_string())?,
+        );
     }
     if walk.options.registered {
         match choice::of(data, format).with_context(|| cursor.place.to_string()) {
-            Ok(choice) => image.choice = Choice { compression: cursor.facts.compression, ..choice },
+            Ok(choice) => {
+                image.choice = Choice {
+                    compression: cursor.facts.compression,
+                    ..choice
+                }
+            }
             Err(error) => walk.note(&error),
         }
     }
@@ -84,23 +95,30 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     Ok(cursor.clone())
 }
 
-/// The kernels of the image `data` by itself, or every symbol that bitcode defines; none if its format does not list them.
+/// The kernels of the image `data` by itself, or every symbol that bitcode defines; none if its
+/// format does not list them.
 ///
 /// # Errors
 /// The part of it that lists them is damaged.
 pub(crate) fn kernel_names(data: &[u8]) -> Result<Option<BTreeSet<String>>> {
     let (format, machine) = format(data);
     Ok(match format {
-        "elf" | "cubin" if !matches!(machine, Some(gpu::EM_INTELGT | elf::EM_NONE)) => {
-            Some(kernels::read(data)?.into_iter().map(|kernel| kernel.name).collect())
-        }
-        _ => choice::of(data, format)?.names.map(|names| names.into_iter().collect()),
+        "elf" | "cubin" if !matches!(machine, Some(gpu::EM_INTELGT | elf::EM_NONE)) => Some(
+            kernels::read(data)?
+                .into_iter()
+                .map(|kernel| kernel.name)
+                .collect(),
+        ),
+        _ => choice::of(data, format)?
+            .names
+            .map(|names| names.into_iter().collect()),
     })
 }
 
 /// Fills in triple and target from the image's own ELF header, if they are still unknown.
 fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
-    match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: ELF header", cursor.place)) {
+    match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: ELF header", cursor.place))
+    {
         Ok(Some(gpu)) => {
             if image.triple.is_empty() {
                 image.triple = gpu.triple.to_owned();
@@ -118,25 +136,39 @@ fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
 fn name_ptx(data: &[u8], image: &mut Image) {
     let head = ptx::head(data);
     if image.triple.is_empty() {
-        let triple = if head.address_size == Some(64) { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
+        let triple = if head.address_size == Some(64) {
+            "nvptx64-nvidia-cuda"
+        } else {
+            "nvptx-nvidia-cuda"
+        };
         triple.clone_into(&mut image.triple);
     }
     image.target = head.target.unwrap_or_default();
 }
 
-/// Adds the image whose bytes at `cursor` are stored in a way that cannot be undone: compressed, encrypted or damaged. It would have
-/// `plain_size` bytes. Its hash and its extracted bytes are those that are stored.
-pub(super) fn add_stored(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plain_size: u64) -> Result<()> {
+/// Adds the image whose bytes at `cursor` are stored in a way that cannot be undone: compressed,
+/// encrypted or damaged. It would have `plain_size` bytes. Its hash and its extracted bytes are
+/// those that are stored.
+pub(super) fn add_stored(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    format: &'static str,
+    plain_size: u64,
+) -> Result<()> {
     let mut image = unread(walk.images.len(), cursor, format, plain_size);
     image.offset = cursor.piece.file_offset(0);
     if walk.layout.is_some() {
         walk.unread_image(cursor, &image);
     } else {
         if !walk.options.headers_only {
-            image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
+            image.sha256 =
+                Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
         }
         if walk.options.keep_bytes {
-            image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
+            image.piece = Some(
+                walk.kept(&cursor.piece)
+                    .with_context(|| cursor.place.to_string())?,
+            );
         }
     }
     walk.images.push(image);
@@ -193,7 +225,14 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
     let format = match byte_kind(data, false) {
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => {
             let machine = elf_machine(data);
-            return (if machine == Some(elf::EM_CUDA) { "cubin" } else { "elf" }, machine);
+            return (
+                if machine == Some(elf::EM_CUDA) {
+                    "cubin"
+                } else {
+                    "elf"
+                },
+                machine,
+            );
         }
         ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
         ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
@@ -221,7 +260,9 @@ pub(super) fn is_device(data: &[u8]) -> bool {
 
 /// The machine that an ELF file is for.
 fn elf_machine(data: &[u8]) -> Option<elf::Machine> {
-    FileHeader::read(data).ok().map(|(_, header)| header.machine)
+    FileHeader::read(data)
+        .ok()
+        .map(|(_, header)| header.machine)
 }
 
 fn machine_name(machine: elf::Machine) -> String {

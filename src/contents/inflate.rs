@@ -1,5 +1,6 @@
-//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the data. Sizes in headers are not
-//! trusted: the file grows with the data, and data that is longer or shorter than the header says is an error.
+//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the
+//! data. Sizes in headers are not trusted: the file grows with the data, and data that is longer or
+//! shorter than the header says is an error.
 
 use std::io::{self, Read, Write};
 
@@ -11,14 +12,15 @@ use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::{fatbin, magic};
 use crate::io::file_slice::FileSlice;
 
-/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this multiple of the compressed size
-/// if that is more.
+/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this
+/// multiple of the compressed size if that is more.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
 /// The most bytes that one byte of LZ4 data can expand to.
 const LZ4_GROWTH: u64 = 255;
 
-/// Decompresses a compressed bundle with this header. A size or hash that differs from the header's is an error.
+/// Decompresses a compressed bundle with this header. A size or hash that differs from the header's
+/// is an error.
 pub(crate) fn compressed_bundle(packed: &FileSlice, header: Header) -> Result<FileSlice> {
     FileSlice::made(|out| {
         let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
@@ -28,7 +30,12 @@ pub(crate) fn compressed_bundle(packed: &FileSlice, header: Header) -> Result<Fi
 }
 
 /// An OffloadBinary of `size` bytes: `start`, then the decompressed `packed`.
-pub(crate) fn offload_binary(packed: &FileSlice, method: Method, start: Vec<u8>, size: u64) -> Result<FileSlice> {
+pub(crate) fn offload_binary(
+    packed: &FileSlice,
+    method: Method,
+    start: Vec<u8>,
+    size: u64,
+) -> Result<FileSlice> {
     let wanted = size.saturating_sub(start.len() as u64);
     FileSlice::made(|out| {
         out.write_all(&start)?;
@@ -36,8 +43,8 @@ pub(crate) fn offload_binary(packed: &FileSlice, method: Method, start: Vec<u8>,
     })
 }
 
-/// Whether the code of a fatbinary's entry can be decompressed within the memory limit. A size that the data cannot hold is not
-/// believed: decompressing it is an error that costs nothing.
+/// Whether the code of a fatbinary's entry can be decompressed within the memory limit. A size that
+/// the data cannot hold is not believed: decompressing it is an error that costs nothing.
 pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
     let is_small = size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH));
     method != fatbin::Method::Lz4 || is_small || is_lie(packed, method, size)
@@ -49,21 +56,29 @@ pub(super) fn is_lie(packed: u64, method: fatbin::Method, size: u64) -> bool {
 }
 
 /// Decompresses the code of a fatbinary's entry for which [`fits`] holds.
-pub(crate) fn fatbinary_entry(packed: &FileSlice, method: fatbin::Method, size: u64) -> Result<FileSlice> {
+pub(crate) fn fatbinary_entry(
+    packed: &FileSlice,
+    method: fatbin::Method,
+    size: u64,
+) -> Result<FileSlice> {
     if method == fatbin::Method::Zstd {
         return FileSlice::made(|out| stream(packed, Method::Zstd, size, out));
     }
     if is_lie(packed.size(), method, size) {
-        return Err(fault("uncompressed size is more than the compressed data can hold"));
+        return Err(fault(
+            "uncompressed size is more than the compressed data can hold",
+        ));
     }
-    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?).map_err(|_| fault("cannot decompress"))?;
+    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?)
+        .map_err(|_| fault("cannot decompress"))?;
     if plain.len() as u64 != size {
         return Err(fault("uncompressed size does not match the data"));
     }
     FileSlice::made(|out| Ok(out.write_all(&plain)?))
 }
 
-/// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd do.
+/// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd
+/// do.
 pub(crate) fn zstd_frame(packed: &FileSlice) -> Result<FileSlice> {
     let size = zstd_frame_size(packed)?;
     FileSlice::made(|out| stream(packed, Method::Zstd, size, out))
@@ -73,7 +88,8 @@ pub(crate) fn zstd_frame(packed: &FileSlice) -> Result<FileSlice> {
 pub(super) fn holds_archive(packed: &FileSlice) -> bool {
     let open = || -> Result<bool> {
         let mut start = [0; magic::ARCHIVE.len()];
-        let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
+        let mut decoder =
+            zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
         decoder.window_log_max(window_log(zstd_frame_size(packed)?))?;
         decoder.read_exact(&mut start)?;
         Ok(magic::is_archive(&start))
@@ -94,7 +110,8 @@ fn stream(packed: &FileSlice, method: Method, size: u64, out: &mut dyn Write) ->
     let mut plain: Box<dyn Read> = match method {
         Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),
         Method::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
             decoder.window_log_max(window_log(size))?;
             Box::new(decoder)
         }

@@ -1,9 +1,11 @@
-//! What each byte of a file belongs to: every byte once, so that the numbers add up to the size of the file. The walk notes which
-//! range each thing covers (`record`); `elf`, `coff` and `ptx` know what is inside of objects and images; `sweep` gives each byte to
-//! the innermost thing that covers it; `finish` puts everything together, on all cores.
+//! What each byte of a file belongs to: every byte once, so that the numbers add up to the size of
+//! the file. The walk notes which range each thing covers (`record`); `elf`, `coff` and `ptx` know
+//! what is inside of objects and images; `sweep` gives each byte to the innermost thing that covers
+//! it; `finish` puts everything together, on all cores.
 //!
-//! Bytes in the file and inflated bytes are counted apart. What is in something compressed has as many bytes of the file as its
-//! share of the inflated bytes is: an estimate, since what is compressed is compressed as a whole.
+//! Bytes in the file and inflated bytes are counted apart. What is in something compressed has as
+//! many bytes of the file as its share of the inflated bytes is: an estimate, since what is
+//! compressed is compressed as a whole.
 
 mod coff;
 mod elf;
@@ -25,8 +27,9 @@ use crate::io::file_slice::FileSlice;
 pub(super) use finish::find_units;
 pub(super) use record::{Fill, Layout, LayoutPosition};
 
-/// How many times as large as the file its names, its symbol tables and the code of its functions may be together. Compilers let
-/// some names and functions share their bytes; a file in which all of them do would take time and memory without end.
+/// How many times as large as the file its names, its symbol tables and the code of its functions
+/// may be together. Compilers let some names and functions share their bytes; a file in which all
+/// of them do would take time and memory without end.
 pub(super) const SHARING: u64 = 8;
 
 /// What bytes are for.
@@ -34,7 +37,8 @@ pub(super) const SHARING: u64 = 8;
 pub(crate) enum Part {
     /// Machine code.
     Code,
-    /// NVIDIA's second form of the machine code, which tools translate again (`.nv.capmerc`, `.nv.merc`).
+    /// NVIDIA's second form of the machine code, which tools translate again (`.nv.capmerc`,
+    /// `.nv.merc`).
     Mercury,
     /// Constants.
     Constants,
@@ -152,7 +156,10 @@ impl Names {
     /// The text of a name.
     pub(crate) fn text(&self, name: Name) -> Arc<str> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        name.0.checked_sub(1).and_then(|place| known.list.get(place as usize)).map_or_else(|| Arc::from(""), Arc::clone)
+        name.0
+            .checked_sub(1)
+            .and_then(|place| known.list.get(place as usize))
+            .map_or_else(|| Arc::from(""), Arc::clone)
     }
 
     /// A number for a container, different from that of every other.
@@ -187,7 +194,8 @@ impl ImageIndex {
 
     /// The index in a list that has `first` others before.
     pub(crate) fn after(self, first: usize) -> ImageIndex {
-        self.place().map_or(ImageIndex::NONE, |place| ImageIndex::of(place + first))
+        self.place()
+            .map_or(ImageIndex::NONE, |place| ImageIndex::of(place + first))
     }
 }
 
@@ -240,7 +248,8 @@ pub(crate) struct SizedImage {
     pub place: String,
     /// Its size, inflated.
     pub size: u64,
-    /// The container that it is in; those of one container are of one translation unit, where they are not linked together.
+    /// The container that it is in; those of one container are of one translation unit, where they
+    /// are not linked together.
     container: u64,
     /// Its code, function by function.
     pub functions: Vec<FunctionCode>,

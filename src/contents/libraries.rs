@@ -1,5 +1,5 @@
-//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries are searched breadth first, which
-//! is the loader's order of symbol lookup.
+//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries
+//! are searched breadth first, which is the loader's order of symbol lookup.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -20,28 +20,45 @@ const MOST: usize = 1000;
 /// A library that is still to be searched.
 struct Needed {
     name: OsString,
-    /// The chain of libraries through which the program needs it, starting with one that the program itself names.
+    /// The chain of libraries through which the program needs it, starting with one that the
+    /// program itself names.
     through: Vec<String>,
     /// The run paths of the file that needs it.
     run_paths: Rc<RunPaths>,
 }
 
-/// The library from which the program `data` in `file` gets `symbol`: the first needed one that defines it. If there is none, the
-/// needed libraries that were not found and whose names start with one of `names`. Fails if the program's own dynamic section is
-/// damaged.
-pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]) -> Result<Vec<Library>, Malformed> {
+/// The library from which the program `data` in `file` gets `symbol`: the first needed one that
+/// defines it. If there is none, the needed libraries that were not found and whose names start
+/// with one of `names`. Fails if the program's own dynamic section is damaged.
+pub(super) fn that_define(
+    data: &[u8],
+    file: &Path,
+    symbol: &str,
+    names: &[&str],
+) -> Result<Vec<Library>, Malformed> {
     let program = dynamic::read(data)?;
     let loader = Loader::new();
     let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mut queue: VecDeque<Needed> = needed(&program, &real, None, &[]).collect();
     let mut seen = BTreeSet::new();
     let mut missing = Vec::new();
-    while let Some(Needed { name, through, run_paths }) = queue.pop_front() {
+    while let Some(Needed {
+        name,
+        through,
+        run_paths,
+    }) = queue.pop_front()
+    {
         if !seen.insert(name.clone()) || seen.len() > MOST {
             continue;
         }
-        let library = Library { name: name.to_string_lossy().into_owned(), path: None, through };
-        let opened = loader.candidates(&name, &run_paths).find_map(|path| Some((open(&path, &program)?, path)));
+        let library = Library {
+            name: name.to_string_lossy().into_owned(),
+            path: None,
+            through,
+        };
+        let opened = loader
+            .candidates(&name, &run_paths)
+            .find_map(|path| Some((open(&path, &program)?, path)));
         let Some((bytes, path)) = opened else {
             if names.iter().any(|start| library.name.starts_with(start)) {
                 missing.push(library);
@@ -49,7 +66,10 @@ pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]
             continue;
         };
         if dynamic::exports(bytes.as_slice(), symbol.as_bytes()).unwrap_or(false) {
-            return Ok(vec![Library { path: Some(path.display().to_string()), ..library }]);
+            return Ok(vec![Library {
+                path: Some(path.display().to_string()),
+                ..library
+            }]);
         }
         if let Ok(dynamic) = dynamic::read(bytes.as_slice()) {
             let through: Vec<String> = library.through.into_iter().chain([library.name]).collect();
@@ -59,11 +79,25 @@ pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]
     Ok(missing)
 }
 
-/// The libraries that the file at `path` needs. `loaded_by` has the run paths of the file that caused it to be loaded.
-fn needed(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>, through: &[String]) -> impl Iterator<Item = Needed> {
+/// The libraries that the file at `path` needs. `loaded_by` has the run paths of the file that
+/// caused it to be loaded.
+fn needed(
+    dynamic: &Dynamic<'_>,
+    path: &Path,
+    loaded_by: Option<&RunPaths>,
+    through: &[String],
+) -> impl Iterator<Item = Needed> {
     let run_paths = Rc::new(RunPaths::new(dynamic, path, loaded_by));
-    let names = dynamic.needed.iter().map(|name| OsStr::from_bytes(name).to_owned()).collect::<Vec<_>>();
-    names.into_iter().map(move |name| Needed { name, through: through.to_vec(), run_paths: Rc::clone(&run_paths) })
+    let names = dynamic
+        .needed
+        .iter()
+        .map(|name| OsStr::from_bytes(name).to_owned())
+        .collect::<Vec<_>>();
+    names.into_iter().map(move |name| Needed {
+        name,
+        through: through.to_vec(),
+        run_paths: Rc::clone(&run_paths),
+    })
 }
 
 /// The library at `path`, if it is for the processor of `program`. Loaders skip other files, too.

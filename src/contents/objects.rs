@@ -1,5 +1,5 @@
-//! Inspection of objects and programs: sections with device code, and variables with device code. Old wrappers, and those for SYCL,
-//! put images into variables of other sections.
+//! Inspection of objects and programs: sections with device code, and variables with device code.
+//! Old wrappers, and those for SYCL, put images into variables of other sections.
 
 use std::collections::HashMap;
 
@@ -21,17 +21,19 @@ use crate::registration::read::{self, ImageRow, Registered};
 const SYCL: &str = ".sycl_offloading";
 /// The section of the OffloadBinary that SYCL's runtimes of LLVM 23 and later take.
 const SYCL_BINARY: &str = ".sycl_fatbin";
-/// Sections with whole bundles, and with whole fatbinaries. The last is for code that has to be device-linked first.
+/// Sections with whole bundles, and with whole fatbinaries. The last is for code that has to be
+/// device-linked first.
 const HIP: &str = ".hip_fatbin";
 const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
-/// Sections with the structs that are passed to the runtimes of HIP and CUDA. They hold no images, but their names start like those
-/// that do.
+/// Sections with the structs that are passed to the runtimes of HIP and CUDA. They hold no images,
+/// but their names start like those that do.
 const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
 /// The start of the names of variables with images.
 const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
 const SYCL_VARIABLE: &str = ".sycl_offloading.";
 const LONGEST_TRIPLE: u64 = 4096;
-/// The length of section names in programs for Windows. Longer ones are cut off, unless the linker added a string table.
+/// The length of section names in programs for Windows. Longer ones are cut off, unless the linker
+/// added a string table.
 const PE_NAME: usize = 8;
 
 /// The contents of a section of device code.
@@ -72,9 +74,21 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     for section in device_sections_of(cursor)? {
         let name = || format!("{}: {}", cursor.place, section.name);
         let piece = cursor.piece.slice(section.offset, section.size);
-        let piece = piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x}", name(), section.offset))?;
-        let step = Step::Section { name: section.name.clone(), offset: piece.file_offset(0), size: section.size };
-        let mut inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()).inside();
+        let piece = piece.ok_or_else(|| {
+            anyhow!(
+                "{}: past the end of the file, at offset {:#x}",
+                name(),
+                section.offset
+            )
+        })?;
+        let step = Step::Section {
+            name: section.name.clone(),
+            offset: piece.file_offset(0),
+            size: section.size,
+        };
+        let mut inner = cursor
+            .deeper(piece, cursor.place.then(step), cursor.facts.clone())
+            .inside();
         let is_container = is_container(inner.piece.bytes());
         let done = match section.holds {
             _ if inner.piece.size() == 0 => Ok(()),
@@ -104,7 +118,8 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// The sections of device code of the object `data`, in the order of its section table. `place` is for messages.
+/// The sections of device code of the object `data`, in the order of its section table. `place` is
+/// for messages.
 ///
 /// # Errors
 /// The object cannot be read.
@@ -116,40 +131,70 @@ fn device_sections_of(cursor: &Cursor) -> Result<Vec<DeviceSection>> {
     found(cursor.piece.bytes(), &cursor.place, &cursor.facts)
 }
 
-fn found(data: &[u8], place: &dyn std::fmt::Display, facts: &ImageMetadata) -> Result<Vec<DeviceSection>> {
-    let describe = |error: object::Error| anyhow!("{place}: {error} (size: {:#x} bytes)", data.len());
+fn found(
+    data: &[u8],
+    place: &dyn std::fmt::Display,
+    facts: &ImageMetadata,
+) -> Result<Vec<DeviceSection>> {
+    let describe =
+        |error: object::Error| anyhow!("{place}: {error} (size: {:#x} bytes)", data.len());
     let file = object::File::parse(data).map_err(describe)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
     let mut left = SHARING.saturating_mul(data.len() as u64);
     for section in file.sections() {
-        let Some((offset, size)) = section.file_range() else { continue };
+        let Some((offset, size)) = section.file_range() else {
+            continue;
+        };
         let name = section.name_bytes().map_err(describe)?;
         let shared = || anyhow!("{place}: section names overlap");
         left = left.checked_sub(name.len() as u64).ok_or_else(shared)?;
         let name = String::from_utf8_lossy(name).into_owned();
         let (typed, elf, linked) = match section.flags() {
-            SectionFlags::Elf { sh_type, sh_flags } => {
-                (sh_type == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
-            }
-            SectionFlags::Coff { characteristics } if !short => {
-                (false, false, name != NAME && !characteristics.contains(object::pe::IMAGE_SCN_LNK_REMOVE))
-            }
+            SectionFlags::Elf { sh_type, sh_flags } => (
+                sh_type == SHT_LLVM_OFFLOADING,
+                true,
+                sh_flags.contains(object::elf::SHF_ALLOC),
+            ),
+            SectionFlags::Coff { characteristics } if !short => (
+                false,
+                false,
+                name != NAME && !characteristics.contains(object::pe::IMAGE_SCN_LNK_REMOVE),
+            ),
             _ => (false, false, short),
         };
         if let Some(holds) = holds(&name, short, typed, elf && !linked, facts) {
             let (index, align) = (section.index().0, section.align());
-            found.push(DeviceSection { index, name, offset, size, align, is_allocated: linked, holds });
+            found.push(DeviceSection {
+                index,
+                name,
+                offset,
+                size,
+                align,
+                is_allocated: linked,
+                holds,
+            });
         }
     }
     Ok(found)
 }
 
-/// The contents of a section with this name, if it is one of device code. `short`: the file format cuts names off. `typed`: the
-/// section has the type for offload images, whatever its name. `object`: it is an ELF section that linking removes.
-fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetadata) -> Option<Holds> {
-    let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
-    let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
+/// The contents of a section with this name, if it is one of device code. `short`: the file format
+/// cuts names off. `typed`: the section has the type for offload images, whatever its name.
+/// `object`: it is an ELF section that linking removes.
+fn holds(
+    name: &str,
+    short: bool,
+    typed: bool,
+    object: bool,
+    facts: &ImageMetadata,
+) -> Option<Holds> {
+    let is = |wanted: &str| {
+        name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name))
+    };
+    let starts = |wanted: &str| {
+        name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name))
+    };
     if SEGMENTS.iter().any(|segment| name.starts_with(segment)) {
         return None;
     }
@@ -162,7 +207,11 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetada
     }
     // The name counts as well, because tools that copy objects can lose the type.
     if typed || name == NAME || name == RELOCATABLE || (starts(NAME) && !object) {
-        return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
+        return Some(if object {
+            Holds::Containers(None)
+        } else {
+            Holds::Images(None)
+        });
     }
     if starts(SYCL_BINARY) {
         return Some(Holds::Containers(Some("sycl")));
@@ -173,14 +222,18 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetada
     if starts(HIP) {
         return Some(Holds::Containers(Some("hip")));
     }
-    CUDA.iter().any(|wanted| is(wanted)).then_some(Holds::Containers(Some("cuda")))
+    CUDA.iter()
+        .any(|wanted| is(wanted))
+        .then_some(Holds::Containers(Some("cuda")))
 }
 
 fn bundle_entry(name: &str) -> Option<&str> {
-    name.strip_prefix(std::str::from_utf8(bundle::MAGIC).ok()?).filter(|id| !id.is_empty())
+    name.strip_prefix(std::str::from_utf8(bundle::MAGIC).ok()?)
+        .filter(|id| !id.is_empty())
 }
 
-/// `facts` with the triple and target in the section's name, if it is one of LLVM 14's names; else unchanged.
+/// `facts` with the triple and target in the section's name, if it is one of LLVM 14's names; else
+/// unchanged.
 pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
     let mut facts = facts.clone();
     if let Some((triple, arch)) = named(name) {
@@ -191,28 +244,54 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
     facts
 }
 
-/// Inspects the images in a section without containers: one for each image variable in it; in a program without symbols one for each
-/// image that OpenMP's descriptors name there; else the whole section is one.
-fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &DeviceSection, whole: &Cursor) -> Result<()> {
+/// Inspects the images in a section without containers: one for each image variable in it; in a
+/// program without symbols one for each image that OpenMP's descriptors name there; else the whole
+/// section is one.
+fn bare_images(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    section: &DeviceSection,
+    whole: &Cursor,
+) -> Result<()> {
     let before = walk.images.len();
     variables(walk, cursor, Some(&section.name))?;
     if walk.images.len() > before {
         return Ok(());
     }
     let registered = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
-    let rows = registered.descriptors.iter().flat_map(|descriptor| &descriptor.images);
-    let within = |row: &ImageRow| section.offset <= row.start && row.end - section.offset <= section.size;
-    let mut ranges: Vec<(u64, u64)> = rows.filter(|row| within(row)).map(|row| (row.start, row.end)).collect();
+    let rows = registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| &descriptor.images);
+    let within =
+        |row: &ImageRow| section.offset <= row.start && row.end - section.offset <= section.size;
+    let mut ranges: Vec<(u64, u64)> = rows
+        .filter(|row| within(row))
+        .map(|row| (row.start, row.end))
+        .collect();
     ranges.sort_unstable();
     ranges.dedup();
     if ranges.is_empty() {
         return image::add(walk, whole).map(|_| ());
     }
     for (start, end) in ranges {
-        let Some(piece) = cursor.piece.slice(start, end - start) else { continue };
-        let within = cursor.place.then(Step::Section { name: section.name.clone(), offset: None, size: 0 });
-        let step = Step::Symbol { name: OPENMP_VARIABLE.to_owned(), offset: piece.file_offset(0), size: end - start };
-        let facts = ImageMetadata { kinds: vec!["openmp".to_owned()], ..cursor.facts.clone() };
+        let Some(piece) = cursor.piece.slice(start, end - start) else {
+            continue;
+        };
+        let within = cursor.place.then(Step::Section {
+            name: section.name.clone(),
+            offset: None,
+            size: 0,
+        });
+        let step = Step::Symbol {
+            name: OPENMP_VARIABLE.to_owned(),
+            offset: piece.file_offset(0),
+            size: end - start,
+        };
+        let facts = ImageMetadata {
+            kinds: vec!["openmp".to_owned()],
+            ..cursor.facts.clone()
+        };
         walk.enter(&cursor.deeper(piece, within.then(step), facts).inside());
     }
     Ok(())
@@ -227,15 +306,26 @@ struct Variable {
     facts: ImageMetadata,
 }
 
-/// Inspects the images in variables of the program at `cursor`: with `section`, those in that section; else those in sections that
-/// are not for device code, such as the constants, where LLVM 14's wrapper puts them.
+/// Inspects the images in variables of the program at `cursor`: with `section`, those in that
+/// section; else those in sections that are not for device code, such as the constants, where LLVM
+/// 14's wrapper puts them.
 pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
     let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
     for variable in found {
-        let Some(piece) = cursor.piece.slice(variable.offset, variable.size) else { continue };
+        let Some(piece) = cursor.piece.slice(variable.offset, variable.size) else {
+            continue;
+        };
         let (offset, size) = (piece.file_offset(0), variable.size);
-        let within = cursor.place.then(Step::Section { name: variable.section, offset: None, size: 0 });
-        let place = within.then(Step::Symbol { name: variable.name, offset, size });
+        let within = cursor.place.then(Step::Section {
+            name: variable.section,
+            offset: None,
+            size: 0,
+        });
+        let place = within.then(Step::Symbol {
+            name: variable.name,
+            offset,
+            size,
+        });
         walk.enter(&cursor.deeper(piece, place, variable.facts).inside());
     }
     Ok(())
@@ -248,14 +338,22 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
     let symbols = image_symbols(cursor, &file)?;
     let triples = sycl_triples(&file, &symbols);
     for (symbol, name) in symbols {
-        let Some(index) = symbol.section_index() else { continue };
+        let Some(index) = symbol.section_index() else {
+            continue;
+        };
         let kind = match name.strip_prefix(SYCL_VARIABLE) {
             Some(rest) if is_sycl_image(rest) => "sycl",
-            _ if name.starts_with(OPENMP_VARIABLE) && !name.starts_with(".omp_offloading.device_images") => "openmp",
+            _ if name.starts_with(OPENMP_VARIABLE)
+                && !name.starts_with(".omp_offloading.device_images") =>
+            {
+                "openmp"
+            }
             _ => continue,
         };
         let section = file.section_by_index(index)?;
-        let Some((start, size)) = section.file_range() else { continue };
+        let Some((start, size)) = section.file_range() else {
+            continue;
+        };
         let section_name = section.name()?;
         let elsewhere = match wanted {
             Some(wanted) => wanted != section_name,
@@ -265,57 +363,114 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
         if elsewhere {
             continue;
         }
-        let Some(within) = symbol.address().checked_sub(section.address()).filter(|within| *within <= size) else { continue };
+        let Some(within) = symbol
+            .address()
+            .checked_sub(section.address())
+            .filter(|within| *within <= size)
+        else {
+            continue;
+        };
         if symbol.size() == 0 {
             continue;
         }
-        let triple = sycl_index(name).and_then(|index| triples.get(index)).cloned().unwrap_or_default();
-        let facts = ImageMetadata { kinds: vec![kind.to_owned()], triple, ..cursor.facts.clone() };
+        let triple = sycl_index(name)
+            .and_then(|index| triples.get(index))
+            .cloned()
+            .unwrap_or_default();
+        let facts = ImageMetadata {
+            kinds: vec![kind.to_owned()],
+            triple,
+            ..cursor.facts.clone()
+        };
         let (name, section) = (name.to_owned(), section_name.to_owned());
-        found.push(Variable { name, section, offset: start.saturating_add(within), size: symbol.size(), facts });
+        found.push(Variable {
+            name,
+            section,
+            offset: start.saturating_add(within),
+            size: symbol.size(),
+            facts,
+        });
     }
     found.sort_by_key(|variable| variable.offset);
     Ok(found)
 }
 
-/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and have no symbol: those of stripped
-/// programs that `clang-offload-wrapper` of LLVM 15 and earlier has put together. `before` is the number of images before this file's.
-pub(super) fn of_descriptors(walk: &mut Walk<'_>, cursor: &Cursor, registered: &Registered, before: usize) {
-    for row in registered.descriptors.iter().flat_map(|descriptor| &descriptor.images) {
+/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and
+/// have no symbol: those of stripped programs that `clang-offload-wrapper` of LLVM 15 and earlier
+/// has put together. `before` is the number of images before this file's.
+pub(super) fn of_descriptors(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    registered: &Registered,
+    before: usize,
+) {
+    for row in registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| &descriptor.images)
+    {
         let (offset, size) = (cursor.piece.file_offset(row.start), row.end - row.start);
-        // The row may be of the OffloadBinary that the image is in. What was inflated has no offset.
+        // The row may be of the OffloadBinary that the image is in. What was inflated has no
+        // offset.
         let is_it = |image: &Image| match (offset, image.offset) {
             (Some(start), Some(at)) => at >= start && at - start < size,
             _ => image.size <= size,
         };
-        let is_known = walk.images.get(before..).unwrap_or_default().iter().any(is_it);
-        let Some(piece) = cursor.piece.slice(row.start, size).filter(|_| !is_known) else { continue };
-        let place = cursor.place.then(Step::Symbol { name: OPENMP_VARIABLE.to_owned(), offset, size });
-        let facts = ImageMetadata { kinds: vec!["openmp".to_owned()], ..cursor.facts.clone() };
+        let is_known = walk
+            .images
+            .get(before..)
+            .unwrap_or_default()
+            .iter()
+            .any(is_it);
+        let Some(piece) = cursor.piece.slice(row.start, size).filter(|_| !is_known) else {
+            continue;
+        };
+        let place = cursor.place.then(Step::Symbol {
+            name: OPENMP_VARIABLE.to_owned(),
+            offset,
+            size,
+        });
+        let facts = ImageMetadata {
+            kinds: vec!["openmp".to_owned()],
+            ..cursor.facts.clone()
+        };
         walk.enter(&cursor.deeper(piece, place, facts).inside());
     }
 }
 
 /// `0.data`, or `data.<hash>.0` for large images.
 fn is_sycl_image(rest: &str) -> bool {
-    rest.starts_with("data.") || rest.strip_suffix(".data").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
+    rest.starts_with("data.")
+        || rest
+            .strip_suffix(".data")
+            .is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The part of a variable's name that identifies a SYCL image of a program.
 fn sycl_index(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(SYCL_VARIABLE)?;
-    rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
+    rest.strip_suffix(".data").or(rest
+        .strip_prefix("data.")
+        .and_then(|rest| rest.rsplit('.').next()))
 }
 
 /// The symbols that have names of images or of what belongs to them.
-fn image_symbols<'f>(cursor: &Cursor, file: &'f object::File<'f>) -> Result<Vec<(object::Symbol<'f, 'f>, &'f str)>> {
+fn image_symbols<'f>(
+    cursor: &Cursor,
+    file: &'f object::File<'f>,
+) -> Result<Vec<(object::Symbol<'f, 'f>, &'f str)>> {
     let mut found = Vec::new();
     let mut left = SHARING.saturating_mul(cursor.piece.size());
     for symbol in file.symbols() {
-        let Ok(name) = symbol.name_bytes() else { continue };
-        left = left.checked_sub(name.len() as u64).ok_or_else(|| anyhow!("symbol names overlap"))?;
-        if let Some(name) =
-            std::str::from_utf8(name).ok().filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(OPENMP_VARIABLE))
+        let Ok(name) = symbol.name_bytes() else {
+            continue;
+        };
+        left = left
+            .checked_sub(name.len() as u64)
+            .ok_or_else(|| anyhow!("symbol names overlap"))?;
+        if let Some(name) = std::str::from_utf8(name)
+            .ok()
+            .filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(OPENMP_VARIABLE))
         {
             found.push((symbol, name));
         }
@@ -323,17 +478,28 @@ fn image_symbols<'f>(cursor: &Cursor, file: &'f object::File<'f>) -> Result<Vec<
     Ok(found)
 }
 
-/// The triples of a program's SYCL images, by the part of the name that identifies the image. Each triple is in a variable of its
-/// own.
-fn sycl_triples(file: &object::File<'_>, symbols: &[(object::Symbol<'_, '_>, &str)]) -> HashMap<String, String> {
+/// The triples of a program's SYCL images, by the part of the name that identifies the image. Each
+/// triple is in a variable of its own.
+fn sycl_triples(
+    file: &object::File<'_>,
+    symbols: &[(object::Symbol<'_, '_>, &str)],
+) -> HashMap<String, String> {
     let mut triples = HashMap::new();
     for (symbol, name) in symbols {
-        let index = name.strip_prefix(SYCL_VARIABLE).and_then(|rest| rest.strip_prefix("target."));
-        let section = symbol.section_index().and_then(|section| file.section_by_index(section).ok());
+        let index = name
+            .strip_prefix(SYCL_VARIABLE)
+            .and_then(|rest| rest.strip_prefix("target."));
+        let section = symbol
+            .section_index()
+            .and_then(|section| file.section_by_index(section).ok());
         if let (Some(index), Some(section)) = (index, section)
-            && let Ok(Some(text)) = section.data_range(symbol.address(), symbol.size().min(LONGEST_TRIPLE))
+            && let Ok(Some(text)) =
+                section.data_range(symbol.address(), symbol.size().min(LONGEST_TRIPLE))
         {
-            triples.insert(index.to_owned(), String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned());
+            triples.insert(
+                index.to_owned(),
+                String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned(),
+            );
         }
     }
     triples

@@ -1,4 +1,5 @@
-//! Finds the runtimes that an object or program registers images with, by the functions that it refers to.
+//! Finds the runtimes that an object or program registers images with, by the functions that it
+//! refers to.
 
 use anyhow::{Error, Result};
 use object::{Object, ObjectSymbol};
@@ -7,7 +8,8 @@ use super::libraries;
 use super::report::Registration;
 use super::walk::{Cursor, Walk};
 
-/// A runtime: its function that registers images, its name, and how the names of its libraries start.
+/// A runtime: its function that registers images, its name, and how the names of its libraries
+/// start.
 struct Runtime {
     symbol: &'static str,
     name: &'static str,
@@ -15,21 +17,40 @@ struct Runtime {
 }
 
 const RUNTIMES: [Runtime; 4] = [
-    Runtime { symbol: "__tgt_register_lib", name: "openmp", libraries: &["libomptarget"] },
-    Runtime { symbol: "__cudaRegisterFatBinary", name: "cuda", libraries: &["libcudart"] },
-    Runtime { symbol: "__hipRegisterFatBinary", name: "hip", libraries: &["libamdhip64", "libchipstar", "libCHIP"] },
-    Runtime { symbol: "__sycl_register_lib", name: "sycl", libraries: &["libsycl"] },
+    Runtime {
+        symbol: "__tgt_register_lib",
+        name: "openmp",
+        libraries: &["libomptarget"],
+    },
+    Runtime {
+        symbol: "__cudaRegisterFatBinary",
+        name: "cuda",
+        libraries: &["libcudart"],
+    },
+    Runtime {
+        symbol: "__hipRegisterFatBinary",
+        name: "hip",
+        libraries: &["libamdhip64", "libchipstar", "libCHIP"],
+    },
+    Runtime {
+        symbol: "__sycl_register_lib",
+        name: "sycl",
+        libraries: &["libsycl"],
+    },
 ];
 
-/// Notes the registrations of the object or program at `cursor`. Where it has no images (`has_images`), a function that it defines
-/// itself tells that it is the runtime, and not that it uses one.
+/// Notes the registrations of the object or program at `cursor`. Where it has no images
+/// (`has_images`), a function that it defines itself tells that it is the runtime, and not that it
+/// uses one.
 pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;
     let linked = !matches!(file.kind(), object::ObjectKind::Relocatable);
     let mut found: Vec<(&Runtime, &'static str)> = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        let Some(runtime) = symbol.name().ok().and_then(|name| of_symbol(name)) else { continue };
+        let Some(runtime) = symbol.name().ok().and_then(|name| of_symbol(name)) else {
+            continue;
+        };
         let place = match (symbol.is_undefined(), linked) {
             (true, true) => "library",
             (true, false) => "elsewhere",
@@ -42,8 +63,11 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
     found.retain(|(_, place)| has_images || *place != "here");
     for (runtime, place) in found {
         let libraries = match place {
-            "library" if matches!(file.format(), object::BinaryFormat::Elf) && !walk.options.alone => {
-                let libraries = libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries);
+            "library"
+                if matches!(file.format(), object::BinaryFormat::Elf) && !walk.options.alone =>
+            {
+                let libraries =
+                    libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries);
                 libraries.unwrap_or_else(|fault| {
                     walk.note(&Error::new(fault).context(cursor.place.to_string()));
                     Vec::new()
@@ -67,14 +91,23 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
     Ok(())
 }
 
-/// Notes the registrations of a program for Windows, whose import table names the library of each function.
+/// Notes the registrations of a program for Windows, whose import table names the library of each
+/// function.
 fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Result<()> {
     for import in file.imports()? {
         let import = import?;
-        let object::NameOrOrdinal::Name(name) = import.name() else { continue };
-        let Some(runtime) = std::str::from_utf8(name).ok().and_then(of_symbol) else { continue };
+        let object::NameOrOrdinal::Name(name) = import.name() else {
+            continue;
+        };
+        let Some(runtime) = std::str::from_utf8(name).ok().and_then(of_symbol) else {
+            continue;
+        };
         let name = String::from_utf8_lossy(import.library()).into_owned();
-        let library = super::report::Library { name, path: None, through: Vec::new() };
+        let library = super::report::Library {
+            name,
+            path: None,
+            through: Vec::new(),
+        };
         walk.registrations.push(Registration {
             members: cursor.place.members(),
             numbers: cursor.numbers.clone(),
@@ -87,7 +120,8 @@ fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Res
     Ok(())
 }
 
-/// The runtime whose function has this name. On Windows, imported functions have a prefix, and on i386 an underscore is added.
+/// The runtime whose function has this name. On Windows, imported functions have a prefix, and on
+/// i386 an underscore is added.
 fn of_symbol(name: &str) -> Option<&'static Runtime> {
     let name = name.strip_prefix("__imp_").unwrap_or(name);
     const LONGEST: usize = 256;
@@ -96,5 +130,7 @@ fn of_symbol(name: &str) -> Option<&'static Runtime> {
     }
     // A versioned symbol: `name@VERS`.
     let name = name.split('@').next().unwrap_or(name);
-    RUNTIMES.iter().find(|runtime| name == runtime.symbol || name.strip_prefix('_') == Some(runtime.symbol))
+    RUNTIMES
+        .iter()
+        .find(|runtime| name == runtime.symbol || name.strip_prefix('_') == Some(runtime.symbol))
 }

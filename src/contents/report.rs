@@ -1,5 +1,5 @@
-//! What [`inspect`](crate::inspect()) finds in a file, as plain data with the names that `offld inspect --json` writes
-//! (docs/reference/json.md), and the bytes of each image.
+//! What [`inspect`](crate::inspect()) finds in a file, as plain data with the names that
+//! `offld inspect --json` writes (docs/reference/json.md), and the bytes of each image.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,9 +81,11 @@ pub struct Image {
     pub container: Option<&'static str>,
     /// Its id in a bundle, as stored.
     pub id: Option<String>,
-    /// Its offset in the file on disk (a thin archive's member is a file of its own); none if it was decompressed.
+    /// Its offset in the file on disk (a thin archive's member is a file of its own); none if it
+    /// was decompressed.
     pub offset: Option<u64>,
-    /// The programming models it is for: `openmp`, `cuda`, `hip`, `sycl`; or `host`. Empty if its container does not say.
+    /// The programming models it is for: `openmp`, `cuda`, `hip`, `sycl`; or `host`. Empty if its
+    /// container does not say.
     pub kinds: Vec<String>,
     /// The triple of its device; empty if unknown.
     pub triple: String,
@@ -99,7 +101,8 @@ pub struct Image {
     pub machine: Option<String>,
     /// Its size in bytes.
     pub size: u64,
-    /// The compressed size of what it was decompressed from: the image, or the whole bundle it is in.
+    /// The compressed size of what it was decompressed from: the image, or the whole bundle it is
+    /// in.
     pub compressed_size: Option<u64>,
     /// The SHA-256 of its bytes.
     pub sha256: Option<String>,
@@ -111,8 +114,8 @@ pub struct Image {
     pub kernels: Option<Vec<Kernel>>,
     /// The file it was extracted to.
     pub extracted: Option<String>,
-    /// Whether it is in a section of plain data, where only its headers tell that it is device code: the program loads it by itself,
-    /// or hands it to a compiler.
+    /// Whether it is in a section of plain data, where only its headers tell that it is device
+    /// code: the program loads it by itself, or hands it to a compiler.
     pub in_data: bool,
     /// What a runtime goes by when it chooses an image, where that was asked for.
     #[serde(skip)]
@@ -128,21 +131,32 @@ impl Image {
         self.kinds.iter().all(|kind| kind != "host")
     }
 
-    /// How many steps of the path lead to the archive that the image is a member of, if that archive stands where an image would:
-    /// Intel's ocloc makes one of the code for several devices. None for every other image.
+    /// How many steps of the path lead to the archive that the image is a member of, if that
+    /// archive stands where an image would: Intel's ocloc makes one of the code for several
+    /// devices. None for every other image.
     pub(crate) fn steps_to_archive(&self) -> Option<usize> {
-        let is_around = |step: &Step| matches!(step, Step::Section { .. } | Step::Symbol { .. } | Step::Container { .. });
+        let is_around = |step: &Step| {
+            matches!(
+                step,
+                Step::Section { .. } | Step::Symbol { .. } | Step::Container { .. }
+            )
+        };
         let outer = self.path.iter().position(is_around)?;
-        let member = self.path.iter().skip(outer).position(|step| matches!(step, Step::Member { .. }))?;
+        let member = self
+            .path
+            .iter()
+            .skip(outer)
+            .position(|step| matches!(step, Step::Member { .. }))?;
         Some(outer + member)
     }
 
-    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from the file that was inspected,
-    /// which must not have changed, or from a temporary file where they were inflated.
+    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from
+    /// the file that was inspected, which must not have changed, or from a temporary file where
+    /// they were inflated.
     ///
     /// # Errors
-    /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made without the bytes
-    /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
+    /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made
+    /// without the bytes ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
         io::copy(&mut bytes_of::reader(self.kept()?), out)?;
         Ok(())
@@ -151,7 +165,8 @@ impl Image {
     /// Writes the image's bytes to the file at `path`, which appears whole or not at all.
     ///
     /// # Errors
-    /// As those of [`Image::write_to`]; [`Error::Io`] with the path when the file cannot be written.
+    /// As those of [`Image::write_to`]; [`Error::Io`] with the path when the file cannot be
+    /// written.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let written = atomic_file::replace(path, |file| Ok(self.write_to(file)?));
@@ -161,8 +176,9 @@ impl Image {
         })
     }
 
-    /// The image's bytes where they are: in the map of the file that was inspected, or of a temporary file where they were inflated.
-    /// What is touched of them counts as memory in use; [`Image::write_to`] takes little, however large the image is.
+    /// The image's bytes where they are: in the map of the file that was inspected, or of a
+    /// temporary file where they were inflated. What is touched of them counts as memory in use;
+    /// [`Image::write_to`] takes little, however large the image is.
     ///
     /// # Errors
     /// [`Error::Usage`] when the report was made without the bytes
@@ -172,7 +188,9 @@ impl Image {
     }
 
     fn kept(&self) -> Result<&FileSlice, Error> {
-        self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))
+        self.piece
+            .as_ref()
+            .ok_or_else(|| Error::usage("the image was inspected without its bytes"))
     }
 }
 
@@ -191,7 +209,8 @@ pub enum Step {
         offset: Option<u64>,
         /// Its size as stored, which may be compressed.
         size: u64,
-        /// The compression method of a member of a zip file; `sparse` where a tar archive leaves out zeros.
+        /// The compression method of a member of a zip file; `sparse` where a tar archive leaves
+        /// out zeros.
         compression: Option<&'static str>,
         /// Its decompressed size, if it is compressed.
         plain_size: Option<u64>,
@@ -258,8 +277,8 @@ pub struct Registration {
     pub runtime: &'static str,
     /// The function that is called.
     pub symbol: String,
-    /// Where the function is defined: `here` in the file itself; `library` in a library that the program needs; `elsewhere` if the
-    /// file is an object that leaves it undefined.
+    /// Where the function is defined: `here` in the file itself; `library` in a library that the
+    /// program needs; `elsewhere` if the file is an object that leaves it undefined.
     pub found: &'static str,
     /// The needed libraries that define it.
     pub libraries: Vec<Library>,
@@ -301,8 +320,8 @@ pub struct Library {
     pub name: String,
     /// The path at which the dynamic loader would find it now.
     pub path: Option<String>,
-    /// The chain of libraries through which the program needs it, starting with one that the program names; empty if it names this
-    /// one.
+    /// The chain of libraries through which the program needs it, starting with one that the
+    /// program names; empty if it names this one.
     pub through: Vec<String>,
 }
 
@@ -316,7 +335,10 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn then(&self, step: Step) -> Place {
         let steps = self.steps.iter().cloned().chain([step]).collect();
-        Place { file: self.file.clone(), steps }
+        Place {
+            file: self.file.clone(),
+            steps,
+        }
     }
 
     pub(super) fn members(&self) -> Vec<String> {
@@ -341,8 +363,14 @@ impl Place {
             matches!(
                 step,
                 Step::Compressed { .. }
-                    | Step::Container { compression: Some(_), .. }
-                    | Step::Member { compression: Some(_), .. }
+                    | Step::Container {
+                        compression: Some(_),
+                        ..
+                    }
+                    | Step::Member {
+                        compression: Some(_),
+                        ..
+                    }
             )
         };
         self.steps.iter().any(packs)
@@ -358,7 +386,11 @@ impl Place {
 
     /// Where it is in the file.
     pub(super) fn within(&self) -> String {
-        let text = Place { file: PathBuf::new(), steps: self.steps.clone() }.to_string();
+        let text = Place {
+            file: PathBuf::new(),
+            steps: self.steps.clone(),
+        }
+        .to_string();
         text.strip_prefix(": ").unwrap_or(&text).to_owned()
     }
 }

@@ -1,4 +1,5 @@
-//! Which files, and which members of wheels, other zip files and tar archives, a command looks at: `--only GLOB` and `--exclude GLOB`.
+//! Which files, and which members of wheels, other zip files and tar archives, a command looks at:
+//! `--only GLOB` and `--exclude GLOB`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,8 @@ pub(crate) enum Choice {
 }
 
 impl Selection {
-    /// The selection of what one of `only` matches and none of `exclude`; with an empty `only`, of all names.
+    /// The selection of what one of `only` matches and none of `exclude`; with an empty `only`, of
+    /// all names.
     ///
     /// # Errors
     /// [`Error::Usage`] names an invalid pattern.
@@ -42,20 +44,37 @@ impl Selection {
         let rules = |option: &str, texts: &[String]| {
             let rule = |text: &String| {
                 let pattern = Pattern::new(text);
-                let pattern = pattern
-                    .map_err(|error| Error::usage(format!("invalid pattern `{}` of {option}: {}", printable(text), error.msg)))?;
-                Ok(Rule { pattern, used: AtomicBool::new(false) })
+                let pattern = pattern.map_err(|error| {
+                    Error::usage(format!(
+                        "invalid pattern `{}` of {option}: {}",
+                        printable(text),
+                        error.msg
+                    ))
+                })?;
+                Ok(Rule {
+                    pattern,
+                    used: AtomicBool::new(false),
+                })
             };
             texts.iter().map(rule).collect::<Result<Vec<_>, Error>>()
         };
-        Ok(Selection { only: rules("--only", only)?, exclude: rules("--exclude", exclude)? })
+        Ok(Selection {
+            only: rules("--only", only)?,
+            exclude: rules("--exclude", exclude)?,
+        })
     }
 
     /// The selection of the members with these names, and of others whose names end with one.
     pub(crate) fn of_members(names: impl Iterator<Item = String>) -> Selection {
         let rule = |name: String| Pattern::new(&Pattern::escape(&name)).ok();
-        let rules = names.filter_map(rule).map(|pattern| Rule { pattern, used: AtomicBool::default() });
-        Selection { only: rules.collect(), exclude: Vec::new() }
+        let rules = names.filter_map(rule).map(|pattern| Rule {
+            pattern,
+            used: AtomicBool::default(),
+        });
+        Selection {
+            only: rules.collect(),
+            exclude: Vec::new(),
+        }
     }
 
     /// Whether every file and member is selected.
@@ -63,9 +82,16 @@ impl Selection {
         self.only.is_empty() && self.exclude.is_empty()
     }
 
-    /// What becomes of something called `name`; `within` is the choice for the file that it is in, none for a file by itself.
+    /// What becomes of something called `name`; `within` is the choice for the file that it is in,
+    /// none for a file by itself.
     pub(crate) fn of(&self, name: &Path, within: Option<Choice>) -> Choice {
-        if self.exclude.iter().filter(|rule| rule.matches(name)).count() > 0 {
+        if self
+            .exclude
+            .iter()
+            .filter(|rule| rule.matches(name))
+            .count()
+            > 0
+        {
             return Choice::Excluded;
         }
         // Each pattern is tried, so that those without a match can be told.
@@ -100,7 +126,10 @@ impl Rule {
 }
 
 fn unused(rules: &[Rule]) -> impl Iterator<Item = &str> {
-    rules.iter().filter(|rule| !rule.used.load(Ordering::Relaxed)).map(|rule| rule.pattern.as_str())
+    rules
+        .iter()
+        .filter(|rule| !rule.used.load(Ordering::Relaxed))
+        .map(|rule| rule.pattern.as_str())
 }
 
 #[cfg(test)]
@@ -108,7 +137,12 @@ mod tests {
     use super::*;
 
     fn selection(only: &[&str], exclude: &[&str]) -> Selection {
-        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let owned = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>()
+        };
         Selection::new(&owned(only), &owned(exclude)).unwrap()
     }
 
@@ -123,7 +157,11 @@ mod tests {
             (&["libhip*"], &[], Choice::Within),
             (&[], &["lib"], Choice::Selected),
         ] {
-            assert_eq!(selection(only, exclude).of(name, None), expected, "{only:?} {exclude:?}");
+            assert_eq!(
+                selection(only, exclude).of(name, None),
+                expected,
+                "{only:?} {exclude:?}"
+            );
         }
     }
 
@@ -132,10 +170,19 @@ mod tests {
         let selection = selection(&["*.whl"], &["*xpu*"]);
         let wheel = selection.of(Path::new("dist/a.whl"), None);
         assert_eq!(wheel, Choice::Selected);
-        assert_eq!(selection.of(Path::new("a/liba.so"), Some(wheel)), Choice::Selected);
-        assert_eq!(selection.of(Path::new("a/libxpu.so"), Some(wheel)), Choice::Excluded);
+        assert_eq!(
+            selection.of(Path::new("a/liba.so"), Some(wheel)),
+            Choice::Selected
+        );
+        assert_eq!(
+            selection.of(Path::new("a/libxpu.so"), Some(wheel)),
+            Choice::Excluded
+        );
         assert_eq!(selection.of(Path::new("other.zip"), None), Choice::Within);
-        assert_eq!(selection.unmatched_only().count() + selection.unmatched_exclude().count(), 0);
+        assert_eq!(
+            selection.unmatched_only().count() + selection.unmatched_exclude().count(),
+            0
+        );
     }
 
     #[test]
@@ -144,7 +191,9 @@ mod tests {
         selection.of(Path::new("abc"), None);
         assert_eq!(selection.unmatched_only().collect::<Vec<_>>(), ["b*"]);
         assert_eq!(selection.unmatched_exclude().collect::<Vec<_>>(), ["c"]);
-        let error = Selection::new(&["[".to_owned()], &[]).unwrap_err().to_string();
+        let error = Selection::new(&["[".to_owned()], &[])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("invalid pattern `[` of --only"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
-//! Inspection of tar archives, by themselves and in compressed files. What a member is is told by how it begins; a member of an
-//! archive by itself is read where it is, and any other is unpacked if there can be device code in it. Links and devices are passed
-//! over: what they lead to is no part of the archive, or a member of its own.
+//! Inspection of tar archives, by themselves and in compressed files. What a member is is told by
+//! how it begins; a member of an archive by itself is read where it is, and any other is unpacked
+//! if there can be device code in it. Links and devices are passed over: what they lead to is no
+//! part of the archive, or a member of its own.
 
 use std::io::{self, Read};
 
@@ -23,21 +24,34 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let mut tar = TarReader::new(InMemory::new(cursor.piece.bytes()));
     each(walk, cursor, &mut tar, |walk, tar, member| {
         // That they are not all there is told when the next member is looked for.
-        let Some(stored) = cursor.piece.slice(member.offset, member.size) else { return Ok(()) };
-        let packed = inner(walk, cursor, member, cursor.piece.file_offset(member.offset), stored);
+        let Some(stored) = cursor.piece.slice(member.offset, member.size) else {
+            return Ok(());
+        };
+        let packed = inner(
+            walk,
+            cursor,
+            member,
+            cursor.piece.file_offset(member.offset),
+            stored,
+        );
         if packed.choice == Choice::Excluded {
             walk.leave_out(&packed, member.plain_size);
             return Ok(());
         }
         let piece = if member.is_sparse() {
-            walk.allowance.take(member.plain_size).map_err(|told| io::Error::other(member.fault(told)))?;
+            walk.allowance
+                .take(member.plain_size)
+                .map_err(|told| io::Error::other(member.fault(told)))?;
             unpacked(walk, tar, member)?
         } else {
             Some(packed.piece.clone()).filter(|piece| may_have_device_code(piece.bytes()))
         };
         match piece {
             Some(piece) if member.is_sparse() => {
-                let full = Cursor { piece, ..packed.clone() };
+                let full = Cursor {
+                    piece,
+                    ..packed.clone()
+                };
                 let done = walk.inflated(&packed, move |walk| {
                     walk.enter_streamed(&full);
                     Ok(())
@@ -53,16 +67,28 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     })
 }
 
-/// Inspects every file in the tar archive that begins with `start` and goes on with `rest`, which comes out of the compressed file at
-/// `cursor`; and reads `rest` to its end, where its checksums are.
-pub(super) fn streamed(walk: &mut Walk<'_>, cursor: &Cursor, start: Vec<u8>, rest: impl Read) -> Result<()> {
+/// Inspects every file in the tar archive that begins with `start` and goes on with `rest`, which
+/// comes out of the compressed file at `cursor`; and reads `rest` to its end, where its checksums
+/// are.
+pub(super) fn streamed(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    start: Vec<u8>,
+    rest: impl Read,
+) -> Result<()> {
     let mut tar = TarReader::new(Streamed::new(io::Cursor::new(start).chain(rest)));
     let mut entered = 0_u64;
     let done = each(walk, cursor, &mut tar, |walk, tar, member| {
         let more = member.plain_size - member.size;
-        walk.allowance.take(more).map_err(|told| io::Error::other(member.fault(told)))?;
+        walk.allowance
+            .take(more)
+            .map_err(|told| io::Error::other(member.fault(told)))?;
         let at = inner(walk, cursor, member, None, FileSlice::owned(Vec::new()));
-        let piece = if at.choice == Choice::Excluded { None } else { unpacked(walk, tar, member)? };
+        let piece = if at.choice == Choice::Excluded {
+            None
+        } else {
+            unpacked(walk, tar, member)?
+        };
         entered = entered.saturating_add(member.size);
         match piece {
             Some(piece) => walk.enter_streamed(&Cursor { piece, ..at }),
@@ -72,24 +98,34 @@ pub(super) fn streamed(walk: &mut Walk<'_>, cursor: &Cursor, start: Vec<u8>, res
         Ok(())
     });
     let read = tar.position();
-    let behind = done.and_then(|()| io::copy(&mut tar.into_inner().into_inner(), &mut io::sink()).map_err(Malformed::or_io));
-    let headers = read.saturating_sub(entered).saturating_add(behind.as_ref().map_or(0, |behind| *behind));
+    let behind = done.and_then(|()| {
+        io::copy(&mut tar.into_inner().into_inner(), &mut io::sink()).map_err(Malformed::or_io)
+    });
+    let headers = read
+        .saturating_sub(entered)
+        .saturating_add(behind.as_ref().map_or(0, |behind| *behind));
     walk.streamed(cursor, Part::Container, "tar", headers);
     behind.map(drop)
 }
 
 /// What is in `member`, if there can be device code in it.
-fn unpacked<R: TarInput>(walk: &Walk<'_>, tar: &mut TarReader<R>, member: &TarMember) -> io::Result<Option<FileSlice>> {
+fn unpacked<R: TarInput>(
+    walk: &Walk<'_>,
+    tar: &mut TarReader<R>,
+    member: &TarMember,
+) -> io::Result<Option<FileSlice>> {
     let mut plain = tar.contents(member);
     let start = start_of(&mut plain)?;
     if !may_have_device_code(&start) {
         return Ok(None);
     }
-    kept(walk, start, &mut plain).map(Some).map_err(|error| error.downcast().unwrap_or_else(io::Error::other))
+    kept(walk, start, &mut plain)
+        .map(Some)
+        .map_err(|error| error.downcast().unwrap_or_else(io::Error::other))
 }
 
-/// Goes through the files of `tar` with `go`. What is wrong with one of them is noted; an error is one after which there is nothing
-/// more to be read.
+/// Goes through the files of `tar` with `go`. What is wrong with one of them is noted; an error is
+/// one after which there is nothing more to be read.
 fn each<R: TarInput>(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -116,8 +152,15 @@ fn each<R: TarInput>(
     }
 }
 
-/// A cursor for `member` of the archive at `cursor`, whose bytes are in `piece` and begin at `offset` in the file on disk.
-fn inner(walk: &Walk<'_>, cursor: &Cursor, member: &TarMember, offset: Option<u64>, piece: FileSlice) -> Cursor {
+/// A cursor for `member` of the archive at `cursor`, whose bytes are in `piece` and begin at
+/// `offset` in the file on disk.
+fn inner(
+    walk: &Walk<'_>,
+    cursor: &Cursor,
+    member: &TarMember,
+    offset: Option<u64>,
+    piece: FileSlice,
+) -> Cursor {
     let name = String::from_utf8_lossy(&member.name).into_owned();
     let step = Step::Member {
         name: name.clone(),
@@ -127,9 +170,15 @@ fn inner(walk: &Walk<'_>, cursor: &Cursor, member: &TarMember, offset: Option<u6
         compression: member.is_sparse().then_some("sparse"),
         plain_size: member.is_sparse().then_some(member.plain_size),
     };
-    let inner = walk.as_member(cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()), &name);
-    // What the member names (libraries beside it, members of a thin archive) would be in the archive, too. No file has such a path.
-    let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
+    let inner = walk.as_member(
+        cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()),
+        &name,
+    );
+    // What the member names (libraries beside it, members of a thin archive) would be in the
+    // archive, too. No file has such a path.
+    let file = cursor
+        .file
+        .join(member.path().unwrap_or_else(|| "member".as_ref()));
     Cursor { file, ..inner }
 }
 

@@ -1,5 +1,6 @@
-//! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one container that CUDA or HIP is given; in
-//! an object, where nothing is registered yet, those of one kind.
+//! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one
+//! container that CUDA or HIP is given; in an object, where nothing is registered yet, those of one
+//! kind.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -37,16 +38,21 @@ pub(crate) struct Unit<'f> {
     pub(crate) place: String,
     /// The images, in the runtime's order.
     pub(crate) images: Vec<&'f Image>,
-    /// The names of the kernels that the host registers with them; none where no table tells. A name is none where the table's
-    /// pointer to it cannot be followed.
+    /// The names of the kernels that the host registers with them; none where no table tells. A
+    /// name is none where the table's pointer to it cannot be followed.
     pub(crate) kernels: Option<Vec<Option<&'f str>>>,
     /// Whether the table is of more containers than this one.
     pub(crate) shares_entries: bool,
 }
 
-/// What an image is for. Those of older releases stand in no container, so that of a CPU's only the machine is known.
+/// What an image is for. Those of older releases stand in no container, so that of a CPU's only the
+/// machine is known.
 pub(crate) fn target(image: &Image) -> Target {
-    let of_machine = || MACHINES.iter().find(|(machine, _)| image.machine.as_deref() == Some(machine));
+    let of_machine = || {
+        MACHINES
+            .iter()
+            .find(|(machine, _)| image.machine.as_deref() == Some(machine))
+    };
     match of_machine().filter(|_| image.triple.is_empty()) {
         Some((_, names)) => Target::new(names[0], ""),
         None => Target::new(&image.triple, &image.target),
@@ -62,15 +68,23 @@ pub(crate) fn name(image: &Image) -> String {
         "spirv" => ", SPIR-V",
         _ => "",
     };
-    if target.triple.is_empty() { format!("unknown device{format}") } else { format!("{target}{format}") }
+    if target.triple.is_empty() {
+        format!("unknown device{format}")
+    } else {
+        format!("{target}{format}")
+    }
 }
 
-/// What an image is for in a word, if one is enough: its processor, else the first component of its triple.
+/// What an image is for in a word, if one is enough: its processor, else the first component of its
+/// triple.
 pub(crate) fn short_name(image: &Image) -> String {
     let target = target(image);
     let device = match target.arch.as_str() {
         "" if target.triple.is_empty() => "unknown device".to_owned(),
-        "" => target.target_id().filter(|id| !id.is_empty()).map_or_else(|| target.arch_name().to_owned(), Cow::into_owned),
+        "" => target
+            .target_id()
+            .filter(|id| !id.is_empty())
+            .map_or_else(|| target.arch_name().to_owned(), Cow::into_owned),
         arch => arch.to_owned(),
     };
     let device = printable(&device).into_owned();
@@ -86,12 +100,15 @@ pub(crate) fn names(image: &Image) -> Option<BTreeSet<&str>> {
     if let Some(names) = &image.choice.names {
         return Some(names.iter().map(String::as_str).collect());
     }
-    // The kernels of Intel's images are in no table that is read, nor are those of an ELF file in Intel's OpenCL form, which names no
-    // machine.
+    // The kernels of Intel's images are in no table that is read, nor are those of an ELF file in
+    // Intel's OpenCL form, which names no machine.
     if matches!(image.machine.as_deref(), Some("intelgt" | "0")) {
         return None;
     }
-    image.kernels.as_ref().map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
+    image
+        .kernels
+        .as_ref()
+        .map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
 }
 
 /// The kernels of an image, if it lists them: bitcode lists every symbol.
@@ -119,13 +136,19 @@ pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
     for image in report.images.iter().filter(|image| image.is_device()) {
         let content = all.of(&image.members, &image.numbers);
-        if image.in_data { content.in_data.push(image) } else { content.images.push(image) }
+        if image.in_data {
+            content.in_data.push(image)
+        } else {
+            content.images.push(image)
+        }
     }
     for found in &report.registered {
         all.of(&found.members, &found.numbers).registered = Some(found);
     }
     for found in &report.registrations {
-        all.of(&found.members, &found.numbers).registrations.push(found);
+        all.of(&found.members, &found.numbers)
+            .registrations
+            .push(found);
     }
     all.list
 }
@@ -139,10 +162,19 @@ struct Contents<'f> {
 
 impl<'f> Contents<'f> {
     fn of(&mut self, members: &'f [String], numbers: &'f [usize]) -> &mut Content<'f> {
-        let place = *self.places.entry((members, numbers)).or_insert(self.list.len());
+        let place = *self
+            .places
+            .entry((members, numbers))
+            .or_insert(self.list.len());
         if place == self.list.len() {
             let (images, in_data, registrations) = (Vec::new(), Vec::new(), Vec::new());
-            self.list.push(Content { members, images, in_data, registered: None, registrations });
+            self.list.push(Content {
+                members,
+                images,
+                in_data,
+                registered: None,
+                registrations,
+            });
         }
         &mut self.list[place]
     }
@@ -150,12 +182,25 @@ impl<'f> Contents<'f> {
 
 /// The units of one object or program.
 pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
-    let Content { members, images, registered, .. } = content;
+    let Content {
+        members,
+        images,
+        registered,
+        ..
+    } = content;
     let mut units = Vec::new();
     for kind in OffloadKind::ALL {
-        let own: Vec<&Image> =
-            images.iter().copied().filter(|image| image.kinds.iter().any(|name| name == kind.name())).collect();
-        let parts = Parts { kind, members, registered: *registered, own };
+        let own: Vec<&Image> = images
+            .iter()
+            .copied()
+            .filter(|image| image.kinds.iter().any(|name| name == kind.name()))
+            .collect();
+        let parts = Parts {
+            kind,
+            members,
+            registered: *registered,
+            own,
+        };
         match kind {
             OffloadKind::OpenMp => parts.openmp(&mut units),
             _ => parts.containers(&mut units),
@@ -164,22 +209,44 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
     units
 }
 
-/// The images that stand by themselves: no container says which runtime they are for, and no host code registers them. They are
-/// modules, which a program loads by the name of their file (`cuModuleLoad`, `hipModuleLoad`), and libraries that compilers link.
+/// The images that stand by themselves: no container says which runtime they are for, and no host
+/// code registers them. They are modules, which a program loads by the name of their file
+/// (`cuModuleLoad`, `hipModuleLoad`), and libraries that compilers link.
 pub(crate) fn modules<'f>(contents: &[Content<'f>]) -> Vec<&'f Image> {
-    let is_loose = |image: &&Image| !OffloadKind::ALL.iter().any(|kind| image.kinds.iter().any(|name| name == kind.name()));
-    let is_file = |content: &&Content<'_>| content.registered.is_none() && content.registrations.is_empty();
-    contents.iter().filter(is_file).flat_map(|content| content.images.iter().copied().filter(is_loose)).collect()
+    let is_loose = |image: &&Image| {
+        !OffloadKind::ALL
+            .iter()
+            .any(|kind| image.kinds.iter().any(|name| name == kind.name()))
+    };
+    let is_file =
+        |content: &&Content<'_>| content.registered.is_none() && content.registrations.is_empty();
+    contents
+        .iter()
+        .filter(is_file)
+        .flat_map(|content| content.images.iter().copied().filter(is_loose))
+        .collect()
 }
 
-/// Modules of which a program loads the one that fits, as one unit; `members` are those that they are all in.
-pub(crate) fn unit_of_modules<'f>(images: Vec<&'f Image>, members: &'f [String], place: &str) -> Unit<'f> {
+/// Modules of which a program loads the one that fits, as one unit; `members` are those that they
+/// are all in.
+pub(crate) fn unit_of_modules<'f>(
+    images: Vec<&'f Image>,
+    members: &'f [String],
+    place: &str,
+) -> Unit<'f> {
     let kind = match images.first().map(|image| target(image)) {
         Some(target) if target.is_nvptx() => OffloadKind::Cuda,
         Some(target) if target.is_cpu() => OffloadKind::OpenMp,
         _ => OffloadKind::Hip,
     };
-    Unit { kind, members, place: place.to_owned(), images, kernels: None, shares_entries: false }
+    Unit {
+        kind,
+        members,
+        place: place.to_owned(),
+        images,
+        kernels: None,
+        shares_entries: false,
+    }
 }
 
 /// What the units of one kind are made of.
@@ -191,15 +258,26 @@ struct Parts<'f> {
 }
 
 impl<'f> Parts<'f> {
-    /// The kernels of this kind in `tables`; none where there is no table, or one that cannot be read.
-    fn kernels<'t>(&self, tables: impl Iterator<Item = &'f Table> + 't) -> Option<Vec<Option<&'f str>>> {
+    /// The kernels of this kind in `tables`; none where there is no table, or one that cannot be
+    /// read.
+    fn kernels<'t>(
+        &self,
+        tables: impl Iterator<Item = &'f Table> + 't,
+    ) -> Option<Vec<Option<&'f str>>> {
         let tables: Vec<&Table> = tables.collect();
         if tables.is_empty() || tables.iter().any(|table| table.entry_size.is_none()) {
             return None;
         }
-        let own = |entry: &&Entry| entry.kinds.is_empty() || entry.kinds.contains(&self.kind.name());
-        let is_kernel = |entry: &&Entry| entry.is_kernel() && !(self.kind == OffloadKind::OpenMp && entry.is_requirement());
-        let kernels = tables.iter().flat_map(|table| &table.entries).filter(own).filter(is_kernel);
+        let own =
+            |entry: &&Entry| entry.kinds.is_empty() || entry.kinds.contains(&self.kind.name());
+        let is_kernel = |entry: &&Entry| {
+            entry.is_kernel() && !(self.kind == OffloadKind::OpenMp && entry.is_requirement())
+        };
+        let kernels = tables
+            .iter()
+            .flat_map(|table| &table.entries)
+            .filter(own)
+            .filter(is_kernel);
         Some(kernels.map(|entry| entry.name.as_deref()).collect())
     }
 
@@ -207,8 +285,20 @@ impl<'f> Parts<'f> {
         self.registered.map_or(&[], |found| &found.tables)
     }
 
-    fn unit(&self, place: String, images: Vec<&'f Image>, kernels: Option<Vec<Option<&'f str>>>) -> Unit<'f> {
-        Unit { kind: self.kind, members: self.members, place, images, kernels, shares_entries: false }
+    fn unit(
+        &self,
+        place: String,
+        images: Vec<&'f Image>,
+        kernels: Option<Vec<Option<&'f str>>>,
+    ) -> Unit<'f> {
+        Unit {
+            kind: self.kind,
+            members: self.members,
+            place,
+            images,
+            kernels,
+            shares_entries: false,
+        }
     }
 
     /// A unit for each descriptor, and one for images that are in none.
@@ -218,10 +308,13 @@ impl<'f> Parts<'f> {
         for descriptor in descriptors {
             let base = self.registered.and_then(|found| found.base);
             let images = descriptor.images.iter().filter_map(|row| {
-                // The runtime may be given the OffloadBinary that an image is in (LLVM 15 and 16). What was inflated has no place in
-                // the file; there the images stand in the same order.
+                // The runtime may be given the OffloadBinary that an image is in (LLVM 15 and 16).
+                // What was inflated has no place in the file; there the images stand in the same
+                // order.
                 let at = left.iter().position(|image| match (base, image.offset) {
-                    (Some(base), Some(offset)) => (base + row.start..base + row.end).contains(&offset),
+                    (Some(base), Some(offset)) => {
+                        (base + row.start..base + row.end).contains(&offset)
+                    }
                     _ => image.size <= row.end - row.start,
                 });
                 at.map(|at| left.remove(at))
@@ -229,14 +322,23 @@ impl<'f> Parts<'f> {
             let images: Vec<&Image> = images.collect();
             let kernels = match &descriptor.entries {
                 Bounds::Place { start, end } if start == end => Some(Vec::new()),
-                bounds => self.kernels(self.tables().iter().filter(|table| is_between(table, bounds))),
+                bounds => self.kernels(
+                    self.tables()
+                        .iter()
+                        .filter(|table| is_between(table, bounds)),
+                ),
             };
             units.push(self.unit(place(descriptor), images, kernels));
         }
         let linked = self.registered.is_some_and(|found| found.linked);
-        let kernels = if descriptors.is_empty() { self.kernels(self.tables().iter()) } else { None };
+        let kernels = if descriptors.is_empty() {
+            self.kernels(self.tables().iter())
+        } else {
+            None
+        };
         let wants = kernels.as_ref().is_some_and(|kernels| !kernels.is_empty());
-        // What a link has read may stand in its output as well (LLVM 14); what is registered is in the descriptors then.
+        // What a link has read may stand in its output as well (LLVM 14); what is registered is in
+        // the descriptors then.
         let is_input = linked && !descriptors.is_empty();
         if wants || !left.is_empty() && !is_input {
             let place = if linked { NOT_REGISTERED } else { LATER };
@@ -258,7 +360,9 @@ impl<'f> Parts<'f> {
                 }
             }
         }
-        let kernels = self.kernels(self.tables().iter()).filter(|kernels| !kernels.is_empty());
+        let kernels = self
+            .kernels(self.tables().iter())
+            .filter(|kernels| !kernels.is_empty());
         let single = groups.len() < 2;
         if groups.is_empty() && kernels.is_some() {
             groups.push((Vec::new(), Vec::new()));
@@ -285,18 +389,35 @@ fn place(descriptor: &Descriptor) -> String {
     format!("descriptor at {:#x}", descriptor.offset)
 }
 
-/// The container that a runtime is given: the outermost one. OffloadBinaries of objects hold an image each, and are one unit.
+/// The container that a runtime is given: the outermost one. OffloadBinaries of objects hold an
+/// image each, and are one unit.
 fn container(path: &[Step]) -> Vec<Step> {
-    let at = path.iter().position(|step| matches!(step, Step::Container { .. }));
+    let at = path
+        .iter()
+        .position(|step| matches!(step, Step::Container { .. }));
     match at.and_then(|at| Some((at, path.get(at)?))) {
-        Some((_, Step::Container { name: "offload-binary", .. })) | None => Vec::new(),
-        Some((at, _)) => path.iter().take(at + 1).filter(|step| !matches!(step, Step::Member { .. })).cloned().collect(),
+        Some((
+            _,
+            Step::Container {
+                name: "offload-binary",
+                ..
+            },
+        ))
+        | None => Vec::new(),
+        Some((at, _)) => path
+            .iter()
+            .take(at + 1)
+            .filter(|step| !matches!(step, Step::Member { .. }))
+            .cloned()
+            .collect(),
     }
 }
 
 fn shown(step: &Step) -> String {
     match step {
-        Step::Member { name, .. } | Step::Section { name, .. } | Step::Symbol { name, .. } => name.clone(),
+        Step::Member { name, .. } | Step::Section { name, .. } | Step::Symbol { name, .. } => {
+            name.clone()
+        }
         Step::Container { name, within, .. } => format!("{name} at {within:#x}"),
         Step::Compressed { .. } => "decompressed".to_owned(),
     }

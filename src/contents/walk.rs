@@ -1,5 +1,5 @@
-//! The recursion through a file and everything it contains, down to the device images. An error in one container ends that
-//! container only; it is noted, and the rest is still inspected.
+//! The recursion through a file and everything it contains, down to the device images. An error in
+//! one container ends that container only; it is noted, and the rest is still inspected.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Ste
 use super::selection::Choice;
 use super::what::{ByteKind, byte_kind};
 use super::{
-    Options, Reader, archive, bitcode, bytes_of, compressed, containers, embedded, image, inflate, objects, registers, tar, zip,
+    Options, Reader, archive, bitcode, bytes_of, compressed, containers, embedded, image, inflate,
+    objects, registers, tar, zip,
 };
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
@@ -28,8 +29,9 @@ use crate::registration::read::{self, Registered};
 use crate::sys::progress::{Meter, Reached};
 use crate::sys::signals::Signals;
 
-/// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes
-/// of the file. Without it a small file could take forever, such as a thin archive that has itself as a member twice.
+/// Limit of the members, sections and containers that are opened in a file: this many, and one more
+/// for every [`BYTES_EACH`] bytes of the file. Without it a small file could take forever, such as
+/// a thin archive that has itself as a member twice.
 const FEW: u64 = 4096;
 const BYTES_EACH: u64 = 16;
 /// The name of the first member of a Debian package.
@@ -74,7 +76,8 @@ pub(super) struct Cursor {
     /// The file on disk that they are in. Paths in thin archives and run paths are relative to it.
     pub(super) file: PathBuf,
     pub(super) place: Place,
-    /// Which members of archives they are in, by number: two members of one archive may have the same name.
+    /// Which members of archives they are in, by number: two members of one archive may have the
+    /// same name.
     pub(super) numbers: Vec<usize>,
     pub(super) facts: ImageMetadata,
     /// Whether they are in a container: then they are an image, whatever their format.
@@ -91,15 +94,33 @@ impl Cursor {
     pub(super) fn deeper(&self, piece: FileSlice, place: Place, facts: ImageMetadata) -> Cursor {
         let (file, numbers) = (self.file.clone(), self.numbers.clone());
         let (inside, depth) = (self.inside, self.depth + 1);
-        Cursor { piece, file, place, numbers, facts, inside, depth, choice: self.choice, spot: self.spot }
+        Cursor {
+            piece,
+            file,
+            place,
+            numbers,
+            facts,
+            inside,
+            depth,
+            choice: self.choice,
+            spot: self.spot,
+        }
     }
 
-    /// Whether bytes of this kind are gone into: those that are selected, and those that may have members that are.
+    /// Whether bytes of this kind are gone into: those that are selected, and those that may have
+    /// members that are.
     pub(super) fn is_selected(&self, kind: ByteKind) -> bool {
         let has_members = || match kind {
             ByteKind::Zip | ByteKind::Tar | ByteKind::Compressed(_) => true,
             // A Debian package is an archive of tar archives.
-            ByteKind::Archive => self.depth == 0 && self.piece.bytes().get(8..).is_some_and(|rest| rest.starts_with(DEBIAN)),
+            ByteKind::Archive => {
+                self.depth == 0
+                    && self
+                        .piece
+                        .bytes()
+                        .get(8..)
+                        .is_some_and(|rest| rest.starts_with(DEBIAN))
+            }
             _ => false,
         };
         match self.choice {
@@ -111,14 +132,22 @@ impl Cursor {
 
     /// The same cursor, marked as being in a container.
     pub(super) fn inside(self) -> Cursor {
-        Cursor { inside: true, ..self }
+        Cursor {
+            inside: true,
+            ..self
+        }
     }
 }
 
 impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
     pub(super) fn new(reader: &'r Reader<'r>, size: u64) -> Self {
-        let Reader { options, session, spool, .. } = reader;
+        let Reader {
+            options,
+            session,
+            spool,
+            ..
+        } = reader;
         let signals = Arc::clone(&session.signals);
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
@@ -165,8 +194,9 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
-    /// else that came out there: there may be more such files than can be open at once, so the image alone is kept, with others.
+    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is
+    /// in a file of its own, with all else that came out there: there may be more such files than
+    /// can be open at once, so the image alone is kept, with others.
     pub(super) fn kept(&self, piece: &FileSlice) -> Result<FileSlice> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
@@ -180,19 +210,43 @@ impl<'r> Walk<'r> {
 
     /// What was found in the file `path`, which is of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
-        let Walk { images, registrations, entries, linked_by, registered, errors, left_out, .. } = self;
+        let Walk {
+            images,
+            registrations,
+            entries,
+            linked_by,
+            registered,
+            errors,
+            left_out,
+            ..
+        } = self;
         let (file, also) = (path.display().to_string(), Vec::new());
-        FileReport { file, also, kind, images, registrations, entries, linked_by, errors, registered, left_out }
+        FileReport {
+            file,
+            also,
+            kind,
+            images,
+            registrations,
+            entries,
+            linked_by,
+            errors,
+            registered,
+            left_out,
+        }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
     pub(super) fn enter(&mut self, cursor: &Cursor) {
         let one_less = |left: u64| left.checked_sub(1);
-        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+        match self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+        {
             Err(_) => return,
-            Ok(1) => self
-                .errors
-                .push(format!("{}: too many nested items for the file size; not all is inspected", cursor.file.display())),
+            Ok(1) => self.errors.push(format!(
+                "{}: too many nested items for the file size; not all is inspected",
+                cursor.file.display()
+            )),
             Ok(_) => {}
         }
         if let Err(error) = self.go(cursor) {
@@ -201,9 +255,13 @@ impl<'r> Walk<'r> {
         cursor.piece.release();
     }
 
-    /// The cursor of the member `name` of the zip file or tar archive that `cursor` is of, with what the selection says of it.
+    /// The cursor of the member `name` of the zip file or tar archive that `cursor` is of, with
+    /// what the selection says of it.
     pub(super) fn as_member(&self, cursor: Cursor, name: &str) -> Cursor {
-        let choice = self.options.selection.of(Path::new(name), Some(cursor.choice));
+        let choice = self
+            .options
+            .selection
+            .of(Path::new(name), Some(cursor.choice));
         self.member(Cursor { choice, ..cursor }, name)
     }
 
@@ -217,7 +275,8 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Passes over the bytes at `cursor`, `inflated` bytes if they were inflated: they are not selected.
+    /// Passes over the bytes at `cursor`, `inflated` bytes if they were inflated: they are not
+    /// selected.
     pub(super) fn leave_out(&mut self, cursor: &Cursor, inflated: u64) {
         self.left_out = true;
         self.unread(cursor, Part::LeftOut, inflated);
@@ -231,7 +290,11 @@ impl<'r> Walk<'r> {
     fn go(&mut self, cursor: &Cursor) -> Result<()> {
         self.signals.check()?;
         // Where sizes are wanted, most is done when all has been entered.
-        if let Some(at) = cursor.piece.file_offset(0).filter(|_| self.layout.is_none()) {
+        if let Some(at) = cursor
+            .piece
+            .file_offset(0)
+            .filter(|_| self.layout.is_none())
+        {
             self.reached.up_to(at);
         }
         if cursor.depth > MAX_NESTING {
@@ -250,7 +313,9 @@ impl<'r> Walk<'r> {
             ByteKind::Tar => tar::members(self, cursor),
             ByteKind::Compressed(compression) => compressed::file(self, cursor, compression),
             // The images of an archive are counted alike, whether all is read or headers only.
-            ByteKind::Zstd if !self.options.headers_only || inflate::holds_archive(&cursor.piece) => {
+            ByteKind::Zstd
+                if !self.options.headers_only || inflate::holds_archive(&cursor.piece) =>
+            {
                 containers::zstd_frame(self, cursor)
             }
             ByteKind::Zstd => {
@@ -261,7 +326,14 @@ impl<'r> Walk<'r> {
             ByteKind::Object(kind) => self.host_object(cursor, kind),
             ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),
             ByteKind::Unknown | ByteKind::Empty if !cursor.inside => {
-                self.bytes(cursor, if cursor.depth > 0 { Part::Files } else { Part::Other });
+                self.bytes(
+                    cursor,
+                    if cursor.depth > 0 {
+                        Part::Files
+                    } else {
+                        Part::Other
+                    },
+                );
                 Ok(())
             }
             _ => image::add(self, cursor).map(|_| ()),
@@ -270,7 +342,9 @@ impl<'r> Walk<'r> {
 
     /// Inspects an object or program for the host, or a file that is device code itself.
     fn host_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && image::is_device(cursor.piece.bytes()) {
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64)
+            && image::is_device(cursor.piece.bytes())
+        {
             return self.device_object(cursor, kind);
         }
         let cursor = &self.object(cursor, Fill::Host);
@@ -281,12 +355,28 @@ impl<'r> Walk<'r> {
             return embedded::in_data(self, cursor, before);
         }
         // Old wrappers put images where only the descriptors tell of them.
-        let is_in_container = |image: &Image| image.path.iter().any(|step| matches!(step, Step::Container { .. }));
-        let are_bare = !self.images.get(before..).unwrap_or_default().iter().any(is_in_container);
+        let is_in_container = |image: &Image| {
+            image
+                .path
+                .iter()
+                .any(|step| matches!(step, Step::Container { .. }))
+        };
+        let are_bare = !self
+            .images
+            .get(before..)
+            .unwrap_or_default()
+            .iter()
+            .any(is_in_container);
         let registered = if self.options.registered {
-            let found = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+            let found =
+                read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
             let (members, numbers) = (cursor.place.members(), cursor.numbers.clone());
-            Registered { members, numbers, base: cursor.piece.file_offset(0), ..found }
+            Registered {
+                members,
+                numbers,
+                base: cursor.piece.file_offset(0),
+                ..found
+            }
         } else {
             Registered::default()
         };
@@ -319,7 +409,13 @@ impl<'r> Walk<'r> {
                 Generation::Llvm20 => "20",
                 Generation::Llvm21 => "21 or later",
             });
-            self.entries.push(Entries { members: members.clone(), section: table.section, entry_size, count, llvm });
+            self.entries.push(Entries {
+                members: members.clone(),
+                section: table.section,
+                entry_size,
+                count,
+                llvm,
+            });
         }
         Ok(())
     }
@@ -327,9 +423,19 @@ impl<'r> Walk<'r> {
     /// Adds what the notes in an ELF file say about who linked it.
     fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
         let members = cursor.place.members();
-        for by in link_note::read(cursor.piece.bytes()).with_context(|| format!("{}: notes", cursor.place))? {
-            let LinkedBy { version: offld, device_compiler, .. } = by;
-            self.linked_by.push(Linker { members: members.clone(), offld, device_compiler });
+        for by in link_note::read(cursor.piece.bytes())
+            .with_context(|| format!("{}: notes", cursor.place))?
+        {
+            let LinkedBy {
+                version: offld,
+                device_compiler,
+                ..
+            } = by;
+            self.linked_by.push(Linker {
+                members: members.clone(),
+                offld,
+                device_compiler,
+            });
         }
         Ok(())
     }
@@ -338,7 +444,9 @@ impl<'r> Walk<'r> {
     fn device_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
         let cursor = &image::add(self, cursor)?;
         // An image in a container may be truncated or only look like ELF, which is no error here.
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && objects::is_readable(cursor.piece.bytes()) {
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64)
+            && objects::is_readable(cursor.piece.bytes())
+        {
             objects::sections(self, cursor)?;
         }
         Ok(())

@@ -42,8 +42,9 @@ pub(crate) enum ByteKind {
     Unknown,
 }
 
-/// The format of `data`. `host`: it is a file or a member of an archive, not an image in a container. COFF objects are recognized
-/// only there, as they have no magic number and an image could be mistaken for one.
+/// The format of `data`. `host`: it is a file or a member of an archive, not an image in a
+/// container. COFF objects are recognized only there, as they have no magic number and an image
+/// could be mistaken for one.
 pub(crate) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     if data.is_empty() {
         return ByteKind::Empty;
@@ -79,7 +80,9 @@ pub(crate) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
         return ByteKind::TextBundle(comment);
     }
     match FileKind::parse(data) {
-        Ok(FileKind::Coff) if host && CoffFile::<&[u8]>::parse(data).is_ok() => ByteKind::Object(FileKind::Coff),
+        Ok(FileKind::Coff) if host && CoffFile::<&[u8]>::parse(data).is_ok() => {
+            ByteKind::Object(FileKind::Coff)
+        }
         Ok(FileKind::CoffBig) if host => ByteKind::Object(FileKind::CoffBig),
         Ok(kind) if is_linkable(kind) => ByteKind::Object(kind),
         _ if is_ptx(data) => ByteKind::Ptx,
@@ -87,12 +90,15 @@ pub(crate) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     }
 }
 
-/// Whether there can be device code in a file that begins with `start`, which is all of it or [`START`] bytes.
+/// Whether there can be device code in a file that begins with `start`, which is all of it or
+/// [`START`] bytes.
 pub(crate) fn may_have_device_code(start: &[u8]) -> bool {
     match byte_kind(start, true) {
         ByteKind::Empty => false,
         // Whether it is a COFF object is told by tables further on.
-        ByteKind::Unknown => start.len() as u64 >= START && matches!(FileKind::parse(start), Ok(FileKind::Coff)),
+        ByteKind::Unknown => {
+            start.len() as u64 >= START && matches!(FileKind::parse(start), Ok(FileKind::Coff))
+        }
         _ => true,
     }
 }
@@ -107,20 +113,34 @@ pub(crate) fn is_container(data: &[u8]) -> bool {
 
 fn is_linkable(kind: FileKind) -> bool {
     use FileKind::{Elf32, Elf64, MachO32, MachO64, Pe32, Pe64, Xcoff32, Xcoff64};
-    matches!(kind, Elf32 | Elf64 | MachO32 | MachO64 | Pe32 | Pe64 | Xcoff32 | Xcoff64)
+    matches!(
+        kind,
+        Elf32 | Elf64 | MachO32 | MachO64 | Pe32 | Pe64 | Xcoff32 | Xcoff64
+    )
 }
 
-/// The start of comments in a text bundle, if `data` is one. An empty line before the first marker is optional.
+/// The start of comments in a text bundle, if `data` is one. An empty line before the first marker
+/// is optional.
 fn text_bundle(data: &[u8]) -> Option<&'static str> {
-    let line = data.strip_prefix(b"\r\n").or(data.strip_prefix(b"\n")).unwrap_or(data);
+    let line = data
+        .strip_prefix(b"\r\n")
+        .or(data.strip_prefix(b"\n"))
+        .unwrap_or(data);
     let marks = |comment: &str| bundle::text::start_marker(comment, "").trim().to_owned();
-    ["//", "#", ";"].into_iter().find(|comment| line.starts_with(marks(comment).as_bytes()))
+    ["//", "#", ";"]
+        .into_iter()
+        .find(|comment| line.starts_with(marks(comment).as_bytes()))
 }
 
 /// PTX starts, after comments, with the version of its language.
 fn is_ptx(data: &[u8]) -> bool {
     const LOOKED_AT: usize = 64 << 10;
     let start = String::from_utf8_lossy(data.get(..LOOKED_AT).unwrap_or(data));
-    let mut lines = start.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
-    lines.next().is_some_and(|line| line.starts_with(".version"))
+    let mut lines = start
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"));
+    lines
+        .next()
+        .is_some_and(|line| line.starts_with(".version"))
 }

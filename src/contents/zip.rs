@@ -1,5 +1,6 @@
-//! Inspection of zip files, Python wheels among them. What members are is told by how they begin, so that only those with device
-//! code or with files in them are inflated: to a temporary file, one after the other. What a small file could grow to is limited.
+//! Inspection of zip files, Python wheels among them. What members are is told by how they begin,
+//! so that only those with device code or with files in them are inflated: to a temporary file, one
+//! after the other. What a small file could grow to is limited.
 
 use anyhow::{Error, Result, anyhow};
 
@@ -12,18 +13,21 @@ use crate::formats::archive::ArchiveFault;
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod};
 use crate::io::file_slice::{FileSlice, check_zip_member, start_of_zip_member, zip_member};
 
-/// Inspects every member of the zip file at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
+/// Inspects every member of the zip file at `cursor`, in order. A member that cannot be read is
+/// noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let zip = ZipFile::read(cursor.piece.bytes()).map_err(|fault| told(cursor, &fault))?;
     walk.container(cursor, 0, cursor.piece.size(), "zip");
     for member in zip.members() {
         walk.signals.check()?;
-        let done = member.map_err(|fault| told(cursor, &fault)).and_then(|member| {
-            if let Some(fault) = member.name_fault() {
-                walk.note(&told(cursor, &fault));
-            }
-            one(walk, cursor, &member)
-        });
+        let done = member
+            .map_err(|fault| told(cursor, &fault))
+            .and_then(|member| {
+                if let Some(fault) = member.name_fault() {
+                    walk.note(&told(cursor, &fault));
+                }
+                one(walk, cursor, &member)
+            });
         if let Err(error) = done {
             walk.note(&error);
         }
@@ -34,8 +38,14 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<()> {
     let fault = |error| located(cursor, member, error);
     let name = String::from_utf8_lossy(member.name).into_owned();
-    let stored = cursor.piece.slice(member.offset, member.size).unwrap_or_else(|| FileSlice::owned(Vec::new()));
-    let at = walk.as_member(cursor.deeper(stored, cursor.place.clone(), cursor.facts.clone()), &name);
+    let stored = cursor
+        .piece
+        .slice(member.offset, member.size)
+        .unwrap_or_else(|| FileSlice::owned(Vec::new()));
+    let at = walk.as_member(
+        cursor.deeper(stored, cursor.place.clone(), cursor.facts.clone()),
+        &name,
+    );
     if at.choice == Choice::Excluded {
         walk.leave_out(&at, member.plain_size);
         return Ok(());
@@ -63,10 +73,16 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         compression: member.method.name(),
         plain_size: member.method.name().map(|_| member.plain_size),
     };
-    // What the member names (libraries beside it, members of a thin archive) would be in the zip file, too. No file has such a
-    // path.
-    let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
-    let packed = Cursor { file, place: cursor.place.then(step), ..at };
+    // What the member names (libraries beside it, members of a thin archive) would be in the zip
+    // file, too. No file has such a path.
+    let file = cursor
+        .file
+        .join(member.path().unwrap_or_else(|| "member".as_ref()));
+    let packed = Cursor {
+        file,
+        place: cursor.place.then(step),
+        ..at
+    };
     let stored = packed.piece.clone();
     if member.method == ZipMethod::Stored {
         let piece = zip_member(&cursor.piece, member).map_err(fault)?;
@@ -74,10 +90,21 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         walk.passed(&stored);
         return Ok(());
     }
-    let (zip, name, member) = (cursor.clone(), member.name.to_vec(), ZipMember { name: b"", ..*member });
+    let (zip, name, member) = (
+        cursor.clone(),
+        member.name.to_vec(),
+        ZipMember {
+            name: b"",
+            ..*member
+        },
+    );
     walk.inflated(&packed.clone(), move |walk| {
-        let member = ZipMember { name: &name, ..member };
-        let piece = zip_member(&zip.piece, &member).map_err(|error| located(&zip, &member, error))?;
+        let member = ZipMember {
+            name: &name,
+            ..member
+        };
+        let piece =
+            zip_member(&zip.piece, &member).map_err(|error| located(&zip, &member, error))?;
         walk.reached.now_at(&String::from_utf8_lossy(&name));
         let inner = walk.root(&Cursor { piece, ..packed });
         walk.enter(&inner);
@@ -99,7 +126,9 @@ fn take(walk: &Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>, size: u64) -> 
     if member.method == ZipMethod::Stored {
         return Ok(());
     }
-    walk.allowance.take(size).map_err(|limit| told(cursor, &member.fault(limit)))
+    walk.allowance
+        .take(size)
+        .map_err(|limit| told(cursor, &member.fault(limit)))
 }
 
 fn told(cursor: &Cursor, fault: &ArchiveFault) -> Error {

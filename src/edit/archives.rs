@@ -19,7 +19,10 @@ pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, location: &Location) -> Resul
         let MemberContents::Within { offset, size } = member.contents else {
             bail!("{place}: cannot change a member of a thin archive: edit the member file");
         };
-        let piece = location.piece.slice(offset, size).with_context(|| place.clone())?;
+        let piece = location
+            .piece
+            .slice(offset, size)
+            .with_context(|| place.clone())?;
         let inner = location.member(piece, place);
         match rewriter.enter(&inner)? {
             Outcome::Same => {}
@@ -34,7 +37,10 @@ pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, location: &Location) -> Resul
     if changed.is_empty() {
         return Ok(Outcome::Same);
     }
-    let (sizes, mut ropes): (Vec<_>, Vec<_>) = changed.into_iter().map(|(size, rope)| (size, Some(rope))).unzip();
+    let (sizes, mut ropes): (Vec<_>, Vec<_>) = changed
+        .into_iter()
+        .map(|(size, rope)| (size, Some(rope)))
+        .unzip();
     let mut bytes = Rope::default();
     for part in plan(location.piece.bytes(), &sizes).map_err(describe)? {
         match part {
@@ -44,7 +50,12 @@ pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, location: &Location) -> Resul
                     .slice(range.start, range.end.saturating_sub(range.start))
                     .with_context(|| location.place.clone())?,
             ),
-            Part::New(place) => bytes.append(ropes.get_mut(place).and_then(Option::take).unwrap_or_default()),
+            Part::New(place) => bytes.append(
+                ropes
+                    .get_mut(place)
+                    .and_then(Option::take)
+                    .unwrap_or_default(),
+            ),
             Part::Bytes(new) => bytes.push_bytes(new),
             Part::Zeros(count) => bytes.push_zeros(count),
         }

@@ -1,6 +1,7 @@
-//! Placeholders of images in a program become the images. A program that was linked while its images were still being made has 48
-//! bytes for each of them, by which they are found: no other bytes are alike. The sections that have placeholders grow behind
-//! everything that is loaded, what points to them is made right, and nothing else of the program changes but its build id.
+//! Placeholders of images in a program become the images. A program that was linked while its
+//! images were still being made has 48 bytes for each of them, by which they are found: no other
+//! bytes are alike. The sections that have placeholders grow behind everything that is loaded, what
+//! points to them is made right, and nothing else of the program changes but its build id.
 
 use std::ops::Range;
 
@@ -55,13 +56,18 @@ pub(crate) struct Filling {
     pub(crate) align: u64,
 }
 
-/// The program `file` with images in place of their placeholders. With `new_build_id` its build id is made anew, of the old one and
-/// the images.
+/// The program `file` with images in place of their placeholders. With `new_build_id` its build id
+/// is made anew, of the old one and the images.
 ///
 /// # Errors
-/// The program is damaged or not of a kind that can be changed; a placeholder is not there, or is not registered; an image cannot be
-/// read.
-pub(crate) fn fill(file: &FileSlice, fillings: &[Filling], new_build_id: bool, spool: &mut Spool) -> Result<Rope> {
+/// The program is damaged or not of a kind that can be changed; a placeholder is not there, or is
+/// not registered; an image cannot be read.
+pub(crate) fn fill(
+    file: &FileSlice,
+    fillings: &[Filling],
+    new_build_id: bool,
+    spool: &mut Spool,
+) -> Result<Rope> {
     let (mut new, places) = sections(file, fillings)?;
     // All that points to a placeholder is known: nobody else has seen it.
     let movable: Vec<usize> = new.iter().map(|section| section.index).collect();
@@ -69,15 +75,26 @@ pub(crate) fn fill(file: &FileSlice, fillings: &[Filling], new_build_id: bool, s
     let file = placed.piece.as_ref().unwrap_or(file);
     let registered = read::read(file.bytes())?;
     let mut emptied = Vec::new();
-    let mut patches = pointers::patches(file.bytes(), &registered, &new, &mut |what| emptied.push(what))?;
+    let mut patches = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
+        emptied.push(what)
+    })?;
     if let Some(what) = emptied.first() {
         bail!("{what} would lose its images");
     }
     // Whatever it is that has these pointers, and in whatever form.
-    let ranges: Vec<Range<u64>> = places.iter().map(|start| start + REGISTERED.start..start + REGISTERED.end + 1).collect();
+    let ranges: Vec<Range<u64>> = places
+        .iter()
+        .map(|start| start + REGISTERED.start..start + REGISTERED.end + 1)
+        .collect();
     let pointers = read::pointers_to(file.bytes(), &ranges)?;
-    if let Some(range) = ranges.iter().find(|range| !pointers.iter().any(|(_, target)| *target == range.start)) {
-        bail!("no pointer leads to an image's placeholder, at address {:#x}", range.start);
+    if let Some(range) = ranges
+        .iter()
+        .find(|range| !pointers.iter().any(|(_, target)| *target == range.start))
+    {
+        bail!(
+            "no pointer leads to an image's placeholder, at address {:#x}",
+            range.start
+        );
     }
     let is_end = |target: u64| places.iter().any(|start| target == start + REGISTERED.end);
     let mut more = pointers::moved(file.bytes(), &pointers, &new, &is_end)?;
@@ -86,19 +103,35 @@ pub(crate) fn fill(file: &FileSlice, fillings: &[Filling], new_build_id: bool, s
     if new_build_id {
         patches.extend(build_id_of(file, fillings)?);
     }
-    let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
-    Ok(resize_with(file, new.into_iter().map(replacement).collect(), patches, &[], &movable)?)
+    let replacement = |section: NewSection| Replacement {
+        section: section.index,
+        contents: section.changed.bytes,
+    };
+    Ok(resize_with(
+        file,
+        new.into_iter().map(replacement).collect(),
+        patches,
+        &[],
+        &movable,
+    )?)
 }
 
-/// The sections with placeholders, with images in their places, and the addresses of the placeholders.
+/// The sections with placeholders, with images in their places, and the addresses of the
+/// placeholders.
 fn sections(file: &FileSlice, fillings: &[Filling]) -> Result<(Vec<NewSection>, Vec<u64>)> {
     let parsed = File::parse(file.bytes())?;
     let mut found = vec![false; fillings.len()];
     let (mut new, mut addresses) = (Vec::new(), Vec::new());
     for section in parsed.sections() {
-        let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
-        let Some((offset, size)) = section.file_range().filter(|_| holds_images(sh_flags)) else { continue };
-        let piece = file.slice(offset, size).context("a section past the end of the file")?;
+        let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
+            continue;
+        };
+        let Some((offset, size)) = section.file_range().filter(|_| holds_images(sh_flags)) else {
+            continue;
+        };
+        let piece = file
+            .slice(offset, size)
+            .context("a section past the end of the file")?;
         let places = places(piece.bytes(), fillings);
         piece.release();
         if places.is_empty() {
@@ -108,14 +141,31 @@ fn sections(file: &FileSlice, fillings: &[Filling]) -> Result<(Vec<NewSection>, 
             if let Some(found) = found.get_mut(*filling)
                 && std::mem::replace(found, true)
             {
-                bail!("section {}: second copy of an image's placeholder", section.name().unwrap_or_default());
+                bail!(
+                    "section {}: second copy of an image's placeholder",
+                    section.name().unwrap_or_default()
+                );
             }
         }
-        addresses.extend(places.iter().map(|(at, _)| section.address().saturating_add(*at)));
+        addresses.extend(
+            places
+                .iter()
+                .map(|(at, _)| section.address().saturating_add(*at)),
+        );
         let (changed, others) = with_images(&piece, &places, fillings, section.align());
-        let others: Vec<Range<u64>> = others.iter().map(|other| offset + other.start..offset + other.end).collect();
-        check_others(file, &others).with_context(|| section.name().unwrap_or_default().to_owned())?;
-        new.push(NewSection { index: section.index().0, offset, size, address: 0, changed });
+        let others: Vec<Range<u64>> = others
+            .iter()
+            .map(|other| offset + other.start..offset + other.end)
+            .collect();
+        check_others(file, &others)
+            .with_context(|| section.name().unwrap_or_default().to_owned())?;
+        new.push(NewSection {
+            index: section.index().0,
+            offset,
+            size,
+            address: 0,
+            changed,
+        });
     }
     if found.contains(&false) {
         bail!("the host linker has removed an image's placeholder");
@@ -123,59 +173,88 @@ fn sections(file: &FileSlice, fillings: &[Filling]) -> Result<(Vec<NewSection>, 
     Ok((new, addresses))
 }
 
-/// That what else is in a section, at these offsets of the file, may move with it: something known points to it.
+/// That what else is in a section, at these offsets of the file, may move with it: something known
+/// points to it.
 fn check_others(file: &FileSlice, others: &[Range<u64>]) -> Result<()> {
     if others.is_empty() {
         return Ok(());
     }
     let targets = targets(&read::read(file.bytes())?);
-    match others.iter().find(|other| !targets.iter().any(|target| other.contains(target))) {
-        Some(other) => bail!("no known pointer leads to the data at {:#x}, next to images", other.start),
+    match others
+        .iter()
+        .find(|other| !targets.iter().any(|target| other.contains(target)))
+    {
+        Some(other) => bail!(
+            "no known pointer leads to the data at {:#x}, next to images",
+            other.start
+        ),
         None => Ok(()),
     }
 }
 
 /// Whether a section of these flags may be one of images: loaded, and neither code nor writable.
 fn holds_images(flags: elf::SectionFlags) -> bool {
-    flags.contains(elf::SHF_ALLOC) && !flags.contains(elf::SHF_WRITE) && !flags.contains(elf::SHF_EXECINSTR)
+    flags.contains(elf::SHF_ALLOC)
+        && !flags.contains(elf::SHF_WRITE)
+        && !flags.contains(elf::SHF_EXECINSTR)
 }
 
 /// Where placeholders are in `data`, and which of `fillings` belongs there, in order.
 fn places(data: &[u8], fillings: &[Filling]) -> Vec<(u64, usize)> {
     let each = fillings.iter().enumerate();
     let of = |(index, filling): (usize, &Filling)| {
-        memmem::find_iter(data, &filling.placeholder).map(move |at| (at as u64, index)).collect::<Vec<_>>()
+        memmem::find_iter(data, &filling.placeholder)
+            .map(move |at| (at as u64, index))
+            .collect::<Vec<_>>()
     };
     let mut places: Vec<(u64, usize)> = each.flat_map(of).collect();
     places.sort_unstable();
     places
 }
 
-/// The section `piece`, which is aligned to `align`, with images at `places`; and where in it something else is. That stays as far
-/// behind a multiple of the section's alignment as it was.
-fn with_images(piece: &FileSlice, places: &[(u64, usize)], fillings: &[Filling], align: u64) -> (Changed, Vec<Range<u64>>) {
+/// The section `piece`, which is aligned to `align`, with images at `places`; and where in it
+/// something else is. That stays as far behind a multiple of the section's alignment as it was.
+fn with_images(
+    piece: &FileSlice,
+    places: &[(u64, usize)],
+    fillings: &[Filling],
+    align: u64,
+) -> (Changed, Vec<Range<u64>>) {
     let (mut bytes, mut moved, mut others, mut at) = (Rope::default(), Vec::new(), Vec::new(), 0);
     let align = align.max(1);
     let mut keep = |old: Range<u64>, bytes: &mut Rope, moved: &mut Vec<Moved>| {
         let rest = piece.slice(old.start, old.end.saturating_sub(old.start));
         // Zeros are there for the alignment of what follows.
-        let Some(rest) = rest.filter(|rest| rest.bytes().iter().any(|byte| *byte != 0)) else { return };
+        let Some(rest) = rest.filter(|rest| rest.bytes().iter().any(|byte| *byte != 0)) else {
+            return;
+        };
         let start = bytes.size() + (old.start.wrapping_sub(bytes.size()) % align);
         bytes.pad_to(start);
         bytes.push_piece(rest);
         others.push(old.clone());
-        moved.push(Moved { new: start..bytes.size(), old });
+        moved.push(Moved {
+            new: start..bytes.size(),
+            old,
+        });
     };
     for (place, filling) in places {
-        let Some(filling) = fillings.get(*filling) else { continue };
+        let Some(filling) = fillings.get(*filling) else {
+            continue;
+        };
         keep(at..*place, &mut bytes, &mut moved);
         let start = bytes.size().next_multiple_of(filling.align.max(1));
         bytes.pad_to(start);
         bytes.append(filling.contents.clone());
         at = place + PLACEHOLDER;
         let of = |range: &Range<u64>, from: u64| from + range.start..from + range.end;
-        moved.push(Moved { old: of(&REGISTERED, *place), new: of(&filling.registered, start) });
-        moved.push(Moved { old: *place..at, new: start..bytes.size() });
+        moved.push(Moved {
+            old: of(&REGISTERED, *place),
+            new: of(&filling.registered, start),
+        });
+        moved.push(Moved {
+            old: *place..at,
+            new: start..bytes.size(),
+        });
     }
     keep(at..piece.size(), &mut bytes, &mut moved);
     (Changed { bytes, moved }, others)
@@ -183,7 +262,9 @@ fn with_images(piece: &FileSlice, places: &[(u64, usize)], fillings: &[Filling],
 
 /// The build id of the program with these images.
 fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> {
-    let Some((offset, len)) = build_id::place(file.bytes()) else { return Ok(None) };
+    let Some((offset, len)) = build_id::place(file.bytes()) else {
+        return Ok(None);
+    };
     let digest = |filling: &Filling| -> Result<u128> {
         let mut hash = Xxh3::new();
         filling.contents.for_each_chunk(|chunk| {
@@ -196,7 +277,11 @@ fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> 
     let mut digests = threads::run_indexed(fillings.len(), threads::count(), turn);
     digests.sort_by_key(|(turn, _)| *turn);
     let mut hash = Sha256::new();
-    hash.update(file.slice(offset, len as u64).context("a build id past the end")?.bytes());
+    hash.update(
+        file.slice(offset, len as u64)
+            .context("a build id past the end")?
+            .bytes(),
+    );
     for digest in digests.into_iter().filter_map(|(_, digest)| digest) {
         hash.update(digest.context("cannot read a linked image")?.to_le_bytes());
     }

@@ -1,4 +1,5 @@
-//! Containers in a row, as sections and files have them: each is rewritten by itself, and they are put together again.
+//! Containers in a row, as sections and files have them: each is rewritten by itself, and they are
+//! put together again.
 
 use std::ops::Range;
 
@@ -38,10 +39,14 @@ impl Rewriter<'_> {
         if blocks.iter().all(Block::is_gone) {
             return Ok(Outcome::Gone);
         }
-        Ok(Outcome::New(lay_out(&location.piece, blocks, CONTAINER, |_| false).with_context(|| location.place.clone())?))
+        Ok(Outcome::New(
+            lay_out(&location.piece, blocks, CONTAINER, |_| false)
+                .with_context(|| location.place.clone())?,
+        ))
     }
 
-    /// The containers of a row, each with what became of it. There may be zeros between them, but nothing else.
+    /// The containers of a row, each with what became of it. There may be zeros between them, but
+    /// nothing else.
     pub(super) fn blocks(&mut self, location: &Location) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let mut at = 0;
@@ -53,8 +58,14 @@ impl Rewriter<'_> {
             }
             at += zeros;
             let (size, outcome) = self.container(location, at)?;
-            let end = at.checked_add(size).filter(|end| *end > at).context("empty container")?;
-            blocks.push(Block { old: at..end, outcome });
+            let end = at
+                .checked_add(size)
+                .filter(|end| *end > at)
+                .context("empty container")?;
+            blocks.push(Block {
+                old: at..end,
+                outcome,
+            });
             at = end;
         }
     }
@@ -63,8 +74,8 @@ impl Rewriter<'_> {
 /// The alignment of containers in a file of their own.
 pub(super) const CONTAINER: u64 = 8;
 
-/// Puts the containers of `piece` together, each at its alignment, which is at most `align`. Those at which `is_fixed` points stay
-/// where they are.
+/// Puts the containers of `piece` together, each at its alignment, which is at most `align`. Those
+/// at which `is_fixed` points stay where they are.
 ///
 /// # Errors
 /// One that has to stay where it is has no room there.
@@ -81,13 +92,30 @@ pub(super) fn lay_out(
     for Block { old, outcome } in blocks {
         let (new, inner) = match outcome {
             Outcome::Gone => continue,
-            Outcome::Same => (piece.slice(old.start, old.end - old.start).map(Rope::from).unwrap_or_default(), Vec::new()),
+            Outcome::Same => (
+                piece
+                    .slice(old.start, old.end - old.start)
+                    .map(Rope::from)
+                    .unwrap_or_default(),
+                Vec::new(),
+            ),
             Outcome::New(Changed { bytes, moved }) => (bytes, moved),
         };
-        let own = if old.start == 0 { align } else { 1 << old.start.trailing_zeros().min(62) };
-        let start = if is_fixed(&old) { old.start } else { bytes.size().next_multiple_of(own.min(align).max(1)) };
+        let own = if old.start == 0 {
+            align
+        } else {
+            1 << old.start.trailing_zeros().min(62)
+        };
+        let start = if is_fixed(&old) {
+            old.start
+        } else {
+            bytes.size().next_multiple_of(own.min(align).max(1))
+        };
         if start < bytes.size() {
-            bail!("the container at {:#x} cannot move, but the containers before it have become larger", old.start);
+            bail!(
+                "the container at {:#x} cannot move, but the containers before it have become larger",
+                old.start
+            );
         }
         bytes.pad_to(start);
         let size = new.size();
@@ -97,9 +125,13 @@ pub(super) fn lay_out(
             new: start + is.start..start + is.end,
         };
         moved.extend(inner.into_iter().map(of_inner));
-        moved.push(Moved { new: start..start + size, old });
+        moved.push(Moved {
+            new: start..start + size,
+            old,
+        });
     }
-    // Linkers end such sections at a multiple of the containers' alignment; what was there behind the last one stays.
+    // Linkers end such sections at a multiple of the containers' alignment; what was there behind
+    // the last one stays.
     if old_size > old_end && bytes.size() > 0 {
         let padded = bytes.size().saturating_add(old_size - old_end);
         bytes.pad_to(padded.min(bytes.size().next_multiple_of(align.max(1))));

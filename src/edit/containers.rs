@@ -39,18 +39,27 @@ impl Kind {
     }
 }
 
-/// What container is at the start of `rest`, and its size in bytes; none where there is no container.
+/// What container is at the start of `rest`, and its size in bytes; none where there is no
+/// container.
 pub(super) fn recognize(rest: &FileSlice) -> Option<(Kind, Result<u64>)> {
     let start = rest.bytes();
     Some(if offload_binary::is_offload_binary(start) {
-        (Kind::OffloadBinary, Head::read(start, 0).map(|head| head.size).map_err(anyhow::Error::from))
+        (
+            Kind::OffloadBinary,
+            Head::read(start, 0)
+                .map(|head| head.size)
+                .map_err(anyhow::Error::from),
+        )
     } else if bundle::is_bundle(start) {
         let head = bundle::read_head(start, rest.size()).map_err(Malformed::or_io);
         (Kind::Bundle, head.map(|head| head.size))
     } else if compressed::is_compressed(start) {
         (Kind::CompressedBundle, compressed_size(start))
     } else if fatbin::is_fatbin(start) {
-        (Kind::Fatbinary, fatbin::size(start).map_err(anyhow::Error::from))
+        (
+            Kind::Fatbinary,
+            fatbin::size(start).map_err(anyhow::Error::from),
+        )
     } else {
         return None;
     })
@@ -68,7 +77,10 @@ impl Slot {
         match &self.outcome {
             Outcome::Same => Some(Item::Old(entry)),
             Outcome::Gone => None,
-            Outcome::New(new) => Some(Item::Changed { entry, size: new.bytes.size() }),
+            Outcome::New(new) => Some(Item::Changed {
+                entry,
+                size: new.bytes.size(),
+            }),
         }
     }
 }
@@ -78,11 +90,16 @@ impl Rewriter<'_> {
     pub(super) fn container(&mut self, location: &Location, at: u64) -> Result<(u64, Outcome)> {
         let rest = location.piece.from(at);
         let Some((kind, size)) = recognize(&rest) else {
-            bail!("{}: not a container of device code at {at:#x}", location.place);
+            bail!(
+                "{}: not a container of device code at {at:#x}",
+                location.place
+            );
         };
         let place = format!("{}: {} at {at:#x}", location.place, kind.name());
         let size = size.with_context(|| place.clone())?;
-        let whole = rest.slice(0, size).with_context(|| format!("{place}: past the end"))?;
+        let whole = rest
+            .slice(0, size)
+            .with_context(|| format!("{place}: past the end"))?;
         let inner = location.inside(whole, place);
         let outcome = match kind {
             Kind::OffloadBinary => self.offload_binary(&inner),
@@ -97,11 +114,22 @@ impl Rewriter<'_> {
     fn offload_binary(&mut self, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
         let head = Head::read(location.piece.bytes(), 0).with_context(place)?;
-        let Some(packed) = head.packed else { return self.plain_offload_binary(location) };
-        let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
+        let Some(packed) = head.packed else {
+            return self.plain_offload_binary(location);
+        };
+        let method = if packed.zstd {
+            Method::Zstd
+        } else {
+            Method::Zlib
+        };
         let start = head.plain_start(location.piece.bytes()).unwrap_or_default();
-        let plain =
-            inflate::offload_binary(&location.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
+        let plain = inflate::offload_binary(
+            &location.piece.from(packed.at),
+            method,
+            start,
+            packed.plain_size,
+        )
+        .with_context(place)?;
         if self.places.is_some() {
             self.note_stream(location, &location.piece.from(packed.at), plain, packed.at)?;
             return Ok(Outcome::Same);
@@ -111,51 +139,81 @@ impl Rewriter<'_> {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => {
-                let packed = compress::offload_binary(&plain.into(), method, self.levels, self.spool)?;
+                let packed =
+                    compress::offload_binary(&plain.into(), method, self.levels, self.spool)?;
                 Ok(self.smaller(packed, location.piece.size()))
             }
-            Outcome::New(new) => compress::offload_binary(&new.bytes, method, self.levels, self.spool),
+            Outcome::New(new) => {
+                compress::offload_binary(&new.bytes, method, self.levels, self.spool)
+            }
         }
     }
 
     fn plain_offload_binary(&mut self, location: &Location) -> Result<Outcome> {
-        let images = offload_binary::read_all(location.piece.bytes()).with_context(|| location.place.clone())?;
-        let images: Vec<Range<u64>> = images.iter().map(|image| image.at..image.at + image.image.len() as u64).collect();
+        let images = offload_binary::read_all(location.piece.bytes())
+            .with_context(|| location.place.clone())?;
+        let images: Vec<Range<u64>> = images
+            .iter()
+            .map(|image| image.at..image.at + image.image.len() as u64)
+            .collect();
         let slots = self.slots(location, images)?;
-        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+        if slots
+            .iter()
+            .all(|slot| matches!(slot.outcome, Outcome::Same))
+        {
             return Ok(Outcome::Same);
         }
-        let items: Vec<Item<Entry<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        let items: Vec<Item<Entry<'_>>> = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(entry, slot)| slot.item(entry))
+            .collect();
         if items.is_empty() {
             return Ok(Outcome::Gone);
         }
-        let parts = offload_binary::compose(location.piece.bytes(), &items).with_context(|| location.place.clone())?;
+        let parts = offload_binary::compose(location.piece.bytes(), &items)
+            .with_context(|| location.place.clone())?;
         joined(&location.piece, parts, slots)
     }
 
     fn bundle(&mut self, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
-        let head =
-            bundle::read_head(location.piece.bytes(), location.piece.size()).map_err(Malformed::or_io).with_context(place)?;
+        let head = bundle::read_head(location.piece.bytes(), location.piece.size())
+            .map_err(Malformed::or_io)
+            .with_context(place)?;
         let ranges = head.slots.iter().map(|slot| {
             // The offset of an empty entry has no meaning.
             let start = if slot.size == 0 { 0 } else { slot.offset };
             start..start + slot.size
         });
         let slots = self.slots(location, ranges.collect())?;
-        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+        if slots
+            .iter()
+            .all(|slot| matches!(slot.outcome, Outcome::Same))
+        {
             return Ok(Outcome::Same);
         }
         let ids = || head.slots.iter().map(|slot| slot.id.as_str());
         self.note_emptied(&slots, ids(), &location.place);
-        let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        let items: Vec<Item<NewObject<'_>>> = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(entry, slot)| slot.item(entry))
+            .collect();
         let parts = bundle::compose(location.piece.bytes(), &items).with_context(place)?;
         joined(&location.piece, parts, slots)
     }
 
     /// Notes that only the host's entries are left of a bundle.
-    fn note_emptied<'i>(&mut self, slots: &[Slot], ids: impl Iterator<Item = &'i str>, place: &str) {
-        let device = |(slot, id): (&Slot, &str)| (!id.starts_with("host")).then_some(matches!(slot.outcome, Outcome::Gone));
+    fn note_emptied<'i>(
+        &mut self,
+        slots: &[Slot],
+        ids: impl Iterator<Item = &'i str>,
+        place: &str,
+    ) {
+        let device = |(slot, id): (&Slot, &str)| {
+            (!id.starts_with("host")).then_some(matches!(slot.outcome, Outcome::Gone))
+        };
         let gone: Vec<bool> = slots.iter().zip(ids).filter_map(device).collect();
         if !gone.is_empty() && gone.iter().all(|gone| *gone) {
             self.emptied.push(place.to_owned());
@@ -164,47 +222,86 @@ impl Rewriter<'_> {
 
     pub(super) fn text_bundle(&mut self, location: &Location, comment: &str) -> Result<Outcome> {
         let place = || location.place.clone();
-        let spans = bundle::text::scan(comment, location.piece.bytes()).map_err(Malformed::or_io).with_context(place)?;
-        let slots = self.slots(location, spans.iter().map(|span| span.start..span.start + span.size).collect())?;
-        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+        let spans = bundle::text::scan(comment, location.piece.bytes())
+            .map_err(Malformed::or_io)
+            .with_context(place)?;
+        let slots = self.slots(
+            location,
+            spans
+                .iter()
+                .map(|span| span.start..span.start + span.size)
+                .collect(),
+        )?;
+        if slots
+            .iter()
+            .all(|slot| matches!(slot.outcome, Outcome::Same))
+        {
             return Ok(Outcome::Same);
         }
-        self.note_emptied(&slots, spans.iter().map(|span| span.id.as_str()), &location.place);
-        let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
-        // Text without the bundle's markers would be taken for an image of the container that it is in.
+        self.note_emptied(
+            &slots,
+            spans.iter().map(|span| span.id.as_str()),
+            &location.place,
+        );
+        let items: Vec<Item<NewObject<'_>>> = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(entry, slot)| slot.item(entry))
+            .collect();
+        // Text without the bundle's markers would be taken for an image of the container that it is
+        // in.
         if items.is_empty() && location.inside {
             return Ok(Outcome::Gone);
         }
-        let parts = bundle::text::compose(comment, location.piece.bytes(), &items).with_context(place)?;
+        let parts =
+            bundle::text::compose(comment, location.piece.bytes(), &items).with_context(place)?;
         joined(&location.piece, parts, slots)
     }
 
-    /// The bundle that is compressed as a whole. `at` is where it is in what holds it. It is inflated only if it changes.
+    /// The bundle that is compressed as a whole. `at` is where it is in what holds it. It is
+    /// inflated only if it changes.
     fn compressed_bundle(&mut self, location: &Location, at: u64) -> Result<Outcome> {
         let place = || location.place.clone();
         let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
         if self.places.is_some() {
-            let plain = inflate::compressed_bundle(&location.piece.from(header.size), header).with_context(place)?;
+            let plain = inflate::compressed_bundle(&location.piece.from(header.size), header)
+                .with_context(place)?;
             self.note_stream(location, &location.piece.from(header.size), plain, 0)?;
             return Ok(Outcome::Same);
         }
-        if let Some(offset) = location.piece.file_offset(0).filter(|_| self.levels.repack == Repack::No) {
+        if let Some(offset) = location
+            .piece
+            .file_offset(0)
+            .filter(|_| self.levels.repack == Repack::No)
+        {
             let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
             let rest = self.images.get(self.next..).unwrap_or_default();
-            let count = rest.iter().take_while(|image| image.path.iter().any(is_it)).count();
+            let count = rest
+                .iter()
+                .take_while(|image| image.path.iter().any(is_it))
+                .count();
             if self.all_stay(count) {
                 self.next += count;
                 return Ok(Outcome::Same);
             }
         }
-        let plain = inflate::compressed_bundle(&location.piece.from(header.size), header).with_context(place)?;
+        let plain = inflate::compressed_bundle(&location.piece.from(header.size), header)
+            .with_context(place)?;
         let first = self.next;
         match self.enter(&location.inside(plain.clone(), location.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => {
-                let sorted = if self.levels.sort { order::sorted(&plain).with_context(place)? } else { Outcome::Same };
-                let bundle = if let Outcome::New(sorted) = sorted { sorted.bytes } else { plain.into() };
+                let sorted = if self.levels.sort {
+                    order::sorted(&plain).with_context(place)?
+                } else {
+                    Outcome::Same
+                };
+                let bundle = if let Outcome::New(sorted) = sorted {
+                    sorted.bytes
+                } else {
+                    plain.into()
+                };
                 let packed = compress::bundle(&bundle, header, self.levels, self.spool)?;
                 Ok(self.smaller(packed, location.piece.size()))
             }
@@ -212,12 +309,14 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What becomes of compressed data of `size` bytes that is `packed` anew and else the same: it stays as it is where only what
-    /// becomes smaller is wanted, and this does not.
+    /// What becomes of compressed data of `size` bytes that is `packed` anew and else the same: it
+    /// stays as it is where only what becomes smaller is wanted, and this does not.
     pub(super) fn smaller(&mut self, packed: Outcome, size: u64) -> Outcome {
         self.recompressed.all += 1;
         match packed {
-            Outcome::New(new) if self.levels.only_smaller && new.bytes.size() >= size => Outcome::Same,
+            Outcome::New(new) if self.levels.only_smaller && new.bytes.size() >= size => {
+                Outcome::Same
+            }
             packed => {
                 self.recompressed.smaller += 1;
                 packed
@@ -225,9 +324,15 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Whether a container is compressed anew in which nothing changes. Its images are those from `first` up to the next one.
+    /// Whether a container is compressed anew in which nothing changes. Its images are those from
+    /// `first` up to the next one.
     fn packs_anew(&self, first: usize) -> bool {
-        let images = self.images.get(first..self.next).unwrap_or_default().iter().filter(|image| image.is_device());
+        let images = self
+            .images
+            .get(first..self.next)
+            .unwrap_or_default()
+            .iter()
+            .filter(|image| image.is_device());
         let mut devices = images.map(|image| (&image.triple, &image.target));
         match self.levels.repack {
             Repack::No => false,
@@ -243,10 +348,17 @@ impl Rewriter<'_> {
     fn slots(&mut self, location: &Location, ranges: Vec<Range<u64>>) -> Result<Vec<Slot>> {
         let mut slots = Vec::new();
         for old in ranges {
-            let piece = location.piece.slice(old.start, old.end.saturating_sub(old.start));
-            let inner =
-                location.inside(piece.with_context(|| format!("{}: past the end", location.place))?, location.place.clone());
-            slots.push(Slot { outcome: self.enter(&inner)?, old });
+            let piece = location
+                .piece
+                .slice(old.start, old.end.saturating_sub(old.start));
+            let inner = location.inside(
+                piece.with_context(|| format!("{}: past the end", location.place))?,
+                location.place.clone(),
+            );
+            slots.push(Slot {
+                outcome: self.enter(&inner)?,
+                old,
+            });
         }
         Ok(slots)
     }
@@ -281,11 +393,20 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outco
         match part {
             Part::Old(range) => {
                 let size = range.end.saturating_sub(range.start);
-                changed.bytes.push_piece(piece.slice(range.start, size).context("a range past the end")?);
-                let is_here = |old: &&Range<u64>| range.start <= old.start && old.end <= range.end && !old.is_empty();
+                changed.bytes.push_piece(
+                    piece
+                        .slice(range.start, size)
+                        .context("a range past the end")?,
+                );
+                let is_here = |old: &&Range<u64>| {
+                    range.start <= old.start && old.end <= range.end && !old.is_empty()
+                };
                 changed.moved.extend(kept.iter().filter(is_here).map(|old| {
                     let at = start + (old.start - range.start);
-                    Moved { old: old.clone(), new: at..at + (old.end - old.start) }
+                    Moved {
+                        old: old.clone(),
+                        new: at..at + (old.end - old.start),
+                    }
                 }));
             }
             Part::New(place) => {
@@ -295,7 +416,10 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outco
                     old: old.start + moved.old.start..old.start + moved.old.end,
                     new: start + moved.new.start..start + moved.new.end,
                 }));
-                changed.moved.push(Moved { old, new: start..start + bytes.size() });
+                changed.moved.push(Moved {
+                    old,
+                    new: start..start + bytes.size(),
+                });
                 changed.bytes.append(bytes);
             }
             Part::Bytes(bytes) => changed.bytes.push_bytes(bytes),

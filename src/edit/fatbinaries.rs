@@ -1,4 +1,5 @@
-//! NVIDIA's fatbinaries: entries stay to the byte, go, or get other code, which is compressed as that of the old entry was.
+//! NVIDIA's fatbinaries: entries stay to the byte, go, or get other code, which is compressed as
+//! that of the old entry was.
 
 use std::io::Write;
 
@@ -16,7 +17,8 @@ use crate::io::rope::Rope;
 const LEVEL: i32 = 3;
 
 impl Rewriter<'_> {
-    /// What becomes of a fatbinary. Without entries it stays one: what registers it has something to register.
+    /// What becomes of a fatbinary. Without entries it stays one: what registers it has something
+    /// to register.
     pub(super) fn fatbinary(&mut self, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
         let read = fatbin::read_all(location.piece.bytes()).with_context(place)?;
@@ -25,16 +27,23 @@ impl Rewriter<'_> {
         let mut changes = false;
         for (number, entry) in entries.iter().enumerate() {
             // Cubins are padded, and compressed ones have their inflated size in the report.
-            let at = location.piece.file_offset(entry.at).filter(|_| entry.method.is_none());
+            let at = location
+                .piece
+                .file_offset(entry.at)
+                .filter(|_| entry.method.is_none());
             let image = self.next;
             let verdict = self.take(&location.place, None, at)?;
-            let stored = location.piece.slice(entry.at, entry.stored.len() as u64).with_context(place)?;
+            let stored = location
+                .piece
+                .slice(entry.at, entry.stored.len() as u64)
+                .with_context(place)?;
             let code = match verdict {
                 Verdict::Keep => {
                     self.note_image(&stored, image);
                     let is_zstd = entry.method == Some(Method::Zstd) && entry.kind != Kind::LtoIr;
                     let repack = self.levels.repack == Repack::All && is_zstd;
-                    let plain = repack.then(|| inflate::fatbinary_entry(&stored, Method::Zstd, entry.plain_size));
+                    let plain = repack
+                        .then(|| inflate::fatbinary_entry(&stored, Method::Zstd, entry.plain_size));
                     plain.transpose().with_context(place)?
                 }
                 Verdict::Drop => {
@@ -42,11 +51,17 @@ impl Rewriter<'_> {
                     continue;
                 }
                 Verdict::Replace(_) if entry.kind == Kind::LtoIr => {
-                    bail!("{}: cannot replace LTO IR: only NVIDIA's tools can write its format", location.place)
+                    bail!(
+                        "{}: cannot replace LTO IR: only NVIDIA's tools can write its format",
+                        location.place
+                    )
                 }
                 Verdict::Replace(bytes) => Some(bytes.clone()),
             };
-            if matches!(verdict, Verdict::Keep) && self.levels.repack == Repack::All && entry.method.is_some() {
+            if matches!(verdict, Verdict::Keep)
+                && self.levels.repack == Repack::All
+                && entry.method.is_some()
+            {
                 self.recompressed.all += 1;
                 self.recompressed.lz4 += u64::from(entry.method == Some(Method::Lz4));
             }
@@ -55,7 +70,13 @@ impl Rewriter<'_> {
                 new.push(None);
                 continue;
             };
-            let (code, bytes) = packed(&plain, entry, self.levels.level.unwrap_or(LEVEL), self.spool).with_context(place)?;
+            let (code, bytes) = packed(
+                &plain,
+                entry,
+                self.levels.level.unwrap_or(LEVEL),
+                self.spool,
+            )
+            .with_context(place)?;
             if matches!(verdict, Verdict::Keep) {
                 if self.levels.only_smaller && bytes.size() >= entry.stored.len() as u64 {
                     items.push(Item::Old(number));
@@ -65,7 +86,10 @@ impl Rewriter<'_> {
                 self.recompressed.smaller += 1;
             }
             changes = true;
-            items.push(Item::Changed { entry: number, size: code });
+            items.push(Item::Changed {
+                entry: number,
+                size: code,
+            });
             new.push(Some(bytes));
         }
         if !changes {
@@ -79,10 +103,17 @@ impl Rewriter<'_> {
             match part {
                 Part::Old(range) => {
                     bytes.push_piece(
-                        location.piece.slice(range.start, range.end.saturating_sub(range.start)).with_context(place)?,
+                        location
+                            .piece
+                            .slice(range.start, range.end.saturating_sub(range.start))
+                            .with_context(place)?,
                     );
                 }
-                Part::New(place) => bytes.append(new.get_mut(place).and_then(Option::take).unwrap_or_default()),
+                Part::New(place) => bytes.append(
+                    new.get_mut(place)
+                        .and_then(Option::take)
+                        .unwrap_or_default(),
+                ),
                 Part::Bytes(new) => bytes.push_bytes(new),
                 Part::Zeros(count) => bytes.push_zeros(count),
             }
@@ -92,14 +123,21 @@ impl Rewriter<'_> {
 }
 
 /// The code `plain`, stored as that of `entry` is.
-fn packed(plain: &FileSlice, entry: &Entry<'_>, level: i32, spool: &mut Spool) -> Result<(Code, Rope)> {
+fn packed(
+    plain: &FileSlice,
+    entry: &Entry<'_>,
+    level: i32,
+    spool: &mut Spool,
+) -> Result<(Code, Rope)> {
     let mut rope = Rope::from(plain.clone());
     // The text of PTX ends with a zero, which extracted text does not have.
     if entry.kind == Kind::Ptx && plain.bytes().last() != Some(&0) {
         rope.push_zeros(1);
     }
     let plain_size = rope.size();
-    let Some(method) = entry.method else { return Ok((Code::plain(plain_size), rope)) };
+    let Some(method) = entry.method else {
+        return Ok((Code::plain(plain_size), rope));
+    };
     let bytes = match method {
         Method::Lz4 => Rope::from(fatbin::lz4(&rope.read()?)),
         Method::Zstd => spool
@@ -113,5 +151,12 @@ fn packed(plain: &FileSlice, entry: &Entry<'_>, level: i32, spool: &mut Spool) -
             })?
             .into(),
     };
-    Ok((Code { method: Some(method), stored: bytes.size(), plain_size }, bytes))
+    Ok((
+        Code {
+            method: Some(method),
+            stored: bytes.size(),
+            plain_size,
+        },
+        bytes,
+    ))
 }

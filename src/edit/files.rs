@@ -1,5 +1,5 @@
-//! Files on disk get other images: each is read, decided on, written beside its place, read again, and put in its place. Either the
-//! whole new file is there, or the old one.
+//! Files on disk get other images: each is read, decided on, written beside its place, read again,
+//! and put in its place. Either the whole new file is there, or the old one.
 
 pub(in crate::edit) mod build_id;
 mod place;
@@ -44,7 +44,8 @@ pub(crate) struct Options {
     pub levels: Levels,
     /// Whether the digests of the files are wanted.
     pub digests: bool,
-    /// Whether the report that is decided by has the bytes of the images, those in compressed containers, too.
+    /// Whether the report that is decided by has the bytes of the images, those in compressed
+    /// containers, too.
     pub image_bytes: bool,
     /// Which files and members are changed.
     pub selection: Arc<Selection>,
@@ -71,7 +72,8 @@ pub(crate) struct Change {
     pub images: Vec<ImageChange>,
     /// What has lost all of its images.
     pub emptied: Vec<String>,
-    /// Whether the file is removed, or left out of the new folder: every image that it was made of is dropped.
+    /// Whether the file is removed, or left out of the new folder: every image that it was made of
+    /// is dropped.
     pub removed: bool,
     /// The members of a zip file that are removed in the same way.
     pub removed_members: Vec<String>,
@@ -112,23 +114,35 @@ impl ImageChange {
     }
 }
 
-/// Says what becomes of each of the images of the file at this path. They are numbered as `inspect` numbers them, those of a zip file
-/// through all of its members.
+/// Says what becomes of each of the images of the file at this path. They are numbered as `inspect`
+/// numbers them, those of a zip file through all of its members.
 pub(crate) type Decide<'d> = dyn Fn(&Path, &[Image]) -> Result<Vec<Verdict>> + Sync + 'd;
 
-/// Changes the files, each by itself: what is wrong with one is in its result, and the others are changed. Folders stand for the
-/// files below them.
+/// Changes the files, each by itself: what is wrong with one is in its result, and the others are
+/// changed. Folders stand for the files below them.
 ///
 /// # Errors
 /// The places of the new files cannot be, or a signal.
-pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, decide: &Decide<'_>) -> Result<Vec<Change>> {
+pub(crate) fn change(
+    files: &[PathBuf],
+    options: &Options,
+    session: &Session,
+    decide: &Decide<'_>,
+) -> Result<Vec<Change>> {
     let subjects = place::subjects(files, options, session)?;
-    let size = |subject: &place::Subject| std::fs::metadata(&subject.path).map_or(0, |meta| meta.len());
+    let size =
+        |subject: &place::Subject| std::fs::metadata(&subject.path).map_or(0, |meta| meta.len());
     let meter = Meter::new(session.shell.is_terminal(), subjects.iter().map(size).sum());
     let failed = |subject: &place::Subject, error: &anyhow::Error| {
         let fixed = error.downcast_ref::<Fixed>().cloned();
-        let text = fixed.as_ref().map_or_else(|| error::chain(error), ToString::to_string);
-        Change { error: Some(text), fixed, ..Change::of(subject.path.display().to_string(), size(subject)) }
+        let text = fixed
+            .as_ref()
+            .map_or_else(|| error::chain(error), ToString::to_string);
+        Change {
+            error: Some(text),
+            fixed,
+            ..Change::of(subject.path.display().to_string(), size(subject))
+        }
     };
     let each = |subject| -> Option<(&place::Subject, Change)> {
         let (reached, size) = (meter.file(), size(subject));
@@ -140,7 +154,8 @@ pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, de
             Err(error) => Some((subject, failed(subject, &error))),
         }
     };
-    let changes: Vec<(&place::Subject, Change)> = threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
+    let changes: Vec<(&place::Subject, Change)> =
+        threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
     drop(meter);
     session.signals.check()?;
     // Whether a file may go is known when the others have been seen.
@@ -155,14 +170,18 @@ pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, de
     Ok(changes.into_iter().map(removed).collect())
 }
 
-/// Removes a file of which nothing is left, in its new place. A file among others in a folder may go as long as images stay in these.
+/// Removes a file of which nothing is left, in its new place. A file among others in a folder may
+/// go as long as images stay in these.
 ///
 /// # Errors
-/// It was named, or is the last one with images, and nobody said that it may go; it cannot be removed.
+/// It was named, or is the last one with images, and nobody said that it may go; it cannot be
+/// removed.
 fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Result<()> {
     let path = subject.path.display();
     if !options.allow_empty && (subject.named || !any_stays) {
-        bail!("{path}: all of its images are dropped, so nothing is left of the file; pass --allow-empty to remove it");
+        bail!(
+            "{path}: all of its images are dropped, so nothing is left of the file; pass --allow-empty to remove it"
+        );
     }
     let place = subject.to.as_deref().unwrap_or(&subject.path);
     if options.dry_run || place == Path::new("-") {
@@ -182,7 +201,11 @@ fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Resul
 impl Change {
     /// Whether images for devices stay in the file.
     fn keeps_images(&self) -> bool {
-        self.error.is_none() && self.images.iter().any(|image| image.fate != "drop" && image.is_device())
+        self.error.is_none()
+            && self
+                .images
+                .iter()
+                .any(|image| image.fate != "drop" && image.is_device())
     }
 
     fn of(file: String, size: u64) -> Change {
@@ -218,8 +241,23 @@ fn one(
     let mut spool = Spool::new(session);
     let mut change = Change::of(path.display().to_string(), piece.size());
     let bytes = match wheel::is_wheel(&piece) {
-        true => wheel::edit((path, &piece), options, session, decide, &mut change, reached)?,
-        false => edited(path, &piece, options, session, decide, &mut change, &mut spool)?,
+        true => wheel::edit(
+            (path, &piece),
+            options,
+            session,
+            decide,
+            &mut change,
+            reached,
+        )?,
+        false => edited(
+            path,
+            &piece,
+            options,
+            session,
+            decide,
+            &mut change,
+            &mut spool,
+        )?,
     };
     if !subject.named && change.images.is_empty() && subject.to.is_none() {
         return Ok(None);
@@ -228,8 +266,14 @@ fn one(
         && let Some(first) = change.emptied.first()
     {
         let others = change.emptied.len() - 1;
-        let what = if others > 0 { format!("{} containers", others + 1) } else { "it".to_owned() };
-        bail!("{first}: removing these images would leave {what} empty; pass --allow-empty to allow that");
+        let what = if others > 0 {
+            format!("{} containers", others + 1)
+        } else {
+            "it".to_owned()
+        };
+        bail!(
+            "{first}: removing these images would leave {what} empty; pass --allow-empty to allow that"
+        );
     }
     // Members and containers that did not become smaller may still be laid out anew.
     let bytes = bytes.filter(|bytes| !options.levels.only_smaller || bytes.size() < piece.size());
@@ -257,7 +301,11 @@ fn one(
             && let Some(bytes) = &bytes
         {
             // A new build id is derived from the written file.
-            change.sha256_after = if options.new_build_id { None } else { Some(rope_sha256(bytes)?) };
+            change.sha256_after = if options.new_build_id {
+                None
+            } else {
+                Some(rope_sha256(bytes)?)
+            };
         }
         return Ok(Some(change));
     }
@@ -275,15 +323,32 @@ fn edited(
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
-    let report = looked_into(path, piece, options.image_bytes, &options.selection, session);
+    let report = looked_into(
+        path,
+        piece,
+        options.image_bytes,
+        &options.selection,
+        session,
+    );
     let verdicts = decided(path, &report.images, decide)?;
     carried_out((path, piece), &report, &verdicts, options, change, spool)
 }
 
 /// What is in a file that is no wheel, for who decides on its images.
-fn looked_into(path: &Path, piece: &FileSlice, wants_bytes: bool, selection: &Arc<Selection>, session: &Session) -> FileReport {
+fn looked_into(
+    path: &Path,
+    piece: &FileSlice,
+    wants_bytes: bool,
+    selection: &Arc<Selection>,
+    session: &Session,
+) -> FileReport {
     let (headers_only, keep_bytes, selection) = (!wants_bytes, wants_bytes, Arc::clone(selection));
-    let reading = contents::Options { headers_only, keep_bytes, selection, ..contents::Options::default() };
+    let reading = contents::Options {
+        headers_only,
+        keep_bytes,
+        selection,
+        ..contents::Options::default()
+    };
     Reader::new(reading, session).opened(path, piece.clone())
 }
 
@@ -291,12 +356,18 @@ fn looked_into(path: &Path, piece: &FileSlice, wants_bytes: bool, selection: &Ar
 fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Verdict>> {
     let verdicts = decide(path, images)?;
     if verdicts.len() != images.len() {
-        bail!("{}: {} verdicts for {} images", path.display(), verdicts.len(), images.len());
+        bail!(
+            "{}: {} verdicts for {} images",
+            path.display(),
+            verdicts.len(),
+            images.len()
+        );
     }
     Ok(verdicts)
 }
 
-/// The new bytes of the file `piece` that `report` describes, with `verdicts` for its images; none where they are the old ones.
+/// The new bytes of the file `piece` that `report` describes, with `verdicts` for its images; none
+/// where they are the old ones.
 fn carried_out(
     (path, piece): (&Path, &FileSlice),
     report: &FileReport,
@@ -305,7 +376,12 @@ fn carried_out(
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
-    change.images = report.images.iter().zip(verdicts).map(|(image, verdict)| of_image(image, verdict)).collect();
+    change.images = report
+        .images
+        .iter()
+        .zip(verdicts)
+        .map(|(image, verdict)| of_image(image, verdict))
+        .collect();
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
@@ -316,7 +392,10 @@ fn carried_out(
     change.emptied = edited.emptied;
     change.removed = edited.is_gone;
     if options.levels.only_smaller {
-        change.recompressed.get_or_insert_default().add(edited.recompressed);
+        change
+            .recompressed
+            .get_or_insert_default()
+            .add(edited.recompressed);
     }
     Ok(edited.bytes)
 }
@@ -347,12 +426,21 @@ fn write(
     session: &Session,
     change: &mut Change,
 ) -> Result<()> {
-    let Some(to) = subject.to.as_deref().or(bytes.is_some().then_some(subject.path.as_path())) else { return Ok(()) };
+    let Some(to) = subject
+        .to
+        .as_deref()
+        .or(bytes.is_some().then_some(subject.path.as_path()))
+    else {
+        return Ok(());
+    };
     let is_changed = bytes.is_some();
     let context = || format!("cannot write `{}`", to.display());
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(to)?;
-    bytes.unwrap_or_else(|| piece.clone().into()).copy_to(&mut output).with_context(context)?;
+    bytes
+        .unwrap_or_else(|| piece.clone().into())
+        .copy_to(&mut output)
+        .with_context(context)?;
     if is_changed && options.new_build_id {
         build_id::renew(&mut output).with_context(context)?;
     }
@@ -360,7 +448,10 @@ fn write(
     if options.digests && is_changed {
         change.sha256_after = Some(place::digest(&output).with_context(context)?);
     }
-    change.after = output.file().metadata().map_or(change.after, |meta| meta.len());
+    change.after = output
+        .file()
+        .metadata()
+        .map_or(change.after, |meta| meta.len());
     drop(output);
     outputs.commit()?;
     change.written = Some(to.display().to_string());
@@ -372,29 +463,48 @@ fn write(
 /// # Errors
 /// It cannot be read, or the new file cannot have it.
 pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
-    let subject = place::Subject { path: from.to_owned(), to: None, named: true };
-    subject.keep_attributes(output).with_context(|| from.display().to_string())
+    let subject = place::Subject {
+        path: from.to_owned(),
+        to: None,
+        named: true,
+    };
+    subject
+        .keep_attributes(output)
+        .with_context(|| from.display().to_string())
 }
 
-/// Makes `bytes` the file at `place`, whole or not at all, with the attributes of the file at `from`. A file, a program that runs
-/// or a symlink at `place` is replaced.
+/// Makes `bytes` the file at `place`, whole or not at all, with the attributes of the file at
+/// `from`. A file, a program that runs or a symlink at `place` is replaced.
 ///
 /// # Errors
 /// It cannot be written.
-pub(crate) fn replace_with_attributes(from: &Path, bytes: &Rope, place: &Path, session: &Session) -> Result<()> {
+pub(crate) fn replace_with_attributes(
+    from: &Path,
+    bytes: &Rope,
+    place: &Path,
+    session: &Session,
+) -> Result<()> {
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_anew(place)?;
-    bytes.copy_to(&mut output).with_context(|| format!("cannot write `{}`", place.display()))?;
+    bytes
+        .copy_to(&mut output)
+        .with_context(|| format!("cannot write `{}`", place.display()))?;
     keep_attributes(from, &output)?;
     drop(output);
     outputs.commit()
 }
 
-/// Writes `bytes` to `place`, whole or not at all, with the attributes of the file at `from`. `-` is stdout.
+/// Writes `bytes` to `place`, whole or not at all, with the attributes of the file at `from`. `-`
+/// is stdout.
 ///
 /// # Errors
 /// It cannot be written.
-pub(crate) fn copy_with_attributes(from: &Path, bytes: &Rope, place: &Path, session: &Session) -> Result<()> {
+pub(crate) fn copy_with_attributes(
+    from: &Path,
+    bytes: &Rope,
+    place: &Path,
+    session: &Session,
+) -> Result<()> {
     copy_checked(from, bytes, place, session, &|_| Ok(()))
 }
 
@@ -427,12 +537,22 @@ pub(crate) fn copy_while(
 }
 
 /// What is looked at while a file is written, and when it is.
-type Checks<'c> = (&'c (dyn Fn() -> Result<()> + Sync), &'c dyn Fn(&FileSlice) -> Result<()>);
+type Checks<'c> = (
+    &'c (dyn Fn() -> Result<()> + Sync),
+    &'c dyn Fn(&FileSlice) -> Result<()>,
+);
 
-fn write_checked(from: &Path, bytes: &Rope, place: &Path, session: &Session, (beside, check): Checks<'_>) -> Result<()> {
+fn write_checked(
+    from: &Path,
+    bytes: &Rope,
+    place: &Path,
+    session: &Session,
+    (beside, check): Checks<'_>,
+) -> Result<()> {
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(place)?;
-    let (checked, written) = threads::in_parallel(|| rayon::join(beside, || bytes.copy_to(&mut output)));
+    let (checked, written) =
+        threads::in_parallel(|| rayon::join(beside, || bytes.copy_to(&mut output)));
     checked?;
     written.with_context(|| format!("cannot write `{}`", place.display()))?;
     check(&place::written(&output)?)?;

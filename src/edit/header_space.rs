@@ -14,9 +14,11 @@ pub(super) struct Placed {
     pub(super) array: u64,
 }
 
-/// Gives the sections `new` of the program `piece` their addresses, beside an array of so many `pointers`. Where there is no room for the
-/// segments that are needed, the program gets a page in front: then all offsets are those in [`Placed::piece`], those of `new` included,
-/// and what the program registers must be read of that. The sections with the indices `movable` may begin at a later address.
+/// Gives the sections `new` of the program `piece` their addresses, beside an array of so many
+/// `pointers`. Where there is no room for the segments that are needed, the program gets a page in
+/// front: then all offsets are those in [`Placed::piece`], those of `new` included, and what the
+/// program registers must be read of that. The sections with the indices `movable` may begin at a
+/// later address.
 ///
 /// # Errors
 /// As [`addresses_with`] has them.
@@ -27,19 +29,26 @@ pub(super) fn place(
     movable: &[usize],
     spool: &mut Spool,
 ) -> Result<Placed> {
-    let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
+    let sizes: Vec<(usize, u64)> = new
+        .iter()
+        .map(|section| (section.index, section.changed.bytes.size()))
+        .collect();
     let (mut larger, mut placed) = (None, addresses_with(piece, &sizes, pointers, movable));
     if placed.as_ref().is_err_and(|fault| fault.what == NO_ROOM)
         && let Some((page, rope)) = with_front_page(piece)?
     {
         let piece = rope.into_piece(spool)?;
         placed = addresses_with(&piece, &sizes, pointers, movable);
-        new.iter_mut().for_each(|section| section.offset = section.offset.saturating_add(page));
+        new.iter_mut()
+            .for_each(|section| section.offset = section.offset.saturating_add(page));
         larger = Some(piece);
     }
     let (addresses, array) = placed?;
     for (section, address) in new.iter_mut().zip(addresses) {
         section.address = address;
     }
-    Ok(Placed { piece: larger, array })
+    Ok(Placed {
+        piece: larger,
+        array,
+    })
 }

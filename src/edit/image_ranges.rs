@@ -1,5 +1,5 @@
-//! Where the images of a file are, for who takes the file apart: which bytes of it are an image, and which are a compressed stream with
-//! images in it.
+//! Where the images of a file are, for who takes the file apart: which bytes of it are an image,
+//! and which are a compressed stream with images in it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -38,11 +38,16 @@ pub(crate) struct Stream {
     pub places: Vec<Place>,
 }
 
-/// The places of the images of the file `piece`, in the order of the file. Images that cannot be taken out are not among them.
+/// The places of the images of the file `piece`, in the order of the file. Images that cannot be
+/// taken out are not among them.
 ///
 /// # Errors
 /// The file is damaged.
-pub(crate) fn places((path, piece): (&Path, &FileSlice), report: &FileReport, spool: &mut Spool) -> Result<Vec<Place>> {
+pub(crate) fn places(
+    (path, piece): (&Path, &FileSlice),
+    report: &FileReport,
+    spool: &mut Spool,
+) -> Result<Vec<Place>> {
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
@@ -55,15 +60,30 @@ pub(crate) fn places((path, piece): (&Path, &FileSlice), report: &FileReport, sp
         spool,
         emptied: Vec::new(),
         recompressed: Recompressed::default(),
-        places: Some(Places { base: piece.file_offset(0).unwrap_or_default(), found: Vec::new() }),
+        places: Some(Places {
+            base: piece.file_offset(0).unwrap_or_default(),
+            found: Vec::new(),
+        }),
     };
     let place = path.display().to_string();
-    let location = Location { piece: piece.clone(), file: place.clone(), place, inside: false, depth: 0 };
+    let location = Location {
+        piece: piece.clone(),
+        file: place.clone(),
+        place,
+        inside: false,
+        depth: 0,
+    };
     rewriter.enter(&location)?;
     rewriter.check_all_met(&location)?;
-    let mut found = rewriter.places.map(|places| places.found).unwrap_or_default();
+    let mut found = rewriter
+        .places
+        .map(|places| places.found)
+        .unwrap_or_default();
     found.sort_by_key(|place| place.range.start);
-    if found.windows(2).any(|pair| matches!(pair, [one, next] if one.range.end > next.range.start)) {
+    if found
+        .windows(2)
+        .any(|pair| matches!(pair, [one, next] if one.range.end > next.range.start))
+    {
         bail!("{}: images overlap", path.display());
     }
     Ok(found)
@@ -78,9 +98,17 @@ pub(super) struct Places {
 
 impl Places {
     fn push(&mut self, piece: &FileSlice, holds: Held) {
-        let Some(start) = piece.file_offset(0).and_then(|at| at.checked_sub(self.base)) else { return };
+        let Some(start) = piece
+            .file_offset(0)
+            .and_then(|at| at.checked_sub(self.base))
+        else {
+            return;
+        };
         if piece.size() > 0 {
-            self.found.push(Place { range: start..start + piece.size(), holds });
+            self.found.push(Place {
+                range: start..start + piece.size(),
+                holds,
+            });
         }
     }
 }
@@ -93,17 +121,35 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Goes into `whole`, which is what comes out of the container at `location` when `stream` is inflated; before `from` it has what is not
-    /// compressed. Notes where the stream is, and the images in it.
-    pub(super) fn note_stream(&mut self, location: &Location, stream: &FileSlice, whole: FileSlice, from: u64) -> Result<()> {
+    /// Goes into `whole`, which is what comes out of the container at `location` when `stream` is
+    /// inflated; before `from` it has what is not compressed. Notes where the stream is, and the
+    /// images in it.
+    pub(super) fn note_stream(
+        &mut self,
+        location: &Location,
+        stream: &FileSlice,
+        whole: FileSlice,
+        from: u64,
+    ) -> Result<()> {
         let whole = whole.as_file();
         let plain = whole.from(from);
         let base = plain.file_offset(0).context("a stream outside of a file")?;
-        let outer = self.places.replace(Places { base, found: Vec::new() });
+        let outer = self.places.replace(Places {
+            base,
+            found: Vec::new(),
+        });
         self.enter(&location.inside(whole, location.place.clone()))?;
-        let inner = std::mem::replace(&mut self.places, outer).map(|places| places.found).unwrap_or_default();
+        let inner = std::mem::replace(&mut self.places, outer)
+            .map(|places| places.found)
+            .unwrap_or_default();
         if let Some(places) = &mut self.places {
-            places.push(stream, Held::Stream(Stream { plain, places: inner }));
+            places.push(
+                stream,
+                Held::Stream(Stream {
+                    plain,
+                    places: inner,
+                }),
+            );
         }
         Ok(())
     }

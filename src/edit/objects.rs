@@ -1,5 +1,6 @@
-//! ELF and COFF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
-//! containers is made right (`pointers`), and the bytes that are no longer needed are taken out ([`crate::io::resize`]).
+//! ELF and COFF objects, programs and shared libraries: sections of device code are rewritten. In
+//! finished files, what points to images and containers is made right (`pointers`), and the bytes
+//! that are no longer needed are taken out ([`crate::io::resize`]).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -45,7 +46,12 @@ impl Changes {
     fn divided(mut self, divided: Divided) -> Result<Changes> {
         let number = |old: &DeviceSection| {
             let is_it = |new: &&DeviceSection| new.offset == old.offset && new.size == old.size;
-            divided.sections.iter().find(is_it).map(|new| new.index).context("an image section is missing")
+            divided
+                .sections
+                .iter()
+                .find(is_it)
+                .map(|new| new.index)
+                .context("an image section is missing")
         };
         for section in self.sections.iter_mut().map(|changed| &mut changed.section) {
             section.index = number(section)?;
@@ -55,7 +61,9 @@ impl Changes {
         }
         let mut sections = divided.sections;
         for (offset, blocks) in divided.new {
-            let at = sections.iter().position(|section| section.offset == offset && section.size > 0);
+            let at = sections
+                .iter()
+                .position(|section| section.offset == offset && section.size > 0);
             let section = sections.swap_remove(at.context("a new section is missing")?);
             self.sections.push(ChangedSection { section, blocks });
         }
@@ -71,15 +79,26 @@ impl Rewriter<'_> {
         for section in device_sections(data, &location.place)? {
             let place = format!("{}: {}", location.place, section.name);
             let piece = location.piece.slice(section.offset, section.size);
-            let inner = location.inside(piece.with_context(|| format!("{place}: past the end of the file"))?, place);
+            let inner = location.inside(
+                piece.with_context(|| format!("{place}: past the end of the file"))?,
+                place,
+            );
             if inner.piece.size() > 0 {
                 self.section(location, &inner, section, &mut changes)?;
             }
         }
         // Old wrappers put images into variables of other sections.
         if let Some(divided) = self.amid_other_data(location)? {
-            let file = Location { piece: divided.piece.clone(), ..location.clone() };
-            return self.program(&file, changes.divided(divided).with_context(|| location.place.clone())?);
+            let file = Location {
+                piece: divided.piece.clone(),
+                ..location.clone()
+            };
+            return self.program(
+                &file,
+                changes
+                    .divided(divided)
+                    .with_context(|| location.place.clone())?,
+            );
         }
         if changes.sections.is_empty() && changes.whole.is_empty() {
             return Ok(Outcome::Same);
@@ -88,11 +107,21 @@ impl Rewriter<'_> {
             return self.object(location, changes);
         }
         let (_, header) = FileHeader::read(data).with_context(|| location.place.clone())?;
-        if header.kind == elf::ET_REL { self.object(location, changes) } else { self.program(location, changes) }
+        if header.kind == elf::ET_REL {
+            self.object(location, changes)
+        } else {
+            self.program(location, changes)
+        }
     }
 
     /// Takes up what becomes of the section at `location` of the file at `host`.
-    fn section(&mut self, host: &Location, location: &Location, section: DeviceSection, changes: &mut Changes) -> Result<()> {
+    fn section(
+        &mut self,
+        host: &Location,
+        location: &Location,
+        section: DeviceSection,
+        changes: &mut Changes,
+    ) -> Result<()> {
         if matches!(section.holds, Holds::Entry(_) | Holds::Image(_)) {
             match self.enter(location)? {
                 Outcome::Same => changes.any_left = true,
@@ -114,7 +143,9 @@ impl Rewriter<'_> {
             return Ok(());
         }
         let blocks = self.blocks(location)?;
-        changes.any_left |= blocks.iter().any(|block| !matches!(block.outcome, Outcome::Gone));
+        changes.any_left |= blocks
+            .iter()
+            .any(|block| !matches!(block.outcome, Outcome::Gone));
         if !blocks.iter().all(Block::is_same) {
             changes.sections.push(ChangedSection { section, blocks });
         }
@@ -123,19 +154,30 @@ impl Rewriter<'_> {
 
     /// The programming models of the images in a section.
     fn kinds_in(&self, location: &Location, section: &DeviceSection) -> Vec<String> {
-        let is_it =
-            |step: &Step| matches!(step, Step::Section { offset, .. } if *offset == location.piece.file_offset(section.offset));
-        let here = self.images.iter().filter(|image| image.path.iter().any(is_it));
+        let is_it = |step: &Step| matches!(step, Step::Section { offset, .. } if *offset == location.piece.file_offset(section.offset));
+        let here = self
+            .images
+            .iter()
+            .filter(|image| image.path.iter().any(is_it));
         let kinds: BTreeSet<&String> = here.flat_map(|image| &image.kinds).collect();
         kinds.into_iter().cloned().collect()
     }
 
-    /// The images of a section without containers, as OpenMP's and SYCL's descriptors of a program know them; none where they do not.
-    fn bare(&mut self, host: &Location, location: &Location, section: &DeviceSection) -> Result<Option<Vec<Block>>> {
+    /// The images of a section without containers, as OpenMP's and SYCL's descriptors of a program
+    /// know them; none where they do not.
+    fn bare(
+        &mut self,
+        host: &Location,
+        location: &Location,
+        section: &DeviceSection,
+    ) -> Result<Option<Vec<Block>>> {
         let rest = self.images.get(self.next..).unwrap_or_default();
         let base = location.piece.file_offset(0);
-        let within = |offset: Option<u64>| offset.zip(base).and_then(|(at, base)| at.checked_sub(base));
-        let here = rest.iter().map_while(|image| within(image.offset).filter(|at| *at < section.size));
+        let within =
+            |offset: Option<u64>| offset.zip(base).and_then(|(at, base)| at.checked_sub(base));
+        let here = rest
+            .iter()
+            .map_while(|image| within(image.offset).filter(|at| *at < section.size));
         let starts: Vec<u64> = here.collect();
         if self.all_stay(starts.len()) && self.places.is_none() {
             return Ok(None);
@@ -147,14 +189,20 @@ impl Rewriter<'_> {
         }
         let mut blocks = Vec::new();
         for old in ranges {
-            let piece = location.piece.slice(old.start, old.end - old.start).with_context(|| location.place.clone())?;
-            blocks.push(Block { outcome: self.enter(&location.inside(piece, location.place.clone()))?, old });
+            let piece = location
+                .piece
+                .slice(old.start, old.end - old.start)
+                .with_context(|| location.place.clone())?;
+            blocks.push(Block {
+                outcome: self.enter(&location.inside(piece, location.place.clone()))?,
+                old,
+            });
         }
         Ok(Some(blocks))
     }
 
-    /// An object that is linked later. Linkers take its images by their section; those that it registers itself have symbols, so
-    /// they stay where they are.
+    /// An object that is linked later. Linkers take its images by their section; those that it
+    /// registers itself have symbols, so they stay where they are.
     fn object(&mut self, location: &Location, changes: Changes) -> Result<Outcome> {
         if !changes.any_left {
             self.emptied.push(location.place.clone());
@@ -163,7 +211,11 @@ impl Rewriter<'_> {
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(location, &section)?;
             let is_linked = section.is_allocated;
-            if is_linked && blocks.iter().any(|block| matches!(block.outcome, Outcome::Gone)) {
+            if is_linked
+                && blocks
+                    .iter()
+                    .any(|block| matches!(block.outcome, Outcome::Gone))
+            {
                 bail!(
                     "{}: {}: cannot remove an image from an object that registers its images itself: link the object first",
                     location.place,
@@ -172,12 +224,18 @@ impl Rewriter<'_> {
             }
             let laid = lay_out(&piece, blocks, section.align, |_| is_linked);
             let laid = laid.with_context(|| format!("{}: {}", location.place, section.name))?;
-            replacements.push(Replacement { section: section.index, contents: laid.bytes });
+            replacements.push(Replacement {
+                section: section.index,
+                contents: laid.bytes,
+            });
         }
         let mut gone = Vec::new();
         for (section, new) in changes.whole {
             match new {
-                Some(contents) => replacements.push(Replacement { section: section.index, contents }),
+                Some(contents) => replacements.push(Replacement {
+                    section: section.index,
+                    contents,
+                }),
                 None => gone.push(section),
             }
         }
@@ -185,7 +243,11 @@ impl Rewriter<'_> {
         let mut bytes = Rope::from(location.piece.clone());
         if !location.piece.bytes().starts_with(&elf::ELFMAG) {
             if let Some(section) = gone.first() {
-                bail!("{}: {}: cannot remove a section from a COFF object", location.place, section.name);
+                bail!(
+                    "{}: {}: cannot remove a section from a COFF object",
+                    location.place,
+                    section.name
+                );
             }
             bytes = resize_coff(&location.piece, replacements).with_context(place)?;
         } else if !replacements.is_empty() {
@@ -209,8 +271,16 @@ impl Rewriter<'_> {
             // LLVM 14's compiler has put it there for linkers. No code knows it, so it can go.
             let Holds::Image(_) = section.holds else {
                 let kinds = self.kinds_in(location, &section);
-                let why = format!("they are in the section {} of a finished program", section.name);
-                return Err(Fixed { place: location.file.clone(), kinds, why }.into());
+                let why = format!(
+                    "they are in the section {} of a finished program",
+                    section.name
+                );
+                return Err(Fixed {
+                    place: location.file.clone(),
+                    kinds,
+                    why,
+                }
+                .into());
             };
             if contents.is_some() {
                 bail!(
@@ -234,11 +304,21 @@ impl Rewriter<'_> {
                 let (start, end) = (section.offset + block.start, section.offset + block.end);
                 section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
             };
-            if let Some(block) = blocks.iter().find(|block| matches!(block.outcome, Outcome::Gone) && is_fixed(&block.old)) {
+            if let Some(block) = blocks
+                .iter()
+                .find(|block| matches!(block.outcome, Outcome::Gone) && is_fixed(&block.old))
+            {
                 let at = section.offset + block.old.start;
-                bail!("{}: {}: cannot remove the container at {at:#x}: no known code registers it", location.place, section.name);
+                bail!(
+                    "{}: {}: cannot remove the container at {at:#x}: no known code registers it",
+                    location.place,
+                    section.name
+                );
             }
-            let fixed = blocks.iter().find(|block| is_fixed(&block.old)).map(|block| section.offset + block.old.start);
+            let fixed = blocks
+                .iter()
+                .find(|block| is_fixed(&block.old))
+                .map(|block| section.offset + block.old.start);
             if fixed.is_none() {
                 movable.push(section.index);
             }
@@ -246,20 +326,35 @@ impl Rewriter<'_> {
             let laid = laid.with_context(|| format!("{}: {}", location.place, section.name))?;
             if let Some(at) = fixed.filter(|_| laid.bytes.size() > section.size) {
                 let place = format!("{}: {}", location.place, section.name);
-                bail!("{place}: cannot move the section, which becomes larger: no known code registers the container at {at:#x}");
+                bail!(
+                    "{place}: cannot move the section, which becomes larger: no known code registers the container at {at:#x}"
+                );
             }
-            new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
+            new.push(NewSection {
+                offset: section.offset,
+                size: section.size,
+                index: section.index,
+                address: 0,
+                changed: laid,
+            });
         }
-        let placed = header_space::place(&location.piece, &mut new, 0, &movable, self.spool).with_context(place)?;
+        let placed = header_space::place(&location.piece, &mut new, 0, &movable, self.spool)
+            .with_context(place)?;
         let (file, registered) = match placed.piece {
-            Some(larger) => (larger.clone(), read::read(larger.bytes()).with_context(place)?),
+            Some(larger) => (
+                larger.clone(),
+                read::read(larger.bytes()).with_context(place)?,
+            ),
             None => (location.piece.clone(), registered),
         };
         let patches: Vec<Patch> = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
             self.emptied.push(format!("{}: {what}", location.place));
         })
         .with_context(place)?;
-        let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
+        let replacement = |section: NewSection| Replacement {
+            section: section.index,
+            contents: section.changed.bytes,
+        };
         let new = new.into_iter().map(replacement).collect();
         let bytes = resize_with(&file, new, patches, &[], &movable).with_context(place)?;
         Ok(Outcome::New(Changed::from(bytes)))
@@ -268,10 +363,22 @@ impl Rewriter<'_> {
 
 /// Where in a section the images are that the descriptors of OpenMP and SYCL name, in order.
 fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u64>> {
-    let openmp = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
-    let sycl = registered.sycl.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
-    let within = |row: Range<u64>| Some(row.start.checked_sub(section.offset)?..row.end.checked_sub(section.offset)?);
-    let mut ranges: Vec<Range<u64>> = openmp.chain(sycl).filter_map(within).filter(|range| range.end <= section.size).collect();
+    let openmp = registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
+    let sycl = registered
+        .sycl
+        .iter()
+        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
+    let within = |row: Range<u64>| {
+        Some(row.start.checked_sub(section.offset)?..row.end.checked_sub(section.offset)?)
+    };
+    let mut ranges: Vec<Range<u64>> = openmp
+        .chain(sycl)
+        .filter_map(within)
+        .filter(|range| range.end <= section.size)
+        .collect();
     ranges.sort_by_key(|range| (range.start, range.end));
     // Two descriptors may have one image.
     ranges.dedup();
@@ -279,20 +386,39 @@ fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u6
 }
 
 fn section_piece(location: &Location, section: &DeviceSection) -> Result<FileSlice> {
-    location.piece.slice(section.offset, section.size).with_context(|| format!("{}: {}", location.place, section.name))
+    location
+        .piece
+        .slice(section.offset, section.size)
+        .with_context(|| format!("{}: {}", location.place, section.name))
 }
 
 /// The offsets in the file to which what registers images points.
 pub(super) fn targets(registered: &Registered) -> Vec<u64> {
-    let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
-    let sycl = registered.sycl.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
-    rows.chain(sycl).chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
+    let rows = registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    let sycl = registered
+        .sycl
+        .iter()
+        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    rows.chain(sycl)
+        .chain(
+            registered
+                .wrappers
+                .iter()
+                .filter_map(|wrapper| wrapper.container),
+        )
+        .collect()
 }
 
 /// The object `piece` without these sections.
 fn without(piece: &FileSlice, gone: &[DeviceSection], spool: &mut Spool) -> Result<Rope> {
     let is_gone = |view: SectionView<'_>| gone.iter().any(|section| section.index == view.index);
-    let edit = Edit { remove: &is_gone, ..Edit::default() };
+    let edit = Edit {
+        remove: &is_gone,
+        ..Edit::default()
+    };
     let rewritten = edit::plan(piece.bytes(), &edit)?;
     Ok(spool.add(|file| Ok(rewritten.write_to(file)?))?.into())
 }

@@ -1,8 +1,10 @@
-//! Pointers of a finished program to its images and containers, which have moved: OpenMP's rows and their number, and the structs
-//! through which CUDA and HIP are given a container.
+//! Pointers of a finished program to its images and containers, which have moved: OpenMP's rows and
+//! their number, and the structs through which CUDA and HIP are given a container.
 
 use anyhow::{Context, Result, bail};
-use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
+use object::{
+    Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind,
+};
 
 use super::{Changed, Moved};
 use crate::io::resize::Patch;
@@ -32,8 +34,8 @@ enum NewAddress {
     Gone,
 }
 
-/// The changes of bytes by which what registers images points to where they are now. `emptied` is told of registrations that have
-/// lost all of their images.
+/// The changes of bytes by which what registers images points to where they are now. `emptied` is
+/// told of registrations that have lost all of their images.
 ///
 /// # Errors
 /// A pointer has no place where its value is kept, or something needed is gone.
@@ -45,16 +47,24 @@ pub(super) fn patches(
 ) -> Result<Vec<Patch>> {
     let file = File::parse(data)?;
     let mut writer = Writer::new(data, &file);
-    let places = Places { file: &file, sections };
+    let places = Places {
+        file: &file,
+        sections,
+    };
     for descriptor in &registered.descriptors {
         rows(descriptor, &places, &mut writer, emptied)?;
     }
     for wrapper in &registered.wrappers {
-        let Some(container) = wrapper.container else { continue };
+        let Some(container) = wrapper.container else {
+            continue;
+        };
         let runtime = wrapper.runtime;
         match places.now(container, false)? {
             NewAddress::At(address) => writer.follow(&wrapper.pointer, address)?,
-            NewAddress::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
+            NewAddress::Gone => bail!(
+                "the container that is registered with {runtime} at {:#x} is gone",
+                wrapper.offset
+            ),
         }
     }
     for descriptor in &registered.sycl {
@@ -66,8 +76,9 @@ pub(super) fn patches(
     Ok(writer.patches)
 }
 
-/// The changes of bytes by which `pointers`, each with the address that it stands for in the program `data`, stand for where that is in
-/// `sections` now. `is_end` tells of an address whether it is that of what ends there.
+/// The changes of bytes by which `pointers`, each with the address that it stands for in the
+/// program `data`, stand for where that is in `sections` now. `is_end` tells of an address whether
+/// it is that of what ends there.
 ///
 /// # Errors
 /// A pointer has no place where its value is kept, or what it points to is gone.
@@ -81,25 +92,51 @@ pub(super) fn moved(
     let mut writer = Writer::new(data, &file);
     for (slot, target) in pointers {
         for section in sections {
-            let start = file.section_by_index(SectionIndex(section.index))?.address();
-            let Some(within) = target.checked_sub(start).filter(|within| *within <= section.size) else { continue };
+            let start = file
+                .section_by_index(SectionIndex(section.index))?
+                .address();
+            let Some(within) = target
+                .checked_sub(start)
+                .filter(|within| *within <= section.size)
+            else {
+                continue;
+            };
             match now_in(section, within, is_end(*target)) {
                 NewAddress::At(address) => writer.pointer(slot, address)?,
-                NewAddress::Gone => bail!("the target of the pointer at {:#x} is gone", slot.offset),
+                NewAddress::Gone => {
+                    bail!("the target of the pointer at {:#x} is gone", slot.offset)
+                }
             }
         }
     }
     Ok(writer.patches)
 }
 
-/// The symbols of a section: what moved in it keeps its name. Those of what is gone name no bytes any more.
+/// The symbols of a section: what moved in it keeps its name. Those of what is gone name no bytes
+/// any more.
 fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Result<()> {
-    let old = file.section_by_index(SectionIndex(section.index))?.address();
+    let old = file
+        .section_by_index(SectionIndex(section.index))?
+        .address();
     // Where value and size are in a symbol of 64 bits, and of 32.
-    let (record, value_at, size_at) = if file.is_64() { (24, 8, 16) } else { (16, 4, 8) };
-    for (name, symbols) in [(".symtab", file.symbols()), (".dynsym", file.dynamic_symbols())] {
-        let Some(table) = file.section_by_name(name).and_then(|table| table.file_range()) else { continue };
-        for symbol in symbols.filter(|symbol| symbol.section_index() == Some(SectionIndex(section.index))) {
+    let (record, value_at, size_at) = if file.is_64() {
+        (24, 8, 16)
+    } else {
+        (16, 4, 8)
+    };
+    for (name, symbols) in [
+        (".symtab", file.symbols()),
+        (".dynsym", file.dynamic_symbols()),
+    ] {
+        let Some(table) = file
+            .section_by_name(name)
+            .and_then(|table| table.file_range())
+        else {
+            continue;
+        };
+        for symbol in
+            symbols.filter(|symbol| symbol.section_index() == Some(SectionIndex(section.index)))
+        {
             let within = symbol.address().wrapping_sub(old);
             if within >= section.size || symbol.kind() == SymbolKind::Section {
                 continue;
@@ -117,18 +154,29 @@ fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Re
 }
 
 /// The rows of OpenMP's descriptor: those of images that stay move to the front.
-fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, emptied: &mut dyn FnMut(String)) -> Result<()> {
+fn rows(
+    descriptor: &Descriptor,
+    places: &Places<'_>,
+    writer: &mut Writer<'_>,
+    emptied: &mut dyn FnMut(String),
+) -> Result<()> {
     let mut kept = Vec::new();
     for row in &descriptor.images {
         match (places.now(row.start, false)?, places.now(row.end, true)?) {
             (NewAddress::At(start), NewAddress::At(end)) => kept.push([start, end]),
             (NewAddress::Gone, NewAddress::Gone) => {}
-            _ => bail!("the image of the row at {:#x} is only partly left", row.offset),
+            _ => bail!(
+                "the image of the row at {:#x} is only partly left",
+                row.offset
+            ),
         }
     }
     if kept.len() == descriptor.images.len() {
         for (row, ends) in descriptor.images.iter().zip(kept) {
-            row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+            row.pointers
+                .iter()
+                .zip(ends)
+                .try_for_each(|(slot, address)| writer.pointer(slot, address))?;
         }
         return Ok(());
     }
@@ -140,17 +188,27 @@ fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, e
     write_rows(descriptor, &kept, nothing, writer)
 }
 
-/// Writes the bounds `ends` into the rows of a descriptor's table, and `nothing` into those that are left, and how many there are.
-fn write_rows(descriptor: &Descriptor, ends: &[[u64; 2]], nothing: u64, writer: &mut Writer<'_>) -> Result<()> {
+/// Writes the bounds `ends` into the rows of a descriptor's table, and `nothing` into those that
+/// are left, and how many there are.
+fn write_rows(
+    descriptor: &Descriptor,
+    ends: &[[u64; 2]],
+    nothing: u64,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
     writer.number(descriptor.offset, u32::try_from(ends.len())?);
     let ends = ends.iter().copied().chain(std::iter::repeat([nothing; 2]));
     for (row, ends) in descriptor.images.iter().chain(&descriptor.spare).zip(ends) {
-        row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+        row.pointers
+            .iter()
+            .zip(ends)
+            .try_for_each(|(slot, address)| writer.pointer(slot, address))?;
     }
     Ok(())
 }
 
-/// The rows of SYCL's descriptor: those of images that stay move to the front, with all that they point to.
+/// The rows of SYCL's descriptor: those of images that stay move to the front, with all that they
+/// point to.
 fn sycl_rows(
     descriptor: &SyclDescriptor,
     places: &Places<'_>,
@@ -162,15 +220,27 @@ fn sycl_rows(
         let ends = match (places.now(row.start, false)?, places.now(row.end, true)?) {
             (NewAddress::At(start), NewAddress::At(end)) => [start, end],
             (NewAddress::Gone, NewAddress::Gone) => continue,
-            _ => bail!("the image of the row at {:#x} is only partly left", row.offset),
+            _ => bail!(
+                "the image of the row at {:#x} is only partly left",
+                row.offset
+            ),
         };
         let value = |slot: &Option<Slot>| match slot {
             None => Ok(None),
-            Some(Slot { value: Some(at), .. }) => writer.word_at(*at).map(Some).context("a pointer past the end"),
+            Some(Slot {
+                value: Some(at), ..
+            }) => writer
+                .word_at(*at)
+                .map(Some)
+                .context("a pointer past the end"),
             Some(slot) => bail!("the value of the pointer at {:#x} is unknown", slot.offset),
         };
         let mut values = row.pointers.iter().map(value).collect::<Result<Vec<_>>>()?;
-        values.iter_mut().skip(FIRST_BOUND).zip(ends).for_each(|(value, end)| *value = Some(end));
+        values
+            .iter_mut()
+            .skip(FIRST_BOUND)
+            .zip(ends)
+            .for_each(|(value, end)| *value = Some(end));
         kept.push((row.offset, values));
     }
     if kept.is_empty() {
@@ -202,8 +272,8 @@ pub(super) fn room(descriptor: &Descriptor) -> usize {
     descriptor.images.len() + descriptor.spare.len()
 }
 
-/// The changes of bytes by which the table of `descriptor`, of the program `data`, has rows for the images with these bounds in
-/// memory, and no others. It must have [`room`] for them.
+/// The changes of bytes by which the table of `descriptor`, of the program `data`, has rows for the
+/// images with these bounds in memory, and no others. It must have [`room`] for them.
 ///
 /// # Errors
 /// A pointer has no place where its value is kept.
@@ -214,29 +284,51 @@ pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> 
     Ok(writer.patches)
 }
 
-/// The changes of bytes by which `descriptor`, of the program `data`, has its table at the address `table`, and the words of that table:
-/// rows for the images with these bounds in memory.
+/// The changes of bytes by which `descriptor`, of the program `data`, has its table at the address
+/// `table`, and the words of that table: rows for the images with these bounds in memory.
 ///
 /// # Errors
 /// A pointer has no place where its value is kept, or the table of entries is in no section.
-pub(super) fn new_table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]], table: u64) -> Result<(Vec<Patch>, Vec<u64>)> {
+pub(super) fn new_table(
+    data: &[u8],
+    descriptor: &Descriptor,
+    ends: &[[u64; 2]],
+    table: u64,
+) -> Result<(Vec<Patch>, Vec<u64>)> {
     let file = File::parse(data)?;
     let mut writer = Writer::new(data, &file);
     // Nobody reads the old rows any more.
-    write_rows(descriptor, &[], ends.first().map_or(0, |ends| ends[0]), &mut writer)?;
-    writer.patches.retain(|patch| patch.offset != descriptor.offset);
+    write_rows(
+        descriptor,
+        &[],
+        ends.first().map_or(0, |ends| ends[0]),
+        &mut writer,
+    )?;
+    writer
+        .patches
+        .retain(|patch| patch.offset != descriptor.offset);
     writer.number(descriptor.offset, u32::try_from(ends.len())?);
     writer.pointer(&descriptor.rows_pointer, table)?;
-    let places = Places { file: &file, sections: &[] };
+    let places = Places {
+        file: &file,
+        sections: &[],
+    };
     let (first, last) = match descriptor.entries {
         Bounds::Place { start, end } => {
-            let first = places.address(start, false).or_else(|_| places.address(start, true))?;
+            let first = places
+                .address(start, false)
+                .or_else(|_| places.address(start, true))?;
             (first, first.wrapping_add(end.saturating_sub(start)))
         }
         Bounds::Nowhere { address } => (address, address),
         Bounds::Symbols { .. } => bail!("the program names its entries by symbols"),
     };
-    Ok((writer.patches, ends.iter().flat_map(|[start, end]| [*start, *end, first, last]).collect()))
+    Ok((
+        writer.patches,
+        ends.iter()
+            .flat_map(|[start, end]| [*start, *end, first, last])
+            .collect(),
+    ))
 }
 
 /// Where everything is now.
@@ -250,7 +342,12 @@ impl Places<'_> {
     fn now(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
         let of = |section: &&NewSection| {
             let within = offset.wrapping_sub(section.offset);
-            within <= section.size && if is_end { within > 0 } else { within < section.size }
+            within <= section.size
+                && if is_end {
+                    within > 0
+                } else {
+                    within < section.size
+                }
         };
         match self.sections.iter().find(of) {
             Some(section) => Ok(now_in(section, offset - section.offset, is_end)),
@@ -258,31 +355,46 @@ impl Places<'_> {
         }
     }
 
-    /// The address of the byte at `offset` of the file, or of what ends there, in a section that has not changed.
+    /// The address of the byte at `offset` of the file, or of what ends there, in a section that
+    /// has not changed.
     fn address(&self, offset: u64, is_end: bool) -> Result<u64> {
         let back = u64::from(is_end);
         let byte = offset.checked_sub(back).context("a pointer to nothing")?;
         for section in self.file.sections() {
-            let is_loaded =
-                matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(object::elf::SHF_ALLOC));
+            let is_loaded = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(object::elf::SHF_ALLOC));
             if let Some((start, size)) = section.file_range().filter(|_| is_loaded)
                 && (start..start.saturating_add(size)).contains(&byte)
             {
-                return Ok(section.address().wrapping_add(byte - start).wrapping_add(back));
+                return Ok(section
+                    .address()
+                    .wrapping_add(byte - start)
+                    .wrapping_add(back));
             }
         }
         bail!("offset {offset:#x} is not in any loaded section")
     }
 }
 
-/// Where the byte is that was `within` bytes into a section, or what ended there. The innermost thing that moved as a whole says it.
+/// Where the byte is that was `within` bytes into a section, or what ended there. The innermost
+/// thing that moved as a whole says it.
 fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     let holds = |moved: &&Moved| {
         let old = &moved.old;
-        if is_end { old.start < within && within <= old.end } else { old.start <= within && within < old.end }
+        if is_end {
+            old.start < within && within <= old.end
+        } else {
+            old.start <= within && within < old.end
+        }
     };
-    let innermost = section.changed.moved.iter().filter(holds).min_by_key(|moved| moved.old.end - moved.old.start);
-    let Some(Moved { old, new }) = innermost else { return NewAddress::Gone };
+    let innermost = section
+        .changed
+        .moved
+        .iter()
+        .filter(holds)
+        .min_by_key(|moved| moved.old.end - moved.old.start);
+    let Some(Moved { old, new }) = innermost else {
+        return NewAddress::Gone;
+    };
     let at = if old.end - old.start == new.end - new.start {
         new.start + (within - old.start)
     } else if !is_end && within == old.start {
@@ -295,10 +407,16 @@ fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     NewAddress::At(section.address.wrapping_add(at))
 }
 
-/// The size of what had `size` bytes from `within` on: where that has become something of another size, the size of this.
+/// The size of what had `size` bytes from `within` on: where that has become something of another
+/// size, the size of this.
 fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
     let end = within.saturating_add(size);
-    match section.changed.moved.iter().find(|moved| size > 0 && moved.old == (within..end)) {
+    match section
+        .changed
+        .moved
+        .iter()
+        .find(|moved| size > 0 && moved.old == (within..end))
+    {
         Some(moved) => moved.new.end - moved.new.start,
         None => size,
     }
@@ -314,44 +432,74 @@ struct Writer<'d> {
 
 impl<'d> Writer<'d> {
     fn new(data: &'d [u8], file: &File<'_>) -> Self {
-        Writer { data, word: if file.is_64() { 8 } else { 4 }, endian: file.endianness(), patches: Vec::new() }
+        Writer {
+            data,
+            word: if file.is_64() { 8 } else { 4 },
+            endian: file.endianness(),
+            patches: Vec::new(),
+        }
     }
 
     fn number(&mut self, offset: u64, value: u32) {
         use object::Endian;
-        self.patches.push(Patch { offset, bytes: self.endian.write_u32(value).to_vec() });
+        self.patches.push(Patch {
+            offset,
+            bytes: self.endian.write_u32(value).to_vec(),
+        });
     }
 
     fn short(&mut self, offset: u64, value: u16) {
         use object::Endian;
-        self.patches.push(Patch { offset, bytes: self.endian.write_u16(value).to_vec() });
+        self.patches.push(Patch {
+            offset,
+            bytes: self.endian.write_u16(value).to_vec(),
+        });
     }
 
     /// Copies bytes from one place to another.
     fn copy(&mut self, from: u64, to: u64, size: usize) -> Result<()> {
-        let bytes = usize::try_from(from).ok().and_then(|from| self.data.get(from..)?.get(..size));
-        self.patches.push(Patch { offset: to, bytes: bytes.context("a row past the end")?.to_vec() });
+        let bytes = usize::try_from(from)
+            .ok()
+            .and_then(|from| self.data.get(from..)?.get(..size));
+        self.patches.push(Patch {
+            offset: to,
+            bytes: bytes.context("a row past the end")?.to_vec(),
+        });
         Ok(())
     }
 
-    /// Lets a pointer stand for `address`, to which what it points to has moved. A symbol moves with what it names (see [`symbols`]),
-    /// and so does a pointer that the dynamic loader takes from it.
+    /// Lets a pointer stand for `address`, to which what it points to has moved. A symbol moves
+    /// with what it names (see [`symbols`]), and so does a pointer that the dynamic loader takes
+    /// from it.
     fn follow(&mut self, slot: &Slot, address: u64) -> Result<()> {
-        if slot.by_symbol { Ok(()) } else { self.pointer(slot, address) }
+        if slot.by_symbol {
+            Ok(())
+        } else {
+            self.pointer(slot, address)
+        }
     }
 
-    /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if linkers have written it there as well.
+    /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if
+    /// linkers have written it there as well.
     fn pointer(&mut self, slot: &Slot, address: u64) -> Result<()> {
-        let value = slot.value.with_context(|| format!("the value of the pointer at {:#x} is unknown", slot.offset))?;
+        let value = slot.value.with_context(|| {
+            format!("the value of the pointer at {:#x} is unknown", slot.offset)
+        })?;
         let old = self.word_at(value).context("a pointer past the end")?;
         if old == address {
             return Ok(());
         }
         let bytes = self.word_bytes(address)?;
         if slot.offset != value && old != 0 && self.word_at(slot.offset) == Some(old) {
-            self.patches.push(Patch { offset: slot.offset, bytes: bytes.clone() });
+            self.patches.push(Patch {
+                offset: slot.offset,
+                bytes: bytes.clone(),
+            });
         }
-        self.patches.push(Patch { offset: value, bytes });
+        self.patches.push(Patch {
+            offset: value,
+            bytes,
+        });
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! The recursion through a file and what it contains, with what becomes of each image. It meets the images in the order in which
-//! [`contents`](crate::contents) has reported them, which is checked at each of them.
+//! The recursion through a file and what it contains, with what becomes of each image. It meets the
+//! images in the order in which [`contents`](crate::contents) has reported them, which is checked
+//! at each of them.
 
 use anyhow::{Context, Result, anyhow, bail};
 use object::FileKind;
@@ -48,12 +49,21 @@ pub(super) struct Location {
 impl Location {
     /// Something in these bytes.
     pub(super) fn within(&self, piece: FileSlice, place: String) -> Location {
-        Location { piece, place, file: self.file.clone(), inside: self.inside, depth: self.depth + 1 }
+        Location {
+            piece,
+            place,
+            file: self.file.clone(),
+            inside: self.inside,
+            depth: self.depth + 1,
+        }
     }
 
     /// The member at `place` in these bytes.
     pub(super) fn member(&self, piece: FileSlice, place: String) -> Location {
-        Location { file: place.clone(), ..self.within(piece, place) }
+        Location {
+            file: place.clone(),
+            ..self.within(piece, place)
+        }
     }
 
     /// Whether the byte at this offset of the file on disk is one of these.
@@ -64,7 +74,10 @@ impl Location {
 
     /// A container or image in these bytes.
     pub(super) fn inside(&self, piece: FileSlice, place: String) -> Location {
-        Location { inside: true, ..self.within(piece, place) }
+        Location {
+            inside: true,
+            ..self.within(piece, place)
+        }
     }
 }
 
@@ -85,7 +98,9 @@ impl<'a> Rewriter<'a> {
             ByteKind::Compressed(_) => self.pinned(location, "a compressed file"),
             ByteKind::Bitcode if !location.inside => self.bitcode(location),
             ByteKind::Unknown | ByteKind::Empty if !location.inside => Ok(Outcome::Same),
-            ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) if !location.inside && !is_device_elf(data) => {
+            ByteKind::Object(FileKind::Elf32 | FileKind::Elf64)
+                if !location.inside && !is_device_elf(data) =>
+            {
                 let outcome = self.host_file(location)?;
                 self.in_data(location)?;
                 Ok(outcome)
@@ -95,9 +110,13 @@ impl<'a> Rewriter<'a> {
                 self.in_data(location)?;
                 Ok(outcome)
             }
-            ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) if !location.inside => self.pinned(location, "a Windows program"),
+            ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) if !location.inside => {
+                self.pinned(location, "a Windows program")
+            }
             ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => self.image(location),
-            ByteKind::Object(_) if !location.inside => self.pinned(location, "an object of this format"),
+            ByteKind::Object(_) if !location.inside => {
+                self.pinned(location, "an object of this format")
+            }
             _ => self.image(location),
         }
     }
@@ -108,37 +127,54 @@ impl<'a> Rewriter<'a> {
             return self.whole(location, count);
         }
         // A frame of zstd may be listed by what is in it.
-        let size = Some(location.piece.size()).filter(|_| !location.piece.bytes().starts_with(&magic::ZSTD));
+        let size = Some(location.piece.size())
+            .filter(|_| !location.piece.bytes().starts_with(&magic::ZSTD));
         let number = self.next;
-        Ok(match self.take(&location.place, size, location.piece.file_offset(0))? {
-            Verdict::Keep => {
-                self.note_image(&location.piece, number);
-                Outcome::Same
-            }
-            Verdict::Drop => Outcome::Gone,
-            Verdict::Replace(bytes) => Outcome::New(Changed::from(Rope::from(bytes.clone()))),
-        })
+        Ok(
+            match self.take(&location.place, size, location.piece.file_offset(0))? {
+                Verdict::Keep => {
+                    self.note_image(&location.piece, number);
+                    Outcome::Same
+                }
+                Verdict::Drop => Outcome::Gone,
+                Verdict::Replace(bytes) => Outcome::New(Changed::from(Rope::from(bytes.clone()))),
+            },
+        )
     }
 
-    /// How many of the next images are members of the archive at `location`, which is there in the place of an image.
+    /// How many of the next images are members of the archive at `location`, which is there in the
+    /// place of an image.
     fn of_archive(&self, location: &Location) -> Option<usize> {
         let rest = self.images.get(self.next..).unwrap_or_default();
         let first = rest.first()?;
         let steps = first.steps_to_archive()?;
         let is_here = |image: &&Image| {
-            let within = image.path.get(steps).and_then(offset_of).is_none_or(|at| location.has(at));
-            within && image.steps_to_archive() == Some(steps) && image.path.get(..steps) == first.path.get(..steps)
+            let within = image
+                .path
+                .get(steps)
+                .and_then(offset_of)
+                .is_none_or(|at| location.has(at));
+            within
+                && image.steps_to_archive() == Some(steps)
+                && image.path.get(..steps) == first.path.get(..steps)
         };
         Some(rest.iter().take_while(is_here).count()).filter(|count| *count > 0)
     }
 
-    /// What becomes of the archive at `location`, which has the next `count` images: it stays or goes as a whole.
+    /// What becomes of the archive at `location`, which has the next `count` images: it stays or
+    /// goes as a whole.
     fn whole(&mut self, location: &Location, count: usize) -> Result<Outcome> {
-        let verdicts = self.verdicts.get(self.next..self.next + count).unwrap_or_default();
+        let verdicts = self
+            .verdicts
+            .get(self.next..self.next + count)
+            .unwrap_or_default();
         let outcome = if verdicts.iter().all(Verdict::is_keep) {
             self.note_image(&location.piece, self.next);
             Outcome::Same
-        } else if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Drop)) {
+        } else if verdicts
+            .iter()
+            .all(|verdict| matches!(verdict, Verdict::Drop))
+        {
             Outcome::Gone
         } else {
             let why = "they share an archive of Intel's ocloc with images for other devices; select all of them or none";
@@ -151,26 +187,50 @@ impl<'a> Rewriter<'a> {
     /// That the next `count` images, which are at `location`, cannot be changed there.
     pub(super) fn fixed(&self, location: &Location, count: usize, why: String) -> Fixed {
         let mut kinds: Vec<String> = Vec::new();
-        for kind in self.images.iter().skip(self.next).take(count).flat_map(|image| &image.kinds) {
+        for kind in self
+            .images
+            .iter()
+            .skip(self.next)
+            .take(count)
+            .flat_map(|image| &image.kinds)
+        {
             if !kinds.contains(kind) {
                 kinds.push(kind.clone());
             }
         }
-        Fixed { place: location.file.clone(), kinds, why }
+        Fixed {
+            place: location.file.clone(),
+            kinds,
+            why,
+        }
     }
 
-    /// What becomes of the next image, which must be the one that has this size and this offset in the file.
-    pub(super) fn take(&mut self, place: &str, size: Option<u64>, offset: Option<u64>) -> Result<&'a Verdict> {
+    /// What becomes of the next image, which must be the one that has this size and this offset in
+    /// the file.
+    pub(super) fn take(
+        &mut self,
+        place: &str,
+        size: Option<u64>,
+        offset: Option<u64>,
+    ) -> Result<&'a Verdict> {
         let next = self.images.get(self.next).zip(self.verdicts.get(self.next));
-        let is_same = |listed: Option<u64>, here: Option<u64>| listed.is_none() || here.is_none() || listed == here;
-        let is_it = |(image, _): &(&Image, &Verdict)| is_same(Some(image.size), size) && is_same(image.offset, offset);
-        let (image, verdict) =
-            next.filter(is_it).with_context(|| format!("{place}: the images differ from those listed at first"))?;
+        let is_same = |listed: Option<u64>, here: Option<u64>| {
+            listed.is_none() || here.is_none() || listed == here
+        };
+        let is_it = |(image, _): &(&Image, &Verdict)| {
+            is_same(Some(image.size), size) && is_same(image.offset, offset)
+        };
+        let (image, verdict) = next
+            .filter(is_it)
+            .with_context(|| format!("{place}: the images differ from those listed at first"))?;
         self.next += 1;
         // What an image embeds goes and stays with it.
-        let embedded = |next: &Image| next.path.len() > image.path.len() && next.path.starts_with(&image.path);
+        let embedded =
+            |next: &Image| next.path.len() > image.path.len() && next.path.starts_with(&image.path);
         while self.images.get(self.next).is_some_and(embedded) {
-            if !self.verdicts.get(self.next).is_none_or(Verdict::is_keep) && !matches!(verdict, Verdict::Drop) {
+            if !self.verdicts.get(self.next).is_none_or(Verdict::is_keep)
+                && !matches!(verdict, Verdict::Drop)
+            {
                 bail!("{place}: cannot change an image inside another image on its own");
             }
             self.next += 1;
@@ -178,29 +238,44 @@ impl<'a> Rewriter<'a> {
         Ok(verdict)
     }
 
-    /// What becomes of the images at `location`, of which `what` says where they are: they cannot be changed there.
+    /// What becomes of the images at `location`, of which `what` says where they are: they cannot
+    /// be changed there.
     pub(super) fn pinned(&mut self, location: &Location, what: &str) -> Result<Outcome> {
         let within = |offset: Option<u64>| offset.is_some_and(|at| location.has(at));
         // What was unpacked stands nowhere in the file, unless something around it does.
-        let is_unpacked = |image: &Image| image.offset.is_none() && image.path.iter().all(|step| offset_of(step).is_none());
-        let is_here =
-            |image: &Image| within(image.offset) || image.path.iter().any(|step| within(offset_of(step))) || is_unpacked(image);
+        let is_unpacked = |image: &Image| {
+            image.offset.is_none() && image.path.iter().all(|step| offset_of(step).is_none())
+        };
+        let is_here = |image: &Image| {
+            within(image.offset)
+                || image.path.iter().any(|step| within(offset_of(step)))
+                || is_unpacked(image)
+        };
         while self.images.get(self.next).is_some_and(is_here) {
             if !self.verdicts.get(self.next).is_none_or(Verdict::is_keep) {
-                if self.images.get(self.next).is_some_and(|image| image.in_data) {
+                if self
+                    .images
+                    .get(self.next)
+                    .is_some_and(|image| image.in_data)
+                {
                     bail!("{}: {IN_DATA}", location.place);
                 }
-                return Err(self.fixed(location, 1, format!("they are in {what}")).into());
+                return Err(self
+                    .fixed(location, 1, format!("they are in {what}"))
+                    .into());
             }
             self.next += 1;
         }
         Ok(Outcome::Same)
     }
 
-    /// What becomes of the bitcode at `location`: a device library, or a host module with images in it.
+    /// What becomes of the bitcode at `location`: a device library, or a host module with images in
+    /// it.
     fn bitcode(&mut self, location: &Location) -> Result<Outcome> {
         let start = location.piece.file_offset(0);
-        let is_itself = |image: &Image| image.offset == start && start.is_some() && image.size == location.piece.size();
+        let is_itself = |image: &Image| {
+            image.offset == start && start.is_some() && image.size == location.piece.size()
+        };
         if self.images.get(self.next).is_some_and(is_itself) {
             self.image(location)
         } else {
@@ -208,10 +283,14 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Passes over the images in plain data of the object or program at `location`: what points to them is not known.
+    /// Passes over the images in plain data of the object or program at `location`: what points to
+    /// them is not known.
     fn in_data(&mut self, location: &Location) -> Result<()> {
         while let Some(image) = self.images.get(self.next).filter(|image| image.in_data) {
-            let (start, end) = (location.piece.file_offset(0), location.piece.file_offset(location.piece.size()));
+            let (start, end) = (
+                location.piece.file_offset(0),
+                location.piece.file_offset(location.piece.size()),
+            );
             let first = image.path.iter().rev().find_map(offset_of).or(image.offset);
             if let (Some(start), Some(end), Some(at)) = (start, end, first)
                 && !(start..=end).contains(&at)
@@ -228,14 +307,22 @@ impl<'a> Rewriter<'a> {
 
     /// How many of the `count` next images stay as they are.
     pub(super) fn all_stay(&self, count: usize) -> bool {
-        self.verdicts.iter().skip(self.next).take(count).all(Verdict::is_keep)
+        self.verdicts
+            .iter()
+            .skip(self.next)
+            .take(count)
+            .all(Verdict::is_keep)
     }
 
     /// That every image of the report was met.
     pub(super) fn check_all_met(&self, location: &Location) -> Result<()> {
         match self.images.get(self.next) {
             None => Ok(()),
-            Some(image) => Err(anyhow!("{}: cannot change image {} at its location", location.place, image.index)),
+            Some(image) => Err(anyhow!(
+                "{}: cannot change image {} at its location",
+                location.place,
+                image.index
+            )),
         }
     }
 

@@ -1,6 +1,6 @@
-//! What a file was taken apart into, and how it is put together again: the host part, which has everything but device images and the
-//! recipe, and one part for each device. All of them are OffloadBinaries of version 2 (docs/explanation/editing.md), so that other tools
-//! can list them.
+//! What a file was taken apart into, and how it is put together again: the host part, which has
+//! everything but device images and the recipe, and one part for each device. All of them are
+//! OffloadBinaries of version 2 (docs/explanation/editing.md), so that other tools can list them.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -28,9 +28,11 @@ pub(crate) struct SplitManifest {
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
-    /// The compressors that streams were made with, where there are any: others may make other bytes.
+    /// The compressors that streams were made with, where there are any: others may make other
+    /// bytes.
     pub compressor: Option<String>,
-    /// How many streams of the file that was taken apart could not be made again, so that they were compressed anew first.
+    /// How many streams of the file that was taken apart could not be made again, so that they were
+    /// compressed anew first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recompressed: usize,
     /// The name of the file.
@@ -67,7 +69,10 @@ impl Checksum {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn of(piece: &FileSlice) -> Result<Checksum> {
-        Ok(Checksum { size: piece.size(), xxh3: format!("{:032x}", quick_digest(piece)?) })
+        Ok(Checksum {
+            size: piece.size(),
+            xxh3: format!("{:032x}", quick_digest(piece)?),
+        })
     }
 }
 
@@ -84,7 +89,11 @@ impl Device {
     /// For people, and in names of files.
     pub(crate) fn name(&self) -> &str {
         // OpenMP's images for CPUs are for no processor in particular.
-        if self.target.is_empty() || self.target == "generic" { &self.triple } else { &self.target }
+        if self.target.is_empty() || self.target == "generic" {
+            &self.triple
+        } else {
+            &self.target
+        }
     }
 }
 
@@ -155,7 +164,10 @@ pub(crate) struct NewImage {
 
 /// The identity of a host part with this recipe, as its text.
 fn digest(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The bytes of a host part, and its identity.
@@ -170,10 +182,17 @@ pub(crate) fn host(recipe: &SplitManifest, rest: Rope) -> Result<(Rope, String)>
         image_kind: ImageKind::None,
         offload_kind: 0,
         flags: 0,
-        strings: vec![(KEY.as_bytes(), HOST.as_bytes()), (b"schema", schema.as_bytes()), (b"what", what.as_bytes())],
+        strings: vec![
+            (KEY.as_bytes(), HOST.as_bytes()),
+            (b"schema", schema.as_bytes()),
+            (b"what", what.as_bytes()),
+        ],
         image_size: size,
     };
-    let entries = [entry("recipe", text.len() as u64), entry("rest", rest.size())];
+    let entries = [
+        entry("recipe", text.len() as u64),
+        entry("rest", rest.size()),
+    ];
     Ok((framed(&entries, vec![text.into(), rest]), digest))
 }
 
@@ -195,11 +214,18 @@ pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage
         image_size: image.piece.size(),
     };
     let entries: Vec<Entry<'_>> = images.iter().map(entry).collect();
-    framed(&entries, images.iter().map(|image| image.piece.clone().into()).collect())
+    framed(
+        &entries,
+        images
+            .iter()
+            .map(|image| image.piece.clone().into())
+            .collect(),
+    )
 }
 
-/// A binary of these entries and their contents. Large contents begin at the place within a page at which they are in their file, so
-/// that they are copied fast, and shared by file systems that can do so, here and when they are put together again.
+/// A binary of these entries and their contents. Large contents begin at the place within a page at
+/// which they are in their file, so that they are copied fast, and shared by file systems that can
+/// do so, here and when they are put together again.
 fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
     let place = |number: usize, free: u64| match contents.get(number) {
         Some(rope) if rope.size() >= LARGE => rope.best_start(free),
@@ -217,9 +243,14 @@ fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
 
 /// What `piece` says it is: `split-host` or `split-part`; none for anything else.
 fn role(piece: &FileSlice) -> Option<String> {
-    let images =
-        Some(piece.bytes()).filter(|data| offload_binary::is_offload_binary(data)).map(offload_binary::read_all)?.ok()?;
-    images.first()?.get(KEY).map(|role| String::from_utf8_lossy(role).into_owned())
+    let images = Some(piece.bytes())
+        .filter(|data| offload_binary::is_offload_binary(data))
+        .map(offload_binary::read_all)?
+        .ok()?;
+    images
+        .first()?
+        .get(KEY)
+        .map(|role| String::from_utf8_lossy(role).into_owned())
 }
 
 /// Whether `piece` is a host part.
@@ -233,7 +264,10 @@ pub(crate) fn is_part(piece: &FileSlice) -> bool {
 }
 
 fn text_of(image: &Image<'_>, key: &str) -> String {
-    image.get(key).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+    image
+        .get(key)
+        .map(|value| String::from_utf8_lossy(value).into_owned())
+        .unwrap_or_default()
 }
 
 fn check_schema(image: &Image<'_>) -> Result<()> {
@@ -245,7 +279,9 @@ fn check_schema(image: &Image<'_>) -> Result<()> {
 }
 
 fn bytes_of(piece: &FileSlice, image: &Image<'_>) -> Result<FileSlice> {
-    piece.slice(image.at, image.image.len() as u64).context("an image past the end")
+    piece
+        .slice(image.at, image.image.len() as u64)
+        .context("an image past the end")
 }
 
 /// Reads a host part. Whether the rest is what was written is not looked at.
@@ -254,11 +290,21 @@ fn bytes_of(piece: &FileSlice, image: &Image<'_>) -> Result<FileSlice> {
 /// It is none, or of another version, or damaged.
 pub(crate) fn read_host(piece: &FileSlice) -> Result<HostPart> {
     let images = offload_binary::read_all(piece.bytes())?;
-    let [text, rest] = &images[..] else { bail!("a host part has two entries, but this file has {}", images.len()) };
+    let [text, rest] = &images[..] else {
+        bail!(
+            "a host part has two entries, but this file has {}",
+            images.len()
+        )
+    };
     check_schema(text)?;
-    let recipe: SplitManifest = serde_json::from_slice(&text.image).context("damaged: cannot read its recipe")?;
+    let recipe: SplitManifest =
+        serde_json::from_slice(&text.image).context("damaged: cannot read its recipe")?;
     let rest = bytes_of(piece, rest)?;
-    Ok(HostPart { digest: digest(&text.image), recipe, rest })
+    Ok(HostPart {
+        digest: digest(&text.image),
+        recipe,
+        rest,
+    })
 }
 
 /// Reads a part.
@@ -269,11 +315,29 @@ pub(crate) fn read_part(piece: &FileSlice) -> Result<Part> {
     let images = offload_binary::read_all(piece.bytes())?;
     let first = images.first().context("a part without images")?;
     check_schema(first)?;
-    let device = |image: &Image<'_>| Device { triple: image.triple().into_owned(), target: image.arch().into_owned() };
-    let (own, host, file) = (device(first), text_of(first, "host"), text_of(first, "file"));
-    if images.iter().any(|image| device(image) != own || text_of(image, "host") != host) {
+    let device = |image: &Image<'_>| Device {
+        triple: image.triple().into_owned(),
+        target: image.arch().into_owned(),
+    };
+    let (own, host, file) = (
+        device(first),
+        text_of(first, "host"),
+        text_of(first, "file"),
+    );
+    if images
+        .iter()
+        .any(|image| device(image) != own || text_of(image, "host") != host)
+    {
         bail!("damaged: one part has images for several devices or hosts");
     }
-    let pieces = images.iter().map(|image| bytes_of(piece, image)).collect::<Result<_>>()?;
-    Ok(Part { device: own, host, file, images: pieces })
+    let pieces = images
+        .iter()
+        .map(|image| bytes_of(piece, image))
+        .collect::<Result<_>>()?;
+    Ok(Part {
+        device: own,
+        host,
+        file,
+        images: pieces,
+    })
 }

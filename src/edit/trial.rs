@@ -1,4 +1,5 @@
-//! An edit of a file with a look at what has come out: for the fuzz target of the engine, and for tests.
+//! An edit of a file with a look at what has come out: for the fuzz target of the engine, and for
+//! tests.
 
 use std::path::Path;
 
@@ -15,20 +16,30 @@ use crate::sys::shell::Shell;
 /// What takes the places of images that get other contents.
 const OTHER: &[u8; 8] = b"REPLACED";
 
-/// Changes the file at `path`: `fates` has a byte for each image, and is gone through again where there are more images. It says whether
-/// the image stays, goes, or gets other contents. None if the file is damaged or cannot be changed so.
+/// Changes the file at `path`: `fates` has a byte for each image, and is gone through again where
+/// there are more images. It says whether the image stays, goes, or gets other contents. None if
+/// the file is damaged or cannot be changed so.
 ///
 /// # Errors
 /// The new file has other images than it should have, or is damaged: a fault of this library.
 pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     let session = Session::new(
         Shell::from_write("offld", Box::new(std::io::sink())).into(),
-        SessionOptions { embedded: true, ..SessionOptions::default() },
+        SessionOptions {
+            embedded: true,
+            ..SessionOptions::default()
+        },
     );
-    let headers = contents::Options { headers_only: true, ..contents::Options::default() };
+    let headers = contents::Options {
+        headers_only: true,
+        ..contents::Options::default()
+    };
     let listed = Reader::new(headers, &session).open(path)?;
     let old = read(path, FileSlice::open(path)?, &session);
-    if !listed.errors.is_empty() || !old.errors.is_empty() || listed.images.len() != old.images.len() {
+    if !listed.errors.is_empty()
+        || !old.errors.is_empty()
+        || listed.images.len() != old.images.len()
+    {
         return Ok(None);
     }
     let mut fates = fates.iter().cycle();
@@ -40,15 +51,27 @@ pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     let verdicts: Vec<Verdict> = (0..listed.images.len()).map(fate).collect();
     let piece = FileSlice::open(path)?;
     let mut spool = Spool::new(&session);
-    let Ok(edited) = edit((path, &piece), &listed, &verdicts, Levels::default(), &mut spool) else { return Ok(None) };
+    let Ok(edited) = edit(
+        (path, &piece),
+        &listed,
+        &verdicts,
+        Levels::default(),
+        &mut spool,
+    ) else {
+        return Ok(None);
+    };
     let bytes = edited.bytes.unwrap_or_else(|| Rope::from(piece.clone()));
     let (size, other) = (bytes.size(), digest(&FileSlice::owned(OTHER.to_vec()))?);
     let piece = bytes.into_piece(&mut spool)?;
-    // A file that is an image itself becomes the other contents, which are no image that a reader finds.
+    // A file that is an image itself becomes the other contents, which are no image that a reader
+    // finds.
     if let ([image, ..], [Verdict::Replace(_), ..]) = (&old.images[..], &verdicts[..])
         && image.path.is_empty()
     {
-        ensure!(digest(&piece)? == other, "the new file differs from the expected bytes");
+        ensure!(
+            digest(&piece)? == other,
+            "the new file differs from the expected bytes"
+        );
         return Ok(Some(size));
     }
     let new = read(path, piece, &session);
@@ -62,7 +85,11 @@ pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     wanted.sort_unstable();
     found.sort_unstable();
     if wanted != found {
-        bail!("the new file has {} images, expected {}, or other ones", found.len(), wanted.len());
+        bail!(
+            "the new file has {} images, expected {}, or other ones",
+            found.len(),
+            wanted.len()
+        );
     }
     Ok(Some(size))
 }
@@ -75,12 +102,15 @@ fn digest(piece: &FileSlice) -> Result<String> {
     Ok(crate::contents::bytes_of::sha256(piece)?)
 }
 
-/// The digests of the images that are to be in the new file. An image in another one shares its fate.
+/// The digests of the images that are to be in the new file. An image in another one shares its
+/// fate.
 fn expected(images: &[Image], verdicts: &[Verdict], other: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     let mut outer: Option<(&Image, &Verdict)> = None;
     for (image, verdict) in images.iter().zip(verdicts) {
-        let within = outer.filter(|(outer, _)| image.path.len() > outer.path.len() && image.path.starts_with(&outer.path));
+        let within = outer.filter(|(outer, _)| {
+            image.path.len() > outer.path.len() && image.path.starts_with(&outer.path)
+        });
         let fate = within.map_or(verdict, |(_, fate)| fate);
         match fate {
             Verdict::Keep => all.push(image.sha256.clone().context("an image without a digest")?),
@@ -104,18 +134,25 @@ mod tests {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("file");
-        let Ok(targets) = std::fs::read_dir(&corpus) else { return Ok(()) };
+        let Ok(targets) = std::fs::read_dir(&corpus) else {
+            return Ok(());
+        };
         let mut changed = 0;
         for target in targets {
             for seed in std::fs::read_dir(target?.path())? {
                 let seed = seed?.path();
                 let bytes = std::fs::read(&seed)?;
-                // Some begin with one or eight bytes that are for the target, or with a command line.
-                let line = bytes.iter().position(|byte| *byte == 0xff).map_or(0, |at| at + 1);
+                // Some begin with one or eight bytes that are for the target, or with a command
+                // line.
+                let line = bytes
+                    .iter()
+                    .position(|byte| *byte == 0xff)
+                    .map_or(0, |at| at + 1);
                 for start in [0, 1, 8, line] {
                     std::fs::write(&path, bytes.get(start..).unwrap_or_default())?;
                     for fates in [&[0][..], &[1], &[2], &[1, 0], &[0, 2, 1]] {
-                        let done = trial(&path, fates).with_context(|| format!("{}: {start} {fates:?}", seed.display()))?;
+                        let done = trial(&path, fates)
+                            .with_context(|| format!("{}: {start} {fates:?}", seed.display()))?;
                         changed += u32::from(done.is_some());
                     }
                 }

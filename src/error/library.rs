@@ -5,14 +5,16 @@ use std::{fmt, io};
 
 use super::{Malformed, StepFailed, chain, step_failed};
 
-/// An error of the library. `Display` prints the whole message: the operation, the file, member and section, and the cause.
+/// An error of the library. `Display` prints the whole message: the operation, the file, member and
+/// section, and the cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Bytes that break a format.
     #[non_exhaustive]
     Malformed {
-        /// The location of the bytes, as far as it is known: `libx.a(b.o): .llvm.offloading`; else empty.
+        /// The location of the bytes, as far as it is known: `libx.a(b.o): .llvm.offloading`; else
+        /// empty.
         place: String,
         /// The error as a lowercase fragment.
         what: String,
@@ -48,15 +50,20 @@ pub enum Error {
 impl Error {
     /// An invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
-        Error::Usage { message: message.into() }
+        Error::Usage {
+            message: message.into(),
+        }
     }
 
     /// An error without a more specific variant.
     pub(crate) fn other(message: impl Into<String>) -> Error {
-        Error::Other { message: message.into() }
+        Error::Other {
+            message: message.into(),
+        }
     }
 
-    /// Converts an internal error. A typed cause determines the variant: a failed step, a format error, or a system error.
+    /// Converts an internal error. A typed cause determines the variant: a failed step, a format
+    /// error, or a system error.
     pub(crate) fn of(error: anyhow::Error) -> Error {
         let message = chain(&error);
         let error = match error.downcast::<Error>() {
@@ -64,36 +71,63 @@ impl Error {
             Err(error) => error,
         };
         if let Some(step) = step_failed(&error) {
-            return Error::StepFailed(StepFailed { report: message, status: step.status });
+            return Error::StepFailed(StepFailed {
+                report: message,
+                status: step.status,
+            });
         }
         let as_fault = |cause: &(dyn std::error::Error + 'static)| {
-            cause.downcast_ref::<Malformed>().copied().or(cause.downcast_ref().and_then(Malformed::of))
+            cause
+                .downcast_ref::<Malformed>()
+                .copied()
+                .or(cause.downcast_ref().and_then(Malformed::of))
         };
         if let Some(fault) = error.chain().find_map(as_fault) {
             return Error::from(fault).with_message(message);
         }
         if let Some(what) = error.downcast_ref::<object::read::Error>() {
-            return Error::Malformed { place: String::new(), what: what.to_string(), offset: None }.with_message(message);
+            return Error::Malformed {
+                place: String::new(),
+                what: what.to_string(),
+                offset: None,
+            }
+            .with_message(message);
         }
         let error = match error.downcast::<FileError>() {
-            Ok(FileError { path, error }) => return Error::Io { path: Some(path), message, error },
+            Ok(FileError { path, error }) => {
+                return Error::Io {
+                    path: Some(path),
+                    message,
+                    error,
+                };
+            }
             Err(error) => error,
         };
         match error.downcast::<io::Error>() {
-            Ok(error) => Error::Io { path: None, message, error },
+            Ok(error) => Error::Io {
+                path: None,
+                message,
+                error,
+            },
             Err(_) => Error::Other { message },
         }
     }
 
-    /// Converts the error of a format's reader. The bytes are to blame, so the result is always `Malformed`.
+    /// Converts the error of a format's reader. The bytes are to blame, so the result is always
+    /// `Malformed`.
     pub(crate) fn malformed(error: anyhow::Error) -> Error {
         match Error::of(error) {
             malformed @ Error::Malformed { .. } => malformed,
-            other => Error::Malformed { place: String::new(), what: other.to_string(), offset: None },
+            other => Error::Malformed {
+                place: String::new(),
+                what: other.to_string(),
+                offset: None,
+            },
         }
     }
 
-    /// Converts the error of a command-line parser. Unless a more specific variant applies, the command line is invalid.
+    /// Converts the error of a command-line parser. Unless a more specific variant applies, the
+    /// command line is invalid.
     pub(crate) fn in_line(error: anyhow::Error) -> Error {
         match Error::of(error) {
             Error::Other { message } => Error::Usage { message },
@@ -104,13 +138,30 @@ impl Error {
     /// Returns the same error with a message that callers have extended.
     fn with_message(self, message: String) -> Error {
         match self {
-            Error::Malformed { place, what, offset } => {
+            Error::Malformed {
+                place,
+                what,
+                offset,
+            } => {
                 let end = with_offset(&what, offset);
-                let place = message.strip_suffix(&end).map_or(place, |start| start.trim_end_matches(": ").to_owned());
-                Error::Malformed { place, what, offset }
+                let place = message
+                    .strip_suffix(&end)
+                    .map_or(place, |start| start.trim_end_matches(": ").to_owned());
+                Error::Malformed {
+                    place,
+                    what,
+                    offset,
+                }
             }
-            Error::StepFailed(step) => Error::StepFailed(StepFailed { report: message, ..step }),
-            Error::Io { path, error, .. } => Error::Io { path, message, error },
+            Error::StepFailed(step) => Error::StepFailed(StepFailed {
+                report: message,
+                ..step
+            }),
+            Error::Io { path, error, .. } => Error::Io {
+                path,
+                message,
+                error,
+            },
             Error::Usage { .. } => Error::Usage { message },
             Error::Other { .. } => Error::Other { message },
         }
@@ -125,12 +176,22 @@ fn with_offset(what: &str, offset: Option<u64>) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Malformed { place, what, offset } => {
-                let between = if offset.is_none() && !place.is_empty() { ": " } else { "" };
+            Error::Malformed {
+                place,
+                what,
+                offset,
+            } => {
+                let between = if offset.is_none() && !place.is_empty() {
+                    ": "
+                } else {
+                    ""
+                };
                 write!(f, "{place}{between}{}", with_offset(what, *offset))
             }
             Error::StepFailed(step) => step.fmt(f),
-            Error::Io { message, .. } | Error::Usage { message } | Error::Other { message } => f.write_str(message),
+            Error::Io { message, .. } | Error::Usage { message } | Error::Other { message } => {
+                f.write_str(message)
+            }
         }
     }
 }
@@ -140,7 +201,11 @@ impl std::error::Error for Error {}
 
 impl From<Malformed> for Error {
     fn from(fault: Malformed) -> Self {
-        Error::Malformed { place: String::new(), what: fault.what.to_owned(), offset: Some(fault.at) }
+        Error::Malformed {
+            place: String::new(),
+            what: fault.what.to_owned(),
+            offset: Some(fault.at),
+        }
     }
 }
 
@@ -149,9 +214,16 @@ impl From<io::Error> for Error {
         if let Some(fault) = Malformed::of(&error) {
             return fault.into();
         }
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<StepFailed>()) {
+        match error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<StepFailed>())
+        {
             Some(step) => Error::StepFailed(step.clone()),
-            None => Error::Io { path: None, message: error.to_string(), error },
+            None => Error::Io {
+                path: None,
+                message: error.to_string(),
+                error,
+            },
         }
     }
 }
@@ -167,13 +239,23 @@ impl FileError {
     /// Attaches `path` to a copy of `error`.
     pub(crate) fn new(path: PathBuf, error: &io::Error) -> Self {
         let copy = || io::Error::new(error.kind(), error.to_string());
-        FileError { path, error: error.raw_os_error().map_or_else(copy, io::Error::from_raw_os_error) }
+        FileError {
+            path,
+            error: error
+                .raw_os_error()
+                .map_or_else(copy, io::Error::from_raw_os_error),
+        }
     }
 }
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}': {}", self.path.display(), super::strerror(&self.error))
+        write!(
+            f,
+            "'{}': {}",
+            self.path.display(),
+            super::strerror(&self.error)
+        )
     }
 }
 
@@ -196,17 +278,30 @@ mod tests {
         let (message, error) = converted(fault.context(".llvm.offloading").context("a.o"));
         assert_eq!(message, "a.o: .llvm.offloading+0x20: size past the end");
         assert_eq!(error.to_string(), message);
-        assert!(matches!(error, Error::Malformed { place, offset: Some(32), .. } if place == "a.o: .llvm.offloading"));
+        assert!(
+            matches!(error, Error::Malformed { place, offset: Some(32), .. } if place == "a.o: .llvm.offloading")
+        );
 
-        let step = StepFailed { report: "the host link failed".to_owned(), status: 3 };
+        let step = StepFailed {
+            report: "the host link failed".to_owned(),
+            status: 3,
+        };
         let (_, error) = converted::<()>(Err(anyhow!(step).context("x")));
-        assert!(matches!(error, Error::StepFailed(StepFailed { report, status: 3 }) if report == "x: the host link failed"));
+        assert!(
+            matches!(error, Error::StepFailed(StepFailed { report, status: 3 }) if report == "x: the host link failed")
+        );
 
-        let missing = std::fs::read("/nonexistent/x").map_err(|error| FileError::new("/nonexistent/x".into(), &error));
+        let missing = std::fs::read("/nonexistent/x")
+            .map_err(|error| FileError::new("/nonexistent/x".into(), &error));
         let (message, error) = converted(missing);
         assert_eq!(message, "'/nonexistent/x': No such file or directory");
-        let Error::Io { path, error, .. } = error else { panic!("{error:?}") };
-        assert_eq!((path.as_deref(), error.kind()), (Some(Path::new("/nonexistent/x")), io::ErrorKind::NotFound));
+        let Error::Io { path, error, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            (path.as_deref(), error.kind()),
+            (Some(Path::new("/nonexistent/x")), io::ErrorKind::NotFound)
+        );
 
         let (_, error) = converted::<()>(Err(anyhow!("no").context("outer")));
         assert!(matches!(error, Error::Other { message } if message == "outer: no"));
@@ -218,11 +313,17 @@ mod tests {
         let (message, error) = converted(reader.context("its kernels").context("a.o"));
         assert_eq!(message, "a.o: its kernels+0x4: cut short");
         assert_eq!(error.to_string(), message);
-        let stopped: Error = io::Error::other(StepFailed { report: "stopped".to_owned(), status: 130 }).into();
+        let stopped: Error = io::Error::other(StepFailed {
+            report: "stopped".to_owned(),
+            status: 130,
+        })
+        .into();
         let error = anyhow::Error::from(stopped).context("x");
         assert_eq!(super::super::exit_status(&error), 130);
         let of_bytes = Error::malformed(anyhow!("an odd note").context("damaged"));
-        assert!(matches!(of_bytes, Error::Malformed { what, offset: None, .. } if what == "damaged: an odd note"));
+        assert!(
+            matches!(of_bytes, Error::Malformed { what, offset: None, .. } if what == "damaged: an odd note")
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! [`bundle`] and [`unbundle`]: pack code objects for several targets into one file and extract them, like `clang-offload-bundler`.
+//! [`bundle`] and [`unbundle`]: pack code objects for several targets into one file and extract
+//! them, like `clang-offload-bundler`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,8 +13,8 @@ use crate::tools::bundler::{self, Request, Task};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BundleOptions {
-    /// The file type, as in the bundler's `-type=`: `o` for objects (the default), `bc`, `ll`, `s`, `i`, `ii`, `hipi`, `cui`, `d`,
-    /// `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
+    /// The file type, as in the bundler's `-type=`: `o` for objects (the default), `bc`, `ll`, `s`,
+    /// `i`, `ii`, `hipi`, `cui`, `d`, `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
     pub file_type: String,
     /// The alignment of code objects in a binary bundle, in bytes; not 0.
     pub align: u32,
@@ -40,11 +41,13 @@ impl Default for BundleOptions {
     }
 }
 
-/// Bundles the files `objects`, each with its target id (`hip-amdgcn-amd-amdhsa--gfx90a`; the host's is `host-` and its triple),
-/// into the file `output`, which appears complete or not at all. `-` is stdin or stdout.
+/// Bundles the files `objects`, each with its target id (`hip-amdgcn-amd-amdhsa--gfx90a`; the
+/// host's is `host-` and its triple), into the file `output`, which appears complete or not at all.
+/// `-` is stdin or stdout.
 ///
 /// # Errors
-/// [`Error::Io`] for files; [`Error::Other`] for invalid or conflicting ids and for an unknown file type.
+/// [`Error::Io`] for files; [`Error::Other`] for invalid or conflicting ids and for an unknown file
+/// type.
 ///
 /// ```
 /// use offld::BundleOptions;
@@ -77,11 +80,12 @@ pub fn bundle(
     bundler::run(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// Extracts the code objects for the ids in `outputs` from the file `input`, each into its file. All files appear, or none.
+/// Extracts the code objects for the ids in `outputs` from the file `input`, each into its file.
+/// All files appear, or none.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a damaged bundle, [`Error::Io`] for files, [`Error::Other`] for invalid ids and for ids without a code
-/// object in the bundle.
+/// [`Error::Malformed`] for a damaged bundle, [`Error::Io`] for files, [`Error::Other`] for invalid
+/// ids and for ids without a code object in the bundle.
 pub fn unbundle(
     input: impl AsRef<Path>,
     outputs: &[(impl AsRef<str>, impl AsRef<Path>)],

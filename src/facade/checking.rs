@@ -14,25 +14,28 @@ use crate::tools::check::{self, Asked, Request};
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CheckOptions {
-    /// The devices for which to determine the image that each would load: `gfx90a:xnack+`, `cuda:sm_90`, `x86-64-v3`, or `native`
-    /// for those of this machine. Empty: check that everything the file registers exists.
+    /// The devices for which to determine the image that each would load: `gfx90a:xnack+`,
+    /// `cuda:sm_90`, `x86-64-v3`, or `native` for those of this machine. Empty: check that
+    /// everything the file registers exists.
     pub devices: Vec<String>,
-    /// Patterns such as `*cuda*`: checks only files, and members of zip files and tar archives, whose path or name matches one of
-    /// them. Empty: all.
+    /// Patterns such as `*cuda*`: checks only files, and members of zip files and tar archives,
+    /// whose path or name matches one of them. Empty: all.
     pub only: Vec<String>,
     /// Patterns of files and members to skip.
     pub exclude: Vec<String>,
 }
 
-/// Checks whether the device code in the file at `path`, or in every file of that directory, will run: whether the registered
-/// kernels exist, or which image a device would load. `-` is stdin. The result is the report of `offld check`.
+/// Checks whether the device code in the file at `path`, or in every file of that directory, will
+/// run: whether the registered kernels exist, or which image a device would load. `-` is stdin. The
+/// result is the report of `offld check`.
 ///
-/// Damage in a file is reported in [`FileCheck::errors`](crate::check_report::FileCheck::errors), and the answer for that file is then
+/// Damage in a file is reported in [`FileCheck::errors`](crate::check_report::FileCheck::errors),
+/// and the answer for that file is then
 /// [`Answer::Unreadable`](crate::check_report::Answer::Unreadable).
 ///
 /// # Errors
-/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] for an invalid device or pattern, and
-/// for a native GPU on a machine without one.
+/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] for an
+/// invalid device or pattern, and for a native GPU on a machine without one.
 ///
 /// ```
 /// use offld::check_report::Answer;
@@ -58,10 +61,18 @@ pub struct CheckOptions {
 /// ```
 pub fn check(path: impl AsRef<Path>, options: &CheckOptions) -> Result<Report, Error> {
     let path = path.as_ref();
-    let asked = options.devices.iter().map(|text| Asked::parse(text).map_err(Error::in_line)).collect::<Result<_, _>>()?;
+    let asked = options
+        .devices
+        .iter()
+        .map(|text| Asked::parse(text).map_err(Error::in_line))
+        .collect::<Result<_, _>>()?;
     expect_opens(path)?;
     let selection = Arc::new(Selection::new(&options.only, &options.exclude)?);
-    let request = Request { files: vec![path.to_owned()], asked, selection };
+    let request = Request {
+        files: vec![path.to_owned()],
+        asked,
+        selection,
+    };
     let session = Messages::discard().session();
     threads::in_parallel(|| check::check(&request, &session)).map_err(Error::of)
 }

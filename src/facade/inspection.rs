@@ -17,15 +17,16 @@ use crate::sys::threads;
 pub struct InspectOptions {
     /// Read the kernels of ELF images, too.
     pub kernels: bool,
-    /// Read headers only: no hashes, and only compressed files, archive members and the headers of compressed bundles are
-    /// decompressed. The bytes of images are then unavailable.
+    /// Read headers only: no hashes, and only compressed files, archive members and the headers of
+    /// compressed bundles are decompressed. The bytes of images are then unavailable.
     pub headers_only: bool,
-    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file is a limit, too.
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+    /// is a limit, too.
     pub max_unpacked: Option<u64>,
 }
 
-/// Lists the device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is
-/// stdin. Nested containers are opened, down to the images.
+/// Lists the device images in the file at `path`: an object, library, program, archive, wheel,
+/// bundle or image of any kind; `-` is stdin. Nested containers are opened, down to the images.
 ///
 /// Damage in the file is reported in [`FileReport::errors`], next to the readable contents.
 ///
@@ -59,9 +60,10 @@ pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileR
     threads::in_parallel(|| reader.open(path)).map_err(Error::of)
 }
 
-/// Lists the device images in an open file, like [`inspect`]: in a whole regular file, or in the remaining contents of a pipe.
-/// Messages call it `name`. The file's location is unknown, so no other file is opened: neither members of thin archives nor the
-/// libraries that a program needs. Registrations are then reported without those libraries.
+/// Lists the device images in an open file, like [`inspect`]: in a whole regular file, or in the
+/// remaining contents of a pipe. Messages call it `name`. The file's location is unknown, so no
+/// other file is opened: neither members of thin archives nor the libraries that a program needs.
+/// Registrations are then reported without those libraries.
 ///
 /// # Errors
 /// [`Error::Io`] with the name if the file cannot be read.
@@ -71,14 +73,19 @@ pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileR
 /// assert_eq!(offld::inspect_file("myself", file, &offld::InspectOptions::default())?.kind, "elf-executable");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn inspect_file(name: impl AsRef<Path>, file: File, options: &InspectOptions) -> Result<FileReport, Error> {
+pub fn inspect_file(
+    name: impl AsRef<Path>,
+    file: File,
+    options: &InspectOptions,
+) -> Result<FileReport, Error> {
     let name = name.as_ref();
     let piece = FileSlice::try_of(file).map_err(|error| Error::of(io_error(name, &error)))?;
     Ok(alone(name, piece, options))
 }
 
-/// Lists the device images in `bytes`, like [`inspect`] for a file with these contents. Messages call them `name`. As in
-/// [`inspect_file`], no other file is opened; compressed data is decompressed into unnamed temporary files.
+/// Lists the device images in `bytes`, like [`inspect`] for a file with these contents. Messages
+/// call them `name`. As in [`inspect_file`], no other file is opened; compressed data is
+/// decompressed into unnamed temporary files.
 ///
 /// ```
 /// use offld::formats::offload_binary;
@@ -89,21 +96,38 @@ pub fn inspect_file(name: impl AsRef<Path>, file: File, options: &InspectOptions
 /// assert_eq!((report.images[0].target.as_str(), report.images[0].bytes()?), ("sm_90", &b"code"[..]));
 /// # Ok::<(), offld::Error>(())
 /// ```
-pub fn inspect_bytes(name: impl AsRef<Path>, bytes: impl Into<Vec<u8>>, options: &InspectOptions) -> FileReport {
+pub fn inspect_bytes(
+    name: impl AsRef<Path>,
+    bytes: impl Into<Vec<u8>>,
+    options: &InspectOptions,
+) -> FileReport {
     alone(name.as_ref(), FileSlice::handed_over(bytes.into()), options)
 }
 
 fn alone(name: &Path, piece: FileSlice, options: &InspectOptions) -> FileReport {
-    let options = Options { alone: true, ..contents_options(options) };
+    let options = Options {
+        alone: true,
+        ..contents_options(options)
+    };
     let session = Messages::discard().session();
     let reader = Reader::new(options, &session);
     threads::in_parallel(|| reader.opened(name, piece))
 }
 
 fn contents_options(options: &InspectOptions) -> Options {
-    let InspectOptions { kernels, headers_only, max_unpacked } = *options;
+    let InspectOptions {
+        kernels,
+        headers_only,
+        max_unpacked,
+    } = *options;
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
-    Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() }
+    Options {
+        kernels,
+        headers_only,
+        keep_bytes: !headers_only,
+        max_unpacked,
+        ..Options::default()
+    }
 }
 
 #[cfg(test)]
@@ -114,8 +138,13 @@ mod tests {
     fn bytes_are_read_like_a_file_and_open_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let mut file =
-            crate::formats::offload_binary::write(crate::model::ImageKind::Object, 1, 0, &[("arch", "a")], &[7; 100_000]);
+        let mut file = crate::formats::offload_binary::write(
+            crate::model::ImageKind::Object,
+            1,
+            0,
+            &[("arch", "a")],
+            &[7; 100_000],
+        );
         file.extend(file.clone());
         std::fs::write(&path, &file).unwrap();
         let options = InspectOptions::default();
@@ -124,20 +153,39 @@ mod tests {
             inspect_file(&path, File::open(&path).unwrap(), &options).unwrap(),
             inspect_bytes(&path, file, &options),
         ];
-        let texts = reports.each_ref().map(|report| serde_json::to_string(report).unwrap());
+        let texts = reports
+            .each_ref()
+            .map(|report| serde_json::to_string(report).unwrap());
         assert!(texts[0] == texts[1] && texts[0] == texts[2], "{texts:?}");
         for image in reports.iter().flat_map(|report| &report.images) {
             let mut written = Vec::new();
             image.write_to(&mut written).unwrap();
-            assert_eq!((written.as_slice(), image.bytes().unwrap()), (&[7; 100_000][..], &[7; 100_000][..]));
+            assert_eq!(
+                (written.as_slice(), image.bytes().unwrap()),
+                (&[7; 100_000][..], &[7; 100_000][..])
+            );
         }
-        let offsets: Vec<Option<u64>> = reports[2].images.iter().map(|image| image.offset).collect();
-        assert!(matches!(offsets[..], [Some(one), Some(other)] if one < other), "{offsets:?}");
+        let offsets: Vec<Option<u64>> =
+            reports[2].images.iter().map(|image| image.offset).collect();
+        assert!(
+            matches!(offsets[..], [Some(one), Some(other)] if one < other),
+            "{offsets:?}"
+        );
 
         let thin = b"!<thin>\nx/              0           0     0     644     100       `\n";
         let report = inspect_bytes(dir.path().join("a.a"), thin, &options);
-        assert!(report.images.is_empty() && report.errors[0].ends_with("is another file, which is not opened"), "{report:?}");
+        assert!(
+            report.images.is_empty()
+                && report.errors[0].ends_with("is another file, which is not opened"),
+            "{report:?}"
+        );
         std::fs::write(dir.path().join("a.a"), thin).unwrap();
-        assert_eq!(inspect(dir.path().join("a.a"), &options).unwrap().images.len(), 2);
+        assert_eq!(
+            inspect(dir.path().join("a.a"), &options)
+                .unwrap()
+                .images
+                .len(),
+            2
+        );
     }
 }

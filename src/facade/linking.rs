@@ -15,20 +15,24 @@ pub struct LinkOptions {
     pub role: Role,
     /// With [`Role::Ld`]: prefer `ld` to `ld.lld` if the command line names no linker.
     pub ld_first: bool,
-    /// The destination of warnings, and of the commands that `--dry-run` and `--wrapper-verbose` show.
+    /// The destination of warnings, and of the commands that `--dry-run` and `--wrapper-verbose`
+    /// show.
     pub messages: Messages,
 }
 
-/// Runs the link of the command line `argv`, which excludes the program's name. It links the device code embedded in the inputs,
-/// creates an object that registers the images when the program starts, and runs the host linker with that object added.
+/// Runs the link of the command line `argv`, which excludes the program's name. It links the device
+/// code embedded in the inputs, creates an object that registers the images when the program
+/// starts, and runs the host linker with that object added.
 ///
-/// Device links run clang, and registration needs `offld-llvm`. This function finds them like the program `offld`, and reads the
-/// same environment variables (`OFFLD_CLANG`, `OFFLD_LLVM`, `OFFLD_CACHE` and others). Unlike the program, it installs no signal
-/// handlers and always returns, even if the inputs contain no device code.
+/// Device links run clang, and registration needs `offld-llvm`. This function finds them like the
+/// program `offld`, and reads the same environment variables (`OFFLD_CLANG`, `OFFLD_LLVM`,
+/// `OFFLD_CACHE` and others). Unlike the program, it installs no signal handlers and always
+/// returns, even if the inputs contain no device code.
 ///
 /// # Errors
-/// [`Error::Usage`] for an invalid option value, or if the command line requests help or a version; [`Error::StepFailed`] with the
-/// exit status of a failed compiler or linker; [`Error::Malformed`] and [`Error::Io`] for unreadable inputs.
+/// [`Error::Usage`] for an invalid option value, or if the command line requests help or a version;
+/// [`Error::StepFailed`] with the exit status of a failed compiler or linker; [`Error::Malformed`]
+/// and [`Error::Io`] for unreadable inputs.
 ///
 /// ```
 /// use offld::{Error, LinkOptions, Messages};
@@ -45,7 +49,9 @@ where
 {
     let ledger = ArgumentList::read(options.role, argv.into_iter().map(Into::into).collect())?;
     if ledger.mode() != Mode::Link {
-        return Err(Error::usage("the command line asks for help or a version, not for a link"));
+        return Err(Error::usage(
+            "the command line asks for help or a version, not for a link",
+        ));
     }
     pipeline::run(&ledger, &options.messages.shell, options.ld_first, true).map_err(Error::of)
 }
@@ -56,10 +62,19 @@ mod tests {
 
     #[test]
     fn a_link_without_device_code_comes_back_with_the_linkers_status() {
-        let options = LinkOptions { messages: Messages::discard(), ..LinkOptions::default() };
+        let options = LinkOptions {
+            messages: Messages::discard(),
+            ..LinkOptions::default()
+        };
         // If the process became this linker, the tests would end with it.
         let result = link(["--linker-path=/bin/false", "-o", "x"], &options);
-        assert!(matches!(&result, Err(Error::StepFailed(step)) if step.status == 1), "{result:?}");
-        assert!(matches!(link(["--help"], &options), Err(Error::Usage { .. })));
+        assert!(
+            matches!(&result, Err(Error::StepFailed(step)) if step.status == 1),
+            "{result:?}"
+        );
+        assert!(matches!(
+            link(["--help"], &options),
+            Err(Error::Usage { .. })
+        ));
     }
 }

@@ -1,5 +1,5 @@
-//! [`pack`] and [`extract`]: pack device images into OffloadBinaries and extract them from any supported file, like
-//! `llvm-offload-binary`.
+//! [`pack`] and [`extract`]: pack device images into OffloadBinaries and extract them from any
+//! supported file, like `llvm-offload-binary`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::model::OffloadKind;
 pub(crate) use crate::tools::packager::StoredImage;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
-/// An image with its metadata. [`pack`] reads `file`. [`extract`] writes it, and an image matches if it has all other values given
-/// here.
+/// An image with its metadata. [`pack`] reads `file`. [`extract`] writes it, and an image matches
+/// if it has all other values given here.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackedImage {
@@ -31,26 +31,48 @@ pub struct PackedImage {
 impl PackedImage {
     /// Creates the description of the image in `file`, for the device `triple`.
     pub fn new(file: impl Into<PathBuf>, triple: impl Into<String>) -> PackedImage {
-        PackedImage { file: file.into(), kind: None, triple: triple.into(), arch: String::new(), strings: Vec::new() }
+        PackedImage {
+            file: file.into(),
+            kind: None,
+            triple: triple.into(),
+            arch: String::new(),
+            strings: Vec::new(),
+        }
     }
 
     /// Sets the programming model to `kind`.
     pub fn with_kind(self, kind: OffloadKind) -> PackedImage {
-        PackedImage { kind: Some(kind), ..self }
+        PackedImage {
+            kind: Some(kind),
+            ..self
+        }
     }
 
     /// Sets the processor or target id to `arch`.
     pub fn with_arch(self, arch: impl Into<String>) -> PackedImage {
-        PackedImage { arch: arch.into(), ..self }
+        PackedImage {
+            arch: arch.into(),
+            ..self
+        }
     }
 
     fn arguments(&self) -> Result<ImageArguments, Error> {
         let kind = self.kind.map_or("", OffloadKind::name);
-        let known = [("kind", kind), ("triple", &self.triple), ("arch", &self.arch)].into_iter();
-        let others = self.strings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let known = [
+            ("kind", kind),
+            ("triple", &self.triple),
+            ("arch", &self.arch),
+        ]
+        .into_iter();
+        let others = self
+            .strings
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
         let given = known.chain(others).filter(|(_, value)| !value.is_empty());
         let file = (b"file".as_slice(), without_comma(&self.file)?.as_bytes());
-        Ok(ImageArguments::new([file].into_iter().chain(given.map(|(key, value)| (key.as_bytes(), value.as_bytes())))))
+        Ok(ImageArguments::new([file].into_iter().chain(
+            given.map(|(key, value)| (key.as_bytes(), value.as_bytes())),
+        )))
     }
 }
 
@@ -58,8 +80,8 @@ impl PackedImage {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// Write version 2 of the format, which LLVM 23 reads: one binary for all images. Default: version 1, with one binary for each
-    /// image.
+    /// Write version 2 of the format, which LLVM 23 reads: one binary for all images. Default:
+    /// version 1, with one binary for each image.
     pub shared: bool,
     /// Number the programming models like LLVM 15 to 20, where HIP is 3.
     pub legacy_kinds: bool,
@@ -97,37 +119,80 @@ pub struct ExtractOptions {
 /// assert_eq!(std::fs::read(path("again"))?, b"device code");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn pack(images: &[PackedImage], output: impl AsRef<Path>, options: &PackOptions) -> Result<(), Error> {
-    let images = images.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
-    let format = if options.shared { Format::Shared } else { Format::Separate };
-    let request =
-        Pack { images, output: output.as_ref().to_owned(), format, compression: None, legacy_kinds: options.legacy_kinds };
+pub fn pack(
+    images: &[PackedImage],
+    output: impl AsRef<Path>,
+    options: &PackOptions,
+) -> Result<(), Error> {
+    let images = images
+        .iter()
+        .map(PackedImage::arguments)
+        .collect::<Result<_, _>>()?;
+    let format = if options.shared {
+        Format::Shared
+    } else {
+        Format::Separate
+    };
+    let request = Pack {
+        images,
+        output: output.as_ref().to_owned(),
+        format,
+        compression: None,
+        legacy_kinds: options.legacy_kinds,
+    };
     packager::pack(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// Extracts the images that `wanted` describes from `input` (a binary, an object, a program, an archive; `-` is stdin), each into
-/// its file. All files appear, or none.
+/// Extracts the images that `wanted` describes from `input` (a binary, an object, a program, an
+/// archive; `-` is stdin), each into its file. All files appear, or none.
 ///
 /// # Errors
-/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] if `wanted` is empty, and [`Error::Other`] if
-/// nothing in the input matches one of the images.
-pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &ExtractOptions) -> Result<(), Error> {
+/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] if `wanted` is
+/// empty, and [`Error::Other`] if nothing in the input matches one of the images.
+pub fn extract(
+    input: impl AsRef<Path>,
+    wanted: &[PackedImage],
+    options: &ExtractOptions,
+) -> Result<(), Error> {
     if wanted.is_empty() {
         return Err(Error::usage("nothing to extract: no image was requested"));
     }
-    let images = wanted.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
-    let request = Extract { input: input.as_ref().to_owned(), images, archive: options.archive, all_must_match: true };
-    packager::extract(&request, &options.messages.session()).map(drop).map_err(Error::of)
+    let images = wanted
+        .iter()
+        .map(PackedImage::arguments)
+        .collect::<Result<_, _>>()?;
+    let request = Extract {
+        input: input.as_ref().to_owned(),
+        images,
+        archive: options.archive,
+        all_must_match: true,
+    };
+    packager::extract(&request, &options.messages.session())
+        .map(drop)
+        .map_err(Error::of)
 }
 
 /// Writes `images` to `out`, in the format of [`pack`].
 #[cfg(feature = "capi")]
-pub(crate) fn pack_to(images: &[&StoredImage], shared: bool, out: &mut dyn std::io::Write) -> Result<(), Error> {
-    packager::pack_to(images, if shared { Format::Shared } else { Format::Separate }, out).map_err(Error::of)
+pub(crate) fn pack_to(
+    images: &[&StoredImage],
+    shared: bool,
+    out: &mut dyn std::io::Write,
+) -> Result<(), Error> {
+    packager::pack_to(
+        images,
+        if shared {
+            Format::Shared
+        } else {
+            Format::Separate
+        },
+        out,
+    )
+    .map_err(Error::of)
 }
 
-/// Returns the images of the OffloadBinaries in `bytes`, as stored. The limit for decompressed data is the same as for inspected
-/// files.
+/// Returns the images of the OffloadBinaries in `bytes`, as stored. The limit for decompressed data
+/// is the same as for inspected files.
 #[cfg(feature = "capi")]
 pub(crate) fn unpack_bytes(bytes: &[u8]) -> Result<Vec<StoredImage>, Error> {
     let most = crate::contents::most_unpacked(bytes.len() as u64);
@@ -142,15 +207,27 @@ mod tests {
     fn impossible_requests_have_distinct_errors() {
         let dir = tempfile::tempdir().unwrap();
         let (options, output) = (ExtractOptions::default(), dir.path().join("out"));
-        assert!(matches!(extract("/dev/null", &[], &options), Err(Error::Usage { .. })));
+        assert!(matches!(
+            extract("/dev/null", &[], &options),
+            Err(Error::Usage { .. })
+        ));
         let comma = [PackedImage::new(dir.path().join("a,b"), "x")];
-        assert!(matches!(pack(&comma, &output, &PackOptions::default()), Err(Error::Usage { .. })));
+        assert!(matches!(
+            pack(&comma, &output, &PackOptions::default()),
+            Err(Error::Usage { .. })
+        ));
         let missing = [PackedImage::new(dir.path().join("none"), "x")];
         let result = pack(&missing, &output, &PackOptions::default());
-        assert!(matches!(&result, Err(Error::Io { path: Some(path), .. }) if path.ends_with("none")), "{result:?}");
+        assert!(
+            matches!(&result, Err(Error::Io { path: Some(path), .. }) if path.ends_with("none")),
+            "{result:?}"
+        );
         std::fs::write(dir.path().join("cut.a"), b"!<arch>\ncut").unwrap();
         let result = extract(dir.path().join("cut.a"), &missing, &options);
-        assert!(matches!(&result, Err(Error::Malformed { place, .. }) if place.ends_with("cut.a")), "{result:?}");
+        assert!(
+            matches!(&result, Err(Error::Malformed { place, .. }) if place.ends_with("cut.a")),
+            "{result:?}"
+        );
         assert!(!output.exists());
     }
 }

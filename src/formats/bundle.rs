@@ -1,8 +1,9 @@
-//! clang-offload-bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which the HIP runtime reads: code objects with IDs of the
-//! form `kind-triple-targetid` (docs/spec/containers.md 2.4, 2.9).
+//! clang-offload-bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which the HIP runtime reads:
+//! code objects with IDs of the form `kind-triple-targetid` (docs/spec/containers.md 2.4, 2.9).
 //!
-//! The reader checks every bound. The writer streams the same bytes as clang-offload-bundler. Both leave IDs unchanged; [`Id`]
-//! parses them. Text bundles are in [`text`]. Bundles in object sections and in archives have other readers.
+//! The reader checks every bound. The writer streams the same bytes as clang-offload-bundler. Both
+//! leave IDs unchanged; [`Id`] parses them. Text bundles are in [`text`]. Bundles in object
+//! sections and in archives have other readers.
 //!
 //! ```
 //! use offld::formats::bundle::{Source, read_all, write};
@@ -80,7 +81,8 @@ pub fn is_bundle(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// Reads the bundles in `data`, in order. Linkers merge several into one section, with only zeros between them.
+/// Reads the bundles in `data`, in order. Linkers merge several into one section, with only zeros
+/// between them.
 pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
     let mut bundles = Vec::new();
     let mut at = 0;
@@ -100,7 +102,13 @@ pub(super) fn zeros(data: &[u8]) -> usize {
 
 /// Reads the bundle at offset `at` of `data`. Any data may follow it.
 pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
-    let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "offload bundle past the end", at)?;
+    let rest = slice(
+        data,
+        at,
+        (data.len() as u64).saturating_sub(at),
+        "offload bundle past the end",
+        at,
+    )?;
     if !is_bundle(rest) {
         return Err(Malformed::new("not an offload bundle", at));
     }
@@ -111,15 +119,42 @@ pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
 }
 
 fn read(data: &[u8]) -> Result<Bundle<'_>, Malformed> {
-    let to_malformed = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("bundle past the end", 0));
+    let to_malformed = |error: std::io::Error| {
+        Malformed::of(&error).unwrap_or(Malformed::new("bundle past the end", 0))
+    };
     let head = read_head(data, data.len() as u64).map_err(to_malformed)?;
     let mut entries = Vec::with_capacity(head.slots.len());
     for slot in head.slots {
-        let id = slice(data, slot.at + ENTRY_SIZE, slot.id.len() as u64, "bundle id past the end", slot.at)?;
-        let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", slot.at))?;
+        let id = slice(
+            data,
+            slot.at + ENTRY_SIZE,
+            slot.id.len() as u64,
+            "bundle id past the end",
+            slot.at,
+        )?;
+        let id = std::str::from_utf8(id)
+            .map_err(|_| Malformed::new("bundle id is not text", slot.at))?;
         // The offset of an empty object has no meaning.
-        let object = if slot.size == 0 { &[] } else { slice(data, slot.offset, slot.size, "code object past the end", slot.at)? };
-        entries.push(Entry { id, object, at: slot.offset.min(data.len() as u64) });
+        let object = if slot.size == 0 {
+            &[]
+        } else {
+            slice(
+                data,
+                slot.offset,
+                slot.size,
+                "code object past the end",
+                slot.at,
+            )?
+        };
+        entries.push(Entry {
+            id,
+            object,
+            at: slot.offset.min(data.len() as u64),
+        });
     }
-    Ok(Bundle { entries, at: 0, size: head.size })
+    Ok(Bundle {
+        entries,
+        at: 0,
+        size: head.size,
+    })
 }

@@ -1,8 +1,9 @@
-//! Bundles in sections of host objects (docs/spec/containers.md 2.10): one section per code object, named with the bundler's magic
-//! and the entry's ID. Also `.hip_fatbin`, the section for whole bundles in HIP programs.
+//! Bundles in sections of host objects (docs/spec/containers.md 2.10): one section per code object,
+//! named with the bundler's magic and the entry's ID. Also `.hip_fatbin`, the section for whole
+//! bundles in HIP programs.
 //!
-//! This module only reads headers, names and symbols. Code objects are ranges of the file, and a new object is a list of parts to
-//! copy. The output equals that of llvm-objcopy byte for byte.
+//! This module only reads headers, names and symbols. Code objects are ranges of the file, and a
+//! new object is a list of parts to copy. The output equals that of llvm-objcopy byte for byte.
 //!
 //! ```
 //! use object::write::Object;
@@ -107,24 +108,32 @@ impl fmt::Display for Fault {
             Fault::Unsupported(Kind::Pe) => "a linked PE file",
             Fault::Unsupported(Kind::Elf | Kind::Coff) => "this file",
         };
-        write!(f, "the host object is {kind}: only ELF and COFF objects can contain bundles")
+        write!(
+            f,
+            "the host object is {kind}: only ELF and COFF objects can contain bundles"
+        )
     }
 }
 
 impl std::error::Error for Fault {}
 
-/// Adds sections for `new` to `object`, in order. The sections have no special type and are flagged so that linkers omit them.
+/// Adds sections for `new` to `object`, in order. The sections have no special type and are flagged
+/// so that linkers omit them.
 pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
     rewrite(object, &|_| false, new)
 }
 
-/// Removes the sections of bundles from `object`. The result is the original output of the host compiler, byte for byte if that was
-/// clang.
+/// Removes the sections of bundles from `object`. The result is the original output of the host
+/// compiler, byte for byte if that was clang.
 pub fn without_bundles(object: &[u8]) -> Result<ObjectPlan, Fault> {
     rewrite(object, &|name| name.starts_with(MAGIC), &[])
 }
 
-fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
+fn rewrite(
+    object: &[u8],
+    remove: &dyn Fn(&[u8]) -> bool,
+    new: &[NewSection<'_>],
+) -> Result<ObjectPlan, Fault> {
     match kind(object) {
         Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
         Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),

@@ -1,7 +1,9 @@
-//! Edits of containers: keeps, replaces or adds entries, and returns the new container as a list of parts.
+//! Edits of containers: keeps, replaces or adds entries, and returns the new container as a list of
+//! parts.
 //!
-//! Most parts are ranges of the old container, so that large images are neither read nor copied. The module of each container has a
-//! `compose` function, which takes [`Item`]s and returns [`Part`]s.
+//! Most parts are ranges of the old container, so that large images are neither read nor copied.
+//! The module of each container has a `compose` function, which takes [`Item`]s and returns
+//! [`Part`]s.
 //!
 //! ```
 //! use offld::formats::bundle::{self, Source, write};
@@ -41,9 +43,11 @@ pub enum Part {
     Zeros(u64),
 }
 
-/// An entry of the new container. Entries are written in the order of the list, and unlisted entries are removed.
+/// An entry of the new container. Entries are written in the order of the list, and unlisted
+/// entries are removed.
 ///
-/// `N` describes an entry that the old container does not have, `S` the replaced contents, usually by their size.
+/// `N` describes an entry that the old container does not have, `S` the replaced contents, usually
+/// by their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<N, S = u64> {
     /// The entry with this index in the old container, unchanged.
@@ -69,19 +73,34 @@ impl<N, S> Item<N, S> {
     }
 }
 
-/// Whether `items` are all `count` entries of the old container in their order, so that nothing changes.
+/// Whether `items` are all `count` entries of the old container in their order, so that nothing
+/// changes.
 pub(super) fn is_same<N, S>(items: &[Item<N, S>], count: usize) -> bool {
-    items.len() == count && items.iter().enumerate().all(|(place, item)| matches!(item, Item::Old(entry) if *entry == place))
+    items.len() == count
+        && items
+            .iter()
+            .enumerate()
+            .all(|(place, item)| matches!(item, Item::Old(entry) if *entry == place))
 }
 
-/// Checks that the unchanged entries are together no larger than the old container of `available` bytes. In a damaged container,
-/// many entries may overlap, and each would be written in full. The fault has the offset `at`.
-pub(super) fn check_kept(sizes: impl Iterator<Item = u64>, available: u64, at: u64) -> Result<(), Malformed> {
+/// Checks that the unchanged entries are together no larger than the old container of `available`
+/// bytes. In a damaged container, many entries may overlap, and each would be written in full. The
+/// fault has the offset `at`.
+pub(super) fn check_kept(
+    sizes: impl Iterator<Item = u64>,
+    available: u64,
+    at: u64,
+) -> Result<(), Malformed> {
     let kept = sizes.fold(0u64, u64::saturating_add);
-    if kept > available { Err(Malformed::new("the entries of the container overlap", at)) } else { Ok(()) }
+    if kept > available {
+        Err(Malformed::new("the entries of the container overlap", at))
+    } else {
+        Ok(())
+    }
 }
 
-/// Assembles the parts in memory, for small containers. `new` has the contents for each `Part::New`, in the order of `parts`.
+/// Assembles the parts in memory, for small containers. `new` has the contents for each
+/// `Part::New`, in the order of `parts`.
 ///
 /// # Errors
 /// A part is outside of `data`, or `new` has too few elements.
@@ -92,11 +111,24 @@ pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malfo
         match part {
             Part::Old(range) => {
                 let size = range.end.saturating_sub(range.start);
-                all.extend(slice(data, range.start, size, "a range past the end", range.start)?);
+                all.extend(slice(
+                    data,
+                    range.start,
+                    size,
+                    "a range past the end",
+                    range.start,
+                )?);
             }
-            Part::New(_) => all.extend(*new.next().ok_or(Malformed::new("new contents are missing", 0))?),
+            Part::New(_) => all.extend(
+                *new.next()
+                    .ok_or(Malformed::new("new contents are missing", 0))?,
+            ),
             Part::Bytes(bytes) => all.extend(bytes),
-            Part::Zeros(count) => all.resize(all.len().saturating_add(usize::try_from(*count).unwrap_or(usize::MAX)), 0),
+            Part::Zeros(count) => all.resize(
+                all.len()
+                    .saturating_add(usize::try_from(*count).unwrap_or(usize::MAX)),
+                0,
+            ),
         }
     }
     Ok(all)

@@ -1,8 +1,9 @@
-//! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13). Reads versions 1 to 3, with zlib or zstd, and writes them as
-//! a stream.
+//! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13). Reads versions 1 to 3, with
+//! zlib or zstd, and writes them as a stream.
 //!
-//! A bundle ends at the size in its header, so several may follow each other. The hash is verified: damaged data is an error, while
-//! LLVM 22 passes it on. The contents may be a bundle or any other data.
+//! A bundle ends at the size in its header, so several may follow each other. The hash is verified:
+//! damaged data is an error, while LLVM 22 passes it on. The contents may be a bundle or any other
+//! data.
 //!
 //! ```
 //! use offld::formats::compressed::{Options, compress, read_at};
@@ -69,21 +70,45 @@ pub fn is_compressed(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// Reads the header of the compressed bundle at offset `at` of `data`. Any data may follow the bundle. Version 1 does not store the
-/// compressed size; then the compressed data is read to its end.
+/// Reads the header of the compressed bundle at offset `at` of `data`. Any data may follow the
+/// bundle. Version 1 does not store the compressed size; then the compressed data is read to its
+/// end.
 pub fn read_at(data: &[u8], at: u64) -> Result<Compressed<'_>, Malformed> {
-    let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "compressed bundle past the end", at)?;
+    let rest = slice(
+        data,
+        at,
+        (data.len() as u64).saturating_sub(at),
+        "compressed bundle past the end",
+        at,
+    )?;
     let fault = |what| Malformed::new(what, at);
     if !is_compressed(rest) {
         return Err(fault("not a compressed bundle"));
     }
-    let Header { version, method, total, plain_size, hash, size: header } = Header::read(rest, at)?;
+    let Header {
+        version,
+        method,
+        total,
+        plain_size,
+        hash,
+        size: header,
+    } = Header::read(rest, at)?;
     let whole = match total {
         Some(total) => slice(rest, 0, total, "size field past the end", at)?,
         None => rest,
     };
-    let packed = whole.get(header as usize..).ok_or(fault("size field too small"))?;
-    let mut read = Compressed { version, method, plain_size, hash, at, size: whole.len() as u64, packed };
+    let packed = whole
+        .get(header as usize..)
+        .ok_or(fault("size field too small"))?;
+    let mut read = Compressed {
+        version,
+        method,
+        plain_size,
+        hash,
+        at,
+        size: whole.len() as u64,
+        packed,
+    };
     if !Header::read(rest, at)?.is_likely(packed.len() as u64) {
         return Err(read.fault("uncompressed size is more than the compressed data can hold"));
     }
@@ -95,8 +120,8 @@ pub fn read_at(data: &[u8], at: u64) -> Result<Compressed<'_>, Malformed> {
     Ok(read)
 }
 
-/// Returns the bundles in `data`, compressed or not, in order and decompressed. Linkers merge several into one section, with only
-/// zeros between them.
+/// Returns the bundles in `data`, compressed or not, in order and decompressed. Linkers merge
+/// several into one section, with only zeros between them.
 pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
     let mut bundles = Vec::new();
     let mut at = 0;
@@ -106,7 +131,10 @@ pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
             (read.size as usize, Cow::Owned(read.unpack()?))
         } else {
             let size = bundle::read_at(data, at as u64)?.size;
-            (size as usize, Cow::Borrowed(slice(rest, 0, size, "bundle past the end", at as u64)?))
+            (
+                size as usize,
+                Cow::Borrowed(slice(rest, 0, size, "bundle past the end", at as u64)?),
+            )
         };
         bundles.push(plain);
         at += size + bundle::zeros(rest.get(size..).unwrap_or_default());
@@ -130,18 +158,26 @@ impl Compressed<'_> {
         Ok(plain)
     }
 
-    /// Writes the decompressed data. The hash is checked at the end, so an error may come after all data has been written.
+    /// Writes the decompressed data. The hash is checked at the end, so an error may come after all
+    /// data has been written.
     pub fn unpack_to(&self, out: &mut impl Write) -> Result<(), Error> {
         self.pump(|bytes| Ok::<(), Error>(out.write_all(bytes)?))
     }
 
     /// Passes the decompressed data to `sink` in chunks.
-    fn pump<E: From<Malformed>>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    fn pump<E: From<Malformed>>(
+        &self,
+        mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut reader = self.reader()?;
         let mut buffer = vec![0; CHUNK];
         loop {
-            let len = reader.read(&mut buffer).map_err(|error| self.malformed(&error))?;
-            let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else { break };
+            let len = reader
+                .read(&mut buffer)
+                .map_err(|error| self.malformed(&error))?;
+            let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
             sink(bytes)?;
         }
         if !reader.get_ref().is_empty() {
@@ -151,9 +187,26 @@ impl Compressed<'_> {
     }
 
     fn reader(&self) -> Result<Unpack<&[u8]>, Malformed> {
-        let Compressed { version, method, plain_size, hash, .. } = *self;
+        let Compressed {
+            version,
+            method,
+            plain_size,
+            hash,
+            ..
+        } = *self;
         let size = self.size - self.packed.len() as u64;
-        Unpack::new(Header { version, method, total: Some(self.size), plain_size, hash, size }, self.packed, self.at)
+        Unpack::new(
+            Header {
+                version,
+                method,
+                total: Some(self.size),
+                plain_size,
+                hash,
+                size,
+            },
+            self.packed,
+            self.at,
+        )
     }
 
     /// Converts an error of the reader to a format error.
@@ -164,10 +217,12 @@ impl Compressed<'_> {
     /// The length of the compressed data in `packed`, for headers that do not store it.
     fn used(&self) -> Result<usize, Malformed> {
         match self.method {
-            Method::Zstd => zstd::zstd_safe::find_frame_compressed_size(self.packed).map_err(|_| self.fault("cannot decompress")),
+            Method::Zstd => zstd::zstd_safe::find_frame_compressed_size(self.packed)
+                .map_err(|_| self.fault("cannot decompress")),
             Method::Zlib => {
                 let mut reader = self.reader()?;
-                std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| self.malformed(&error))?;
+                std::io::copy(&mut reader, &mut std::io::sink())
+                    .map_err(|error| self.malformed(&error))?;
                 Ok(self.packed.len() - reader.get_ref().len())
             }
         }
@@ -175,6 +230,9 @@ impl Compressed<'_> {
 
     /// A fault at the offset of the compressed data.
     fn fault(&self, what: &'static str) -> Malformed {
-        Malformed::new(what, self.at.saturating_add(self.size - self.packed.len() as u64))
+        Malformed::new(
+            what,
+            self.at.saturating_add(self.size - self.packed.len() as u64),
+        )
     }
 }

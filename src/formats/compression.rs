@@ -1,7 +1,8 @@
-//! Files compressed as a whole by `gzip`, `xz`, `zstd` or `bzip2`: detects the format and decompresses as a stream.
+//! Files compressed as a whole by `gzip`, `xz`, `zstd` or `bzip2`: detects the format and
+//! decompresses as a stream.
 //!
-//! Like these programs, the reader treats concatenated files as one. It skips zeros after gzip data, which pad
-//! it to whole blocks.
+//! Like these programs, the reader treats concatenated files as one. It skips zeros after gzip
+//! data, which pad it to whole blocks.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -56,9 +57,13 @@ impl Compression {
         } else if skip_frames(start).starts_with(&magic::ZSTD) {
             Some(Compression::Zstd)
         } else {
-            // A digit with the block size precedes the first block, or the end mark of an empty file.
-            let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = start else { return None };
-            let is_bzip2 = rest.starts_with(&magic::BZIP2_BLOCK) || rest.starts_with(&magic::BZIP2_END);
+            // A digit with the block size precedes the first block, or the end mark of an empty
+            // file.
+            let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = start else {
+                return None;
+            };
+            let is_bzip2 =
+                rest.starts_with(&magic::BZIP2_BLOCK) || rest.starts_with(&magic::BZIP2_END);
             is_bzip2.then_some(Compression::Bzip2)
         }
     }
@@ -74,8 +79,8 @@ impl Compression {
     }
 }
 
-/// The data after the skippable zstd frames at the start of `file`; pzstd begins its files with one. LZ4 has the same frames, so
-/// they do not identify the format.
+/// The data after the skippable zstd frames at the start of `file`; pzstd begins its files with
+/// one. LZ4 has the same frames, so they do not identify the format.
 fn skip_frames(mut file: &[u8]) -> &[u8] {
     const LOW_BITS: u32 = 15;
     while let Some(([number, len], rest)) = two_words(file)
@@ -91,17 +96,24 @@ fn skip_frames(mut file: &[u8]) -> &[u8] {
 fn two_words(bytes: &[u8]) -> Option<([u32; 2], &[u8])> {
     let (first, rest) = bytes.split_first_chunk()?;
     let (second, rest) = rest.split_first_chunk()?;
-    Some(([u32::from_le_bytes(*first), u32::from_le_bytes(*second)], rest))
+    Some((
+        [u32::from_le_bytes(*first), u32::from_le_bytes(*second)],
+        rest,
+    ))
 }
 
-/// A reader of the decompressed data. Errors in the data are a [`Malformed`] with the number of bytes read from the compressed
-/// file, which may be one buffer beyond the fault. After an error, data that was read before may be wrong.
+/// A reader of the decompressed data. Errors in the data are a [`Malformed`] with the number of
+/// bytes read from the compressed file, which may be one buffer beyond the fault. After an error,
+/// data that was read before may be wrong.
 pub struct Unpacked<R: BufRead> {
     stream: Stream<R>,
     failed: Option<Malformed>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one for each file, and not many at once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each file, and not many at once"
+)]
 enum Stream<R: BufRead> {
     Gzip(Gzip<R>),
     Xz(lzma_rust2::XzReader<Counted<R>>),
@@ -111,7 +123,10 @@ enum Stream<R: BufRead> {
 
 impl<R: BufRead> fmt::Debug for Unpacked<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unpacked").field("taken", &self.taken()).field("failed", &self.failed).finish_non_exhaustive()
+        f.debug_struct("Unpacked")
+            .field("taken", &self.taken())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -121,10 +136,15 @@ impl<R: BufRead> Unpacked<R> {
     /// # Errors
     /// No memory for the decoder, or `packed` cannot be read.
     pub fn new(compression: Compression, packed: R) -> io::Result<Self> {
-        let packed = Counted { inner: packed, taken: 0 };
+        let packed = Counted {
+            inner: packed,
+            taken: 0,
+        };
         let stream = match compression {
             Compression::Gzip => Stream::Gzip(Gzip(Some(flate2::bufread::GzDecoder::new(packed)))),
-            Compression::Xz => Stream::Xz(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY)),
+            Compression::Xz => {
+                Stream::Xz(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY))
+            }
             Compression::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
                 decoder.window_log_max(ZSTD_WINDOW)?;
@@ -132,13 +152,18 @@ impl<R: BufRead> Unpacked<R> {
             }
             Compression::Bzip2 => Stream::Bzip2(bzip2::bufread::MultiBzDecoder::new(packed)),
         };
-        Ok(Unpacked { stream, failed: None })
+        Ok(Unpacked {
+            stream,
+            failed: None,
+        })
     }
 
     /// The number of bytes read from the compressed file so far.
     pub fn taken(&self) -> u64 {
         match &self.stream {
-            Stream::Gzip(Gzip(decoder)) => decoder.as_ref().map_or(0, |decoder| decoder.get_ref().taken),
+            Stream::Gzip(Gzip(decoder)) => decoder
+                .as_ref()
+                .map_or(0, |decoder| decoder.get_ref().taken),
             Stream::Xz(decoder) => decoder.inner().taken,
             Stream::Zstd(decoder) => decoder.get_ref().taken,
             Stream::Bzip2(decoder) => decoder.get_ref().taken,
@@ -179,7 +204,10 @@ impl<R: BufRead> Read for Gzip<R> {
             if len > 0 || buffer.is_empty() || !has_more(decoder.get_mut())? {
                 return Ok(len);
             }
-            self.0 = self.0.take().map(|decoder| flate2::bufread::GzDecoder::new(decoder.into_inner()));
+            self.0 = self
+                .0
+                .take()
+                .map(|decoder| flate2::bufread::GzDecoder::new(decoder.into_inner()));
         }
         Ok(0)
     }
@@ -189,7 +217,10 @@ impl<R: BufRead> Read for Gzip<R> {
 fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let part = packed.fill_buf()?;
-        let (len, zeros) = (part.len(), part.iter().take_while(|byte| **byte == 0).count());
+        let (len, zeros) = (
+            part.len(),
+            part.iter().take_while(|byte| **byte == 0).count(),
+        );
         packed.consume(zeros);
         if zeros < len || len == 0 {
             return Ok(len > 0);
@@ -197,7 +228,8 @@ fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Converts a decoder's error to our message. Some decoders distinguish errors by text, others only by kind.
+/// Converts a decoder's error to our message. Some decoders distinguish errors by text, others only
+/// by kind.
 fn fault_of(error: &io::Error) -> &'static str {
     let text = error.to_string();
     if error.kind() == io::ErrorKind::UnexpectedEof || text.contains("incomplete frame") {

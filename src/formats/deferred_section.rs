@@ -1,9 +1,10 @@
-//! Gives a section its contents after its object was written. The object is first written with an empty `.bss` section, so it is
-//! small. Then the section becomes one with contents, which follow the object's own bytes in the file. Symbols and relocations stay
-//! unchanged.
+//! Gives a section its contents after its object was written. The object is first written with an
+//! empty `.bss` section, so it is small. Then the section becomes one with contents, which follow
+//! the object's own bytes in the file. Symbols and relocations stay unchanged.
 //!
-//! On ELF, the section's name starts with `.bss`, because that gives it the type without contents. The final name is the rest of
-//! the same string. COFF has one `.bss` section, which is renamed. (Sources: the ELF gABI, Microsoft's PE format.)
+//! On ELF, the section's name starts with `.bss`, because that gives it the type without contents.
+//! The final name is the rest of the same string. COFF has one `.bss` section, which is renamed.
+//! (Sources: the ELF gABI, Microsoft's PE format.)
 //!
 //! ```
 //! use object::write::Object;
@@ -26,7 +27,9 @@ use super::elf::raw::{FileHeader, Record, SectionHeader};
 use super::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use super::slice;
 use crate::error::Malformed;
-use object::{Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+use object::{
+    Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind,
+};
 use object::{elf, pe};
 
 /// From this size on, a section is marked as large.
@@ -66,18 +69,28 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
         _ => return Err(Malformed::new("not an ELF or COFF object", 0)),
     };
     let full_name = [wanted.prefix, if coff { "" } else { wanted.name }].concat();
-    let section = file.section_by_name(&full_name).filter(|section| section.kind() == SectionKind::UninitializedData);
+    let section = file
+        .section_by_name(&full_name)
+        .filter(|section| section.kind() == SectionKind::UninitializedData);
     let section = section.ok_or(Malformed::new("no section with deferred contents", 0))?;
     // Some ELF hosts mark data with untyped symbols. COFF on ARM has one mark per mebibyte.
     let is_variable = |symbol: &object::Symbol<'_, '_>| match symbol.kind() {
         SymbolKind::Data => true,
         kind => coff && kind != SymbolKind::Section,
     };
-    let is_mark = |symbol: &object::Symbol<'_, '_>| coff && symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$L"));
+    let is_mark = |symbol: &object::Symbol<'_, '_>| {
+        coff && symbol
+            .name_bytes()
+            .is_ok_and(|name| name.starts_with(b"$L"))
+    };
     let is_own_variable = |symbol: &object::Symbol<'_, '_>| {
         symbol.section_index() == Some(section.index()) && is_variable(symbol) && !is_mark(symbol)
     };
-    let mut variables: Vec<u64> = file.symbols().filter(is_own_variable).map(|symbol| symbol.address()).collect();
+    let mut variables: Vec<u64> = file
+        .symbols()
+        .filter(is_own_variable)
+        .map(|symbol| symbol.address())
+        .collect();
     variables.sort_unstable();
     let (size, index, align) = (section.size(), section.index().0, section.align().max(1));
     let is_64 = file.is_64();
@@ -93,24 +106,48 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
         (false, false) => u32::MAX.into(),
     };
     let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= limit));
-    let at = at.ok_or(Malformed::new("contents too large for an object of this host", object.len() as u64))?;
+    let at = at.ok_or(Malformed::new(
+        "contents too large for an object of this host",
+        object.len() as u64,
+    ))?;
     if coff {
         set_in_coff(&mut object, index, at)?;
     } else {
-        let flags = if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC };
+        let flags = if large {
+            elf::SHF_ALLOC | SHF_X86_64_LARGE
+        } else {
+            elf::SHF_ALLOC
+        };
         set_in_elf(&mut object, index, wanted, flags, at)?;
     }
-    Ok(Room { object, at, size, variables })
+    Ok(Room {
+        object,
+        at,
+        size,
+        variables,
+    })
 }
 
 /// Sets name, type, flags and offset of the section with this index.
-fn set_in_elf(object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: elf::SectionFlags, at: u64) -> Result<(), Malformed> {
+fn set_in_elf(
+    object: &mut [u8],
+    index: usize,
+    wanted: Wanted<'_>,
+    flags: elf::SectionFlags,
+    at: u64,
+) -> Result<(), Malformed> {
     let (class, head) = FileHeader::read(object)?;
-    let row = head.shoff.saturating_add((index * SectionHeader::size(class)) as u64);
+    let row = head
+        .shoff
+        .saturating_add((index * SectionHeader::size(class)) as u64);
     let mut header = SectionHeader::at(class, object, row, "section header past the end")?;
     let name = header.name.checked_add(wanted.prefix.len() as u32);
     header.name = name.ok_or(Malformed::new("a section's name past the end", row))?;
-    header.kind = if wanted.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS };
+    header.kind = if wanted.listed {
+        SHT_LLVM_OFFLOADING
+    } else {
+        elf::SHT_PROGBITS
+    };
     header.flags = flags;
     header.offset = at;
     put(object, row, &header.to_bytes(class))
@@ -121,30 +158,48 @@ const COFF_HEADER: u64 = 20;
 const COFF_SECTION: u64 = 40;
 const COFF_SYMBOL: u64 = 18;
 
-/// Renames the section with this index, counted from 1, and its symbol. The name is appended to the object, whose string table is
-/// last.
+/// Renames the section with this index, counted from 1, and its symbol. The name is appended to the
+/// object, whose string table is last.
 fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
     let number = |object: &[u8], at: u64, size: u64| {
         let bytes = slice(object, at, size, "header past the end", at)?;
-        Ok(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+        Ok(bytes
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     };
     let (symbols_at, symbols) = (number(object, 8, 4)?, number(object, 12, 4)?);
     let strings_at = symbols_at + symbols * COFF_SYMBOL;
     let offset = number(object, strings_at, 4)?;
     if strings_at + offset != object.len() as u64 || offset > 9_999_999 {
-        return Err(Malformed::new("a string table that cannot be extended", strings_at));
+        return Err(Malformed::new(
+            "a string table that cannot be extended",
+            strings_at,
+        ));
     }
     object.extend(name.bytes().chain([0]));
-    put(object, strings_at, &(offset as u32 + name.len() as u32 + 1).to_le_bytes())?;
+    put(
+        object,
+        strings_at,
+        &(offset as u32 + name.len() as u32 + 1).to_le_bytes(),
+    )?;
     let mut text = format!("/{offset}").into_bytes();
     text.resize(8, 0);
-    put(object, COFF_HEADER + COFF_SECTION * (index as u64 - 1), &text)?;
+    put(
+        object,
+        COFF_HEADER + COFF_SECTION * (index as u64 - 1),
+        &text,
+    )?;
     let mut at = symbols_at;
     while at < strings_at {
         let more = number(object, at + 17, 1)?;
         // The first symbol of a section with auxiliary records is the section symbol.
         if number(object, at + 12, 2)? == index as u64 && more > 0 {
-            return put(object, at, &[[0; 4], (offset as u32).to_le_bytes()].concat());
+            return put(
+                object,
+                at,
+                &[[0; 4], (offset as u32).to_le_bytes()].concat(),
+            );
         }
         at += COFF_SYMBOL * (1 + more);
     }
@@ -159,13 +214,20 @@ fn set_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed
     let flags = u32::from_le_bytes(flags.try_into().unwrap_or_default());
     let other_flags = flags & !(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_WRITE.0);
     put(object, row + 20, &(at as u32).to_le_bytes())?;
-    put(object, row + 36, &(other_flags | pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0).to_le_bytes())
+    put(
+        object,
+        row + 36,
+        &(other_flags | pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0).to_le_bytes(),
+    )
 }
 
 fn put(object: &mut [u8], at: u64, bytes: &[u8]) -> Result<(), Malformed> {
     let fault = Malformed::new("section header past the end", at);
     let start = usize::try_from(at).map_err(|_| fault)?;
-    let place = start.checked_add(bytes.len()).and_then(|end| object.get_mut(start..end)).ok_or(fault)?;
+    let place = start
+        .checked_add(bytes.len())
+        .and_then(|end| object.get_mut(start..end))
+        .ok_or(fault)?;
     place.copy_from_slice(bytes);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Finds containers and code objects inside other data, such as programs that load device code themselves and embed it with
-//! `bin2c`, `xxd -i` or `.incbin`.
+//! Finds containers and code objects inside other data, such as programs that load device code
+//! themselves and embed it with `bin2c`, `xxd -i` or `.incbin`.
 //!
-//! Such data has no section of its own, so only headers identify it. A candidate is accepted only if its magic number, its sizes
-//! and everything that its headers refer to are valid.
+//! Such data has no section of its own, so only headers identify it. A candidate is accepted only
+//! if its magic number, its sizes and everything that its headers refer to are valid.
 //!
 //! ```
 //! use offld::formats::embedded::{Embedded, all};
@@ -31,28 +31,39 @@ pub struct Embedded {
     pub size: u64,
 }
 
-/// The number of bytes that are searched for all magic numbers at a time. They fit into a core's cache.
+/// The number of bytes that are searched for all magic numbers at a time. They fit into a core's
+/// cache.
 const CHUNK: usize = 128 << 10;
 
 /// The number of searched bytes per report to the caller.
 const REPORT_SIZE: usize = 32 * CHUNK;
 
-/// The limit on header checks: this many, and one more per [`BYTES_EACH`] bytes. Without a limit, data in which each header leads
-/// to the next would take quadratic time.
+/// The limit on header checks: this many, and one more per [`BYTES_EACH`] bytes. Without a limit,
+/// data in which each header leads to the next would take quadratic time.
 const BASE_STEPS: u64 = 64 << 10;
 const BYTES_EACH: u64 = 8;
 
-/// Returns the containers and code objects in `data`, in order, without those inside others. The flag is false if the search
-/// stopped early, because the data contains too many headers.
+/// Returns the containers and code objects in `data`, in order, without those inside others. The
+/// flag is false if the search stopped early, because the data contains too many headers.
 pub fn all(data: &[u8]) -> (Vec<Embedded>, bool) {
     search(data, |_, _| {})
 }
 
-/// Searches like [`all`], and calls `passed` with the offset and size of searched ranges, so that the caller can release their
-/// pages.
+/// Searches like [`all`], and calls `passed` with the offset and size of searched ranges, so that
+/// the caller can release their pages.
 pub(crate) fn search(data: &[u8], mut passed: impl FnMut(u64, u64)) -> (Vec<Embedded>, bool) {
-    let magics: [&[u8]; 5] = [&magic::FATBIN, &magic::ELF, bundle::MAGIC, &magic::OFFLOAD_BINARY, magic::COMPRESSED_BUNDLE];
-    let longest = magics.iter().map(|magic| magic.len()).max().unwrap_or_default();
+    let magics: [&[u8]; 5] = [
+        &magic::FATBIN,
+        &magic::ELF,
+        bundle::MAGIC,
+        &magic::OFFLOAD_BINARY,
+        magic::COMPRESSED_BUNDLE,
+    ];
+    let longest = magics
+        .iter()
+        .map(|magic| magic.len())
+        .max()
+        .unwrap_or_default();
     let finders = magics.map(Finder::new);
     let mut steps = BASE_STEPS + data.len() as u64 / BYTES_EACH;
     let (mut found, mut end) = (Vec::new(), 0);
@@ -62,16 +73,31 @@ pub(crate) fn search(data: &[u8], mut passed: impl FnMut(u64, u64)) -> (Vec<Embe
             passed((start - REPORT_SIZE) as u64, REPORT_SIZE as u64);
         }
         // A magic number that crosses the end of the chunk belongs to the chunk in which it begins.
-        let chunk = data.get(start..data.len().min(start + CHUNK + longest - 1)).unwrap_or_default();
+        let chunk = data
+            .get(start..data.len().min(start + CHUNK + longest - 1))
+            .unwrap_or_default();
         hits.clear();
-        hits.extend(finders.iter().flat_map(|finder| finder.find_iter(chunk)).filter(|at| *at < CHUNK).map(|at| start + at));
+        hits.extend(
+            finders
+                .iter()
+                .flat_map(|finder| finder.find_iter(chunk))
+                .filter(|at| *at < CHUNK)
+                .map(|at| start + at),
+        );
         hits.sort_unstable();
         for &hit in &hits {
-            let Some(rest) = data.get(hit..).filter(|_| hit >= end) else { continue };
-            let Some(left) = steps.checked_sub(1) else { return (found, false) };
+            let Some(rest) = data.get(hit..).filter(|_| hit >= end) else {
+                continue;
+            };
+            let Some(left) = steps.checked_sub(1) else {
+                return (found, false);
+            };
             steps = left;
             if let Some(size) = whole(rest, &mut steps).filter(|size| *size > 0) {
-                found.push(Embedded { offset: hit as u64, size });
+                found.push(Embedded {
+                    offset: hit as u64,
+                    size,
+                });
                 end = usize::try_from(size).map_or(usize::MAX, |size| hit.saturating_add(size));
             }
         }
@@ -79,7 +105,8 @@ pub(crate) fn search(data: &[u8], mut passed: impl FnMut(u64, u64)) -> (Vec<Embe
     (found, true)
 }
 
-/// The size of the container or code object at the start of `data`, or `None` if it is incomplete or invalid.
+/// The size of the container or code object at the start of `data`, or `None` if it is incomplete
+/// or invalid.
 fn whole(data: &[u8], steps: &mut u64) -> Option<u64> {
     if fatbin::is_fatbin(data) {
         fatbinary(data, steps)
@@ -100,7 +127,11 @@ fn fatbinary(data: &[u8], steps: &mut u64) -> Option<u64> {
     let (entries, fault) = fatbin::entries(data.get(..usize::try_from(size).ok()?)?);
     *steps = steps.checked_sub(entries.len() as u64)?;
     let is_likely = |entry: &fatbin::Entry<'_>| {
-        let number = entry.arch.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<u32>();
+        let number = entry
+            .arch
+            .trim_start_matches("sm_")
+            .trim_end_matches(['a', 'f'])
+            .parse::<u32>();
         matches!(number, Ok(10..=999)) && !entry.stored.is_empty()
     };
     (fault.is_none() && !entries.is_empty() && entries.iter().all(is_likely)).then_some(size)
@@ -108,8 +139,13 @@ fn fatbinary(data: &[u8], steps: &mut u64) -> Option<u64> {
 
 /// A cubin, or an ELF file for another GPU, with all of its tables and sections.
 fn code_object(data: &[u8], steps: &mut u64) -> Option<u64> {
-    let (_, header) = FileHeader::read(data).ok().filter(|(_, header)| gpu::is_gpu(header.machine))?;
-    let tables = [(header.phoff, header.phentsize, header.phnum), (header.shoff, header.shentsize, header.shnum)];
+    let (_, header) = FileHeader::read(data)
+        .ok()
+        .filter(|(_, header)| gpu::is_gpu(header.machine))?;
+    let tables = [
+        (header.phoff, header.phentsize, header.phnum),
+        (header.shoff, header.shentsize, header.shnum),
+    ];
     *steps = steps.checked_sub(u64::from(header.phnum) + u64::from(header.shnum))?;
     let mut size = 0;
     for (at, entry, count) in tables.into_iter().filter(|(.., count)| *count > 0) {
@@ -125,9 +161,13 @@ fn code_object(data: &[u8], steps: &mut u64) -> Option<u64> {
 
 /// A bundle in which each ID has a kind and a triple.
 fn whole_bundle(data: &[u8], steps: &mut u64) -> Option<u64> {
-    /// A bundle has one entry per target. Text that contains the magic number has an implausible count.
+    /// A bundle has one entry per target. Text that contains the magic number has an implausible
+    /// count.
     const MOST_ENTRIES: u64 = 4096;
-    let count = data.get(bundle::MAGIC.len()..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
+    let count = data
+        .get(bundle::MAGIC.len()..)?
+        .first_chunk()
+        .map(|bytes| u64::from_le_bytes(*bytes))?;
     *steps = steps.checked_sub(count).filter(|_| count <= MOST_ENTRIES)?;
     let head = bundle::read_head(data, data.len() as u64).ok()?;
     let is_id = |id: &str| id.split('-').filter(|part| !part.is_empty()).count() >= 2;
@@ -142,7 +182,10 @@ fn whole_offload_binary(data: &[u8], steps: &mut u64) -> Option<u64> {
     let whole = data.get(..usize::try_from(head.size).ok()?)?;
     *steps = steps.checked_sub(whole.len() as u64 / BYTES_EACH)?;
     let images = offload_binary::read_all(whole).ok()?;
-    images.iter().any(|image| !image.triple().is_empty()).then_some(head.size)
+    images
+        .iter()
+        .any(|image| !image.triple().is_empty())
+        .then_some(head.size)
 }
 
 /// A compressed bundle that stores its size: all versions except 1, which no runtime reads anymore.

@@ -1,8 +1,8 @@
-//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each after its own header. Several fatbinaries follow
-//! each other after a linker has merged sections.
+//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each after its own
+//! header. Several fatbinaries follow each other after a linker has merged sections.
 //!
-//! NVIDIA does not document the format. The layout comes from the output of `fatbinary` and `cuobjdump` of CUDA 11 to 13. offld
-//! reads fatbinaries and edits them.
+//! NVIDIA does not document the format. The layout comes from the output of `fatbinary` and
+//! `cuobjdump` of CUDA 11 to 13. offld reads fatbinaries and edits them.
 //!
 //! ```text
 //! fatbinary  u32 magic, u16 version 1, u16 header size, u64 size of the entries
@@ -60,7 +60,8 @@ pub enum Kind {
     Ptx,
     /// A cubin.
     Elf,
-    /// NVVM IR for link-time optimization. Only `nvlink` can read it: NVIDIA's tools scramble it, and no public tool decodes it.
+    /// NVVM IR for link-time optimization. Only `nvlink` can read it: NVIDIA's tools scramble it,
+    /// and no public tool decodes it.
     LtoIr,
     /// An unknown value.
     Other(u16),
@@ -94,7 +95,8 @@ pub struct Entry<'a> {
     pub method: Option<Method>,
     /// The stored bytes, without the padding of compressed code.
     pub stored: &'a [u8],
-    /// The uncompressed size. For code that is stored uncompressed, this includes the padding to 8 bytes.
+    /// The uncompressed size. For code that is stored uncompressed, this includes the padding to 8
+    /// bytes.
     pub plain_size: u64,
     /// The offset of `stored` in the reader's data.
     pub at: u64,
@@ -131,15 +133,23 @@ pub fn size(data: &[u8]) -> Result<u64, Malformed> {
     if header_size < HEADER_SIZE {
         return Err(Malformed::new("fatbinary header size too small", 6));
     }
-    let size = number(header, 8, 8).checked_add(header_size).ok_or(Malformed::new("fatbinary size past the end", 8))?;
+    let size = number(header, 8, 8)
+        .checked_add(header_size)
+        .ok_or(Malformed::new("fatbinary size past the end", 8))?;
     slice(data, 0, size, "fatbinary size past the end", 8)?;
     Ok(size)
 }
 
-/// The length of an entry's uncompressed code without padding, as `cuobjdump` extracts it. PTX ends before its terminating zero. A
-/// cubin ends where its headers and the contents of its sections end.
+/// The length of an entry's uncompressed code without padding, as `cuobjdump` extracts it. PTX ends
+/// before its terminating zero. A cubin ends where its headers and the contents of its sections
+/// end.
 pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
-    let zeros = code.iter().rev().take(8).take_while(|byte| **byte == 0).count();
+    let zeros = code
+        .iter()
+        .rev()
+        .take(8)
+        .take_while(|byte| **byte == 0)
+        .count();
     let end = match kind {
         Kind::Ptx => code.len() - zeros,
         Kind::Elf => elf_end(code).unwrap_or(code.len()).max(code.len() - zeros),
@@ -148,16 +158,30 @@ pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
     end.min(code.len()) as u64
 }
 
-/// The end of a 64-bit ELF file: of its header tables, or of section contents behind them. NVIDIA puts a table last; other assemblers
-/// do not.
+/// The end of a 64-bit ELF file: of its header tables, or of section contents behind them. NVIDIA
+/// puts a table last; other assemblers do not.
 fn elf_end(code: &[u8]) -> Option<usize> {
-    let (class, header) = FileHeader::read(code).ok().filter(|(class, _)| class.is_64)?;
+    let (class, header) = FileHeader::read(code)
+        .ok()
+        .filter(|(class, _)| class.is_64)?;
     let end = |at: u64, entry: u16, count: u16| at.checked_add(u64::from(entry) * u64::from(count));
     let segments = end(header.phoff, header.phentsize, header.phnum)?;
     let tables = segments.max(end(header.shoff, header.shentsize, header.shnum)?);
-    let sections = SectionHeader::table(class, code, header.shoff, header.shnum.into(), "section headers past the end").ok()?;
-    let contents = sections.iter().filter(|section| !section.is_empty_for(header.machine));
-    let last = contents.filter_map(|section| section.offset.checked_add(section.size)).max().unwrap_or(0);
+    let sections = SectionHeader::table(
+        class,
+        code,
+        header.shoff,
+        header.shnum.into(),
+        "section headers past the end",
+    )
+    .ok()?;
+    let contents = sections
+        .iter()
+        .filter(|section| !section.is_empty_for(header.machine));
+    let last = contents
+        .filter_map(|section| section.offset.checked_add(section.size))
+        .max()
+        .unwrap_or(0);
     usize::try_from(tables.max(last)).ok()
 }
 
@@ -166,22 +190,41 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
     let mut all = Vec::new();
     let mut at = 0u64;
     loop {
-        let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "fatbinary past the end", at)?;
+        let rest = slice(
+            data,
+            at,
+            (data.len() as u64).saturating_sub(at),
+            "fatbinary past the end",
+            at,
+        )?;
         let padding = rest.iter().take_while(|byte| **byte == 0).count();
         if padding == rest.len() {
             return Ok(all);
         }
         at += padding as u64;
-        let read = read(rest.get(padding..).unwrap_or_default()).map_err(|fault| fault.shifted(at))?;
-        let entries = read.entries.into_iter().map(|entry| Entry { at: entry.at + at, ..entry }).collect();
+        let read =
+            read(rest.get(padding..).unwrap_or_default()).map_err(|fault| fault.shifted(at))?;
+        let entries = read
+            .entries
+            .into_iter()
+            .map(|entry| Entry {
+                at: entry.at + at,
+                ..entry
+            })
+            .collect();
         let (size, version) = (read.size, read.version);
-        all.push(Fatbin { entries, version, at, size });
+        all.push(Fatbin {
+            entries,
+            version,
+            at,
+            size,
+        });
         at += size;
     }
 }
 
-/// Returns the entries of the fatbinary `data` up to the first damaged one, and its fault. A damaged entry hides the position of
-/// the next one.
+/// Returns the entries of the fatbinary `data` up to the first damaged one, and its fault. A
+/// damaged entry hides the position of the next one.
 pub fn entries(data: &[u8]) -> (Vec<Entry<'_>>, Option<Malformed>) {
     let mut entries = Vec::new();
     let mut at = match size(data) {
@@ -205,7 +248,12 @@ fn read(data: &[u8]) -> Result<Fatbin<'_>, Malformed> {
     let size = size(data)?;
     let whole = slice(data, 0, size, "fatbinary size past the end", 8)?;
     match entries(whole) {
-        (entries, None) => Ok(Fatbin { entries, version: number(whole, 4, 2) as u16, at: 0, size }),
+        (entries, None) => Ok(Fatbin {
+            entries,
+            version: number(whole, 4, 2) as u16,
+            at: 0,
+            size,
+        }),
         (_, Some(fault)) => Err(fault),
     }
 }
@@ -218,10 +266,22 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     if header_size < ENTRY_SIZE {
         return Err(fault("header size of a fatbinary entry too small"));
     }
-    let header = slice(whole, at, header_size, "header of a fatbinary entry past the end", at)?;
+    let header = slice(
+        whole,
+        at,
+        header_size,
+        "header of a fatbinary entry past the end",
+        at,
+    )?;
     let size = number(header, 8, 8);
     let start = at + header_size;
-    let padded = slice(whole, start, size, "code of a fatbinary entry past the end", at)?;
+    let padded = slice(
+        whole,
+        start,
+        size,
+        "code of a fatbinary entry past the end",
+        at,
+    )?;
     let flags = number(header, 40, 8);
     let method = match (flags & FLAG_ZSTD != 0, flags & FLAG_LZ4 != 0) {
         (true, _) => Some(Method::Zstd),
@@ -231,7 +291,16 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     let (stored, plain_size) = match method {
         Some(_) => {
             let packed = number(header, 16, 4);
-            (slice(padded, 0, packed, "compressed code of a fatbinary entry past the end", at)?, number(header, 56, 8))
+            (
+                slice(
+                    padded,
+                    0,
+                    packed,
+                    "compressed code of a fatbinary entry past the end",
+                    at,
+                )?,
+                number(header, 56, 8),
+            )
         }
         None => (padded, size),
     };
@@ -240,7 +309,13 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         (_, true) => "f",
         _ => "",
     };
-    let name = slice(header, number(header, 32, 4), number(header, 36, 4), "name of a fatbinary entry past the end", at)?;
+    let name = slice(
+        header,
+        number(header, 32, 4),
+        number(header, 36, 4),
+        "name of a fatbinary entry past the end",
+        at,
+    )?;
     let entry = Entry {
         kind: match number(header, 0, 2) as u16 {
             1 => Kind::Ptx,
@@ -261,7 +336,12 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     Ok((entry, start + size))
 }
 
-/// The little-endian number of `len` bytes at `at`. Missing bytes count as zero, but callers have checked the length.
+/// The little-endian number of `len` bytes at `at`. Missing bytes count as zero, but callers have
+/// checked the length.
 fn number(data: &[u8], at: usize, len: usize) -> u64 {
-    data.iter().skip(at).take(len).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    data.iter()
+        .skip(at)
+        .take(len)
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

@@ -1,4 +1,5 @@
-//! GPUs and their spellings: processors and features, their form in target IDs, and their encoding in the ELF headers of images.
+//! GPUs and their spellings: processors and features, their form in target IDs, and their encoding
+//! in the ELF headers of images.
 //!
 //! ```
 //! use offld::formats::gpu::TargetId;
@@ -44,11 +45,16 @@ pub struct Gpu {
 
 impl Gpu {
     fn of_triple(triple: &'static str) -> Self {
-        Gpu { triple, processor: String::new(), features: BTreeMap::new(), generic_version: None }
+        Gpu {
+            triple,
+            processor: String::new(),
+            features: BTreeMap::new(),
+            generic_version: None,
+        }
     }
 
-    /// The GPU of the ELF file `image`, or `None` if it is not for a GPU. Fails if `image` is not an ELF file or if a section that
-    /// names the processor is damaged.
+    /// The GPU of the ELF file `image`, or `None` if it is not for a GPU. Fails if `image` is not
+    /// an ELF file or if a section that names the processor is damaged.
     pub fn of_elf(image: &[u8]) -> Result<Option<Self>, Error> {
         let (class, header) = FileHeader::read(image)?;
         Ok(Some(match header.machine {
@@ -61,7 +67,11 @@ impl Gpu {
 
     /// The processor with its features: `gfx90a:xnack+`.
     pub fn target_id(&self) -> String {
-        TargetId { processor: &self.processor, features: self.features.clone() }.to_string()
+        TargetId {
+            processor: &self.processor,
+            features: self.features.clone(),
+        }
+        .to_string()
     }
 }
 

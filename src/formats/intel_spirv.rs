@@ -1,5 +1,6 @@
-//! Writes the ELF file that Intel's OpenMP runtime expects around SPIR-V (docs/spec/link-driver.md 6.4). It has notes with the
-//! build settings, then the SPIR-V, and no loaded data. The bytes equal those of LLVM.
+//! Writes the ELF file that Intel's OpenMP runtime expects around SPIR-V (docs/spec/link-driver.md
+//! 6.4). It has notes with the build settings, then the SPIR-V, and no loaded data. The bytes equal
+//! those of LLVM.
 //!
 //! ```
 //! use offld::formats::gpu::Gpu;
@@ -42,13 +43,20 @@ fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
     elf.reserve_shstrtab()?;
     elf.reserve_section_headers();
 
-    elf.write_file_header(&FileHeader { e_type: elf::ET_DYN, e_machine: EM_INTELGT, ..FileHeader::default() })?;
+    elf.write_file_header(&FileHeader {
+        e_type: elf::ET_DYN,
+        e_machine: EM_INTELGT,
+        ..FileHeader::default()
+    })?;
     elf.write(&notes);
     elf.write(spirv);
     elf.write_strtab();
     elf.write_shstrtab();
     elf.write_null_section_header();
-    let sections = [(notes_name, elf::SHT_NOTE, notes_at, notes.len()), (spirv_name, elf::SHT_PROGBITS, spirv_at, spirv.len())];
+    let sections = [
+        (notes_name, elf::SHT_NOTE, notes_at, notes.len()),
+        (spirv_name, elf::SHT_PROGBITS, spirv_at, spirv.len()),
+    ];
     for (name, sh_type, sh_offset, size) in sections {
         let sh_name = elf.section_name_offset(Some(name));
         elf.write_section_header(&SectionHeader {
@@ -64,7 +72,8 @@ fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
     Ok(())
 }
 
-/// The notes: the version, then the format of image 0 (1 is SPIR-V) and its options (none), then the number of images.
+/// The notes: the version, then the format of image 0 (1 is SPIR-V) and its options (none), then
+/// the number of images.
 fn notes() -> Vec<u8> {
     let mut notes = Vec::new();
     for (kind, text) in [(1u32, &b"1.0"[..]), (3, b"0\x001\0\0"), (2, b"1")] {
@@ -88,9 +97,13 @@ mod tests {
     fn holds_the_spirv_and_the_notes() -> Result<(), Box<dyn std::error::Error>> {
         let bytes = wrap_intel_spirv(b"DEVICE-IMAGE");
         let file = object::File::parse(&bytes[..])?;
-        let spirv = file.section_by_name("__openmp_offload_spirv_0").ok_or("no SPIR-V")?;
+        let spirv = file
+            .section_by_name("__openmp_offload_spirv_0")
+            .ok_or("no SPIR-V")?;
         assert_eq!(spirv.data()?, b"DEVICE-IMAGE");
-        let notes = file.section_by_name(".note.inteloneompoffload").ok_or("no notes")?;
+        let notes = file
+            .section_by_name(".note.inteloneompoffload")
+            .ok_or("no notes")?;
         assert_eq!(notes.data()?.len(), 0x70);
         assert_eq!(u16::from_le_bytes([bytes[18], bytes[19]]), 205);
         Ok(())

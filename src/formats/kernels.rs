@@ -1,5 +1,5 @@
-//! Kernels of ELF device images with their resource use, from AMD's metadata note or NVIDIA's `.nv.info` sections. For CPUs, only
-//! names and sizes are known.
+//! Kernels of ELF device images with their resource use, from AMD's metadata note or NVIDIA's
+//! `.nv.info` sections. For CPUs, only names and sizes are known.
 //!
 //! ```
 //! use object::write::Object;
@@ -75,12 +75,15 @@ pub struct Kernel {
     pub max_workgroup: Option<u64>,
 }
 
-/// Returns the kernels of the ELF file `image`, in its order. Fails if the data about kernels is damaged.
+/// Returns the kernels of the ELF file `image`, in its order. Fails if the data about kernels is
+/// damaged.
 pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
-    let kernels = FileKind::parse(image).map_err(Into::into).and_then(|kind| match kind {
-        FileKind::Elf32 => kernels_of::<elf::FileHeader32<Endianness>>(image),
-        _ => kernels_of::<elf::FileHeader64<Endianness>>(image),
-    });
+    let kernels = FileKind::parse(image)
+        .map_err(Into::into)
+        .and_then(|kind| match kind {
+            FileKind::Elf32 => kernels_of::<elf::FileHeader32<Endianness>>(image),
+            _ => kernels_of::<elf::FileHeader64<Endianness>>(image),
+        });
     let mut kernels = kernels.map_err(Error::malformed)?;
     demangle::all(&mut kernels, image.len());
     Ok(kernels)
@@ -99,7 +102,12 @@ pub(crate) fn shown_name(name: &str) -> String {
 fn kernels_of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {
     let header = Elf::parse(image)?;
     let endian = header.endian()?;
-    let elf = Image { data: image, header, endian, sections: header.sections(endian, image)? };
+    let elf = Image {
+        data: image,
+        header,
+        endian,
+        sections: header.sections(endian, image)?,
+    };
     match header.e_machine(endian) {
         elf::EM_AMDGPU => amdgpu::kernels(&elf),
         elf::EM_CUDA => cubin::kernels(&elf),
@@ -126,17 +134,26 @@ struct Function<'a> {
 }
 
 impl<'a, Elf: FileHeader<Endian = Endianness>> Image<'a, Elf> {
-    /// The functions of these types in one of the symbol tables, in its order. Symbols without a UTF-8 name are skipped.
-    fn functions_of_type(&self, table: elf::SectionType, types: &[elf::SymbolType]) -> Result<Vec<Function<'a>>> {
+    /// The functions of these types in one of the symbol tables, in its order. Symbols without a
+    /// UTF-8 name are skipped.
+    fn functions_of_type(
+        &self,
+        table: elf::SectionType,
+        types: &[elf::SymbolType],
+    ) -> Result<Vec<Function<'a>>> {
         let symbols = self.sections.symbols(self.endian, self.data, table)?;
         let mut functions = Vec::new();
         let mut names = 0;
         for (index, symbol) in symbols.enumerate() {
-            if !types.contains(&symbol.st_type()) || symbol.st_shndx(self.endian) == elf::SHN_UNDEF {
+            if !types.contains(&symbol.st_type()) || symbol.st_shndx(self.endian) == elf::SHN_UNDEF
+            {
                 continue;
             }
-            let Ok(name) = std::str::from_utf8(symbols.symbol_name(self.endian, symbol)?) else { continue };
-            // Names may share suffixes, but a table in which they share most of their bytes is damaged.
+            let Ok(name) = std::str::from_utf8(symbols.symbol_name(self.endian, symbol)?) else {
+                continue;
+            };
+            // Names may share suffixes, but a table in which they share most of their bytes is
+            // damaged.
             names += name.len();
             if names / 4 > self.data.len() {
                 bail!("symbol names are longer than the file");

@@ -1,4 +1,5 @@
-//! Magic numbers of all formats, and file types detected from contents, not from names (docs/spec/link-driver.md 3.2).
+//! Magic numbers of all formats, and file types detected from contents, not from names
+//! (docs/spec/link-driver.md 3.2).
 //!
 //! COFF objects, PTX and text have no magic number. Their headers or first bytes identify them.
 //!
@@ -27,7 +28,8 @@ pub const BITCODE: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
 pub const BITCODE_WRAPPER: [u8; 4] = [0xde, 0xc0, 0x17, 0x0b];
 /// LLVM's OffloadBinary, compressed or not.
 pub const OFFLOAD_BINARY: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
-/// clang-offload-bundler's binary bundle. The markers of its text bundles and the names of its sections begin with the same text.
+/// clang-offload-bundler's binary bundle. The markers of its text bundles and the names of its
+/// sections begin with the same text.
 pub const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 /// clang-offload-bundler's compressed bundle.
 pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
@@ -41,10 +43,11 @@ pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
 pub const SPIRV_BIG_ENDIAN: [u8; 4] = 0x0723_0203_u32.to_be_bytes();
 /// A zstd frame (RFC 8878). In containers, compressed data without this magic is zlib.
 pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-/// The first of the sixteen magic numbers of skippable zstd frames, which decoders ignore. Four little-endian bytes with the length
-/// of the contents follow.
+/// The first of the sixteen magic numbers of skippable zstd frames, which decoders ignore. Four
+/// little-endian bytes with the length of the contents follow.
 pub const ZSTD_SKIPPABLE: u32 = 0x184d_2a50;
-/// The local header of a zip file's first member. A zip file without members begins with [`EMPTY_ZIP`].
+/// The local header of a zip file's first member. A zip file without members begins with
+/// [`EMPTY_ZIP`].
 pub const ZIP: [u8; 4] = *b"PK\x03\x04";
 /// The end record of a zip file.
 pub const EMPTY_ZIP: [u8; 4] = *b"PK\x05\x06";
@@ -67,9 +70,12 @@ pub fn is_bitcode(data: &[u8]) -> bool {
     data.starts_with(&BITCODE) || data.starts_with(&BITCODE_WRAPPER)
 }
 
-/// Whether `data` starts with an archive that [`archive::members`](super::archive::members) reads, thin or not.
+/// Whether `data` starts with an archive that [`archive::members`](super::archive::members) reads,
+/// thin or not.
 pub fn is_archive(data: &[u8]) -> bool {
-    [ARCHIVE, THIN_ARCHIVE, AIX_ARCHIVE].iter().any(|magic| data.starts_with(magic))
+    [ARCHIVE, THIN_ARCHIVE, AIX_ARCHIVE]
+        .iter()
+        .any(|magic| data.starts_with(magic))
 }
 
 /// Whether `data` starts with a SPIR-V module.
@@ -112,11 +118,18 @@ pub fn magic(data: &[u8]) -> Magic {
     }
 }
 
-/// The type of an ELF file, or `None` if the data ends before that field. No other field is read, except the byte order.
+/// The type of an ELF file, or `None` if the data ends before that field. No other field is read,
+/// except the byte order.
 pub fn elf_type(data: &[u8]) -> Option<elf::FileType> {
     let is_big_endian = data.get(5) == Some(&elf::ELFDATA2MSB.0);
-    let field = data.get(16..18).and_then(|field| <[u8; 2]>::try_from(field).ok())?;
-    Some(elf::FileType(if is_big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) }))
+    let field = data
+        .get(16..18)
+        .and_then(|field| <[u8; 2]>::try_from(field).ok())?;
+    Some(elf::FileType(if is_big_endian {
+        u16::from_be_bytes(field)
+    } else {
+        u16::from_le_bytes(field)
+    }))
 }
 
 /// A truncated header counts as ELF, so that the reader reports the error with its offset.
@@ -128,8 +141,8 @@ fn elf_kind(data: &[u8]) -> Magic {
     }
 }
 
-/// Whether `data` is a COFF object. Small ones have no magic number, so the machine must be known and the tables inside the file.
-/// Big ones have a header that differs from that of import files.
+/// Whether `data` is a COFF object. Small ones have no magic number, so the machine must be known
+/// and the tables inside the file. Big ones have a header that differs from that of import files.
 fn is_coff(data: &[u8]) -> bool {
     match object::FileKind::parse(data) {
         Ok(object::FileKind::Coff) => CoffFile::<&[u8]>::parse(data).is_ok(),
@@ -141,7 +154,10 @@ fn is_coff(data: &[u8]) -> bool {
 fn is_text(data: &[u8]) -> bool {
     const PREFIX: usize = 1024;
     let start = data.get(..PREFIX).unwrap_or(data);
-    !start.is_empty() && start.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x20..=0x7e | 0x80..))
+    !start.is_empty()
+        && start
+            .iter()
+            .all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x20..=0x7e | 0x80..))
 }
 
 #[cfg(test)]
@@ -150,7 +166,9 @@ mod tests {
 
     #[test]
     fn kinds_follow_from_the_first_bytes() {
-        let mut elf = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let mut elf = vec![
+            0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+        ];
         assert_eq!(magic(&elf), Magic::Elf);
         elf[16] = 3;
         assert_eq!(magic(&elf), Magic::ElfShared);

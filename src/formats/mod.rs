@@ -1,7 +1,7 @@
 //! Parsers and writers for file formats, from bytes and to bytes, without files, processes or LLVM.
 //!
-//! Readers borrow from the bytes that they get and check every bound before they index. Errors ([`Malformed`]) have the offset of
-//! the fault.
+//! Readers borrow from the bytes that they get and check every bound before they index. Errors
+//! ([`Malformed`]) have the offset of the fault.
 
 // An index out of bounds would panic, so each use of indexing needs a reason here. Tests may index.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
@@ -37,8 +37,15 @@ pub mod zip;
 
 use crate::error::Malformed;
 
-/// Returns `len` bytes of `data` from `offset`. A range outside of `data` is the fault `what` at offset `at`.
-pub(crate) fn slice<'a>(data: &'a [u8], offset: u64, len: u64, what: &'static str, at: u64) -> Result<&'a [u8], Malformed> {
+/// Returns `len` bytes of `data` from `offset`. A range outside of `data` is the fault `what` at
+/// offset `at`.
+pub(crate) fn slice<'a>(
+    data: &'a [u8],
+    offset: u64,
+    len: u64,
+    what: &'static str,
+    at: u64,
+) -> Result<&'a [u8], Malformed> {
     let fault = Malformed::new(what, at);
     let start = usize::try_from(offset).map_err(|_| fault)?;
     let end = usize::try_from(offset.checked_add(len).ok_or(fault)?).map_err(|_| fault)?;

@@ -1,8 +1,9 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and its target (docs/spec/containers.md 4.3, 4.5). Reads and
-//! writes versions 1 to 3. Several binaries may follow each other, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and its target
+//! (docs/spec/containers.md 4.3, 4.5). Reads and writes versions 1 to 3. Several binaries may
+//! follow each other, with zeros between them.
 //!
-//! Integers are little-endian, as on every host that offloads. Strings and images borrow from the data, except those of a
-//! compressed version 3 binary.
+//! Integers are little-endian, as on every host that offloads. Strings and images borrow from the
+//! data, except those of a compressed version 3 binary.
 //!
 //! ```
 //! use offld::formats::offload_binary::{read_all, write};
@@ -30,7 +31,9 @@ pub use compose::compose;
 pub use head::{Head, PackedPart};
 pub use nested::read_nested;
 pub use packed::{Packed, pack};
-pub use write::{Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write};
+pub use write::{
+    Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write,
+};
 
 use super::slice;
 use crate::error::Malformed;
@@ -63,14 +66,18 @@ pub struct Image<'a> {
     pub strings: Vec<Pair<'a>>,
     /// The image's bytes.
     pub image: Cow<'a, [u8]>,
-    /// The offset of the image's bytes in the reader's data, or 0 for an image of a compressed binary.
+    /// The offset of the image's bytes in the reader's data, or 0 for an image of a compressed
+    /// binary.
     pub at: u64,
 }
 
 impl Image<'_> {
     /// The value of `key`. If a key occurs twice, the last value counts, as in LLVM.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
-        self.strings.iter().rfind(|(name, _)| name.as_ref() == key.as_bytes()).map(|(_, value)| value.as_ref())
+        self.strings
+            .iter()
+            .rfind(|(name, _)| name.as_ref() == key.as_bytes())
+            .map(|(_, value)| value.as_ref())
     }
 
     /// The target triple. Empty if there is none.
@@ -94,7 +101,11 @@ impl Image<'_> {
             image_kind: self.image_kind,
             offload_kind: self.offload_kind,
             flags: self.flags,
-            strings: self.strings.into_iter().map(|(key, value)| (own(key), own(value))).collect(),
+            strings: self
+                .strings
+                .into_iter()
+                .map(|(key, value)| (own(key), own(value)))
+                .collect(),
             image: own(self.image),
             at: 0,
         }
@@ -106,7 +117,8 @@ pub fn is_offload_binary(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
 
-/// Reads the images of all binaries in `data`, in order. Empty data has none. Only zeros may follow each binary.
+/// Reads the images of all binaries in `data`, in order. Empty data has none. Only zeros may follow
+/// each binary.
 pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut images = Vec::new();
     let mut at = 0;
@@ -117,35 +129,52 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     Ok(images)
 }
 
-/// The end of the binaries at the start of `data`, including the zeros between them, for sections with other data after them. Only
-/// the size fields are read.
+/// The end of the binaries at the start of `data`, including the zeros between them, for sections
+/// with other data after them. Only the size fields are read.
 pub fn extent(data: &[u8]) -> u64 {
     let (mut at, mut end) = (0, 0);
     while let Some(rest) = data.get(at..).filter(|rest| is_offload_binary(rest)) {
-        let Ok(header) = slice(rest, 0, HEADER_SIZE, "", 0) else { break };
-        let Ok(whole) = slice(rest, 0, u64_at(header, 8).max(HEADER_SIZE), "", 0) else { break };
+        let Ok(header) = slice(rest, 0, HEADER_SIZE, "", 0) else {
+            break;
+        };
+        let Ok(whole) = slice(rest, 0, u64_at(header, 8).max(HEADER_SIZE), "", 0) else {
+            break;
+        };
         end = at + whole.len();
         at = end + padding(rest.get(whole.len()..).unwrap_or_default());
     }
     end as u64
 }
 
-/// The number of zeros at the start of `data`. The magic does not start with a zero, so skipping them cannot skip a binary.
+/// The number of zeros at the start of `data`. The magic does not start with a zero, so skipping
+/// them cannot skip a binary.
 pub fn padding(data: &[u8]) -> usize {
     data.iter().take_while(|byte| **byte == 0).count()
 }
 
-/// Appends the images of the binary at the start of `data` to `images` and returns the binary's size. `base` is the offset of
-/// `data` in the caller's data, for offsets in the result.
-pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
+/// Appends the images of the binary at the start of `data` to `images` and returns the binary's
+/// size. `base` is the offset of `data` in the caller's data, for offsets in the result.
+pub fn read_first<'a>(
+    data: &'a [u8],
+    images: &mut Vec<Image<'a>>,
+    base: u64,
+) -> Result<usize, Malformed> {
     if !is_offload_binary(data) {
         return Err(Malformed::new("not an offload binary", base));
     }
     let header = slice(data, 0, HEADER_SIZE, "header past the end", base)?;
     let version = u32_at(header, 4);
     let layout = match version {
-        1 => Layout { string_entry: 16, entries: 1, metadata_only: 0 },
-        2 | 3 => Layout { string_entry: 24, entries: u64_at(header, 24), metadata_only: FLAG_METADATA_ONLY },
+        1 => Layout {
+            string_entry: 16,
+            entries: 1,
+            metadata_only: 0,
+        },
+        2 | 3 => Layout {
+            string_entry: 24,
+            entries: u64_at(header, 24),
+            metadata_only: FLAG_METADATA_ONLY,
+        },
         _ => return Err(Malformed::new("unsupported offload binary version", base)),
     };
     let size = u64_at(header, 8);
@@ -156,10 +185,17 @@ pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) ->
     }
     if let Some(packed) = Packed::of(whole).map_err(|fault| fault.shifted(base))? {
         let mut plain = Vec::new();
-        packed.inflate(&mut plain).map_err(|error| packed.fault(&error).shifted(base))?;
-        // Offsets into decompressed data mean nothing to the caller, so such faults have the binary's offset.
+        packed
+            .inflate(&mut plain)
+            .map_err(|error| packed.fault(&error).shifted(base))?;
+        // Offsets into decompressed data mean nothing to the caller, so such faults have the
+        // binary's offset.
         for image in layout.read(&plain, entries_at, base) {
-            images.push(image.map_err(|fault| Malformed::new(fault.what, base))?.into_owned());
+            images.push(
+                image
+                    .map_err(|fault| Malformed::new(fault.what, base))?
+                    .into_owned(),
+            );
         }
     } else {
         for image in layout.read(whole, entries_at, base) {
@@ -178,9 +214,14 @@ struct Layout {
 }
 
 impl Layout {
-    /// The images of the uncompressed binary `data`, whose offset in the caller's data is `base`. Offsets of faults count from the
-    /// start of `data`.
-    fn read<'a>(self, data: &'a [u8], entries_at: u64, base: u64) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
+    /// The images of the uncompressed binary `data`, whose offset in the caller's data is `base`.
+    /// Offsets of faults count from the start of `data`.
+    fn read<'a>(
+        self,
+        data: &'a [u8],
+        entries_at: u64,
+        base: u64,
+    ) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
         let table = self.entries.saturating_mul(ENTRY_SIZE);
         let (entries, fault) = match slice(data, entries_at, table, "entry past the end", 0) {
             Ok(entries) => (entries, None),
@@ -195,7 +236,14 @@ impl Layout {
         images.chain(fault)
     }
 
-    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64, budget: &mut Budget) -> Result<Image<'a>, Malformed> {
+    fn image<'a>(
+        self,
+        data: &'a [u8],
+        entry: &[u8],
+        at: u64,
+        base: u64,
+        budget: &mut Budget,
+    ) -> Result<Image<'a>, Malformed> {
         let flags = u32_at(entry, 4);
         let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at, budget)?;
         let (offset, size) = (u64_at(entry, 24), u64_at(entry, 32));
@@ -227,22 +275,31 @@ impl Layout {
         let len = count.saturating_mul(self.string_entry);
         let table = slice(data, offset, len, "number of strings past the end", at)?;
         budget.take(count, 0, at)?;
-        let pairs = table.chunks_exact(self.string_entry as usize).zip(0..).map(|(pair, index)| {
-            let at = offset + index * self.string_entry;
-            let key = c_string(data, u64_at(pair, 0), at)?;
-            let value = match pair.len() {
-                24 => slice(data, u64_at(pair, 8), u64_at(pair, 16), "string past the end", at)?,
-                _ => c_string(data, u64_at(pair, 8), at)?,
-            };
-            budget.take(0, (key.len() + value.len()) as u64, at)?;
-            Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
-        });
+        let pairs = table
+            .chunks_exact(self.string_entry as usize)
+            .zip(0..)
+            .map(|(pair, index)| {
+                let at = offset + index * self.string_entry;
+                let key = c_string(data, u64_at(pair, 0), at)?;
+                let value = match pair.len() {
+                    24 => slice(
+                        data,
+                        u64_at(pair, 8),
+                        u64_at(pair, 16),
+                        "string past the end",
+                        at,
+                    )?,
+                    _ => c_string(data, u64_at(pair, 8), at)?,
+                };
+                budget.take(0, (key.len() + value.len()) as u64, at)?;
+                Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
+            });
         pairs.collect()
     }
 }
 
-/// The limit on the strings of one binary. Images may share strings, but each [`Image`] lists its own, so that a small file could
-/// request the product of both. No writer comes near the limit.
+/// The limit on the strings of one binary. Images may share strings, but each [`Image`] lists its
+/// own, so that a small file could request the product of both. No writer comes near the limit.
 struct Budget {
     pairs: u64,
     bytes: u64,
@@ -251,7 +308,10 @@ struct Budget {
 impl Budget {
     fn of(data: &[u8]) -> Self {
         let size = data.len() as u64;
-        Budget { pairs: (64 << 10) + size / 8, bytes: (16 << 20) + size }
+        Budget {
+            pairs: (64 << 10) + size / 8,
+            bytes: (16 << 20) + size,
+        }
     }
 
     fn take(&mut self, pairs: u64, bytes: u64, at: u64) -> Result<(), Malformed> {
@@ -266,12 +326,18 @@ fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     let fault = |what| Malformed::new(what, at);
     let start = usize::try_from(offset).map_err(|_| fault("string past the end"))?;
     let tail = data.get(start..).ok_or(fault("string past the end"))?;
-    let len = tail.iter().position(|byte| *byte == 0).ok_or(fault("string without a terminating zero"))?;
+    let len = tail
+        .iter()
+        .position(|byte| *byte == 0)
+        .ok_or(fault("string without a terminating zero"))?;
     Ok(tail.get(..len).unwrap_or_default())
 }
 
 // Callers pass only offsets within tables whose length they have checked.
-#[expect(clippy::indexing_slicing, reason = "the callers have checked the length of the table")]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the callers have checked the length of the table"
+)]
 fn u16_at(data: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([data[at], data[at + 1]])
 }

@@ -1,5 +1,5 @@
-//! Offload entry tables in host objects and programs: finds their sections and detects which LLVM release's layout they have
-//! (docs/spec/link-driver.md 8.1).
+//! Offload entry tables in host objects and programs: finds their sections and detects which LLVM
+//! release's layout they have (docs/spec/link-driver.md 8.1).
 
 use std::collections::HashMap;
 
@@ -7,10 +7,14 @@ use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol
 
 use crate::model::Generation;
 
-/// The table of LLVM 21 and later, then those of older releases. All names are C identifiers, so that linkers define symbols for
-/// their bounds.
-pub(crate) const TABLES: [&str; 4] =
-    ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
+/// The table of LLVM 21 and later, then those of older releases. All names are C identifiers, so
+/// that linkers define symbols for their bounds.
+pub(crate) const TABLES: [&str; 4] = [
+    "llvm_offload_entries",
+    "omp_offloading_entries",
+    "cuda_offloading_entries",
+    "hip_offloading_entries",
+];
 /// The suffix of a table's name in COFF objects.
 const COFF_SUFFIX: &str = "$OE";
 /// The version in an entry of LLVM 20 and later, after eight zero bytes.
@@ -33,7 +37,8 @@ pub struct EntryTable {
 impl EntryTable {
     /// The size of an entry in bytes.
     pub fn entry_size(&self) -> Option<u64> {
-        self.generation.map(|generation| entry_size(generation.wide_entries(), self.wide_pointers))
+        self.generation
+            .map(|generation| entry_size(generation.wide_entries(), self.wide_pointers))
     }
 }
 
@@ -46,9 +51,13 @@ pub(crate) fn generation_of_entry(size: u64) -> Option<Generation> {
     }
 }
 
-/// The generation of a table without symbols, by its size. If both layouts fit, the older one is assumed, which was in use longer.
+/// The generation of a table without symbols, by its size. If both layouts fit, the older one is
+/// assumed, which was in use longer.
 pub(crate) fn generation_of_size(size: u64, wide_pointers: bool) -> Option<Generation> {
-    match (size % entry_size(false, wide_pointers), size % entry_size(true, wide_pointers)) {
+    match (
+        size % entry_size(false, wide_pointers),
+        size % entry_size(true, wide_pointers),
+    ) {
         (0, _) => Some(Generation::Llvm15),
         (_, 0) => Some(Generation::Llvm20),
         _ => None,
@@ -64,24 +73,31 @@ fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
     }
 }
 
-/// Returns the nonempty tables in `data`, an ELF file or a COFF object. Linked programs for Windows have no names to identify
-/// tables.
+/// Returns the nonempty tables in `data`, an ELF file or a COFF object. Linked programs for Windows
+/// have no names to identify tables.
 ///
 /// # Errors
 /// The file's sections or symbols are damaged.
 pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
     let file = File::parse(data)?;
     let coff = matches!(file.format(), BinaryFormat::Coff);
-    if !coff && !matches!(file.format(), BinaryFormat::Elf) || matches!(file.kind(), ObjectKind::Core) {
+    if !coff && !matches!(file.format(), BinaryFormat::Elf)
+        || matches!(file.kind(), ObjectKind::Core)
+    {
         return Ok(Vec::new());
     }
     let mut tables: Vec<FoundTable> = Vec::new();
-    // Relocatable links tag the names of their tables, and a link of many such objects has thousands of them.
+    // Relocatable links tag the names of their tables, and a link of many such objects has
+    // thousands of them.
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     let mut by_section: HashMap<SectionIndex, usize> = HashMap::new();
     for section in file.sections().filter(|section| section.size() > 0) {
-        let Ok(name) = std::str::from_utf8(section.name_bytes()?) else { continue };
-        let Some(new) = is_table(name, coff) else { continue };
+        let Ok(name) = std::str::from_utf8(section.name_bytes()?) else {
+            continue;
+        };
+        let Some(new) = is_table(name, coff) else {
+            continue;
+        };
         let index = *by_name.entry(name).or_insert(tables.len());
         by_section.insert(section.index(), index);
         match tables.get_mut(index) {
@@ -100,9 +116,13 @@ pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
     }
     if tables.iter().any(|found| found.table.generation.is_none()) {
         for symbol in file.symbols() {
-            let index = symbol.section_index().and_then(|section| by_section.get(&section));
+            let index = symbol
+                .section_index()
+                .and_then(|section| by_section.get(&section));
             if let Some(found) = index.and_then(|index| tables.get_mut(*index)) {
-                found.of_symbol = found.of_symbol.or_else(|| generation_of_entry(symbol.size()));
+                found.of_symbol = found
+                    .of_symbol
+                    .or_else(|| generation_of_entry(symbol.size()));
             }
         }
     }
@@ -119,10 +139,14 @@ struct FoundTable {
 }
 
 impl FoundTable {
-    /// Returns the table with its generation. For an old name, that follows from a symbol's size, else from the contents of the
-    /// entries, else from the table's size.
+    /// Returns the table with its generation. For an old name, that follows from a symbol's size,
+    /// else from the contents of the entries, else from the table's size.
     fn table(self, file: &File<'_>) -> EntryTable {
-        let FoundTable { mut table, first, of_symbol } = self;
+        let FoundTable {
+            mut table,
+            first,
+            of_symbol,
+        } = self;
         table.generation = table
             .generation
             .or(of_symbol)
@@ -134,17 +158,28 @@ impl FoundTable {
 
 /// Returns `None` if `section` is not a table, otherwise whether it is one of LLVM 21 and later.
 fn is_table(section: &str, coff: bool) -> Option<bool> {
-    let section = if coff { section.strip_suffix(COFF_SUFFIX)? } else { section };
+    let section = if coff {
+        section.strip_suffix(COFF_SUFFIX)?
+    } else {
+        section
+    };
     let at = TABLES.iter().position(|table| {
         section.strip_prefix(table).is_some_and(|rest| {
-            rest.strip_prefix('_').map_or(rest.is_empty(), |tag| tag.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            rest.strip_prefix('_').map_or(rest.is_empty(), |tag| {
+                tag.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
         })
     })?;
     Some(at == 0)
 }
 
-/// The generation according to the contents of the section `first`: entries of LLVM 20 have a version.
-fn generation_of_contents(file: &File<'_>, first: SectionIndex, table: &EntryTable) -> Option<Generation> {
+/// The generation according to the contents of the section `first`: entries of LLVM 20 have a
+/// version.
+fn generation_of_contents(
+    file: &File<'_>,
+    first: SectionIndex,
+    table: &EntryTable,
+) -> Option<Generation> {
     let size = usize::try_from(entry_size(true, table.wide_pointers)).ok()?;
     if !table.size.is_multiple_of(size as u64) {
         return None;
@@ -152,10 +187,22 @@ fn generation_of_contents(file: &File<'_>, first: SectionIndex, table: &EntryTab
     let big = !file.is_little_endian();
     let is_wide = |entry: &[u8]| {
         let version = entry.get(8..10).and_then(|bytes| bytes.try_into().ok());
-        let version = version.map(|bytes| if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) });
+        let version = version.map(|bytes| {
+            if big {
+                u16::from_be_bytes(bytes)
+            } else {
+                u16::from_le_bytes(bytes)
+            }
+        });
         entry.get(..8) == Some(&[0; 8]) && version == Some(ENTRY_VERSION)
     };
-    file.section_by_index(first).ok()?.data().ok()?.chunks_exact(size).all(is_wide).then_some(Generation::Llvm20)
+    file.section_by_index(first)
+        .ok()?
+        .data()
+        .ok()?
+        .chunks_exact(size)
+        .all(is_wide)
+        .then_some(Generation::Llvm20)
 }
 
 #[cfg(test)]
@@ -166,8 +213,13 @@ mod tests {
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-    /// The tables of an object with `contents` in `section` and a symbol of the size `symbol` there.
-    fn tables_of(section: &str, contents: &[u8], symbol: Option<u64>) -> Result<Vec<EntryTable>, Box<dyn std::error::Error>> {
+    /// The tables of an object with `contents` in `section` and a symbol of the size `symbol`
+    /// there.
+    fn tables_of(
+        section: &str,
+        contents: &[u8],
+        symbol: Option<u64>,
+    ) -> Result<Vec<EntryTable>, Box<dyn std::error::Error>> {
         let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
         let id = object.add_section(Vec::new(), section.as_bytes().to_vec(), SectionKind::Data);
         object.set_section_data(id, contents.to_vec(), 1);
@@ -203,8 +255,16 @@ mod tests {
         ];
         for (section, contents, symbol, expected) in cases {
             let found = tables_of(section, &contents, symbol)?;
-            let found: Vec<_> = found.iter().map(|table| (table.section.as_str(), table.entry_size())).collect();
-            assert_eq!(found, [(section, expected)], "{} bytes, a symbol of {symbol:?}", contents.len());
+            let found: Vec<_> = found
+                .iter()
+                .map(|table| (table.section.as_str(), table.entry_size()))
+                .collect();
+            assert_eq!(
+                found,
+                [(section, expected)],
+                "{} bytes, a symbol of {symbol:?}",
+                contents.len()
+            );
         }
         for other in ["llvm_offload_entries_new!", "omp_offloading_entry", "data"] {
             assert_eq!(tables_of(other, &[0; 56], None)?, [], "{other}");
@@ -224,14 +284,31 @@ mod tests {
             object.set_section_data(section, vec![0; 224], 1);
             let (section, flags) = (SymbolSection::Section(section), SymbolFlags::None);
             let (kind, scope) = (SymbolKind::Data, SymbolScope::Linkage);
-            object.add_symbol(Symbol { name, value: 0, size: 56, kind, scope, weak: true, section, flags });
+            object.add_symbol(Symbol {
+                name,
+                value: 0,
+                size: 56,
+                kind,
+                scope,
+                weak: true,
+                section,
+                flags,
+            });
         }
         let began = std::time::Instant::now();
         let found = tables(&object.write()?)?;
         assert_eq!(found.len() as u64, COUNT);
-        assert!(found.iter().all(|table| table.generation == Some(Generation::Llvm20)));
+        assert!(
+            found
+                .iter()
+                .all(|table| table.generation == Some(Generation::Llvm20))
+        );
         // This takes 0.1 s. A search of all symbols for each table would take 400 million steps.
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
         Ok(())
     }
 }

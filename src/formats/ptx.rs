@@ -1,5 +1,5 @@
-//! PTX, NVIDIA's assembly text: the directives at its start, and the kernels that it defines (NVIDIA's "PTX ISA", Module Directives
-//! and Kernel and Function Directives).
+//! PTX, NVIDIA's assembly text: the directives at its start, and the kernels that it defines
+//! (NVIDIA's "PTX ISA", Module Directives and Kernel and Function Directives).
 //!
 //! ```
 //! use offld::formats::ptx;
@@ -42,17 +42,29 @@ pub fn head(text: &[u8]) -> Head {
         Some((major.parse().ok()?, minor.parse().ok()?))
     });
     let targets = arguments(b".target").map(|line| line.split(',').map(str::trim));
-    let target = targets.and_then(|mut all| all.find(|word| word.starts_with("sm_")).map(str::to_owned));
-    let address_size = arguments(b".address_size").and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
-    Head { version, target, address_size }
+    let target =
+        targets.and_then(|mut all| all.find(|word| word.starts_with("sm_")).map(str::to_owned));
+    let address_size = arguments(b".address_size")
+        .and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    Head {
+        version,
+        target,
+        address_size,
+    }
 }
 
 /// The kernels that `text` defines or declares, in order.
 pub fn kernels(text: &[u8]) -> Vec<String> {
     let name = |at: usize| {
         let rest = text.get(at..)?.trim_ascii_start();
-        let len = rest.iter().take(LONGEST_NAME).position(|byte| !byte.is_ascii_alphanumeric() && !b"_$%".contains(byte))?;
-        std::str::from_utf8(rest.get(..len)?).ok().filter(|name| !name.is_empty()).map(str::to_owned)
+        let len = rest
+            .iter()
+            .take(LONGEST_NAME)
+            .position(|byte| !byte.is_ascii_alphanumeric() && !b"_$%".contains(byte))?;
+        std::str::from_utf8(rest.get(..len)?)
+            .ok()
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
     };
     directives(text, b".entry").filter_map(name).collect()
 }
@@ -61,8 +73,13 @@ pub fn kernels(text: &[u8]) -> Vec<String> {
 fn directives<'a>(text: &'a [u8], directive: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     memmem::find_iter(text, directive).filter_map(move |at| {
         let end = at + directive.len();
-        let before = text.get(at.saturating_sub(LONGEST_LINE)..at).unwrap_or_default();
-        let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let before = text
+            .get(at.saturating_sub(LONGEST_LINE)..at)
+            .unwrap_or_default();
+        let line = before
+            .rsplit(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
         let is_whole = text.get(end).is_some_and(u8::is_ascii_whitespace);
         (is_whole && memmem::find(line, b"//").is_none()).then_some(end)
     })

@@ -1,8 +1,9 @@
-//! Recipes of compressed streams: finds the compressor settings that reproduce a stream, so that the uncompressed data and the
-//! recipe can replace the stream.
+//! Recipes of compressed streams: finds the compressor settings that reproduce a stream, so that
+//! the uncompressed data and the recipe can replace the stream.
 //!
-//! offld finds a recipe only if its compressor is from the release that wrote the stream. Other releases and other programs divide
-//! the same data differently. Likewise, a recipe is only valid for builds of offld with the same compressor ([`compressor`]).
+//! offld finds a recipe only if its compressor is from the release that wrote the stream. Other
+//! releases and other programs divide the same data differently. Likewise, a recipe is only valid
+//! for builds of offld with the same compressor ([`compressor`]).
 //!
 //! ```
 //! use offld::formats::recipe::{Recipe, find};
@@ -54,8 +55,12 @@ pub enum Style {
     ZstdJobs,
 }
 
-const STYLES: [(Style, &str); 4] =
-    [(Style::ZstdLong, "zstd-long"), (Style::ZstdJobs, "zstd-jobs"), (Style::Zstd, "zstd"), (Style::Zlib, "zlib")];
+const STYLES: [(Style, &str); 4] = [
+    (Style::ZstdLong, "zstd-long"),
+    (Style::ZstdJobs, "zstd-jobs"),
+    (Style::Zstd, "zstd"),
+    (Style::Zlib, "zlib"),
+];
 
 impl Style {
     fn levels(self) -> std::ops::RangeInclusive<i32> {
@@ -66,7 +71,10 @@ impl Style {
 impl fmt::Display for Recipe {
     /// A style and a level, such as `zstd-long 3`, which `parse` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = STYLES.iter().find(|(style, _)| *style == self.style).map_or("", |(_, name)| name);
+        let name = STYLES
+            .iter()
+            .find(|(style, _)| *style == self.style)
+            .map_or("", |(_, name)| name);
         write!(f, "{name} {}", self.level)
     }
 }
@@ -89,13 +97,21 @@ impl FromStr for Recipe {
 
     fn from_str(text: &str) -> Result<Self, NoRecipe> {
         let (name, level) = text.split_once(' ').ok_or(NoRecipe)?;
-        let (style, _) = STYLES.into_iter().find(|(_, known)| *known == name).ok_or(NoRecipe)?;
-        let level = level.parse().ok().filter(|level| style.levels().contains(level)).ok_or(NoRecipe)?;
+        let (style, _) = STYLES
+            .into_iter()
+            .find(|(_, known)| *known == name)
+            .ok_or(NoRecipe)?;
+        let level = level
+            .parse()
+            .ok()
+            .filter(|level| style.levels().contains(level))
+            .ok_or(NoRecipe)?;
         Ok(Recipe { style, level })
     }
 }
 
-/// The built-in compressor, such as `zstd 1.5.7`. Store it with recipes, because other compressors give other streams.
+/// The built-in compressor, such as `zstd 1.5.7`. Store it with recipes, because other compressors
+/// give other streams.
 pub fn compressor() -> String {
     format!("zstd {}", zstd::zstd_safe::version_string())
 }
@@ -122,7 +138,11 @@ impl Recipe {
     }
 
     /// A zstd encoder with the settings of this recipe.
-    fn zstd<W: Write>(self, out: W, plain_size: u64) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
+    fn zstd<W: Write>(
+        self,
+        out: W,
+        plain_size: u64,
+    ) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
         if self.style == Style::ZstdJobs {
             return own_encoder(out, plain_size, self.level, 1);
         }
@@ -137,29 +157,47 @@ impl Recipe {
 fn copy(plain: impl Read, size: u64, out: &mut impl Write) -> io::Result<()> {
     // Reads one byte more than expected, to detect data that is too long.
     let copied = io::copy(&mut plain.take(size.saturating_add(1)), out)?;
-    if copied == size { Ok(()) } else { Err(io::Error::other("the data to be compressed does not have the expected size")) }
+    if copied == size {
+        Ok(())
+    } else {
+        Err(io::Error::other(
+            "the data to be compressed does not have the expected size",
+        ))
+    }
 }
 
 /// Levels in the order of the search: defaults and popular choices first.
-const LEVELS: [i32; 22] = [3, 19, 6, 9, 1, 22, 10, 12, 15, 5, 18, 20, 2, 4, 7, 8, 11, 13, 14, 16, 17, 21];
+const LEVELS: [i32; 22] = [
+    3, 19, 6, 9, 1, 22, 10, 12, 15, 5, 18, 20, 2, 4, 7, 8, 11, 13, 14, 16, 17, 21,
+];
 /// From this level on, zstd takes up to a GiB of memory, so only smaller data is tried with it.
 const HEAVY: i32 = 20;
 const HEAVY_LIMIT: u64 = 64 << 20;
-/// The number of bytes that are compressed to test a level: more than the first block takes, which has at most 128 KiB.
+/// The number of bytes that are compressed to test a level: more than the first block takes, which
+/// has at most 128 KiB.
 const SAMPLE: u64 = 132 << 10;
 
-/// Finds the recipe with which the `plain_size` bytes of `plain` give the stream of `stream`. Both are read from the start several
-/// times. `None` if there is no such recipe.
+/// Finds the recipe with which the `plain_size` bytes of `plain` give the stream of `stream`. Both
+/// are read from the start several times. `None` if there is no such recipe.
 ///
-/// The first block rules out most levels. Each remaining level costs as much as compressing the data.
+/// The first block rules out most levels. Each remaining level costs as much as compressing the
+/// data.
 ///
 /// # Errors
 /// Reading fails, or there is no memory for the compressor.
-pub fn find<S: Read, P: Read>(stream: impl Fn() -> S, plain: impl Fn() -> P, plain_size: u64) -> io::Result<Option<Recipe>> {
+pub fn find<S: Read, P: Read>(
+    stream: impl Fn() -> S,
+    plain: impl Fn() -> P,
+    plain_size: u64,
+) -> io::Result<Option<Recipe>> {
     let mut start = [0; 5];
     let read = read_up_to(&mut stream(), &mut start)?;
-    let Some(zstd) = kind(start.get(..read).unwrap_or_default()) else { return Ok(None) };
-    let styles = STYLES.into_iter().filter(|(style, _)| (*style == Style::Zlib) != zstd);
+    let Some(zstd) = kind(start.get(..read).unwrap_or_default()) else {
+        return Ok(None);
+    };
+    let styles = STYLES
+        .into_iter()
+        .filter(|(style, _)| (*style == Style::Zlib) != zstd);
     for (style, _) in styles {
         for level in LEVELS {
             let heavy = zstd && level >= HEAVY && plain_size > HEAVY_LIMIT;
@@ -176,22 +214,31 @@ pub fn find<S: Read, P: Read>(stream: impl Fn() -> S, plain: impl Fn() -> P, pla
     Ok(None)
 }
 
-/// Returns true for the start of a zstd frame and false for that of a zlib stream. `None` for other data, and for frames that no
-/// recipe gives, such as one with a checksum.
+/// Returns true for the start of a zstd frame and false for that of a zlib stream. `None` for other
+/// data, and for frames that no recipe gives, such as one with a checksum.
 fn kind(start: &[u8]) -> Option<bool> {
     /// Bits of the descriptor: a checksum, a reserved bit, and a dictionary.
     const UNSUPPORTED: u8 = 0b0000_1111;
     match start {
-        [a, b, c, d, descriptor] if [*a, *b, *c, *d] == magic::ZSTD => (descriptor & UNSUPPORTED == 0).then_some(true),
+        [a, b, c, d, descriptor] if [*a, *b, *c, *d] == magic::ZSTD => {
+            (descriptor & UNSUPPORTED == 0).then_some(true)
+        }
         // A window of 32 KiB, no dictionary, and a check that makes the header a multiple of 31.
-        [0x78, flags, ..] => (flags & 0x20 == 0 && u16::from_be_bytes([0x78, *flags]).is_multiple_of(31)).then_some(false),
+        [0x78, flags, ..] => (flags & 0x20 == 0
+            && u16::from_be_bytes([0x78, *flags]).is_multiple_of(31))
+        .then_some(false),
         _ => None,
     }
 }
 
 impl Recipe {
     /// Whether the first block of the stream matches this recipe.
-    fn is_likely(self, mut stream: impl Read, plain: impl Read, plain_size: u64) -> io::Result<bool> {
+    fn is_likely(
+        self,
+        mut stream: impl Read,
+        plain: impl Read,
+        plain_size: u64,
+    ) -> io::Result<bool> {
         if self.style == Style::Zlib || plain_size <= SAMPLE {
             return Ok(true);
         }
@@ -199,22 +246,39 @@ impl Recipe {
         io::copy(&mut plain.take(SAMPLE), &mut encoder)?;
         encoder.flush()?;
         let sample = encoder.get_ref();
-        let Some(sample) = first_block(sample).and_then(|end| sample.get(..end)) else { return Ok(true) };
+        let Some(sample) = first_block(sample).and_then(|end| sample.get(..end)) else {
+            return Ok(true);
+        };
         let mut start = vec![0; sample.len()];
         let read = read_up_to(&mut stream, &mut start)?;
         Ok(start.get(..read) == Some(sample))
     }
 
     /// Whether this recipe gives the stream.
-    fn reproduces(self, mut stream: impl Read, plain: impl Read, plain_size: u64) -> io::Result<bool> {
-        let same = self.compare(&mut stream, |out| self.pack(plain, plain_size, out).map(drop))?;
+    fn reproduces(
+        self,
+        mut stream: impl Read,
+        plain: impl Read,
+        plain_size: u64,
+    ) -> io::Result<bool> {
+        let same = self.compare(&mut stream, |out| {
+            self.pack(plain, plain_size, out).map(drop)
+        })?;
         Ok(same && read_up_to(&mut stream, &mut [0])? == 0)
     }
 
     /// Whether `write` writes the bytes of the stream.
-    fn compare<S: Read>(self, stream: S, write: impl FnOnce(Compare<'_, S>) -> io::Result<()>) -> io::Result<bool> {
+    fn compare<S: Read>(
+        self,
+        stream: S,
+        write: impl FnOnce(Compare<'_, S>) -> io::Result<()>,
+    ) -> io::Result<bool> {
         let differs = Cell::new(false);
-        let done = write(Compare { stream, differs: &differs, buffer: Vec::new() });
+        let done = write(Compare {
+            stream,
+            differs: &differs,
+            buffer: Vec::new(),
+        });
         if differs.get() {
             return Ok(false);
         }

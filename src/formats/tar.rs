@@ -1,8 +1,10 @@
-//! Reads the files in a tar archive in order, from a stream or from memory. Supports POSIX archives (`ustar`, `pax`), GNU tar
-//! archives with long names and all types of sparse files, and V7 Unix archives.
+//! Reads the files in a tar archive in order, from a stream or from memory. Supports POSIX archives
+//! (`ustar`, `pax`), GNU tar archives with long names and all types of sparse files, and V7 Unix
+//! archives.
 //!
-//! An archive can claim more than it contains. Names, pax records and the maps of sparse files have size limits. A damaged member
-//! ends only itself: after a damaged header, the reader searches for the next valid one.
+//! An archive can claim more than it contains. Names, pax records and the maps of sparse files have
+//! size limits. A damaged member ends only itself: after a damaged header, the reader searches for
+//! the next valid one.
 //!
 //! ```
 //! use std::io::Read;
@@ -48,10 +50,12 @@ use sparse::Part;
 const BLOCK: u64 = 512;
 /// The limit on the length of names. Linux does not accept paths of more than 4 KiB.
 const LONGEST_NAME: u64 = 64 << 10;
-/// The limit on the size of a pax header, which may also contain extended attributes and maps of sparse files.
+/// The limit on the size of a pax header, which may also contain extended attributes and maps of
+/// sparse files.
 const LARGEST_PAX: u64 = 1 << 20;
 
-/// A file in a tar archive. Directories, links, devices and other entries without contents do not count.
+/// A file in a tar archive. Directories, links, devices and other entries without contents do not
+/// count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TarMember {
@@ -75,8 +79,8 @@ impl TarMember {
         self.sparse.is_some()
     }
 
-    /// The path relative to the target directory. `None` if the name is absolute or leads out of that directory; unpackers reject
-    /// such names.
+    /// The path relative to the target directory. `None` if the name is absolute or leads out of
+    /// that directory; unpackers reject such names.
     pub fn path(&self) -> Option<&Path> {
         name::path_below(&self.name)
     }
@@ -93,23 +97,43 @@ impl TarMember {
 
     /// A fault of this member.
     pub fn fault(&self, what: impl Into<String>) -> ArchiveFault {
-        ArchiveFault { member: Some(self.shown_name()), what: what.into(), offset: self.header }
+        ArchiveFault {
+            member: Some(self.shown_name()),
+            what: what.into(),
+            offset: self.header,
+        }
     }
 }
 
-/// Whether `data` starts with a tar header: one of POSIX or GNU, or one of V7 Unix, which has a checksum but no magic number.
+/// Whether `data` starts with a tar header: one of POSIX or GNU, or one of V7 Unix, which has a
+/// checksum but no magic number.
 pub fn is_tar(data: &[u8]) -> bool {
-    let Some(block) = data.first_chunk::<{ BLOCK as usize }>() else { return false };
-    block.get(magic::TAR_AT..).is_some_and(|rest| rest.starts_with(&magic::TAR)) || has_checksum(block)
+    let Some(block) = data.first_chunk::<{ BLOCK as usize }>() else {
+        return false;
+    };
+    block
+        .get(magic::TAR_AT..)
+        .is_some_and(|rest| rest.starts_with(&magic::TAR))
+        || has_checksum(block)
 }
 
-/// Whether the checksum of a header is correct: the sum of its bytes, with blanks for the checksum. Some writers add signed bytes.
+/// Whether the checksum of a header is correct: the sum of its bytes, with blanks for the checksum.
+/// Some writers add signed bytes.
 fn has_checksum(block: &[u8; BLOCK as usize]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
-    let Ok(stored) = Header::from_byte_slice(block).cksum() else { return false };
-    let bytes = block.iter().enumerate().map(|(at, byte)| if CHECKSUM.contains(&at) { b' ' } else { *byte });
-    let (unsigned, signed) =
-        bytes.fold((0_u32, 0_i32), |(sum, signed), byte| (sum + u32::from(byte), signed + i32::from(byte.cast_signed())));
+    let Ok(stored) = Header::from_byte_slice(block).cksum() else {
+        return false;
+    };
+    let bytes = block
+        .iter()
+        .enumerate()
+        .map(|(at, byte)| if CHECKSUM.contains(&at) { b' ' } else { *byte });
+    let (unsigned, signed) = bytes.fold((0_u32, 0_i32), |(sum, signed), byte| {
+        (
+            sum + u32::from(byte),
+            signed + i32::from(byte.cast_signed()),
+        )
+    });
     stored == unsigned || i32::try_from(stored) == Ok(signed)
 }
 
@@ -140,14 +164,23 @@ struct PrecedingHeaders {
 impl<R: TarInput> TarReader<R> {
     /// A reader of the archive in `from`.
     pub fn new(from: R) -> Self {
-        TarReader { from, at: 0, left: 0, padding: 0, name: Vec::new(), is_lost: false, ended: false }
+        TarReader {
+            from,
+            at: 0,
+            left: 0,
+            padding: 0,
+            name: Vec::new(),
+            is_lost: false,
+            ended: false,
+        }
     }
 
-    /// Returns the next file, or `None` at the end of the archive. Skips the unread rest of the previous one.
+    /// Returns the next file, or `None` at the end of the archive. Skips the unread rest of the
+    /// previous one.
     ///
     /// # Errors
-    /// An [`ArchiveFault`] for damaged data; the next call continues after it if possible. Any other error is an I/O error, after
-    /// which the next call returns the end.
+    /// An [`ArchiveFault`] for damaged data; the next call continues after it if possible. Any
+    /// other error is an I/O error, after which the next call returns the end.
     pub fn next_member(&mut self) -> io::Result<Option<TarMember>> {
         let mut before = PrecedingHeaders::default();
         while !self.ended {
@@ -201,29 +234,47 @@ impl<R: TarInput> TarReader<R> {
                 return Ok(None);
             }
             *before = PrecedingHeaders::default();
-            return Err(fault(&Header::from_byte_slice(&block).path_bytes(), "the header does not match its checksum", at));
+            return Err(fault(
+                &Header::from_byte_slice(&block).path_bytes(),
+                "the header does not match its checksum",
+                at,
+            ));
         }
         self.header(&block, at, before)
     }
 
     /// Processes the header `block` at offset `at`.
-    fn header(&mut self, block: &[u8; BLOCK as usize], at: u64, before: &mut PrecedingHeaders) -> io::Result<Option<TarMember>> {
+    fn header(
+        &mut self,
+        block: &[u8; BLOCK as usize],
+        at: u64,
+        before: &mut PrecedingHeaders,
+    ) -> io::Result<Option<TarMember>> {
         self.is_lost = false;
         let header = Header::from_byte_slice(block);
         let own_name = header.path_bytes();
-        let size = header.entry_size().map_err(|_| fault(&own_name, "the header has no valid size", at))?;
+        let size = header
+            .entry_size()
+            .map_err(|_| fault(&own_name, "the header has no valid size", at))?;
         let kind = header.entry_type();
         let first = *before.header.get_or_insert(at);
         match kind {
             EntryType::GNULongName => {
                 let mut name = self.small(size, LONGEST_NAME, "a long name", at)?;
-                name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
+                name.truncate(
+                    name.iter()
+                        .position(|byte| *byte == 0)
+                        .unwrap_or(name.len()),
+                );
                 before.name = Some(name);
                 return Ok(None);
             }
             EntryType::XHeader => {
                 let bytes = self.small(size, LARGEST_PAX, "a pax header", at)?;
-                before.records.read(&bytes).map_err(|what| fault(&own_name, what, at))?;
+                before
+                    .records
+                    .read(&bytes)
+                    .map_err(|what| fault(&own_name, what, at))?;
                 return Ok(None);
             }
             EntryType::GNULongLink | EntryType::XGlobalHeader => {
@@ -233,9 +284,17 @@ impl<R: TarInput> TarReader<R> {
             _ => {}
         }
         let PrecedingHeaders { name, records, .. } = std::mem::take(before);
-        let name = records.name.clone().or(name).unwrap_or_else(|| own_name.into_owned());
+        let name = records
+            .name
+            .clone()
+            .or(name)
+            .unwrap_or_else(|| own_name.into_owned());
         // Links have no contents. Their size field is that of their target.
-        let size = if kind.is_hard_link() { 0 } else { records.size.unwrap_or(size) };
+        let size = if kind.is_hard_link() {
+            0
+        } else {
+            records.size.unwrap_or(size)
+        };
         self.expect(size, &name, at)?;
         if !is_file(kind, &name) {
             return Ok(None);
@@ -244,17 +303,31 @@ impl<R: TarInput> TarReader<R> {
             Some(header) => Some(sparse::of_gnu(self, header)),
             None => sparse::of_pax(self, records),
         };
-        let (sparse, plain_size) = match sparse.transpose().map_err(|error| within(error, &name, first))? {
+        let (sparse, plain_size) = match sparse
+            .transpose()
+            .map_err(|error| within(error, &name, first))?
+        {
             Some(map) => (Some(map.parts), map.plain_size),
             None => (None, self.left),
         };
-        Ok(Some(TarMember { name, header: first, offset: self.at, size: self.left, plain_size, sparse }))
+        Ok(Some(TarMember {
+            name,
+            header: first,
+            offset: self.at,
+            size: self.left,
+            plain_size,
+            sparse,
+        }))
     }
 
-    /// Registers contents of `size` bytes at the current position, of the member `name` with a header at `header`.
+    /// Registers contents of `size` bytes at the current position, of the member `name` with a
+    /// header at `header`.
     fn expect(&mut self, size: u64, name: &[u8], header: u64) -> io::Result<()> {
-        let padded = size.checked_next_multiple_of(BLOCK).filter(|padded| self.at.checked_add(*padded).is_some());
-        let padded = padded.ok_or_else(|| fault(name, "the size is too large for a file", header))?;
+        let padded = size
+            .checked_next_multiple_of(BLOCK)
+            .filter(|padded| self.at.checked_add(*padded).is_some());
+        let padded =
+            padded.ok_or_else(|| fault(name, "the size is too large for a file", header))?;
         (self.left, self.padding) = (size, padded - size);
         name.clone_into(&mut self.name);
         Ok(())
@@ -264,7 +337,11 @@ impl<R: TarInput> TarReader<R> {
     fn small(&mut self, size: u64, most: u64, what: &str, header: u64) -> io::Result<Vec<u8>> {
         self.expect(size, &[], header)?;
         if size > most {
-            return Err(fault(&[], format!("{what} of {size} bytes exceeds the limit of {most}"), header));
+            return Err(fault(
+                &[],
+                format!("{what} of {size} bytes exceeds the limit of {most}"),
+                header,
+            ));
         }
         let mut bytes = Vec::new();
         self.stored().read_to_end(&mut bytes)?;
@@ -278,18 +355,29 @@ impl<R: TarInput> TarReader<R> {
 
     /// Skips the rest of the current contents.
     fn finish(&mut self) -> io::Result<()> {
-        let (left, padding) = (std::mem::take(&mut self.left), std::mem::take(&mut self.padding));
+        let (left, padding) = (
+            std::mem::take(&mut self.left),
+            std::mem::take(&mut self.padding),
+        );
         let passed = self.from.pass(left.saturating_add(padding))?;
         self.at += passed;
         // The padding of the last member may be missing.
-        if passed < left { Err(self.cut(left - passed)) } else { Ok(()) }
+        if passed < left {
+            Err(self.cut(left - passed))
+        } else {
+            Ok(())
+        }
     }
 
     /// The fault that `missing` bytes of the current contents are absent.
     fn cut(&mut self, missing: u64) -> io::Error {
         self.ended = true;
         (self.left, self.padding) = (0, 0);
-        fault(&self.name, format!("the archive ends {missing} bytes before the end of the member"), self.at)
+        fault(
+            &self.name,
+            format!("the archive ends {missing} bytes before the end of the member"),
+            self.at,
+        )
     }
 
     /// The next block, or `None` at the end of the archive.
@@ -310,7 +398,11 @@ impl<R: TarInput> TarReader<R> {
             return Ok(Some(block));
         }
         self.ended = true;
-        if len > 0 && !self.is_lost { Err(fault(&[], "the archive ends within a header", at)) } else { Ok(None) }
+        if len > 0 && !self.is_lost {
+            Err(fault(&[], "the archive ends within a header", at))
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -321,8 +413,12 @@ struct Stored<'t, R>(&'t mut TarReader<R>);
 impl<R: TarInput> Read for Stored<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let tar = &mut *self.0;
-        let wanted = usize::try_from(tar.left).unwrap_or(usize::MAX).min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..wanted).filter(|buffer| !buffer.is_empty()) else { return Ok(0) };
+        let wanted = usize::try_from(tar.left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let Some(buffer) = buffer.get_mut(..wanted).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
         let len = tar.from.read(buffer)?;
         if len == 0 {
             return Err(tar.cut(tar.left));
@@ -333,10 +429,11 @@ impl<R: TarInput> Read for Stored<'_, R> {
     }
 }
 
-/// Whether `kind` has the contents of a file. POSIX demands that unknown kinds count as files. In V7 Unix archives, names of
-/// directories end with a slash.
+/// Whether `kind` has the contents of a file. POSIX demands that unknown kinds count as files. In
+/// V7 Unix archives, names of directories end with a slash.
 fn is_file(kind: EntryType, name: &[u8]) -> bool {
-    // GNU's directories in incremental archives, volume labels, and continuations of files from the previous volume.
+    // GNU's directories in incremental archives, volume labels, and continuations of files from the
+    // previous volume.
     const OF_GNU: &[u8] = b"DVM";
     let other = kind.is_hard_link()
         || kind.is_symlink()
@@ -350,8 +447,16 @@ fn is_file(kind: EntryType, name: &[u8]) -> bool {
 
 /// A fault of the member `name`, which may be empty if unknown, as an I/O error.
 fn fault(name: &[u8], what: impl Into<String>, offset: u64) -> io::Error {
-    let member = if name.is_empty() { None } else { Some(shown_name(name)) };
-    io::Error::other(ArchiveFault { member, what: what.into(), offset })
+    let member = if name.is_empty() {
+        None
+    } else {
+        Some(shown_name(name))
+    };
+    io::Error::other(ArchiveFault {
+        member,
+        what: what.into(),
+        offset,
+    })
 }
 
 /// The archive fault in `error`, if it is one.

@@ -1,9 +1,10 @@
-//! Reads the members of zip files, including Python wheels: stored, deflated (method 8) or compressed with zstd (93), also with
-//! zip64 fields. As in other unpackers, the directory at the end has the members' positions. The header of each member must agree
-//! with it.
+//! Reads the members of zip files, including Python wheels: stored, deflated (method 8) or
+//! compressed with zstd (93), also with zip64 fields. As in other unpackers, the directory at the
+//! end has the members' positions. The header of each member must agree with it.
 //!
-//! A zip file can claim more than it contains. The reader rejects members that share bytes, sizes that are impossible for the
-//! compressed data, and names that differ between header and directory. Decompressed contents are compared with size and checksum.
+//! A zip file can claim more than it contains. The reader rejects members that share bytes, sizes
+//! that are impossible for the compressed data, and names that differ between header and directory.
+//! Decompressed contents are compared with size and checksum.
 //!
 //! ```
 //! use offld::formats::zip;
@@ -28,7 +29,8 @@ pub use unpack::ZipReader;
 
 use super::archive::{ArchiveFault, name, shown_name};
 
-/// The largest growth of deflated data, and that of zstd, where a block of 128 KiB takes at least 4 bytes.
+/// The largest growth of deflated data, and that of zstd, where a block of 128 KiB takes at least 4
+/// bytes.
 const DEFLATE_GROWTH: u64 = 1032;
 const ZSTD_GROWTH: u64 = 32 << 10;
 
@@ -76,13 +78,14 @@ pub struct ZipMember<'data> {
 }
 
 impl ZipMember<'_> {
-    /// The path relative to the target directory. `None` if the name is absolute or leads out of that directory; unpackers reject
-    /// such names.
+    /// The path relative to the target directory. `None` if the name is absolute or leads out of
+    /// that directory; unpackers reject such names.
     pub fn path(&self) -> Option<&Path> {
         name::path_below(self.name)
     }
 
-    /// The fault of a name that is meant to deceive users who unpack or list the file. `None` for valid names.
+    /// The fault of a name that is meant to deceive users who unpack or list the file. `None` for
+    /// valid names.
     pub fn name_fault(&self) -> Option<ArchiveFault> {
         name::name_fault(self.name).map(|what| self.fault(what))
     }
@@ -94,7 +97,11 @@ impl ZipMember<'_> {
 
     /// A fault of this member.
     pub fn fault(&self, what: impl Into<String>) -> ArchiveFault {
-        ArchiveFault { member: Some(self.shown_name()), what: what.into(), offset: self.header }
+        ArchiveFault {
+            member: Some(self.shown_name()),
+            what: what.into(),
+            offset: self.header,
+        }
     }
 }
 
@@ -115,7 +122,11 @@ impl<'data> ZipFile<'data> {
     pub fn read(data: &'data [u8]) -> Result<ZipFile<'data>, ArchiveFault> {
         let archive = rawzip::ZipArchive::from_slice(data).map_err(|error| {
             let offset = error.eocd_offset().unwrap_or(data.len() as u64);
-            ArchiveFault { member: None, what: fault_text(error.kind()).to_owned(), offset }
+            ArchiveFault {
+                member: None,
+                what: fault_text(error.kind()).to_owned(),
+                offset,
+            }
         })?;
         Ok(ZipFile { data, archive })
     }
@@ -123,7 +134,14 @@ impl<'data> ZipFile<'data> {
     /// The members, in the order of the directory.
     pub fn members(&self) -> ZipMembers<'_> {
         let next = self.archive.directory_offset();
-        ZipMembers { zip: self, entries: self.archive.entries(), count: 0, next, stored: 0, ended: false }
+        ZipMembers {
+            zip: self,
+            entries: self.archive.entries(),
+            count: 0,
+            next,
+            stored: 0,
+            ended: false,
+        }
     }
 }
 
@@ -151,8 +169,16 @@ impl<'zip> Iterator for ZipMembers<'zip> {
                 Ok(None) => return self.end(),
                 Err(error) => {
                     self.ended = true;
-                    let what = format!("entry {} of the directory: {}", self.count + 1, fault_text(error.kind()));
-                    return Some(Err(ArchiveFault { member: None, what, offset: self.next }));
+                    let what = format!(
+                        "entry {} of the directory: {}",
+                        self.count + 1,
+                        fault_text(error.kind())
+                    );
+                    return Some(Err(ArchiveFault {
+                        member: None,
+                        what,
+                        offset: self.next,
+                    }));
                 }
             };
             self.count += 1;
@@ -166,29 +192,52 @@ impl<'zip> Iterator for ZipMembers<'zip> {
 }
 
 impl<'zip> ZipMembers<'zip> {
-    /// Checks the number of entries against the end record. Without zip64, its field has only 16 bits.
+    /// Checks the number of entries against the end record. Without zip64, its field has only 16
+    /// bits.
     fn end(&mut self) -> Option<Result<ZipMember<'zip>, ArchiveFault>> {
         self.ended = true;
         let expected = self.zip.archive.entries_hint();
         if expected as u16 == self.count as u16 {
             return None;
         }
-        let what = format!("the directory has {} entries, expected {expected}", self.count);
-        Some(Err(ArchiveFault { member: None, what, offset: self.zip.archive.directory_offset() }))
+        let what = format!(
+            "the directory has {} entries, expected {expected}",
+            self.count
+        );
+        Some(Err(ArchiveFault {
+            member: None,
+            what,
+            offset: self.zip.archive.directory_offset(),
+        }))
     }
 
-    fn member(&mut self, entry: &ZipFileHeaderRecord<'zip>) -> Result<ZipMember<'zip>, ArchiveFault> {
+    fn member(
+        &mut self,
+        entry: &ZipFileHeaderRecord<'zip>,
+    ) -> Result<ZipMember<'zip>, ArchiveFault> {
         let name: &'zip [u8] = name_of(self.zip.data, entry);
         let (header, size) = (entry.local_header_offset(), entry.compressed_size_hint());
-        let fault = |what: String| ArchiveFault { member: Some(shown_name(name)), what, offset: header };
-        let found = self.zip.archive.get_entry(entry.wayfinder()).map_err(|error| fault(fault_text(error.kind()).to_owned()))?;
+        let fault = |what: String| ArchiveFault {
+            member: Some(shown_name(name)),
+            what,
+            offset: header,
+        };
+        let found = self
+            .zip
+            .archive
+            .get_entry(entry.wayfinder())
+            .map_err(|error| fault(fault_text(error.kind()).to_owned()))?;
         if found.local_header().file_path().as_ref() != name {
-            return Err(fault("the names in the header and in the directory differ".to_owned()));
+            return Err(fault(
+                "the names in the header and in the directory differ".to_owned(),
+            ));
         }
         let (offset, end) = found.compressed_data_range();
         self.stored = self.stored.saturating_add(size);
         if end > self.zip.archive.directory_offset() || self.stored > self.zip.data.len() as u64 {
-            return Err(fault("the contents overlap other members or the directory".to_owned()));
+            return Err(fault(
+                "the contents overlap other members or the directory".to_owned(),
+            ));
         }
         if entry.flags().is_encrypted() {
             return Err(fault("encrypted members are not supported".to_owned()));
@@ -201,13 +250,24 @@ impl<'zip> ZipMembers<'zip> {
         };
         let plain_size = entry.uncompressed_size_hint();
         if plain_size > most || (method == ZipMethod::Stored && plain_size != size) {
-            return Err(fault(format!("{size} bytes cannot decompress to the {plain_size} bytes that the directory states")));
+            return Err(fault(format!(
+                "{size} bytes cannot decompress to the {plain_size} bytes that the directory states"
+            )));
         }
-        Ok(ZipMember { name, header, offset, size, method, plain_size, crc: entry.crc32() })
+        Ok(ZipMember {
+            name,
+            header,
+            offset,
+            size,
+            method,
+            plain_size,
+            crc: entry.crc32(),
+        })
     }
 }
 
-/// The fixed size of a directory entry, without its name and other parts of variable length, and the offset of their lengths.
+/// The fixed size of a directory entry, without its name and other parts of variable length, and
+/// the offset of their lengths.
 const ENTRY: u64 = 46;
 const LENGTHS: u64 = 28;
 
@@ -215,8 +275,14 @@ const LENGTHS: u64 = 28;
 fn end_of(data: &[u8], entry: &ZipFileHeaderRecord<'_>) -> u64 {
     let at = entry.central_directory_offset();
     let lengths = super::slice(data, at + LENGTHS, 6, "", at).unwrap_or_default();
-    let variable: u64 =
-        lengths.chunks_exact(2).map(|pair| pair.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))).sum();
+    let variable: u64 = lengths
+        .chunks_exact(2)
+        .map(|pair| {
+            pair.iter()
+                .rev()
+                .fold(0, |value, byte| value << 8 | u64::from(*byte))
+        })
+        .sum();
     at + ENTRY + variable
 }
 
@@ -229,8 +295,12 @@ fn name_of<'data>(data: &'data [u8], entry: &ZipFileHeaderRecord<'_>) -> &'data 
 /// Converts the crate's error to our message.
 fn fault_text(kind: &ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::MissingEndOfCentralDirectory => "a zip file without an end record: no directory in the last MiB",
-        ErrorKind::InvalidEndOfCentralDirectory => "the end record names an impossible offset of the directory",
+        ErrorKind::MissingEndOfCentralDirectory => {
+            "a zip file without an end record: no directory in the last MiB"
+        }
+        ErrorKind::InvalidEndOfCentralDirectory => {
+            "the end record names an impossible offset of the directory"
+        }
         ErrorKind::InvalidSignature { .. } => "no header of a member or a directory entry",
         _ => "past the end of the zip file",
     }

@@ -1,9 +1,11 @@
-//! Files that users name, and parts of them. A piece is read through a map, and copied from file to file by the kernel. Every
-//! page read through a map counts as memory of this process, so large contents are never read that way.
+//! Files that users name, and parts of them. A piece is read through a map, and copied from file to
+//! file by the kernel. Every page read through a map counts as memory of this process, so large
+//! contents are never read that way.
 //!
-//! There is one way to open any kind of file that a user names: a regular file, stdin (`-`), a pipe (`/dev/fd/63`, as shells
-//! write `<(…)`), a file below `/proc`. A file without a size, or one that can be read only once, is first copied to an unnamed
-//! temporary file. A file that another file names (a member of a thin archive) is opened by [`FileSlice::open_member`], which accepts
+//! There is one way to open any kind of file that a user names: a regular file, stdin (`-`), a pipe
+//! (`/dev/fd/63`, as shells write `<(…)`), a file below `/proc`. A file without a size, or one that
+//! can be read only once, is first copied to an unnamed temporary file. A file that another file
+//! names (a member of a thin archive) is opened by [`FileSlice::open_member`], which accepts
 //! regular files only.
 
 mod archive;
@@ -44,7 +46,8 @@ pub struct FileSlice {
     bytes: Bytes,
     /// The file that the bytes are copied from, and their offset in it.
     source: Option<(Arc<Source>, u64)>,
-    /// Whether offld made the bytes (decompressed, read from a pipe), so that they are not part of the user's file.
+    /// Whether offld made the bytes (decompressed, read from a pipe), so that they are not part of
+    /// the user's file.
     made: bool,
 }
 
@@ -89,7 +92,8 @@ impl Source {
 }
 
 impl FileSlice {
-    /// Opens the whole file at `path`; `-` is stdin. The error has LLVM's wording: the name in quotes, and the system's text.
+    /// Opens the whole file at `path`; `-` is stdin. The error has LLVM's wording: the name in
+    /// quotes, and the system's text.
     pub fn open(path: &Path) -> Result<FileSlice> {
         FileSlice::try_open(path).map_err(|error| io_error(path, &error))
     }
@@ -104,8 +108,9 @@ impl FileSlice {
         Ok(FileSlice::try_open(path)?.without_handle(path))
     }
 
-    /// Opens the whole file at `path`, which another file names. It must be a regular file: an archive that names a device or a
-    /// pipe would make us read without end. No descriptor stays open.
+    /// Opens the whole file at `path`, which another file names. It must be a regular file: an
+    /// archive that names a device or a pipe would make us read without end. No descriptor stays
+    /// open.
     pub fn open_member(path: &Path) -> Result<FileSlice> {
         FileSlice::try_open_member(path).map_err(|error| io_error(path, &error))
     }
@@ -125,7 +130,11 @@ impl FileSlice {
             return Err(Errno::ISDIR.into());
         }
         // Files below /proc are regular files with size 0, whatever they contain.
-        if meta.is_file() && meta.len() > 0 { FileSlice::of(file) } else { FileSlice::spooled(&mut file) }
+        if meta.is_file() && meta.len() > 0 {
+            FileSlice::of(file)
+        } else {
+            FileSlice::spooled(&mut file)
+        }
     }
 
     /// Like [`FileSlice::open_member`], with the system's error.
@@ -151,37 +160,55 @@ impl FileSlice {
     /// A copy of everything that `from` yields.
     fn spooled(from: &mut impl Read) -> io::Result<FileSlice> {
         let mut first = [0; 1];
-        // For empty input, no file is created: compilers name `/dev/null` for the host, once for each bundle, so there may be
-        // many.
+        // For empty input, no file is created: compilers name `/dev/null` for the host, once for
+        // each bundle, so there may be many.
         if from.read(&mut first)? == 0 {
             return Ok(FileSlice::owned(Vec::new()));
         }
         let mut file = tempfile::tempfile_in(session::temp_folder())?;
         io::copy(&mut first.chain(from), &mut file)?;
-        Ok(FileSlice { made: true, ..FileSlice::of(file)? })
+        Ok(FileSlice {
+            made: true,
+            ..FileSlice::of(file)?
+        })
     }
 
     /// All of an open file, which must have a size.
     fn of(file: File) -> io::Result<FileSlice> {
         let size = file.metadata()?.len();
-        Ok(FileSlice { bytes: Bytes::map(&file, size)?, source: Some((Arc::new(Source::Open(file)), 0)), made: false })
+        Ok(FileSlice {
+            bytes: Bytes::map(&file, size)?,
+            source: Some((Arc::new(Source::Open(file)), 0)),
+            made: false,
+        })
     }
 
     /// Bytes that are not in a file.
     pub fn owned(bytes: Vec<u8>) -> FileSlice {
-        FileSlice { bytes: bytes.into(), source: None, made: true }
+        FileSlice {
+            bytes: bytes.into(),
+            source: None,
+            made: true,
+        }
     }
 
     /// Bytes that the user passes instead of a file.
     pub fn handed_over(bytes: Vec<u8>) -> FileSlice {
-        FileSlice { bytes: bytes.into(), source: Some((Arc::new(Source::Memory), 0)), made: false }
+        FileSlice {
+            bytes: bytes.into(),
+            source: Some((Arc::new(Source::Memory), 0)),
+            made: false,
+        }
     }
 
     /// The bytes that `write` writes, in an unnamed temporary file.
     pub fn made(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<FileSlice> {
         let mut out = io::BufWriter::with_capacity(BUFFER, temporary()?);
         write(&mut out)?;
-        Ok(FileSlice { made: true, ..FileSlice::of(out.into_inner().map_err(io::IntoInnerError::into_error)?)? })
+        Ok(FileSlice {
+            made: true,
+            ..FileSlice::of(out.into_inner().map_err(io::IntoInnerError::into_error)?)?
+        })
     }
 
     /// Number of bytes.
@@ -202,17 +229,26 @@ impl FileSlice {
     /// The `size` bytes from `offset`. Returns `None` if they exceed the end.
     pub fn slice(&self, offset: u64, size: u64) -> Option<FileSlice> {
         let bytes = self.bytes.slice(offset, size)?;
-        let source = self.source.as_ref().map(|(source, at)| (Arc::clone(source), at.saturating_add(offset)));
-        Some(FileSlice { bytes, source, made: self.made })
+        let source = self
+            .source
+            .as_ref()
+            .map(|(source, at)| (Arc::clone(source), at.saturating_add(offset)));
+        Some(FileSlice {
+            bytes,
+            source,
+            made: self.made,
+        })
     }
 
     /// The bytes from `offset` on; empty if the offset exceeds the end.
     pub fn from(&self, offset: u64) -> FileSlice {
         let offset = offset.min(self.size());
-        self.slice(offset, self.size() - offset).unwrap_or_else(|| self.clone())
+        self.slice(offset, self.size() - offset)
+            .unwrap_or_else(|| self.clone())
     }
 
-    /// Whether the bytes are not in a file of the user: for example decompressed, or read from stdin.
+    /// Whether the bytes are not in a file of the user: for example decompressed, or read from
+    /// stdin.
     pub fn is_made(&self) -> bool {
         self.made
     }
@@ -222,10 +258,14 @@ impl FileSlice {
         if !self.made {
             return self;
         }
-        FileSlice { made: false, ..self }
+        FileSlice {
+            made: false,
+            ..self
+        }
     }
 
-    /// Offset in the user's file of the byte `within` these. Returns `None` for bytes that offld made.
+    /// Offset in the user's file of the byte `within` these. Returns `None` for bytes that offld
+    /// made.
     pub fn file_offset(&self, within: u64) -> Option<u64> {
         let (_, at) = self.source.as_ref().filter(|_| !self.made)?;
         at.checked_add(within)
@@ -236,7 +276,8 @@ impl FileSlice {
         std::ptr::eq(self.bytes(), other.bytes())
     }
 
-    /// Whether both have the same bytes. Comparing takes little memory, however many bytes there are.
+    /// Whether both have the same bytes. Comparing takes little memory, however many bytes there
+    /// are.
     pub fn has_bytes_of(&self, other: &FileSlice) -> bool {
         let same = |(one, theirs): (&[u8], &[u8])| {
             let same = one == theirs;
@@ -245,11 +286,12 @@ impl FileSlice {
             same
         };
         let (own, theirs) = (self.bytes(), other.bytes());
-        self.is(other) || own.len() == theirs.len() && own.chunks(SPAN).zip(theirs.chunks(SPAN)).all(same)
+        self.is(other)
+            || own.len() == theirs.len() && own.chunks(SPAN).zip(theirs.chunks(SPAN)).all(same)
     }
 
-    /// The open file to copy the bytes from, and their offset in it. Returns `None` if it is better to use the bytes in memory,
-    /// because they are few or not in a file.
+    /// The open file to copy the bytes from, and their offset in it. Returns `None` if it is better
+    /// to use the bytes in memory, because they are few or not in a file.
     pub fn file_range(&self) -> io::Result<Option<(SourceFile<'_>, u64)>> {
         match &self.source {
             Some((source, at)) if self.size() > SMALL => Ok(source.file()?.map(|file| (file, *at))),
@@ -259,10 +301,14 @@ impl FileSlice {
 
     /// Offset of the bytes in the file that they are copied from.
     pub fn copied_from(&self) -> Option<u64> {
-        self.source.as_ref().filter(|(source, _)| !matches!(**source, Source::Memory)).map(|(_, at)| *at)
+        self.source
+            .as_ref()
+            .filter(|(source, _)| !matches!(**source, Source::Memory))
+            .map(|(_, at)| *at)
     }
 
-    /// Copies the bytes to the current position of `out`. Many bytes are copied by the kernel, without this process's memory.
+    /// Copies the bytes to the current position of `out`. Many bytes are copied by the kernel,
+    /// without this process's memory.
     pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
         match self.file_range()? {
             Some((file, at)) => out.copy_range(&file, at, self.size()),
@@ -272,7 +318,11 @@ impl FileSlice {
 
     /// Reads the bytes from their file, so that they take no memory afterwards.
     pub fn reader(&self) -> PieceReader<'_> {
-        PieceReader { piece: self, opened: None, at: 0 }
+        PieceReader {
+            piece: self,
+            opened: None,
+            at: 0,
+        }
     }
 }
 
@@ -284,7 +334,11 @@ impl AsRef<[u8]> for FileSlice {
 
 impl fmt::Debug for FileSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileSlice").field("size", &self.size()).field("source", &self.source).field("made", &self.made).finish()
+        f.debug_struct("FileSlice")
+            .field("size", &self.size())
+            .field("source", &self.source)
+            .field("made", &self.made)
+            .finish()
     }
 }
 
@@ -305,14 +359,23 @@ impl PieceReader<'_> {
 
 impl Read for PieceReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = usize::try_from(self.left()).unwrap_or(usize::MAX).min(buffer.len());
+        let wanted = usize::try_from(self.left())
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         let buffer = buffer.get_mut(..wanted).unwrap_or_default();
         if let (Some((source, _)), None) = (&self.piece.source, &self.opened) {
             self.opened = source.file()?;
         }
         let len = match (&self.opened, &self.piece.source) {
-            (Some(file), Some((_, start))) => file.read_at(buffer, start.saturating_add(self.at))?,
-            _ => self.piece.bytes().get(usize::try_from(self.at).unwrap_or(usize::MAX)..).unwrap_or_default().read(buffer)?,
+            (Some(file), Some((_, start))) => {
+                file.read_at(buffer, start.saturating_add(self.at))?
+            }
+            _ => self
+                .piece
+                .bytes()
+                .get(usize::try_from(self.at).unwrap_or(usize::MAX)..)
+                .unwrap_or_default()
+                .read(buffer)?,
         };
         if len == 0 && wanted > 0 {
             return Err(copy::cut_short());
@@ -324,11 +387,16 @@ impl Read for PieceReader<'_> {
 
 fn temporary() -> Result<File> {
     let folder = session::temp_folder();
-    tempfile::tempfile_in(&folder)
-        .with_context(|| format!("cannot create a temporary file in {}", session::shown_temp_folder(&folder)))
+    tempfile::tempfile_in(&folder).with_context(|| {
+        format!(
+            "cannot create a temporary file in {}",
+            session::shown_temp_folder(&folder)
+        )
+    })
 }
 
-/// An unnamed temporary file to which many pieces are appended: there may be more pieces than files can be open at once.
+/// An unnamed temporary file to which many pieces are appended: there may be more pieces than files
+/// can be open at once.
 #[derive(Debug)]
 pub struct Spool {
     signals: Arc<Signals>,
@@ -339,10 +407,15 @@ pub struct Spool {
 impl Spool {
     /// An empty spool. The file is created with the first piece: most runs need none.
     pub fn new(session: &Session) -> Self {
-        Spool { signals: Arc::clone(&session.signals), file: None, end: 0 }
+        Spool {
+            signals: Arc::clone(&session.signals),
+            file: None,
+            end: 0,
+        }
     }
 
-    /// Appends the bytes that `write` writes, and returns them as a piece. If `write` fails, nothing is appended.
+    /// Appends the bytes that `write` writes, and returns them as a piece. If `write` fails,
+    /// nothing is appended.
     pub fn add(&mut self, write: impl FnOnce(&mut File) -> Result<()>) -> Result<FileSlice> {
         let (file, source) = match self.file.take() {
             Some(made) => self.file.insert(made),
@@ -354,12 +427,18 @@ impl Spool {
         let (at, end) = (self.end, file.stream_position()?);
         let bytes = Bytes::map_part(file, at, end - at)?;
         self.end = end;
-        Ok(FileSlice { bytes, source: Some((Arc::clone(source), at)), made: true })
+        Ok(FileSlice {
+            bytes,
+            source: Some((Arc::clone(source), at)),
+            made: true,
+        })
     }
 
     fn make() -> Result<(File, Arc<Source>)> {
         let file = temporary()?;
-        let other = file.try_clone().context("cannot duplicate the handle of a temporary file")?;
+        let other = file
+            .try_clone()
+            .context("cannot duplicate the handle of a temporary file")?;
         Ok((file, Arc::new(Source::Open(other))))
     }
 }

@@ -1,5 +1,5 @@
-//! Bytes joined from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes takes
-//! as much memory as its list of parts.
+//! Bytes joined from owned bytes, ranges of files and zeros. Nothing is read before it is written,
+//! so a rope of gigabytes takes as much memory as its list of parts.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,8 @@ use crate::io::copy::{self, GRAIN};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::Output;
 
-/// Bytes that are joined when they are written. Cheap to create, and to clone except for owned bytes.
+/// Bytes that are joined when they are written. Cheap to create, and to clone except for owned
+/// bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Rope {
     parts: Vec<RopePart>,
@@ -24,7 +25,8 @@ pub struct Rope {
 #[derive(Debug, Clone)]
 enum RopePart {
     Bytes(Vec<u8>),
-    /// A range of a file that is opened for each write: a rope may consist of more files than can be open at once.
+    /// A range of a file that is opened for each write: a rope may consist of more files than can
+    /// be open at once.
     File {
         path: PathBuf,
         offset: u64,
@@ -76,7 +78,8 @@ impl Rope {
     /// # Errors
     /// There is no such file. Whether it is readable shows when the rope is written.
     pub fn of_file(path: PathBuf) -> Result<Self> {
-        let meta = std::fs::metadata(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let meta = std::fs::metadata(&path)
+            .with_context(|| format!("cannot read `{}`", path.display()))?;
         let mut all = Rope::default();
         all.push_file(path, 0, meta.len());
         Ok(all)
@@ -89,8 +92,8 @@ impl Rope {
         }
     }
 
-    /// Appends the `size` bytes from `offset` of the file at `path`. A file with fewer bytes is an error when the rope is
-    /// written.
+    /// Appends the `size` bytes from `offset` of the file at `path`. A file with fewer bytes is an
+    /// error when the rope is written.
     pub fn push_file(&mut self, path: PathBuf, offset: u64, size: u64) {
         self.push(RopePart::File { path, offset, size });
     }
@@ -137,7 +140,8 @@ impl Rope {
         })
     }
 
-    /// Best start offset in a file, relative to a multiple of [`GRAIN`]: with it, the first large part is copied fast.
+    /// Best start offset in a file, relative to a multiple of [`GRAIN`]: with it, the first large
+    /// part is copied fast.
     pub fn best_offset(&self) -> u64 {
         let mut at = 0u64;
         for part in &self.parts {
@@ -154,7 +158,8 @@ impl Rope {
         free + self.best_offset().wrapping_sub(free) % GRAIN
     }
 
-    /// Writes the bytes into `out` from `start` on. Zeros are not written: `out` must have a hole there, or end before.
+    /// Writes the bytes into `out` from `start` on. Zeros are not written: `out` must have a hole
+    /// there, or end before.
     pub fn write_at(&self, out: &mut File, start: u64) -> io::Result<()> {
         out.seek(SeekFrom::Start(start))?;
         self.write_into(&mut ToFile(out))
@@ -246,7 +251,8 @@ impl Sink for ToFile<'_> {
     }
 
     fn zeros(&mut self, count: u64) -> io::Result<()> {
-        self.0.seek_relative(i64::try_from(count).map_err(io::Error::other)?)
+        self.0
+            .seek_relative(i64::try_from(count).map_err(io::Error::other)?)
     }
 }
 
@@ -283,14 +289,20 @@ fn open(path: &Path, offset: u64, size: u64) -> io::Result<File> {
     let file = File::open(path)?;
     let available = file.metadata()?.len().saturating_sub(offset);
     if available < size {
-        return Err(io::Error::other(format!("{available} bytes, expected {size}")));
+        return Err(io::Error::other(format!(
+            "{available} bytes, expected {size}"
+        )));
     }
     Ok(file)
 }
 
-/// Adds the file name to an error. A signal's error, which ends the whole program, keeps its type and stays unchanged.
+/// Adds the file name to an error. A signal's error, which ends the whole program, keeps its type
+/// and stays unchanged.
 fn named(path: &Path, error: io::Error) -> io::Error {
-    match error.get_ref().is_some_and(|inner| inner.is::<crate::error::StepFailed>()) {
+    match error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<crate::error::StepFailed>())
+    {
         true => error,
         false => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
     }

@@ -1,6 +1,6 @@
-//! Host link: the choice of the linker, the user's command line with registration objects added, and the OpenMP runtime if the
-//! command line lacks it. Also the facts about the host that the inputs contain: its triple, and whether another wrapper's object
-//! is among them.
+//! Host link: the choice of the linker, the user's command line with registration objects added,
+//! and the OpenMP runtime if the command line lacks it. Also the facts about the host that the
+//! inputs contain: its triple, and whether another wrapper's object is among them.
 
 mod argument_versions;
 mod output;
@@ -40,7 +40,8 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
     match (&request.linker_path, request.role) {
         (_, Role::Wrapper) if request.offld_linker.is_some() => other(),
-        // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only call itself.
+        // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only
+        // call itself.
         (Some(path), _) if toolchain::is_ourselves(path) => other(),
         (Some(path), _) => Ok(path.clone()),
         (None, Role::Wrapper) => bail!("linker path missing, must pass 'linker-path'"),
@@ -48,9 +49,14 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     }
 }
 
-/// Returns the host link with `additions` at the position of the objects of LLVM's wrapper, and `libraries` after the last input.
-/// Without both, the user's command line is unchanged.
-pub(crate) fn command(ledger: &ArgumentList, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
+/// Returns the host link with `additions` at the position of the objects of LLVM's wrapper, and
+/// `libraries` after the last input. Without both, the user's command line is unchanged.
+pub(crate) fn command(
+    ledger: &ArgumentList,
+    linker: &Path,
+    additions: &[OsString],
+    libraries: &[OsString],
+) -> Cmd {
     host_command(ledger, linker, ledger.host_line(additions, libraries))
 }
 
@@ -62,17 +68,28 @@ pub(crate) fn command_to(
     additions: &[OsString],
     libraries: &[OsString],
 ) -> Cmd {
-    host_command(ledger, linker, ledger.host_line_to(Some(output.as_os_str()), additions, libraries))
+    host_command(
+        ledger,
+        linker,
+        ledger.host_line_to(Some(output.as_os_str()), additions, libraries),
+    )
 }
 
 fn host_command(ledger: &ArgumentList, linker: &Path, args: Vec<OsString>) -> Cmd {
     let quoting = Style::of_linker(ledger.dialect());
-    Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
+    Cmd {
+        step: "host link".to_owned(),
+        program: linker.to_path_buf(),
+        args,
+        quoting,
+        inputs: Vec::new(),
+        output: None,
+    }
 }
 
-/// Returns the arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known. Returns none
-/// for other linkers, for a command line without `-m`, and if an input is stdin: a linker that starts early gets its other
-/// arguments through stdin.
+/// Returns the arguments (`-m` and its value) with which ld.lld can be started before the other
+/// arguments are known. Returns none for other linkers, for a command line without `-m`, and if an
+/// input is stdin: a linker that starts early gets its other arguments through stdin.
 pub(crate) fn preload_args(ledger: &ArgumentList, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
@@ -88,14 +105,25 @@ pub(crate) fn preload_args(ledger: &ArgumentList, linker: &Path) -> Option<Vec<O
 /// Whether an argument, or the value after its `=`, is a path of the process's stdin.
 fn names_stdin(arg: &OsStr) -> bool {
     const PATHS: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
-    PATHS.iter().any(|path| arg.as_bytes().ends_with(path.as_bytes()))
+    PATHS
+        .iter()
+        .any(|path| arg.as_bytes().ends_with(path.as_bytes()))
 }
 
-/// Returns the arguments for the registration: the objects, and for lld with `--gc-sections` an option that preserves the entry
-/// tables. Only the `__start_` and `__stop_` symbols of its table refer to an entry, and in lld such symbols do not keep a section
-/// by default. Near a process limit, an option limits lld to one thread. For wild, an option makes its exit status reliable.
-pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
-    let mut args: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
+/// Returns the arguments for the registration: the objects, and for lld with `--gc-sections` an
+/// option that preserves the entry tables. Only the `__start_` and `__stop_` symbols of its table
+/// refer to an entry, and in lld such symbols do not keep a section by default. Near a process
+/// limit, an option limits lld to one thread. For wild, an option makes its exit status reliable.
+pub(crate) fn additions(
+    request: &LinkRequest,
+    linker: &Path,
+    host_triple: &str,
+    objects: &[PathBuf],
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = objects
+        .iter()
+        .map(|path| path.clone().into_os_string())
+        .collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
     if elf && request.gc_sections && is_lld(linker) {
         args.extend(KEEP_TABLES.map(OsString::from));
@@ -110,30 +138,48 @@ pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str,
     args
 }
 
-/// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if the user's command line has it.
-/// That option would drop the entry tables, and the last one wins.
+/// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if
+/// the user's command line has it. That option would drop the entry tables, and the last one wins.
 pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
-    let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
-    runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
+    let dropped = request.gc_sections
+        && request
+            .z_keywords
+            .iter()
+            .any(|keyword| keyword == "start-stop-gc");
+    runtime
+        .into_iter()
+        .chain(
+            KEEP_TABLES
+                .map(OsString::from)
+                .into_iter()
+                .filter(|_| dropped),
+        )
+        .collect()
 }
 
 const KEEP_TABLES: [&str; 2] = ["-z", "nostart-stop-gc"];
 
-/// Whether `linker` is LLVM's, by its name or by that of the file it links to (`/usr/bin/ld` on some systems).
+/// Whether `linker` is LLVM's, by its name or by that of the file it links to (`/usr/bin/ld` on
+/// some systems).
 fn is_lld(linker: &Path) -> bool {
-    let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("lld"));
+    let named = |path: &Path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("lld"))
+    };
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
-/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code, which is linked now, and renames
-/// the entry tables `tables`, so that a later link ignores images and tables. The file is replaced atomically.
+/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code,
+/// which is linked now, and renames the entry tables `tables`, so that a later link ignores images
+/// and tables. The file is replaced atomically.
 pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
         // For example `/dev/null`, whose contents cannot be read.
         return Ok(());
     }
     let linked = Bytes::of(output)?;
-    check_bounds(linked.as_slice(), tables, linker).with_context(|| format!("`{}`", output.display()))?;
+    check_bounds(linked.as_slice(), tables, linker)
+        .with_context(|| format!("`{}`", output.display()))?;
     let tag = edit::entry_table_tag(linked.as_slice());
     let edited = atomic_file::replace(output, |out| {
         let mut writer = BufWriter::new(out);
@@ -143,13 +189,21 @@ pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) 
     edited.with_context(|| format!("cannot rename the entry tables of `{}`", output.display()))
 }
 
-/// Checks that the relocatable output `linked` still refers to the bounds of its entry tables. wild 0.10 replaces them by 0, and a
-/// program from such an output would run without its kernels.
+/// Checks that the relocatable output `linked` still refers to the bounds of its entry tables. wild
+/// 0.10 replaces them by 0, and a program from such an output would run without its kernels.
 fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
-    let Ok(file) = object::File::parse(linked) else { return Ok(()) };
-    for table in tables.iter().filter(|table| file.section_by_name(table).is_some()) {
+    let Ok(file) = object::File::parse(linked) else {
+        return Ok(());
+    };
+    for table in tables
+        .iter()
+        .filter(|table| file.section_by_name(table).is_some())
+    {
         let bound = format!("__start_{table}");
-        if !file.symbols().any(|symbol| symbol.is_undefined() && symbol.name_bytes() == Ok(bound.as_bytes())) {
+        if !file
+            .symbols()
+            .any(|symbol| symbol.is_undefined() && symbol.name_bytes() == Ok(bound.as_bytes()))
+        {
             bail!(
                 "`{}` drops the symbol `{bound}` from a relocatable output: use ld.lld, GNU ld, gold or mold",
                 linker.display()
@@ -161,12 +215,18 @@ fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
 
 /// The directory of a file.
 pub(crate) fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+    file.parent()
+        .filter(|folder| *folder != Path::new(""))
+        .unwrap_or(Path::new("."))
 }
 
-/// Returns the llvm-objcopy command that renames the entry tables `tables` of a relocatable output in the same way. In a dry run,
-/// the names are those for an empty output, as with LLVM.
-pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequest) -> Result<Option<Equivalent>> {
+/// Returns the llvm-objcopy command that renames the entry tables `tables` of a relocatable output
+/// in the same way. In a dry run, the names are those for an empty output, as with LLVM.
+pub(crate) fn objcopy_command(
+    output: &Path,
+    tables: &[&str],
+    request: &LinkRequest,
+) -> Result<Option<Equivalent>> {
     let tag = if request.dry_run {
         edit::entry_table_tag(&[])
     } else if atomic_file::is_special(output) {
@@ -174,24 +234,43 @@ pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequ
     } else {
         edit::entry_table_tag(Bytes::of(output)?.as_slice())
     };
-    let mut args: Vec<OsString> = vec![output.into(), "--remove-section".into(), offload_sections::NAME.into()];
+    let mut args: Vec<OsString> = vec![
+        output.into(),
+        "--remove-section".into(),
+        offload_sections::NAME.into(),
+    ];
     for table in tables {
-        args.extend(["--rename-section".into(), format!("{table}={table}_{tag}").into()]);
+        args.extend([
+            "--rename-section".into(),
+            format!("{table}={table}_{tag}").into(),
+        ]);
         for bound in ["__start_", "__stop_"] {
-            args.extend(["--redefine-sym".into(), format!("{bound}{table}={bound}{table}_{tag}").into()]);
+            args.extend([
+                "--redefine-sym".into(),
+                format!("{bound}{table}={bound}{table}_{tag}").into(),
+            ]);
         }
     }
-    Ok(Some((toolchain::llvm_tool("llvm-objcopy", request.offld_clang.as_deref()), args)))
+    Ok(Some((
+        toolchain::llvm_tool("llvm-objcopy", request.offld_clang.as_deref()),
+        args,
+    )))
 }
 
-/// Finds another wrapper's object among the inputs. The link then adds no registration, or the images would be registered twice.
+/// Finds another wrapper's object among the inputs. The link then adds no registration, or the
+/// images would be registered twice.
 pub(crate) fn wrapper_object(facts: &[HostFacts<'_>], inputs: &Inputs) -> Option<Origin> {
-    let wraps = |facts: &HostFacts<'_>, object: &InputObject| !object.lazy && facts.refers_to_bounds;
-    facts.iter().zip(&inputs.objects).find(|(facts, object)| wraps(facts, object)).map(|(_, object)| object.origin())
+    let wraps =
+        |facts: &HostFacts<'_>, object: &InputObject| !object.lazy && facts.refers_to_bounds;
+    facts
+        .iter()
+        .zip(&inputs.objects)
+        .find(|(facts, object)| wraps(facts, object))
+        .map(|(_, object)| object.origin())
 }
 
-/// Returns the host's triple: that of `--host-triple=`, else that of the first object, else that of the machine offld was built
-/// for.
+/// Returns the host's triple: that of `--host-triple=`, else that of the first object, else that of
+/// the machine offld was built for.
 pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
     if let Some(triple) = &request.host_triple {
         return Ok(triple.clone());
@@ -199,10 +278,14 @@ pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<S
     let machine = facts.iter().find_map(|facts| facts.machine);
     Ok(match machine.and_then(triple_of) {
         // A command line in GNU ld's syntax belongs to the MinGW toolchain.
-        Some(triple) if request.dialect == Dialect::Gnu => triple.replace("pc-windows-msvc", "w64-windows-gnu"),
+        Some(triple) if request.dialect == Dialect::Gnu => {
+            triple.replace("pc-windows-msvc", "w64-windows-gnu")
+        }
         Some(triple) => triple.to_owned(),
         None => match machine {
-            Some(machine) => bail!("cannot determine the host triple from objects for {machine:?}: pass --host-triple="),
+            Some(machine) => bail!(
+                "cannot determine the host triple from objects for {machine:?}: pass --host-triple="
+            ),
             None => format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
         },
     })
@@ -210,9 +293,22 @@ pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<S
 
 /// Returns the naming scheme of the host's libraries, as far as the command line determines it.
 pub(crate) fn naming(request: &LinkRequest) -> Naming {
-    const FOR_WINDOWS: [&str; 6] = ["i386pe", "i386pep", "thumb2pe", "arm64pe", "arm64ecpe", "arm64xpe"];
-    let emulates = request.emulation.as_ref().is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
-    let named = request.host_triple.as_ref().is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
+    const FOR_WINDOWS: [&str; 6] = [
+        "i386pe",
+        "i386pep",
+        "thumb2pe",
+        "arm64pe",
+        "arm64ecpe",
+        "arm64xpe",
+    ];
+    let emulates = request
+        .emulation
+        .as_ref()
+        .is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
+    let named = request
+        .host_triple
+        .as_ref()
+        .is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
     match request.dialect {
         Dialect::LinkExe => Naming::LinkExe,
         Dialect::Gnu if emulates || named => Naming::MinGw,
@@ -237,14 +333,20 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
     })
 }
 
-/// Returns Debian's name for the host in library directories: `/usr/lib/<multiarch>`, or `/usr/<multiarch>/lib` for Windows.
+/// Returns Debian's name for the host in library directories: `/usr/lib/<multiarch>`, or
+/// `/usr/<multiarch>/lib` for Windows.
 pub(crate) fn multiarch(request: &LinkRequest) -> String {
-    let arch = request.host_triple.as_ref().and_then(|triple| triple.split('-').next());
+    let arch = request
+        .host_triple
+        .as_ref()
+        .and_then(|triple| triple.split('-').next());
     let arch = arch.unwrap_or(std::env::consts::ARCH);
     let i386 = arch.starts_with('i') && arch.ends_with("86");
     match naming(request) {
         Naming::Unix => format!("{}-linux-gnu", if i386 { "i386" } else { arch }),
-        _ if i386 || request.emulation.as_deref() == Some("i386pe") => "i686-w64-mingw32".to_owned(),
+        _ if i386 || request.emulation.as_deref() == Some("i386pe") => {
+            "i686-w64-mingw32".to_owned()
+        }
         _ => format!("{arch}-w64-mingw32"),
     }
 }
@@ -252,5 +354,10 @@ pub(crate) fn multiarch(request: &LinkRequest) -> String {
 /// Returns the input files, each once, for the report of a failed host link.
 pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
     let mut seen = HashSet::new();
-    inputs.files.iter().map(|file| file.path.display().to_string()).filter(|name| seen.insert(name.clone())).collect()
+    inputs
+        .files
+        .iter()
+        .map(|file| file.path.display().to_string())
+        .filter(|name| seen.insert(name.clone()))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Stages of a link. Each stage takes the results of earlier stages by reference and returns a new value. `pipeline` calls the
-//! stages in order; read it first. Stages do not call each other.
+//! Stages of a link. Each stage takes the results of earlier stages by reference and returns a new
+//! value. `pipeline` calls the stages in order; read it first. Stages do not call each other.
 
 pub(crate) mod device;
 pub(crate) mod host;

@@ -1,6 +1,6 @@
-//! Stages of a link in order, on one page. Each stage takes the previous results by reference and returns a new value, which is not
-//! changed afterwards. `background` has the work that runs in parallel with the stages, `steps` the steps that need more than one
-//! call.
+//! Stages of a link in order, on one page. Each stage takes the previous results by reference and
+//! returns a new value, which is not changed afterwards. `background` has the work that runs in
+//! parallel with the stages, `steps` the steps that need more than one call.
 
 mod background;
 mod kernels;
@@ -37,13 +37,23 @@ use background::Background;
 use late::{Asked, HostLink, Unfilled};
 use line_inputs::{check_shown, input_specs, out_base, out_name, search};
 
-/// Runs the link that `ledger` describes in a session of its own. `ld_first`: look for `ld` as the host linker before `ld.lld`.
-/// `embedded`: offld runs as a library in another process (see [`SessionOptions`]).
-pub(crate) fn run(ledger: &ArgumentList, shell: &Arc<Shell>, ld_first: bool, embedded: bool) -> Result<()> {
+/// Runs the link that `ledger` describes in a session of its own. `ld_first`: look for `ld` as the
+/// host linker before `ld.lld`. `embedded`: offld runs as a library in another process (see
+/// [`SessionOptions`]).
+pub(crate) fn run(
+    ledger: &ArgumentList,
+    shell: &Arc<Shell>,
+    ld_first: bool,
+    embedded: bool,
+) -> Result<()> {
     let mut request = LinkRequest::new(ledger)?;
     request.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
     // A dry run prints the same commands on every machine.
-    let launcher = if request.dry_run { None } else { Launcher::new(&request.launching, request.verbose)? };
+    let launcher = if request.dry_run {
+        None
+    } else {
+        Launcher::new(&request.launching, request.verbose)?
+    };
     let options = SessionOptions {
         dry_run: request.dry_run,
         verbose: request.verbose,
@@ -53,12 +63,20 @@ pub(crate) fn run(ledger: &ArgumentList, shell: &Arc<Shell>, ld_first: bool, emb
         } else {
             PathBuf::new()
         },
-        time_trace: request.time_trace.clone().or_else(|| trace_in_directory(&request)),
+        time_trace: request
+            .time_trace
+            .clone()
+            .or_else(|| trace_in_directory(&request)),
         time_trace_granularity: request.time_trace_granularity,
         embedded,
-        temp_folder: launcher.as_ref().map(|_| Launcher::temp_folder(out_name(&request))),
+        temp_folder: launcher
+            .as_ref()
+            .map(|_| Launcher::temp_folder(out_name(&request))),
     };
-    let session = Session { launcher, ..Session::new(Arc::clone(shell), options) };
+    let session = Session {
+        launcher,
+        ..Session::new(Arc::clone(shell), options)
+    };
     let whole = session.trace.span(span::WHOLE, 0);
     let result = link(ledger, &request, &session, ld_first);
     drop(whole);
@@ -74,23 +92,32 @@ fn write_trace(request: &LinkRequest, session: &Session) -> Result<()> {
         if !session.trace.has_device_links() {
             return Ok(());
         }
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("{}: cannot create the directory `{}`", session::OFFLD_TIME_TRACE, folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| {
+            format!(
+                "{}: cannot create the directory `{}`",
+                session::OFFLD_TIME_TRACE,
+                folder.display()
+            )
+        })?;
     }
     session.trace.write()
 }
 
-/// Returns the path of the link's time trace in the directory that `OFFLD_TIME_TRACE` names. The name contains a hash of the
-/// output's absolute path, so each output has its own trace.
+/// Returns the path of the link's time trace in the directory that `OFFLD_TIME_TRACE` names. The
+/// name contains a hash of the output's absolute path, so each output has its own trace.
 fn trace_in_directory(request: &LinkRequest) -> Option<PathBuf> {
     let folder = PathBuf::from(Session::env(session::OFFLD_TIME_TRACE)?);
     let output = out_name(request);
     let place = std::path::absolute(output).unwrap_or_else(|_| output.to_path_buf());
     let name = output.file_name().unwrap_or_default().display();
-    Some(folder.join(format!("{name}-{:016x}.json", xxh3_64(place.as_os_str().as_bytes()))))
+    Some(folder.join(format!(
+        "{name}-{:016x}.json",
+        xxh3_64(place.as_os_str().as_bytes())
+    )))
 }
 
-/// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. They then ask for no link.
+/// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. They
+/// then ask for no link.
 pub(crate) fn llvm_help(ledger: &ArgumentList) -> Result<Option<String>> {
     // Most command lines pass no options to LLVM, and do not need to be parsed a second time.
     if !ledger.tokens().iter().any(|token| token == "-mllvm") {
@@ -105,7 +132,12 @@ pub(crate) fn distribute(request: &DistributorRequest, shell: &Arc<Shell>) -> Re
 }
 
 /// Runs the link that `request` describes.
-fn link(ledger: &ArgumentList, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+fn link(
+    ledger: &ArgumentList,
+    request: &LinkRequest,
+    session: &Session,
+    ld_first: bool,
+) -> Result<()> {
     let background = Background::new(request, session);
     let result = stages(ledger, request, &background, session, ld_first);
     if request.dry_run && result.is_ok() {
@@ -122,44 +154,99 @@ fn stages(
     session: &Session,
     ld_first: bool,
 ) -> Result<()> {
-    let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
+    let linker = if request.emit_fatbin_only {
+        PathBuf::new()
+    } else {
+        host::linker(request, ld_first)?
+    };
     // Written first, so that a link that fails later can be reproduced elsewhere (`--reproduce`).
     steps::write_reproduction(ledger, request, &linker)?;
 
-    // The linked images, each in a file. There are no images without device code, or if another wrapper has registered it.
+    // The linked images, each in a file. There are no images without device code, or if another
+    // wrapper has registered it.
     let images = match request.override_images.as_slice() {
         [] => device_images(ledger, request, &linker, background, session)?,
-        options => DeviceCode::Linked(Box::new(override_images(options, ledger, request, &linker, session)?)),
+        options => DeviceCode::Linked(Box::new(override_images(
+            options, ledger, request, &linker, session,
+        )?)),
     };
     let images = match images {
         DeviceCode::Linked(images) => *images,
-        DeviceCode::None(_) if request.emit_fatbin_only => return payload::emit(&[], out_name(request), session),
+        DeviceCode::None(_) if request.emit_fatbin_only => {
+            return payload::emit(&[], out_name(request), session);
+        }
         DeviceCode::None(endings) => {
-            return steps::plain_link(ledger, background.take_linker(), request, &linker, &endings, session);
+            return steps::plain_link(
+                ledger,
+                background.take_linker(),
+                request,
+                &linker,
+                &endings,
+                session,
+            );
         }
     };
     session.signals.check()?;
 
     // The images in the containers that their runtimes read.
     let bundling = session.trace.span(span::BUNDLE, 0);
-    let bundle = BundleContext::new(request, &out_base(request), &images.host_triple, &background.cache);
+    let bundle = BundleContext::new(
+        request,
+        &out_base(request),
+        &images.host_triple,
+        &background.cache,
+    );
     let payloads = payload::bundle(&images.linked, &bundle, session)?;
     drop(bundling);
     if request.emit_fatbin_only {
         return payload::emit(&payloads, out_name(request), session);
     }
 
-    // Host objects that contain the images and register them when the program starts. Later steps do not need LLVM.
+    // Host objects that contain the images and register them when the program starts. Later steps
+    // do not need LLVM.
     let registering = session.trace.span(span::WRAP, 0);
     let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
-    let context =
-        || RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
-    let context = || RegisterContext { protection: images.protection, ..context() };
+    let context = || {
+        RegisterContext::new(
+            request,
+            out_name(request),
+            triple,
+            sycl,
+            compiler,
+            &background.llvm,
+            &background.cache,
+        )
+    };
+    let context = || RegisterContext {
+        protection: images.protection,
+        ..context()
+    };
     if images.late {
-        let context = RegisterContext { late: true, ..context() };
-        let (runtime, inputs, output) = (images.runtime.clone(), images.host_inputs.clone(), out_name(request));
-        let link = HostLink { ledger, request, linker: &linker, output, context, runtime, inputs, trace_line: 0 };
-        if link.finish(images.unfilled, &payloads, || background.take_linker(), session)? {
+        let context = RegisterContext {
+            late: true,
+            ..context()
+        };
+        let (runtime, inputs, output) = (
+            images.runtime.clone(),
+            images.host_inputs.clone(),
+            out_name(request),
+        );
+        let link = HostLink {
+            ledger,
+            request,
+            linker: &linker,
+            output,
+            context,
+            runtime,
+            inputs,
+            trace_line: 0,
+        };
+        if link.finish(
+            images.unfilled,
+            &payloads,
+            || background.take_linker(),
+            session,
+        )? {
             return Ok(());
         }
     }
@@ -174,14 +261,28 @@ fn stages(
     line.inputs = images.host_inputs;
     background.use_spare_processors();
     let output = out_name(request);
-    let done = Done { ledger, request, linker: &linker, objects: &objects, output, written: output };
-    steps::host_link(&line, background.take_linker(), &register::tables(&payloads), &done, session)
+    let done = Done {
+        ledger,
+        request,
+        linker: &linker,
+        objects: &objects,
+        output,
+        written: output,
+    };
+    steps::host_link(
+        &line,
+        background.take_linker(),
+        &register::tables(&payloads),
+        &done,
+        session,
+    )
 }
 
 /// The device code of a link.
 enum DeviceCode {
     Linked(Box<Images>),
-    /// Nothing to link, with the arguments that the host link lacks for images that an input registers.
+    /// Nothing to link, with the arguments that the host link lacks for images that an input
+    /// registers.
     None(Vec<OsString>),
 }
 
@@ -216,13 +317,21 @@ fn override_images(
     session.signals.watch();
     if request.dry_run {
         let search = search(request);
-        check_shown(request, &inputs::open(&request.inputs, &search, &mut |_, _| {})?, &search, linker)?;
+        check_shown(
+            request,
+            &inputs::open(&request.inputs, &search, &mut |_, _| {})?,
+            &search,
+            linker,
+        )?;
     }
     let host_triple = host::triple(request, &[])?;
     steps::check_host(request, &host_triple)?;
     let linked = device::override_images(options)?;
     let sycl = steps::sycl_of_linked(request, &linked)?;
-    let described: Vec<_> = linked.iter().map(|image| (image.kinds, image.generation)).collect();
+    let described: Vec<_> = linked
+        .iter()
+        .map(|image| (image.kinds, image.generation))
+        .collect();
     let late = late::wanted(
         &Asked {
             ledger,
@@ -233,18 +342,33 @@ fn override_images(
             inputs: &line_inputs::files(request),
             groups: &payload::groups(&described),
             sycl,
-            device_bytes: linked.iter().filter_map(|image| std::fs::metadata(&image.path).ok()).map(|meta| meta.len()).sum(),
+            device_bytes: linked
+                .iter()
+                .filter_map(|image| std::fs::metadata(&image.path).ok())
+                .map(|meta| meta.len())
+                .sum(),
         },
         session,
     )?;
     let (runtime, host_inputs) = (Vec::new(), Vec::new());
-    // The inputs are not read, so the objects claim every protection: a linker gives a program only the protections that all of its
-    // objects claim.
+    // The inputs are not read, so the objects claim every protection: a linker gives a program only
+    // the protections that all of its objects claim.
     let protection = registration::host::whole_protection(&host_triple);
-    Ok(Images { linked, host_triple, protection, sycl, device_compiler: None, runtime, host_inputs, late, unfilled: None })
+    Ok(Images {
+        linked,
+        host_triple,
+        protection,
+        sycl,
+        device_compiler: None,
+        runtime,
+        host_inputs,
+        late,
+        unfilled: None,
+    })
 }
 
-/// Links the device code of the inputs. There are no images without device code, or if it is registered already.
+/// Links the device code of the inputs. There are no images without device code, or if it is
+/// registered already.
 fn device_images(
     ledger: &ArgumentList,
     request: &LinkRequest,
@@ -255,33 +379,42 @@ fn device_images(
     // The contents of every file that the command line names, with archives as their members.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
-    // The host linker starts as soon as there is device code, or if there are many inputs to search. It loads while everything else
-    // runs.
+    // The host linker starts as soon as there is device code, or if there are many inputs to
+    // search. It loads while everything else runs.
     let mut starter = background.linker_starter(ledger, linker);
     let specs = input_specs(request, &search);
     starter.expect(specs.len());
     let inputs = inputs::open(&specs, &search, &mut |kind, data| starter.look(kind, data))?;
     check_shown(request, &inputs, &search, linker)?;
 
-    // Every device image in the inputs. After this, only symbol tables of the user's files are read.
+    // Every device image in the inputs. After this, only symbol tables of the user's files are
+    // read.
     let found = scan::scan(&inputs)?;
     if found.is_empty() {
         drop(found);
-        // Look for device code that this link does not find. Relocatable output of a linker is different: another link adds the
-        // device code.
+        // Look for device code that this link does not find. Relocatable output of a linker is
+        // different: another link adds the device code.
         let complete = request.role == Role::Wrapper || !request.relocatable;
         if complete && scan::has_hip_wrapper(&inputs) {
-            steps::warn_of_old_hip(request, &inputs, &scan::host_facts(&inputs, false)?, session);
+            steps::warn_of_old_hip(
+                request,
+                &inputs,
+                &scan::host_facts(&inputs, false)?,
+                session,
+            );
         }
         let endings = steps::late_runtime(request, &inputs, session)?;
-        // The host linker replaces this process soon, which frees all memory at once. Freeing thousands of members one by one is
-        // slower.
+        // The host linker replaces this process soon, which frees all memory at once. Freeing
+        // thousands of members one by one is slower.
         std::mem::forget(inputs);
         return Ok(DeviceCode::None(endings));
     }
-    // Symbol tables of archive members are needed if a member has device code, and in `ld.offld` to find calls of the OpenMP
-    // runtime.
-    let members = request.role == Role::Ld || found.iter().any(|image| inputs.objects[image.input_object].lazy);
+    // Symbol tables of archive members are needed if a member has device code, and in `ld.offld` to
+    // find calls of the OpenMP runtime.
+    let members = request.role == Role::Ld
+        || found
+            .iter()
+            .any(|image| inputs.objects[image.input_object].lazy);
     let facts = scan::host_facts(&inputs, members)?;
     if host::wrapper_object(&facts, &inputs).is_some() {
         steps::warn_if_wrapped(request, &facts, &inputs, session);
@@ -292,7 +425,9 @@ fn device_images(
 
     // One device link for each image of the program, in the order of registration.
     let host_code = steps::host_code(request, &inputs, &found, &facts)?;
-    let jobs = steps::select(request, linker, &inputs, &found, &host_code, &facts, session)?;
+    let jobs = steps::select(
+        request, linker, &inputs, &found, &host_code, &facts, session,
+    )?;
     if jobs.is_empty() {
         return Ok(DeviceCode::None(Vec::new()));
     }
@@ -300,8 +435,20 @@ fn device_images(
     let host_triple = host::triple(request, &facts)?;
     steps::check_host(request, &host_triple)?;
     drop(extract);
-    let selected = Selected { inputs: &inputs, found: &found, facts: &facts, jobs, host_triple };
-    let images = linked_images((ledger, request, linker), selected, starter.start(), background, session)?;
+    let selected = Selected {
+        inputs: &inputs,
+        found: &found,
+        facts: &facts,
+        jobs,
+        host_triple,
+    };
+    let images = linked_images(
+        (ledger, request, linker),
+        selected,
+        starter.start(),
+        background,
+        session,
+    )?;
     Ok(DeviceCode::Linked(Box::new(images)))
 }
 
@@ -314,8 +461,8 @@ struct Selected<'a> {
     host_triple: String,
 }
 
-/// Runs the device links, and for late images the host link in parallel with them. `preload_args`: the arguments for starting the
-/// host linker early.
+/// Runs the device links, and for late images the host link in parallel with them. `preload_args`:
+/// the arguments for starting the host linker early.
 fn linked_images(
     (ledger, request, linker): (&ArgumentList, &LinkRequest, &Path),
     selected: Selected<'_>,
@@ -323,8 +470,15 @@ fn linked_images(
     background: &Background<'_>,
     session: &Session,
 ) -> Result<Images> {
-    let Selected { inputs, found, facts, mut jobs, host_triple } = selected;
-    // The OpenMP runtime for the host link, and the libraries that CPU device code may be linked with.
+    let Selected {
+        inputs,
+        found,
+        facts,
+        mut jobs,
+        host_triple,
+    } = selected;
+    // The OpenMP runtime for the host link, and the libraries that CPU device code may be linked
+    // with.
     let _device = session.trace.span(span::DEVICE, 0);
     let tables = kernels::Tables::read(inputs, &mut jobs);
     let compiler = steps::compiler(request, &jobs, session)?;
@@ -333,18 +487,44 @@ fn linked_images(
     let mut libraries = device::host_libraries(request, inputs, found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
-    // The device links run in parallel with two steps: registration code is looked up or generated, and the host linker loads.
+    // The device links run in parallel with two steps: registration code is looked up or generated,
+    // and the host linker loads.
     let late_args = preload_args.clone();
     let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
     let groups = payload::groups(&described);
     let protection = steps::protection(&jobs, facts, inputs, &host_triple);
-    let (output, triple, llvm, cache) = (out_name(request), &host_triple, &background.llvm, &background.cache);
-    let registration =
-        || RegisterContext { protection, ..RegisterContext::new(request, output, triple, sycl, compiler.major, llvm, cache) };
-    let device_bytes = jobs.iter().flat_map(|job| &job.inputs).map(|input| input.bytes.len() as u64).sum();
-    let files: Vec<&Path> = inputs.files.iter().map(|file| file.path.as_path()).collect();
+    let (output, triple, llvm, cache) = (
+        out_name(request),
+        &host_triple,
+        &background.llvm,
+        &background.cache,
+    );
+    let registration = || RegisterContext {
+        protection,
+        ..RegisterContext::new(request, output, triple, sycl, compiler.major, llvm, cache)
+    };
+    let device_bytes = jobs
+        .iter()
+        .flat_map(|job| &job.inputs)
+        .map(|input| input.bytes.len() as u64)
+        .sum();
+    let files: Vec<&Path> = inputs
+        .files
+        .iter()
+        .map(|file| file.path.as_path())
+        .collect();
     let late = late::wanted(
-        &Asked { ledger, request, linker, host_triple: triple, output, inputs: &files, groups: &groups, sycl, device_bytes },
+        &Asked {
+            ledger,
+            request,
+            linker,
+            host_triple: triple,
+            output,
+            inputs: &files,
+            groups: &groups,
+            sycl,
+            device_bytes,
+        },
         session,
     )?;
     let is_beside = late && late::can_be_beside(request, &groups);
@@ -362,7 +542,13 @@ fn linked_images(
         while_running: &|| {
             background.while_linking(|| {
                 if !is_beside {
-                    register::begin(&groups, &RegisterContext { late, ..registration() });
+                    register::begin(
+                        &groups,
+                        &RegisterContext {
+                            late,
+                            ..registration()
+                        },
+                    );
                     background.start_late_linker(linker, late_args.as_ref());
                 }
             });
@@ -374,14 +560,34 @@ fn linked_images(
             steps::expect_device_code(&jobs, facts, inputs)?;
         }
         let linked = device::link(&jobs, &context, session);
-        linked.map_err(|error| steps::with_hints(error, (&jobs, found, facts), inputs, &missing_runtime))
+        linked.map_err(|error| {
+            steps::with_hints(error, (&jobs, found, facts), inputs, &missing_runtime)
+        })
     };
     let host_inputs = host::input_names(inputs);
     let (unfilled, linked) = if is_beside {
-        let registration = RegisterContext { late, ..registration() };
+        let registration = RegisterContext {
+            late,
+            ..registration()
+        };
         let (runtime, inputs, trace_line) = (runtime.clone(), host_inputs.clone(), jobs.len() + 1);
-        let link = HostLink { ledger, request, linker, output, context: registration, runtime, inputs, trace_line };
-        let host_link = || link.run(&late::payloads_of(&groups), || background.take_linker(), session);
+        let link = HostLink {
+            ledger,
+            request,
+            linker,
+            output,
+            context: registration,
+            runtime,
+            inputs,
+            trace_line,
+        };
+        let host_link = || {
+            link.run(
+                &late::payloads_of(&groups),
+                || background.take_linker(),
+                session,
+            )
+        };
         let (program, linked) = late::beside(session, host_link, device_links)?;
         (Some(program), linked)
     } else {
@@ -389,7 +595,17 @@ fn linked_images(
     };
     tables.warn_of_missing(&jobs, &linked, inputs, request, session);
     let device_compiler = compiler.major;
-    Ok(Images { linked, host_triple, protection, sycl, device_compiler, runtime, host_inputs, late, unfilled })
+    Ok(Images {
+        linked,
+        host_triple,
+        protection,
+        sycl,
+        device_compiler,
+        runtime,
+        host_inputs,
+        late,
+        unfilled,
+    })
 }
 
 // The tests start `offld-llvm` by its path, and a build without LLVM does not have it.

@@ -1,5 +1,6 @@
-//! Generates host objects: payloads become plans, and plans become objects in the temporary directory. Images do not pass through
-//! LLVM but are streamed into objects of their own. If the user is shown the module, it contains the images instead.
+//! Generates host objects: payloads become plans, and plans become objects in the temporary
+//! directory. Images do not pass through LLVM but are streamed into objects of their own. If the
+//! user is shown the module, it contains the images instead.
 
 pub(crate) mod image_object;
 mod note;
@@ -47,7 +48,8 @@ pub(crate) struct RegisterContext<'a> {
     /// `--save-temps`: the module remains as bitcode as well.
     pub keep_bitcode: bool,
     pub dry_run: bool,
-    /// The objects have placeholders instead of the images, which are written into the program after its link.
+    /// The objects have placeholders instead of the images, which are written into the program
+    /// after its link.
     pub late: bool,
     /// Report cache hits and misses.
     pub verbose: bool,
@@ -94,13 +96,19 @@ impl<'a> RegisterContext<'a> {
     }
 }
 
-/// Starts generating the registration code for the images of `groups` while they are linked, if the code is known already and not
-/// in the cache.
+/// Starts generating the registration code for the images of `groups` while they are linked, if the
+/// code is known already and not in the cache.
 pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
-    let plans: Option<Vec<Plan>> = groups.iter().map(|group| plan::before(group, context)).collect();
+    let plans: Option<Vec<Plan>> = groups
+        .iter()
+        .map(|group| plan::before(group, context))
+        .collect();
     match plans {
         Some(plans) => {
-            let missing: Vec<Vec<u8>> = plans.iter().filter_map(|plan| object_cache::missing(plan, context)).collect();
+            let missing: Vec<Vec<u8>> = plans
+                .iter()
+                .filter_map(|plan| object_cache::missing(plan, context))
+                .collect();
             if !missing.is_empty() {
                 context.llvm.start_early(context.host_triple, missing);
             }
@@ -110,7 +118,11 @@ pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
 }
 
 /// Returns the objects to add to the host link, in order.
-pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+pub(crate) fn make(
+    payloads: &[Payload],
+    context: &RegisterContext<'_>,
+    session: &Session,
+) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
@@ -118,15 +130,27 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
         if context.late {
             continue;
         }
-        // The objects contain the images now, so the images' files can be removed, unless a later payload uses them.
-        let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
-        files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
+        // The objects contain the images now, so the images' files can be removed, unless a later
+        // payload uses them.
+        let later = |file: &Path| {
+            payloads[index + 1..]
+                .iter()
+                .flat_map(files)
+                .any(|other| other == file)
+        };
+        files(payload)
+            .filter(|file| !later(file))
+            .for_each(|file| session.scratch.discard(file));
     }
     Ok(objects)
 }
 
-/// Returns the images of `payloads`, each with its placeholder in the objects that [`make`] writes for a late link.
-pub(crate) fn fillings(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<Vec<Filling>> {
+/// Returns the images of `payloads`, each with its placeholder in the objects that [`make`] writes
+/// for a late link.
+pub(crate) fn fillings(
+    payloads: &[Payload],
+    context: &RegisterContext<'_>,
+) -> Result<Vec<Filling>> {
     let mut fillings = Vec::new();
     for payload in payloads {
         let (plan, images) = plan::of(payload, context)?;
@@ -134,7 +158,12 @@ pub(crate) fn fillings(payloads: &[Payload], context: &RegisterContext<'_>) -> R
         for image in images {
             let start = image.symbols.first().context("an image without symbols")?;
             let registered = start.at..start.at.saturating_add(start.size);
-            fillings.push(Filling { placeholder: placeholder(&start.name), contents: image.contents, registered, align });
+            fillings.push(Filling {
+                placeholder: placeholder(&start.name),
+                contents: image.contents,
+                registered,
+                align,
+            });
         }
     }
     Ok(fillings)
@@ -145,9 +174,10 @@ fn placeholder_image(image: StreamedImage) -> StreamedImage {
     let name = image.symbols.first().map_or("", |symbol| &symbol.name);
     let contents = Rope::from(placeholder(name).to_vec());
     let mut symbols = image.symbols;
-    for (symbol, (at, size)) in
-        symbols.iter_mut().zip([(REGISTERED.start, REGISTERED.end - REGISTERED.start), (REGISTERED.end, 0)])
-    {
+    for (symbol, (at, size)) in symbols.iter_mut().zip([
+        (REGISTERED.start, REGISTERED.end - REGISTERED.start),
+        (REGISTERED.end, 0),
+    ]) {
         (symbol.at, symbol.size) = (at, size);
     }
     StreamedImage { symbols, contents }
@@ -155,7 +185,10 @@ fn placeholder_image(image: StreamedImage) -> StreamedImage {
 
 /// Returns the sections of the entries that are registered, each once.
 pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
-    let mut tables: Vec<&str> = payloads.iter().map(|payload| payload.generation.entry_section(payload.kind)).collect();
+    let mut tables: Vec<&str> = payloads
+        .iter()
+        .map(|payload| payload.generation.entry_section(payload.kind))
+        .collect();
     tables.sort_unstable();
     tables.dedup();
     tables
@@ -163,11 +196,24 @@ pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
 
 /// Returns the files with the contents of a payload's images.
 fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
-    payload.images.iter().flat_map(|image| image.contents.files())
+    payload
+        .images
+        .iter()
+        .flat_map(|image| image.contents.files())
 }
 
-fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
-    let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
+fn host_objects(
+    payload: &Payload,
+    first: bool,
+    context: &RegisterContext<'_>,
+    session: &Session,
+) -> Result<Vec<PathBuf>> {
+    let base = context
+        .output
+        .file_name()
+        .unwrap_or(context.output.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
     let (plan, mut streamed) = plan::of(payload, context)?;
     if context.late {
@@ -176,17 +222,28 @@ fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, s
     let purpose = purpose(payload);
     if context.print {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
-        session.shell.line(String::from_utf8_lossy(&text).trim_end());
+        session
+            .shell
+            .line(String::from_utf8_lossy(&text).trim_end());
     }
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     if context.keep_bitcode {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
-        session.runner.show_in_process(&|| printed_commands::commands(payload, context, &bitcode, &wrapper, session))?;
-        session.runner.make(&bitcode, &|path| write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?))?;
+        session.runner.show_in_process(&|| {
+            printed_commands::commands(payload, context, &bitcode, &wrapper, session)
+        })?;
+        session.runner.make(&bitcode, &|path| {
+            write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?)
+        })?;
     }
-    session
-        .runner
-        .make(&wrapper, &|path| note::write(path, &object_cache::object(&plan, &purpose, context, session)?, first, context))?;
+    session.runner.make(&wrapper, &|path| {
+        note::write(
+            path,
+            &object_cache::object(&plan, &purpose, context, session)?,
+            first,
+            context,
+        )
+    })?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
         objects.append(&mut stream_images(&plan, &streamed, &stem, session)?);
@@ -196,26 +253,57 @@ fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, s
 
 /// Returns the purpose of the registration code of `payload`, for error reports.
 fn purpose(payload: &Payload) -> Purpose {
-    let inputs = files(payload).map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned());
-    Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
+    let inputs = files(payload).map(|file| {
+        file.file_name()
+            .unwrap_or(file.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    });
+    Purpose {
+        step: format!("registration code for {}", payload.kind.name()),
+        inputs: inputs.collect(),
+    }
 }
 
-/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the kernel lets only
-/// one thread write to a file at a time.
-fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<Vec<PathBuf>> {
+/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its
+/// own, because the kernel lets only one thread write to a file at a time.
+fn stream_images(
+    plan: &Plan,
+    images: &[StreamedImage],
+    stem: &str,
+    session: &Session,
+) -> Result<Vec<PathBuf>> {
     let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
-    let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();
-    let paths = groups.iter().map(|_| session.scratch.path(stem, "o")).collect::<Result<Vec<_>>>()?;
-    let in_all = images.iter().map(|image| image.contents.size()).fold(0, u64::saturating_add);
+    let groups: Vec<&[StreamedImage]> = images
+        .chunk_by(|one, next| !is_large(one) && !is_large(next))
+        .collect();
+    let paths = groups
+        .iter()
+        .map(|_| session.scratch.path(stem, "o"))
+        .collect::<Result<Vec<_>>>()?;
+    let in_all = images
+        .iter()
+        .map(|image| image.contents.size())
+        .fold(0, u64::saturating_add);
     let section = registration::plan_section(plan);
-    let host = HostObject { triple: &plan.host_triple, protection: plan.protection };
+    let host = HostObject {
+        triple: &plan.host_triple,
+        protection: plan.protection,
+    };
     let write = |images: &[StreamedImage], path: &Path| {
         session.signals.check()?;
-        let mut out = File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
-        image_object::write(&mut out, host, section, images, in_all).with_context(|| format!("cannot write `{}`", path.display()))
+        let mut out =
+            File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        image_object::write(&mut out, host, section, images, in_all)
+            .with_context(|| format!("cannot write `{}`", path.display()))
     };
-    let written: Vec<Result<()>> =
-        threads::in_parallel(|| groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect());
+    let written: Vec<Result<()>> = threads::in_parallel(|| {
+        groups
+            .par_iter()
+            .zip(&paths)
+            .map(|(images, path)| write(images, path))
+            .collect()
+    });
     written.into_iter().collect::<Result<()>>()?;
     Ok(paths)
 }

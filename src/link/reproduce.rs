@@ -1,6 +1,7 @@
-//! `--reproduce`: a tar with every file that a link reads, and a script that repeats the link on another machine, with offld or
-//! LLVM's wrapper. It is written before the link starts, so that failing links can be reproduced as well. It does not change the
-//! link itself, and reads device code only to determine its compiler and CPU.
+//! `--reproduce`: a tar with every file that a link reads, and a script that repeats the link on
+//! another machine, with offld or LLVM's wrapper. It is written before the link starts, so that
+//! failing links can be reproduced as well. It does not change the link itself, and reads device
+//! code only to determine its compiler and CPU.
 //!
 //! The tar contains one directory with the name of the tar, with these entries:
 //! - `root/`: every file by its absolute path
@@ -56,14 +57,18 @@ pub(crate) struct LinkToReproduce<'a> {
     pub linker: &'a Path,
 }
 
-/// Writes the reproduction if the user requested one: with `--reproduce` for this link, or with `OFFLD_REPRODUCE` for every link
-/// with device code.
+/// Writes the reproduction if the user requested one: with `--reproduce` for this link, or with
+/// `OFFLD_REPRODUCE` for every link with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
-    let Some(target) = target(link.request) else { return Ok(()) };
+    let Some(target) = target(link.request) else {
+        return Ok(());
+    };
     let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});
     let found = inputs.as_ref().ok().map(scan::scan);
-    // A link whose device code cannot be read is reproduced as well: that failure may be the reason for the request.
-    let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
+    // A link whose device code cannot be read is reproduced as well: that failure may be the reason
+    // for the request.
+    let has_none = link.request.override_images.is_empty()
+        && matches!(&found, Some(Ok(found)) if found.is_empty());
     if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
     }
@@ -72,7 +77,10 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let entries = entries(link, &tools)?;
     archive::write(&entries, &target).with_context(|| match target {
         archive::Destination::File(_) => "cannot write the reproduction of this link".to_owned(),
-        archive::Destination::Folder(..) => format!("{}: cannot write the reproduction of this link", session::OFFLD_REPRODUCE),
+        archive::Destination::Folder(..) => format!(
+            "{}: cannot write the reproduction of this link",
+            session::OFFLD_REPRODUCE
+        ),
     })
 }
 
@@ -81,12 +89,19 @@ fn target(request: &LinkRequest) -> Option<archive::Destination> {
         return Some(archive::Destination::File(file.clone()));
     }
     let folder = Session::env(session::OFFLD_REPRODUCE)?;
-    Some(archive::Destination::Folder(folder.into(), output(request).to_string_lossy().into_owned()))
+    Some(archive::Destination::Folder(
+        folder.into(),
+        output(request).to_string_lossy().into_owned(),
+    ))
 }
 
 /// The output's file name.
 fn output(request: &LinkRequest) -> &OsStr {
-    request.output.as_deref().and_then(Path::file_name).unwrap_or(OsStr::new("a.out"))
+    request
+        .output
+        .as_deref()
+        .and_then(Path::file_name)
+        .unwrap_or(OsStr::new("a.out"))
 }
 
 /// Returns all entries of the tar.
@@ -98,9 +113,16 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
     complete(&mut line, link, tools, &opened, &root)?;
     let files = files(link, tools, opened, &line)?;
 
-    let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
+    let shared = files
+        .iter()
+        .filter(|path| is_shared(path))
+        .cloned()
+        .collect();
     let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
-    let triple = tools.host_triple.as_ref().map(|triple| OsString::from(format!("--host-triple={triple}")));
+    let triple = tools
+        .host_triple
+        .as_ref()
+        .map(|triple| OsString::from(format!("--host-triple={triple}")));
     // The quoting depends on the host's triple, which the script passes on the command line.
     let style = response::style_of(link.request.role, triple.as_slice());
     let facts = texts::ScriptValues {
@@ -111,37 +133,87 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
         offld_only: &line.offld_only,
     };
     let file = |path: PathBuf| (root.place(&path), Content::File(path));
-    let library = |(name, path)| (Path::new(NEEDED).join::<OsString>(name), Content::Interface(path));
+    let library = |(name, path)| {
+        (
+            Path::new(NEEDED).join::<OsString>(name),
+            Content::Interface(path),
+        )
+    };
     let texts = [
         ("run.sh", Content::Script(texts::script(&facts))),
-        ("response.txt", Content::Text(response::spill(&line.args, style))),
-        ("original.txt", Content::Text(texts::original(root.current(), link.ledger.given()))),
-        ("versions.txt", Content::Text(texts::versions(tools.compiler.as_ref(), link.linker))),
+        (
+            "response.txt",
+            Content::Text(response::spill(&line.args, style)),
+        ),
+        (
+            "original.txt",
+            Content::Text(texts::original(root.current(), link.ledger.given())),
+        ),
+        (
+            "versions.txt",
+            Content::Text(texts::versions(tools.compiler.as_ref(), link.linker)),
+        ),
     ];
-    let texts = texts.into_iter().map(|(name, content)| (PathBuf::from(name), content));
-    Ok(files.into_iter().map(file).chain(libraries.into_iter().map(library)).chain(texts).collect())
+    let texts = texts
+        .into_iter()
+        .map(|(name, content)| (PathBuf::from(name), content));
+    Ok(files
+        .into_iter()
+        .map(file)
+        .chain(libraries.into_iter().map(library))
+        .chain(texts)
+        .collect())
 }
 
 /// Returns every file of the link, by every path that it is opened by.
-fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &ReproducedLine<'_>) -> Result<BTreeSet<PathBuf>> {
-    let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
+fn files(
+    link: &LinkToReproduce<'_>,
+    tools: &Tools,
+    opened: OpenedFiles,
+    line: &ReproducedLine<'_>,
+) -> Result<BTreeSet<PathBuf>> {
+    let mut files: BTreeSet<PathBuf> = link
+        .ledger
+        .response_files()
+        .iter()
+        .chain(&line.files)
+        .cloned()
+        .collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
-    files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
+    files.extend(needed::opened(
+        line.scripts.iter().cloned().map(InputName::File),
+        link.search,
+    ));
     if !tools.runtime.is_empty() {
         // The runtime's arguments add a search directory, so the link finds more libraries.
         let whole = ArgumentList::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
         let request = LinkRequest::new(&whole)?;
         let multiarch = host::multiarch(&request);
-        let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), Naming::Unix, &multiarch);
-        files.extend(inputs::files(&request.inputs, &search).opened.into_iter().map(|file| file.path));
+        let search = Search::new(
+            &request.library_dirs,
+            request.sysroot.as_deref(),
+            Naming::Unix,
+            &multiarch,
+        );
+        files.extend(
+            inputs::files(&request.inputs, &search)
+                .opened
+                .into_iter()
+                .map(|file| file.path),
+        );
     }
     if let Some(compiler) = &tools.compiler {
-        files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
+        files.extend(
+            tools.cpus.iter().flat_map(|cpu| {
+                needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())
+            }),
+        );
     }
     Ok(files)
 }
 
-/// Adds the arguments that make the linker find, below `root/`, the files that the original link finds by default.
+/// Adds the arguments that make the linker find, below `root/`, the files that the original link
+/// finds by default.
 fn complete(
     line: &mut ReproducedLine<'_>,
     link: &LinkToReproduce<'_>,
@@ -153,18 +225,31 @@ fn complete(
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
     }
-    if tools.host_triple.as_ref().is_some_and(|triple| triple.contains("windows")) {
+    if tools
+        .host_triple
+        .as_ref()
+        .is_some_and(|triple| triple.contains("windows"))
+    {
         return Ok(());
     }
     for folder in &opened.script_folders {
         line.folder("-L", folder);
     }
-    if opened.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
+    if opened
+        .opened
+        .iter()
+        .any(|file| file.by_script && file.path.is_relative())
+    {
         // A script names the file relative to the directory in which the original link runs.
         line.folder("-L", root.current());
     }
     line.args.push(format!("-rpath-link={NEEDED}").into());
-    line.args.extend(tools.cpus.iter().map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()));
+    line.args.extend(
+        tools
+            .cpus
+            .iter()
+            .map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()),
+    );
     if link.request.sysroot.is_none() {
         // Linkers look below the sysroot for absolute names in scripts such as libc.so.
         line.args.push(format!("--sysroot={}", root::ROOT).into());
@@ -174,41 +259,70 @@ fn complete(
 
 /// Returns the directories that GNU ld searches first for the libraries that libraries need.
 fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
-    let is_link_path = |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
-    let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.kind)).filter_map(|arg| arg.value.as_ref());
-    link_paths.chain(&link.request.rpaths).flat_map(|folders| loader::split(folders)).collect()
+    let is_link_path =
+        |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
+    let link_paths = link
+        .ledger
+        .args()
+        .iter()
+        .filter(|arg| is_link_path(arg.kind))
+        .filter_map(|arg| arg.value.as_ref());
+    link_paths
+        .chain(&link.request.rpaths)
+        .flat_map(|folders| loader::split(folders))
+        .collect()
 }
 
 fn is_shared(path: &Path) -> bool {
     Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
 }
 
-/// The tools of the link. Tools that cannot be determined are omitted: the link itself reports that.
+/// The tools of the link. Tools that cannot be determined are omitted: the link itself reports
+/// that.
 struct Tools {
     compiler: Option<Compiler>,
     host_triple: Option<String>,
-    /// The arguments that `ld.offld` adds for OpenMP. The reproduction contains them because LLVM's wrapper does not add them.
+    /// The arguments that `ld.offld` adds for OpenMP. The reproduction contains them because LLVM's
+    /// wrapper does not add them.
     runtime: Vec<OsString>,
-    /// The triples of CPU device code with the host's architecture, whose device links read libraries of the host.
+    /// The triples of CPU device code with the host's architecture, whose device links read
+    /// libraries of the host.
     cpus: BTreeSet<String>,
 }
 
 impl Tools {
     fn of(link: &LinkToReproduce<'_>, inputs: &Inputs, found: &[DeviceImage<'_>]) -> Tools {
-        let need = found.iter().filter_map(|image| bitcode::producer_major(&image.bytes)).max();
-        let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
+        let need = found
+            .iter()
+            .filter_map(|image| bitcode::producer_major(&image.bytes))
+            .max();
+        let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need)
+            .ok()
+            .map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();
-        let is_registered =
-            !found.is_empty() && link.request.override_images.is_empty() && host::wrapper_object(&facts, inputs).is_none();
+        let is_registered = !found.is_empty()
+            && link.request.override_images.is_empty()
+            && host::wrapper_object(&facts, inputs).is_none();
         let runtime = compiler.as_ref().filter(|_| is_registered);
         let images: Vec<&DeviceImage<'_>> = found.iter().collect();
-        let runtime =
-            runtime.and_then(|compiler| host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok());
-        let host_machine = host_triple.as_ref().and_then(|triple| triple.split('-').next());
-        let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
-        let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
+        let runtime = runtime.and_then(|compiler| {
+            host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok()
+        });
+        let host_machine = host_triple
+            .as_ref()
+            .and_then(|triple| triple.split('-').next());
+        let targets = found
+            .iter()
+            .map(|image| Target::new(&image.triple, &image.arch));
+        let cpus =
+            targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
         let cpus = cpus.map(|target| target.triple).collect();
-        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().args, cpus }
+        Tools {
+            compiler,
+            host_triple,
+            runtime: runtime.unwrap_or_default().args,
+            cpus,
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Client of `offld-llvm`, the program that contains LLVM and translates registration plans to objects, bitcode, assembly or text.
-//! LLVM is in a separate process so that its crashes do not end `offld`, and so that commands without LLVM do not load it.
+//! Client of `offld-llvm`, the program that contains LLVM and translates registration plans to
+//! objects, bitcode, assembly or text. LLVM is in a separate process so that its crashes do not end
+//! `offld`, and so that commands without LLVM do not load it.
 //!
-//! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the process for one command.
+//! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the
+//! process for one command.
 
 pub(crate) mod program;
 pub mod protocol;
@@ -35,7 +37,8 @@ pub(crate) struct Purpose {
     pub inputs: Vec<String>,
 }
 
-/// The process of one command. It starts on first use or earlier ([`Llvm::start_early`]), and is killed when this value is dropped.
+/// The process of one command. It starts on first use or earlier ([`Llvm::start_early`]), and is
+/// killed when this value is dropped.
 pub(crate) struct Llvm<'s> {
     session: &'s Session,
     created: SystemTime,
@@ -55,23 +58,31 @@ struct Running {
 impl<'s> Llvm<'s> {
     /// Prepares the client for one command, without starting the program.
     pub(crate) fn new(session: &'s Session) -> Self {
-        Llvm { session, created: SystemTime::now(), running: Mutex::new(None) }
+        Llvm {
+            session,
+            created: SystemTime::now(),
+            running: Mutex::new(None),
+        }
     }
 
-    /// Returns a time before the program started. Code belongs to the current program only if its file has not changed since then.
+    /// Returns a time before the program started. Code belongs to the current program only if its
+    /// file has not changed since then.
     pub(crate) fn created(&self) -> SystemTime {
         self.created
     }
 
-    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work. Sends it
-    /// `requests` ([`Request::encode`]), whose answers will most probably be needed, in this order. Errors are ignored here: the
-    /// first request whose answer is needed reports them.
+    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in
+    /// parallel with other work. Sends it `requests` ([`Request::encode`]), whose answers will most
+    /// probably be needed, in this order. Errors are ignored here: the first request whose answer
+    /// is needed reports them.
     pub(crate) fn start_early(&self, triple: &str, requests: Vec<Vec<u8>>) {
         let mut slot = self.lock();
         if slot.is_some() {
             return;
         }
-        let Ok(mut running) = self.start(Some(triple)) else { return };
+        let Ok(mut running) = self.start(Some(triple)) else {
+            return;
+        };
         for request in requests {
             if running.service.send(&request).is_err() {
                 return;
@@ -84,10 +95,17 @@ impl<'s> Llvm<'s> {
     /// Returns the registration code of `plan` in the form `form`.
     ///
     /// # Errors
-    /// LLVM cannot generate code for the host or reports another error. The program is missing, ends, or does not answer in time;
-    /// those errors name `purpose`.
+    /// LLVM cannot generate code for the host or reports another error. The program is missing,
+    /// ends, or does not answer in time; those errors name `purpose`.
     pub(crate) fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
-        self.ask(&Request::Make { form, plan: plan.clone() }.encode()?, purpose)
+        self.ask(
+            &Request::Make {
+                form,
+                plan: plan.clone(),
+            }
+            .encode()?,
+            purpose,
+        )
     }
 
     /// Like [`Llvm::make`], for a plan that is encoded already ([`Request::encode`]).
@@ -97,11 +115,17 @@ impl<'s> Llvm<'s> {
 
     /// Returns LLVM's triple for this machine.
     pub(crate) fn default_triple(&self) -> Result<String> {
-        let purpose = Purpose { step: "query of the default triple".to_owned(), inputs: Vec::new() };
-        Ok(String::from_utf8(self.ask(&Request::DefaultTriple.encode()?, &purpose)?)?)
+        let purpose = Purpose {
+            step: "query of the default triple".to_owned(),
+            inputs: Vec::new(),
+        };
+        Ok(String::from_utf8(
+            self.ask(&Request::DefaultTriple.encode()?, &purpose)?,
+        )?)
     }
 
-    /// Ends the program early, because another request is unlikely. Another request starts it again.
+    /// Ends the program early, because another request is unlikely. Another request starts it
+    /// again.
     pub(crate) fn dismiss(&self) {
         if let Some(mut running) = self.lock().take() {
             running.service.stop();
@@ -117,7 +141,10 @@ impl<'s> Llvm<'s> {
         running.cmd.step.clone_from(&purpose.step);
         running.cmd.inputs.clone_from(&purpose.inputs);
         if !running.pending.iter().any(|pending| pending == request) {
-            running.service.send(request).map_err(|ended| run::no_answer(&running.cmd, &ended))?;
+            running
+                .service
+                .send(request)
+                .map_err(|ended| run::no_answer(&running.cmd, &ended))?;
             running.pending.push_back(request.to_vec());
         }
         if !running.checked {
@@ -128,7 +155,11 @@ impl<'s> Llvm<'s> {
         // Answers to early requests that are not needed after all are skipped.
         let answer = loop {
             let answer = self.answer(&mut running)?;
-            if running.pending.pop_front().is_none_or(|pending| pending == request) {
+            if running
+                .pending
+                .pop_front()
+                .is_none_or(|pending| pending == request)
+            {
                 break answer;
             }
         };
@@ -145,7 +176,11 @@ impl<'s> Llvm<'s> {
         self.session.signals.check()?;
         answer.map_err(|ended| {
             let failed = StepFailed::into(run::no_answer(&running.cmd, &ended));
-            if running.checked { failed } else { blame(&running.cmd, failed) }
+            if running.checked {
+                failed
+            } else {
+                blame(&running.cmd, failed)
+            }
         })
     }
 
@@ -153,10 +188,28 @@ impl<'s> Llvm<'s> {
         let program = program::find()?;
         let mut args = vec![OsString::from(protocol::SERVE)];
         args.extend(host_triple.map(OsString::from));
-        let cmd = Cmd { step: "start of LLVM".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output: None };
-        let mut service = self.session.runner.serve(&cmd, &self.session.signals).map_err(|error| blame(&cmd, error))?;
-        service.send(&Request::Hello.encode()?).map_err(|ended| run::no_answer(&cmd, &ended))?;
-        Ok(Running { service, cmd, checked: false, pending: VecDeque::new() })
+        let cmd = Cmd {
+            step: "start of LLVM".to_owned(),
+            program,
+            args,
+            quoting: Style::Gnu,
+            inputs: Vec::new(),
+            output: None,
+        };
+        let mut service = self
+            .session
+            .runner
+            .serve(&cmd, &self.session.signals)
+            .map_err(|error| blame(&cmd, error))?;
+        service
+            .send(&Request::Hello.encode()?)
+            .map_err(|ended| run::no_answer(&cmd, &ended))?;
+        Ok(Running {
+            service,
+            cmd,
+            checked: false,
+            pending: VecDeque::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -164,11 +217,15 @@ impl<'s> Llvm<'s> {
     }
 }
 
-/// Adds `OFFLD_LLVM` to the error of a program that ended without naming its build. If the variable is set, its value is the likely
-/// cause.
+/// Adds `OFFLD_LLVM` to the error of a program that ended without naming its build. If the variable
+/// is set, its value is the likely cause.
 fn blame(cmd: &Cmd, error: anyhow::Error) -> anyhow::Error {
     match Session::env(session::OFFLD_LLVM) {
-        Some(_) => error.context(format!("{}: `{}` is not a working offld-llvm", session::OFFLD_LLVM, cmd.program.display())),
+        Some(_) => error.context(format!(
+            "{}: `{}` is not a working offld-llvm",
+            session::OFFLD_LLVM,
+            cmd.program.display()
+        )),
         None => error,
     }
 }
@@ -188,9 +245,19 @@ fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
 }
 
 fn timeout() -> Result<Duration> {
-    let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else { return Ok(DEFAULT_TIMEOUT) };
-    match text.to_str().and_then(|text| text.parse().ok()).filter(|seconds| *seconds > 0) {
+    let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else {
+        return Ok(DEFAULT_TIMEOUT);
+    };
+    match text
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .filter(|seconds| *seconds > 0)
+    {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => bail!("{}={}: expected a number of seconds above 0", session::OFFLD_LLVM_TIMEOUT, text.to_string_lossy()),
+        None => bail!(
+            "{}={}: expected a number of seconds above 0",
+            session::OFFLD_LLVM_TIMEOUT,
+            text.to_string_lossy()
+        ),
     }
 }

@@ -1,19 +1,25 @@
-//! Protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is its
-//! type; a plan follows in MessagePack. The first byte of an answer is success or failure. The answer to [`Request::Hello`] is
-//! different: it is the bare name of the build, in every version of this protocol.
+//! Protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The
+//! first byte of a request is its type; a plan follows in MessagePack. The first byte of an answer
+//! is success or failure. The answer to [`Request::Hello`] is different: it is the bare name of the
+//! build, in every version of this protocol.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::registration::Plan;
 
-/// The first argument of `offld-llvm`: serve requests. A second argument may name a host's triple, for which LLVM is then
-/// initialised.
+/// The first argument of `offld-llvm`: serve requests. A second argument may name a host's triple,
+/// for which LLVM is then initialised.
 pub const SERVE: &str = "serve";
 
-/// The name of a program's build: the versions of this protocol and of the crate, and a digest of the sources. Two programs with
-/// the same name encode plans in the same way.
-pub const BUILD: &str = concat!("offld-llvm 3 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
+/// The name of a program's build: the versions of this protocol and of the crate, and a digest of
+/// the sources. Two programs with the same name encode plans in the same way.
+pub const BUILD: &str = concat!(
+    "offld-llvm 3 ",
+    env!("CARGO_PKG_VERSION"),
+    " ",
+    env!("OFFLD_SOURCES")
+);
 
 const HELLO: u8 = 0;
 const DEFAULT_TRIPLE: u8 = 1;
@@ -61,7 +67,8 @@ impl Request {
             Request::DefaultTriple => vec![DEFAULT_TRIPLE],
             Request::Make { form, plan } => {
                 let mut bytes = vec![MAKE];
-                rmp_serde::encode::write(&mut bytes, &(form, plan)).context("cannot encode a registration plan")?;
+                rmp_serde::encode::write(&mut bytes, &(form, plan))
+                    .context("cannot encode a registration plan")?;
                 bytes
             }
         })
@@ -76,7 +83,8 @@ impl Request {
             Some((&HELLO, [])) => Ok(Request::Hello),
             Some((&DEFAULT_TRIPLE, [])) => Ok(Request::DefaultTriple),
             Some((&MAKE, rest)) => {
-                let (form, plan) = rmp_serde::from_slice(rest).context("cannot decode a registration plan")?;
+                let (form, plan) =
+                    rmp_serde::from_slice(rest).context("cannot decode a registration plan")?;
                 Ok(Request::Make { form, plan })
             }
             _ => bail!("unknown request"),
@@ -109,9 +117,9 @@ impl<'a> Answer<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>> {
         match bytes.split_first() {
             Some((&DONE, rest)) => Ok(Answer::Done(rest)),
-            Some((&REFUSED, rest)) => {
-                Ok(Answer::Refused(std::str::from_utf8(rest).context("offld-llvm sent an error that is not UTF-8")?))
-            }
+            Some((&REFUSED, rest)) => Ok(Answer::Refused(
+                std::str::from_utf8(rest).context("offld-llvm sent an error that is not UTF-8")?,
+            )),
             _ => bail!("offld-llvm sent an invalid answer"),
         }
     }

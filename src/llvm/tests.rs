@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 fn plan() -> Plan {
-    let image =
-        PlannedImage { place: ImagePlace::Inline(vec![0, 127, 128, 255]), parts: openmp::whole(0, 4), offload_arch: None };
+    let image = PlannedImage {
+        place: ImagePlace::Inline(vec![0, 127, 128, 255]),
+        parts: openmp::whole(0, 4),
+        offload_arch: None,
+    };
     Plan {
         host_triple: "x86_64-unknown-linux-gnu".to_owned(),
         generation: Generation::Llvm21,
@@ -23,11 +26,21 @@ fn plan() -> Plan {
 
 #[test]
 fn decoded_requests_equal_the_encoded_ones() {
-    for request in [Request::Hello, Request::DefaultTriple, Request::Make { form: Form::Assembly, plan: plan() }] {
+    for request in [
+        Request::Hello,
+        Request::DefaultTriple,
+        Request::Make {
+            form: Form::Assembly,
+            plan: plan(),
+        },
+    ] {
         let bytes = request.encode().unwrap();
         assert_eq!(Request::decode(&bytes).unwrap(), request);
         for end in 0..bytes.len() {
-            assert!(Request::decode(&bytes[..end]).is_err(), "{request:?} cut at {end}");
+            assert!(
+                Request::decode(&bytes[..end]).is_err(),
+                "{request:?} cut at {end}"
+            );
         }
     }
     // A request with an extra byte is invalid as well.
@@ -37,7 +50,11 @@ fn decoded_requests_equal_the_encoded_ones() {
 
 #[test]
 fn decoded_answers_equal_the_encoded_ones() {
-    for answer in [Answer::Done(b"object"), Answer::Done(b""), Answer::Refused("why")] {
+    for answer in [
+        Answer::Done(b"object"),
+        Answer::Done(b""),
+        Answer::Refused("why"),
+    ] {
         assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
     }
     assert!(Answer::decode(b"").is_err());
@@ -69,23 +86,44 @@ fn a_program_that_gives_no_answer_is_an_error_that_names_the_step() {
     for (script, how) in [
         ("kill -SEGV $$", "was ended by signal 11"),
         ("exit 3", "exited with status 3"),
-        ("echo 'LLVM ERROR: no' >&2; kill -ABRT $$", "was ended by signal 6"),
-        ("printf '\\377\\377\\377\\377'; sleep 60", "sent an answer of 4294967295 bytes"),
+        (
+            "echo 'LLVM ERROR: no' >&2; kill -ABRT $$",
+            "was ended by signal 6",
+        ),
+        (
+            "printf '\\377\\377\\377\\377'; sleep 60",
+            "sent an answer of 4294967295 bytes",
+        ),
     ] {
         let (report, took) = failure_of(script, whole);
-        assert!(report.starts_with(&format!("registration code for openmp failed: 'sh' {how}")), "{script}: {report}");
+        assert!(
+            report.starts_with(&format!("registration code for openmp failed: 'sh' {how}")),
+            "{script}: {report}"
+        );
         assert!(report.contains("a.img"), "{report}");
         assert!(took < Duration::from_secs(30), "{script} took {took:?}");
-        assert_eq!(report.contains("stderr: LLVM ERROR: no"), script.contains("LLVM"), "{report}");
+        assert_eq!(
+            report.contains("stderr: LLVM ERROR: no"),
+            script.contains("LLVM"),
+            "{report}"
+        );
     }
 }
 
 #[test]
 fn a_program_without_an_answer_is_stopped_at_the_limit() {
-    // The first neither reads nor writes, the second reads and writes nothing, and the third stops within an answer.
-    for script in ["sleep 60", "cat > /dev/null", "printf '\\012\\000\\000\\000abc'; sleep 60"] {
+    // The first neither reads nor writes, the second reads and writes nothing, and the third stops
+    // within an answer.
+    for script in [
+        "sleep 60",
+        "cat > /dev/null",
+        "printf '\\012\\000\\000\\000abc'; sleep 60",
+    ] {
         let (report, took) = failure_of(script, Duration::from_secs(1));
-        assert!(report.contains("gave no answer within 1 s"), "{script}: {report}");
+        assert!(
+            report.contains("gave no answer within 1 s"),
+            "{script}: {report}"
+        );
         assert!(took < Duration::from_secs(20), "{script} took {took:?}");
     }
 }
@@ -99,16 +137,26 @@ struct Echo {
 
 #[cfg(feature = "with-llvm")]
 impl Service for Echo {
-    fn send(&mut self, request: &[u8]) -> std::result::Result<(), crate::sys::service::ServiceFailure> {
+    fn send(
+        &mut self,
+        request: &[u8],
+    ) -> std::result::Result<(), crate::sys::service::ServiceFailure> {
         self.asked.push_back(request.to_vec());
         self.all.lock().unwrap().push(request.to_vec());
         Ok(())
     }
 
-    fn answer(&mut self, _limit: Duration) -> std::result::Result<Vec<u8>, crate::sys::service::ServiceFailure> {
+    fn answer(
+        &mut self,
+        _limit: Duration,
+    ) -> std::result::Result<Vec<u8>, crate::sys::service::ServiceFailure> {
         let request = self.asked.pop_front().unwrap();
         let hello = Request::Hello.encode().unwrap();
-        Ok(if request == hello { BUILD.as_bytes().to_vec() } else { Answer::Done(&request).encode() })
+        Ok(if request == hello {
+            BUILD.as_bytes().to_vec()
+        } else {
+            Answer::Done(&request).encode()
+        })
     }
 }
 
@@ -126,8 +174,15 @@ impl run::Run for Echoes {
         self.run(cmd).map(drop)
     }
 
-    fn serve(&self, _cmd: &Cmd, _signals: &Arc<crate::sys::signals::Signals>) -> Result<Box<dyn Service>> {
-        Ok(Box::new(Echo { asked: VecDeque::new(), all: Arc::clone(&self.0) }))
+    fn serve(
+        &self,
+        _cmd: &Cmd,
+        _signals: &Arc<crate::sys::signals::Signals>,
+    ) -> Result<Box<dyn Service>> {
+        Ok(Box::new(Echo {
+            asked: VecDeque::new(),
+            all: Arc::clone(&self.0),
+        }))
     }
 }
 
@@ -136,10 +191,21 @@ impl run::Run for Echoes {
 fn each_request_gets_its_own_answer_whatever_was_asked_early() {
     let all = Arc::new(Mutex::new(Vec::new()));
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
-    let session = Session { runner: Box::new(Echoes(Arc::clone(&all))), ..Session::new(shell, SessionOptions::default()) };
+    let session = Session {
+        runner: Box::new(Echoes(Arc::clone(&all))),
+        ..Session::new(shell, SessionOptions::default())
+    };
     let requests = ["one", "two", "three"].map(|name| {
-        let plan = Plan { host_triple: name.to_owned(), ..plan() };
-        Request::Make { form: Form::Object, plan }.encode().unwrap()
+        let plan = Plan {
+            host_triple: name.to_owned(),
+            ..plan()
+        };
+        Request::Make {
+            form: Form::Object,
+            plan,
+        }
+        .encode()
+        .unwrap()
     });
     let [one, two, three] = &requests;
     let llvm = Llvm::new(&session);
@@ -151,5 +217,8 @@ fn each_request_gets_its_own_answer_whatever_was_asked_early() {
         assert_eq!(&ask(request), request);
     }
     let hello = Request::Hello.encode().unwrap();
-    assert_eq!(*all.lock().unwrap(), [&hello, one, two, three, one, two].map(Vec::clone));
+    assert_eq!(
+        *all.lock().unwrap(),
+        [&hello, one, two, three, one, two].map(Vec::clone)
+    );
 }

@@ -1,5 +1,6 @@
-//! Common part of the registrations with the CUDA and HIP runtimes: a constructor registers one file with the code for all devices,
-//! then each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have the differences.
+//! Common part of the registrations with the CUDA and HIP runtimes: a constructor registers one
+//! file with the code for all devices, then each kernel and variable of the entry table
+//! (docs/spec/link-driver.md 8.3). `cuda` and `hip` have the differences.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
@@ -10,13 +11,16 @@ pub const IMAGE: &str = ".fatbin_image";
 /// The name of the struct that is passed to the runtime.
 pub const WRAPPER: &str = ".fatbin_wrapper";
 /// `{i32 magic, i32 version, ptr data, ptr unused}`.
-pub const WRAPPER_TYPE: Struct = ("fatbin_wrapper", &[Field::U32, Field::U32, Field::Pointer, Field::Pointer]);
+pub const WRAPPER_TYPE: Struct = (
+    "fatbin_wrapper",
+    &[Field::U32, Field::U32, Field::Pointer, Field::Pointer],
+);
 /// The version in that struct.
 pub const WRAPPER_VERSION: u64 = 1;
 /// The alignment of that struct.
 pub const WRAPPER_ALIGN: u32 = 8;
-/// The constructor's priority. A function that is registered with `atexit` undoes the registration, because CUDA 9.2 and later
-/// shuts down before destructors run.
+/// The constructor's priority. A function that is registered with `atexit` undoes the registration,
+/// because CUDA 9.2 and later shuts down before destructors run.
 pub const PRIORITY: u32 = 101;
 
 /// The registration with one of the two runtimes.
@@ -165,34 +169,71 @@ const EXTERN: Argument = Flag(0);
 const CONSTANT: Argument = Flag(1);
 const NORMALIZED: Argument = Flag(2);
 
-/// `int RegisterFunction(handle, host, name, name, thread limit, tid, bid, block, grid, warp size)`.
+/// `int RegisterFunction(handle, host, name, name, thread limit, tid, bid, block, grid, warp
+/// size)`.
 pub const fn register_function(name: &'static str) -> Call {
-    Call { name, arguments: &[Handle, Address, Name, Name, Int(-1), Null, Null, Null, Null, Null], returns: true }
+    Call {
+        name,
+        arguments: &[
+            Handle,
+            Address,
+            Name,
+            Name,
+            Int(-1),
+            Null,
+            Null,
+            Null,
+            Null,
+            Null,
+        ],
+        returns: true,
+    }
 }
 
 /// `void RegisterVar(handle, host, name, name, extern, size, constant, global)`.
 pub const fn register_var(name: &'static str) -> Call {
-    Call { name, arguments: &[Handle, Address, Name, Name, EXTERN, Size, CONSTANT, Int(0)], returns: false }
+    Call {
+        name,
+        arguments: &[Handle, Address, Name, Name, EXTERN, Size, CONSTANT, Int(0)],
+        returns: false,
+    }
 }
 
 /// `void RegisterManagedVar(handle, pointer, host, name, size, alignment)`.
 pub const fn register_managed(name: &'static str) -> Call {
-    Call { name, arguments: &[Handle, AuxAddress, Address, Name, Size, Data], returns: false }
+    Call {
+        name,
+        arguments: &[Handle, AuxAddress, Address, Name, Size, Data],
+        returns: false,
+    }
 }
 
 /// `void RegisterSurface(handle, host, name, name, type, extern)`.
 pub const fn register_surface(name: &'static str) -> Call {
-    Call { name, arguments: &[Handle, Address, Name, Name, Data, EXTERN], returns: false }
+    Call {
+        name,
+        arguments: &[Handle, Address, Name, Name, Data, EXTERN],
+        returns: false,
+    }
 }
 
 /// `void RegisterTexture(handle, host, name, name, type, normalized, extern)`.
 pub const fn register_texture(name: &'static str) -> Call {
-    Call { name, arguments: &[Handle, Address, Name, Name, Data, NORMALIZED, EXTERN], returns: false }
+    Call {
+        name,
+        arguments: &[Handle, Address, Name, Name, Data, NORMALIZED, EXTERN],
+        returns: false,
+    }
 }
 
 impl Becomes {
     /// Returns the calls for variables, by the type in their flags: 0, 1, 2, 3.
     pub fn variables(&self) -> [(&'static str, Option<Call>); 4] {
-        [("global", Some(self.global)), ("managed", self.managed), ("surface", self.surface), ("texture", self.texture)]
+        [
+            ("global", Some(self.global)),
+            ("managed", self.managed),
+            ("surface", self.surface),
+            ("texture", self.texture),
+        ]
     }
 }

@@ -1,5 +1,6 @@
-//! Registration of images with each offload runtime, as plain data without LLVM types, so that a plan can be printed and compared.
-//! `offld-llvm` translates a plan to an LLVM module; `image_object` writes images that are too large to pass through LLVM.
+//! Registration of images with each offload runtime, as plain data without LLVM types, so that a
+//! plan can be printed and compared. `offld-llvm` translates a plan to an LLVM module;
+//! `image_object` writes images that are too large to pass through LLVM.
 
 pub mod cuda;
 pub mod entries;
@@ -25,15 +26,17 @@ pub const FUNCTION_SECTION: &str = ".text.startup";
 pub struct Plan {
     /// The host's triple, as given: it becomes the module's target triple.
     pub host_triple: String,
-    /// The layout of the entry table and the registration functions. SYCL has only one layout and ignores the generation.
+    /// The layout of the entry table and the registration functions. SYCL has only one layout and
+    /// ignores the generation.
     pub generation: Generation,
     /// The images; their variant also selects the runtime.
     pub images: Images,
-    /// `-r`: images are in a section that later links do not scan (docs/spec/faults.md F17). This matters only for OpenMP, because
-    /// the other runtimes' sections are never scanned.
+    /// `-r`: images are in a section that later links do not scan (docs/spec/faults.md F17). This
+    /// matters only for OpenMP, because the other runtimes' sections are never scanned.
     pub relocatable: bool,
-    /// The control-flow protection of the code and of the objects with images (`formats::elf::property`). It is that of the
-    /// program's objects with device code, because a program has only the protection that all of its objects have.
+    /// The control-flow protection of the code and of the objects with images
+    /// (`formats::elf::property`). It is that of the program's objects with device code, because a
+    /// program has only the protection that all of its objects have.
     pub protection: u32,
 }
 
@@ -69,11 +72,12 @@ impl Images {
 pub struct PlannedImage {
     /// The location of the bytes.
     pub place: ImagePlace,
-    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, no range
-    /// contains their headers (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
+    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are
+    /// OffloadBinaries, no range contains their headers (docs/spec/faults.md W3). Empty for
+    /// [`ImagePlace::Between`], which is one image.
     pub parts: Vec<Range<u64>>,
-    /// The target ID of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`). Without a target
-    /// ID, there are no info objects.
+    /// The target ID of every range for `__tgt_register_image_info` and `.offload_arch_list`
+    /// (`--offload-arch`). Without a target ID, there are no info objects.
     pub offload_arch: Option<String>,
 }
 
@@ -95,24 +99,27 @@ pub struct SyclImage {
 pub enum ImagePlace {
     /// In the module itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// In an object of its own, so that a large image does not pass through LLVM. The module refers to it by a symbol.
+    /// In an object of its own, so that a large image does not pass through LLVM. The module refers
+    /// to it by a symbol.
     External {
         /// The hidden symbol's name.
         symbol: String,
         /// Size in bytes.
         size: u64,
     },
-    /// In an object of its own, with known symbols and unknown contents. The code is then the same for every image, and can be
-    /// generated before the image is linked. SYCL's registration also contains other facts about the image, from LLVM 23 on its
-    /// size. So `Between` cannot be used for SYCL of LLVM 23 and later.
+    /// In an object of its own, with known symbols and unknown contents. The code is then the same
+    /// for every image, and can be generated before the image is linked. SYCL's registration also
+    /// contains other facts about the image, from LLVM 23 on its size. So `Between` cannot be used
+    /// for SYCL of LLVM 23 and later.
     Between {
         /// The hidden symbol at the first byte that is registered.
         start: String,
         /// The hidden symbol after the last registered byte.
         stop: String,
     },
-    /// In the output itself, inserted after LLVM has written the output (`wrapper`): LLVM sees zeros. In an object, the zeros are a
-    /// section without contents, whose name starts with `LATER`.
+    /// In the output itself, inserted after LLVM has written the output (`wrapper`): LLVM sees
+    /// zeros. In an object, the zeros are a section without contents, whose name starts with
+    /// `LATER`.
     Later {
         /// Size in bytes.
         size: u64,
@@ -121,12 +128,13 @@ pub enum ImagePlace {
     },
 }
 
-/// Sections, on ELF and on COFF, for an image that LLVM does not see and whose plan names no section. They are separate from other
-/// constants.
+/// Sections, on ELF and on COFF, for an image that LLVM does not see and whose plan names no
+/// section. They are separate from other constants.
 const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 
-/// The name of the section that LLVM writes without contents. On ELF, every section whose name starts with it has no contents; the
-/// rest of the name is the final name of the section. COFF has only one such section.
+/// The name of the section that LLVM writes without contents. On ELF, every section whose name
+/// starts with it has no contents; the rest of the name is the final name of the section. COFF has
+/// only one such section.
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {
@@ -155,17 +163,22 @@ pub struct ImageSection {
     pub name: &'static str,
     /// The alignment of each image, in bytes.
     pub align: u32,
-    /// Whether tools and later links must find the images in it. On ELF, it then has the section type for offload images.
+    /// Whether tools and later links must find the images in it. On ELF, it then has the section
+    /// type for offload images.
     pub listed: bool,
 }
 
-/// Returns the section, in an object, for a plan's images that LLVM does not see (`ImagePlace::Later`). `coff` selects COFF instead
-/// of ELF.
+/// Returns the section, in an object, for a plan's images that LLVM does not see
+/// (`ImagePlace::Later`). `coff` selects COFF instead of ELF.
 pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
     let section = plan_section(plan);
     match plan.images {
         Images::OpenMp(_) if !openmp::registration(plan.generation, coff).listed_images => {
-            ImageSection { name: CONSTANTS[usize::from(coff)], listed: false, ..section }
+            ImageSection {
+                name: CONSTANTS[usize::from(coff)],
+                listed: false,
+                ..section
+            }
         }
         _ => section,
     }

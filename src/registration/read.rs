@@ -1,11 +1,13 @@
-//! Reads registrations back from objects and from finished programs: entry tables with the names of kernels and variables, OpenMP
-//! descriptors with their rows of images, and the structs through which CUDA and HIP get a container. The layouts are those of
-//! [`entries`](super::entries), [`openmp`](super::openmp) and [`fatbin`](super::fatbin).
-//! [`offload_entries`](crate::formats::offload_entries) determines which sections are tables, and from which release.
+//! Reads registrations back from objects and from finished programs: entry tables with the names of
+//! kernels and variables, OpenMP descriptors with their rows of images, and the structs through
+//! which CUDA and HIP get a container. The layouts are those of [`entries`](super::entries),
+//! [`openmp`](super::openmp) and [`fatbin`](super::fatbin).
+//! [`offload_entries`](crate::formats::offload_entries) determines which sections are tables, and
+//! from which release.
 //!
-//! A stripped program has none of the symbols that name these structs. So this reader uses no symbols: it finds a table by its
-//! section, and a descriptor by its layout (`openmp_descriptors`). `address_space` resolves pointers, through relocations or the
-//! word in the file.
+//! A stripped program has none of the symbols that name these structs. So this reader uses no
+//! symbols: it finds a table by its section, and a descriptor by its layout (`openmp_descriptors`).
+//! `address_space` resolves pointers, through relocations or the word in the file.
 
 mod address_space;
 mod entry_tables;
@@ -23,23 +25,26 @@ use serde::Serialize;
 
 use address_space::AddressSpace;
 
-/// The flag of an OpenMP entry that states a program's requirements on its runtime (LLVM's `OMPTargetGlobalRegisterRequires`). Such
-/// an entry is not a kernel, although its size is 0.
+/// The flag of an OpenMP entry that states a program's requirements on its runtime (LLVM's
+/// `OMPTargetGlobalRegisterRequires`). Such an entry is not a kernel, although its size is 0.
 const REQUIRES: u32 = 0x10;
 /// The section of SYCL's images.
 const SYCL_IMAGES: &str = super::sycl::IMAGE_SECTION.name;
 
-/// The registrations in a file, or in an archive member. Offsets count from the start of the object or program.
+/// The registrations in a file, or in an archive member. Offsets count from the start of the object
+/// or program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Registered {
     /// The archive members that contain it, outermost first.
     pub members: Vec<String>,
-    /// The indices of these members in their archives, because two members of one archive may have the same name.
+    /// The indices of these members in their archives, because two members of one archive may have
+    /// the same name.
     #[serde(skip)]
     pub numbers: Vec<usize>,
     /// Whether it is linked: a program or a shared library.
     pub linked: bool,
-    /// The offset of the file, or of the member, in the file on disk; none for a member that was decompressed.
+    /// The offset of the file, or of the member, in the file on disk; none for a member that was
+    /// decompressed.
     pub base: Option<u64>,
     /// The entry tables.
     pub tables: Vec<Table>,
@@ -55,7 +60,10 @@ pub(crate) struct Registered {
 impl Registered {
     /// Whether nothing is registered.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.descriptors.is_empty() && self.wrappers.is_empty() && self.sycl.is_empty()
+        self.tables.is_empty()
+            && self.descriptors.is_empty()
+            && self.wrappers.is_empty()
+            && self.sycl.is_empty()
     }
 }
 
@@ -68,7 +76,8 @@ pub(crate) struct Table {
     pub offset: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// The size of an entry in bytes. None if the release is unknown; then there are no entries here.
+    /// The size of an entry in bytes. None if the release is unknown; then there are no entries
+    /// here.
     pub entry_size: Option<u64>,
     /// The entries, in order.
     pub entries: Vec<Entry>,
@@ -79,13 +88,15 @@ pub(crate) struct Table {
 pub(crate) struct Entry {
     /// The offset of the entry.
     pub offset: u64,
-    /// The runtimes that the entry is for: `openmp`, `cuda`, `hip`, `sycl`. Empty if the entry does not contain them.
+    /// The runtimes that the entry is for: `openmp`, `cuda`, `hip`, `sycl`. Empty if the entry does
+    /// not contain them.
     pub kinds: Vec<&'static str>,
     /// The name in device code; none if the pointer to it cannot be followed.
     pub name: Option<String>,
     /// The offset of the name in the file.
     pub name_offset: Option<u64>,
-    /// The offset of the value of the pointer to the name: in the entry, or in the relocation that fills it in.
+    /// The offset of the value of the pointer to the name: in the entry, or in the relocation that
+    /// fills it in.
     pub name_pointer: Option<u64>,
     /// The size of a variable in bytes; 0 for a kernel.
     pub size: u64,
@@ -101,7 +112,8 @@ impl Entry {
         self.size == 0
     }
 
-    /// Whether an OpenMP entry states the program's requirements on its runtime, and names no symbol.
+    /// Whether an OpenMP entry states the program's requirements on its runtime, and names no
+    /// symbol.
     pub(crate) fn is_requirement(&self) -> bool {
         self.is_kernel() && self.flags & REQUIRES != 0
     }
@@ -112,8 +124,8 @@ impl Entry {
 pub(crate) struct Slot {
     /// The offset of the pointer.
     pub offset: u64,
-    /// The offset of the pointer's value: the same offset, or the relocation that fills it in. None if the value is a symbol's
-    /// address, as an object's relocation may give it.
+    /// The offset of the pointer's value: the same offset, or the relocation that fills it in. None
+    /// if the value is a symbol's address, as an object's relocation may give it.
     pub value: Option<u64>,
     /// Whether the dynamic loader takes the value from a symbol of the program, as it is.
     #[serde(skip)]
@@ -129,11 +141,13 @@ pub(crate) struct Descriptor {
     pub rows_pointer: Slot,
     /// The offset of the rows.
     pub rows: u64,
-    /// The bounds of its entry table: symbols in an object, offsets in a program. The offsets of an empty table are equal.
+    /// The bounds of its entry table: symbols in an object, offsets in a program. The offsets of an
+    /// empty table are equal.
     pub entries: Bounds,
     /// The images, in the order in which the runtime sees them.
     pub images: Vec<ImageRow>,
-    /// Unused rows behind the rows of images, in a program from which images were removed. Both bounds of such a row are equal.
+    /// Unused rows behind the rows of images, in a program from which images were removed. Both
+    /// bounds of such a row are equal.
     #[serde(skip)]
     pub spare: Vec<ImageRow>,
 }
@@ -194,8 +208,8 @@ pub(crate) struct SyclRow {
     pub start: u64,
     /// The offset after the image.
     pub end: u64,
-    /// The pointers, none for null pointers: triple, options of compiler and linker, and both ends of the image, of its entries and
-    /// of its properties.
+    /// The pointers, none for null pointers: triple, options of compiler and linker, and both ends
+    /// of the image, of its entries and of its properties.
     pub pointers: Vec<Option<Slot>>,
 }
 
@@ -216,11 +230,12 @@ pub(crate) struct Wrapper {
     pub container: Option<u64>,
 }
 
-/// Reads the registrations in the ELF file or COFF object `data`. The result is empty for other files, including linked Windows
-/// programs, because they have no names to find registrations by.
+/// Reads the registrations in the ELF file or COFF object `data`. The result is empty for other
+/// files, including linked Windows programs, because they have no names to find registrations by.
 ///
 /// # Errors
-/// The file's sections, symbols or relocations are damaged, or it has entries that no runtime could read.
+/// The file's sections, symbols or relocations are damaged, or it has entries that no runtime could
+/// read.
 pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let tables = entry_tables::sections(data)?;
     let wrappers = fatbin_wrappers::sections();
@@ -229,8 +244,14 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
             || wrappers.iter().any(|start| name.starts_with(start))
             || tables.iter().any(|table| table.section == name)
     };
-    let Some(space) = AddressSpace::of(data, is_wanted)? else { return Ok(Registered::default()) };
-    let descriptors = if space.holds_images() || !tables.is_empty() { openmp_descriptors::find(&space)? } else { Vec::new() };
+    let Some(space) = AddressSpace::of(data, is_wanted)? else {
+        return Ok(Registered::default());
+    };
+    let descriptors = if space.holds_images() || !tables.is_empty() {
+        openmp_descriptors::find(&space)?
+    } else {
+        Vec::new()
+    };
     Ok(Registered {
         members: Vec::new(),
         numbers: Vec::new(),
@@ -253,7 +274,9 @@ pub(crate) fn tables(data: &[u8]) -> Result<Vec<Table>> {
         return Ok(Vec::new());
     }
     let is_table = |name: &str| tables.iter().any(|table| table.section == name);
-    let Some(space) = AddressSpace::with_pointers(data, is_table, is_table)? else { return Ok(Vec::new()) };
+    let Some(space) = AddressSpace::with_pointers(data, is_table, is_table)? else {
+        return Ok(Vec::new());
+    };
     entry_tables::read(&space, tables)
 }
 
@@ -262,8 +285,12 @@ pub(crate) fn tables(data: &[u8]) -> Result<Vec<Table>> {
 /// # Errors
 /// The file is damaged.
 pub(crate) fn pointers_to(data: &[u8], addresses: &[Range<u64>]) -> Result<Vec<(Slot, u64)>> {
-    let Some(space) = AddressSpace::of(data, |_| true)? else { return Ok(Vec::new()) };
+    let Some(space) = AddressSpace::of(data, |_| true)? else {
+        return Ok(Vec::new());
+    };
     let is_meant = |target: &u64| addresses.iter().any(|range| range.contains(target));
     let pointers = space.pointers().filter(|(_, target)| is_meant(target));
-    Ok(pointers.filter_map(|(at, target)| Some((space.slot(at)?, target))).collect())
+    Ok(pointers
+        .filter_map(|(at, target)| Some((space.slot(at)?, target)))
+        .collect())
 }

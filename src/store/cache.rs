@@ -1,5 +1,5 @@
-//! The cache as a link uses it: the store on this machine, the remote cache behind it, and background work that is finished
-//! before the process ends.
+//! The cache as a link uses it: the store on this machine, the remote cache behind it, and
+//! background work that is finished before the process ends.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -11,16 +11,19 @@ use anyhow::Result;
 
 use super::remote::WarnFn;
 use super::settings::Setting;
-use super::{BlobName, Digest, Event, Key, KeyBuilder, Naming, Remote, RemoteSettings, SecretKey, Store};
+use super::{
+    BlobName, Digest, Event, Key, KeyBuilder, Naming, Remote, RemoteSettings, SecretKey, Store,
+};
 use crate::sys::clock::Clock;
 use crate::sys::threads;
 
-/// A cache in use. Entries missing from the store are fetched from the remote cache and stored. New entries go to both, to the
-/// remote cache in the background.
+/// A cache in use. Entries missing from the store are fetched from the remote cache and stored. New
+/// entries go to both, to the remote cache in the background.
 pub struct Cache {
     store: Store,
     remote_slot: Option<RemoteSlot>,
-    /// Fingerprint of the key that shared entries must be signed with. `None` if unsigned entries are accepted.
+    /// Fingerprint of the key that shared entries must be signed with. `None` if unsigned entries
+    /// are accepted.
     trust: Option<Digest>,
     fetched_records: Mutex<HashMap<Key, Option<Vec<u8>>>>,
     fetched_blobs: Mutex<HashSet<BlobName>>,
@@ -33,11 +36,14 @@ type Work = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cache").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
     }
 }
 
-/// The remote cache, opened when it is first needed: most links find everything in the store and never need it.
+/// The remote cache, opened when it is first needed: most links find everything in the store and
+/// never need it.
 struct RemoteSlot {
     settings: RemoteSettings,
     warn: WarnFn,
@@ -58,44 +64,70 @@ impl Cache {
         }
     }
 
-    /// Opens the cache below `root`, which `setting` selects, with the remote cache that the environment names, if any. Entries
-    /// there are signed with `key`. Warnings about the remote cache go to `warn`.
+    /// Opens the cache below `root`, which `setting` selects, with the remote cache that the
+    /// environment names, if any. Entries there are signed with `key`. Warnings about the remote
+    /// cache go to `warn`.
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub(crate) fn open(setting: &Setting, root: &Path, key: Option<SecretKey>, warn: WarnFn) -> Result<Self> {
+    pub(crate) fn open(
+        setting: &Setting,
+        root: &Path,
+        key: Option<SecretKey>,
+        warn: WarnFn,
+    ) -> Result<Self> {
         let store = Store::of(setting, root)?;
         Ok(match (RemoteSettings::from_environment(), key) {
             (Some(settings), key) => Cache::shared(store, RemoteSettings { key, ..settings }, warn),
-            (None, Some(key)) => Cache { trust: Some(key.fingerprint()), ..Cache::new(store.with_naming(Naming::Sure)) },
+            (None, Some(key)) => Cache {
+                trust: Some(key.fingerprint()),
+                ..Cache::new(store.with_naming(Naming::Sure))
+            },
             (None, None) => Cache::new(store),
         })
     }
 
-    /// A cache of `store` and the remote cache that `settings` name. An unusable remote cache costs one call of `warn` when it is
-    /// first needed. After that, the store is used alone.
+    /// A cache of `store` and the remote cache that `settings` name. An unusable remote cache costs
+    /// one call of `warn` when it is first needed. After that, the store is used alone.
     pub fn shared(store: Store, settings: RemoteSettings, warn: WarnFn) -> Self {
         let trust = settings.key.as_ref().map(SecretKey::fingerprint);
-        let remote_slot = Some(RemoteSlot { settings, warn, remote: OnceLock::new() });
-        Cache { remote_slot, trust, ..Cache::new(store.with_naming(Naming::Sure)) }
+        let remote_slot = Some(RemoteSlot {
+            settings,
+            warn,
+            remote: OnceLock::new(),
+        });
+        Cache {
+            remote_slot,
+            trust,
+            ..Cache::new(store.with_naming(Naming::Sure))
+        }
     }
 
-    /// Whether a blob with this name may be used. If blobs are shared or there is a key, the digest must be collision-resistant.
+    /// Whether a blob with this name may be used. If blobs are shared or there is a key, the digest
+    /// must be collision-resistant.
     pub(crate) fn accepts(&self, name: BlobName) -> bool {
         name.naming() == Naming::Sure || self.store.naming() == Naming::Quick
     }
 
-    /// Whether entries on the remote cache are signed with a key, so that they are as trustworthy as the holders of the key.
+    /// Whether entries on the remote cache are signed with a key, so that they are as trustworthy
+    /// as the holders of the key.
     pub(crate) fn is_signed(&self) -> bool {
-        self.remote_slot.as_ref().is_some_and(|remote_slot| remote_slot.settings.key.is_some())
+        self.remote_slot
+            .as_ref()
+            .is_some_and(|remote_slot| remote_slot.settings.key.is_some())
     }
 
-    /// Begins the key of a record that may come from a remote cache or go there: `kind`, and the fingerprint of the signing key.
-    /// The directory of this machine is not signed. Without the fingerprint, an entry fetched without a key, or with another one,
-    /// would be found later under the same key, and be signed then.
+    /// Begins the key of a record that may come from a remote cache or go there: `kind`, and the
+    /// fingerprint of the signing key. The directory of this machine is not signed. Without the
+    /// fingerprint, an entry fetched without a key, or with another one, would be found later under
+    /// the same key, and be signed then.
     pub(crate) fn shared_key(&self, kind: &str) -> KeyBuilder {
         let mut key = KeyBuilder::default();
-        key.add(kind).add(self.trust.as_ref().map_or(&[][..], |trust| trust.bytes().as_slice()));
+        key.add(kind).add(
+            self.trust
+                .as_ref()
+                .map_or(&[][..], |trust| trust.bytes().as_slice()),
+        );
         key
     }
 
@@ -115,15 +147,22 @@ impl Cache {
     }
 
     fn remote(&self) -> Option<&Remote> {
-        let RemoteSlot { settings, warn, remote } = self.remote_slot.as_ref()?;
+        let RemoteSlot {
+            settings,
+            warn,
+            remote,
+        } = self.remote_slot.as_ref()?;
         let open = || {
             settings.doubt.iter().for_each(|doubt| warn(doubt));
-            Remote::open(settings, WarnFn::clone(warn)).map_err(|error| warn(&format!("{error:#}"))).ok()
+            Remote::open(settings, WarnFn::clone(warn))
+                .map_err(|error| warn(&format!("{error:#}")))
+                .ok()
         };
         remote.get_or_init(open).as_ref()
     }
 
-    /// Returns the record under `key`: from the store, else from the remote cache. A record from the remote cache is then stored.
+    /// Returns the record under `key`: from the store, else from the remote cache. A record from
+    /// the remote cache is then stored.
     pub fn record(&self, key: Key) -> Option<Vec<u8>> {
         self.store.record(key).or_else(|| {
             let bytes = self.shared_record(key)?;
@@ -133,8 +172,8 @@ impl Cache {
         })
     }
 
-    /// Returns the remote cache's record under `key`, for callers that cannot use the record in the store. It is fetched once in
-    /// a process.
+    /// Returns the remote cache's record under `key`, for callers that cannot use the record in the
+    /// store. It is fetched once in a process.
     pub fn shared_record(&self, key: Key) -> Option<Vec<u8>> {
         let remote = self.remote()?;
         if let Some(answer) = lock(&self.fetched_records).get(&key) {
@@ -159,8 +198,8 @@ impl Cache {
         self.store.put_record(key, bytes)
     }
 
-    /// Returns the record under `key` from this machine's store only. Used for records that are valid for this machine's files
-    /// only.
+    /// Returns the record under `key` from this machine's store only. Used for records that are
+    /// valid for this machine's files only.
     pub fn own_record(&self, key: Key) -> Option<Vec<u8>> {
         self.store.record(key)
     }
@@ -170,23 +209,35 @@ impl Cache {
         let _ = self.store.put_record(key, bytes);
     }
 
-    /// Returns the record under `key` of code that runs on this machine: from the store, or a signed one from the remote cache.
+    /// Returns the record under `key` of code that runs on this machine: from the store, or a
+    /// signed one from the remote cache.
     pub(crate) fn code(&self, key: Key) -> Option<Vec<u8>> {
-        if self.is_signed() { self.record(key) } else { self.own_record(key) }
+        if self.is_signed() {
+            self.record(key)
+        } else {
+            self.own_record(key)
+        }
     }
 
-    /// Stores such a record, and sends it to the remote cache only if that is signed. If that fails, later lookups miss.
+    /// Stores such a record, and sends it to the remote cache only if that is signed. If that
+    /// fails, later lookups miss.
     pub(crate) fn put_code(&self, key: Key, bytes: &[u8]) {
-        let _ = if self.is_signed() { self.put_record(key, bytes) } else { self.store.put_record(key, bytes) };
+        let _ = if self.is_signed() {
+            self.put_record(key, bytes)
+        } else {
+            self.store.put_record(key, bytes)
+        };
     }
 
     /// Whether this process has fetched the record under `key` from the remote cache.
     pub(crate) fn was_shared_record(&self, key: Key) -> bool {
-        lock(&self.fetched_records).get(&key).is_some_and(Option::is_some)
+        lock(&self.fetched_records)
+            .get(&key)
+            .is_some_and(Option::is_some)
     }
 
-    /// Writes the blob `name` to `to`. Returns whether it was found. See [`Store::fetch_blob`]; [`Cache::was_shared`] tells
-    /// whether it came from the remote cache.
+    /// Writes the blob `name` to `to`. Returns whether it was found. See [`Store::fetch_blob`];
+    /// [`Cache::was_shared`] tells whether it came from the remote cache.
     ///
     /// # Errors
     /// `to` cannot be written.
@@ -194,8 +245,13 @@ impl Cache {
         if self.fetch_own_blob(name, to)? {
             return Ok(true);
         }
-        let BlobName::Sure(digest) = name else { return Ok(false) };
-        if !self.remote().is_some_and(|remote| remote.fetch_blob(digest, to, self.store.limit())) {
+        let BlobName::Sure(digest) = name else {
+            return Ok(false);
+        };
+        if !self
+            .remote()
+            .is_some_and(|remote| remote.fetch_blob(digest, to, self.store.limit()))
+        {
             return Ok(false);
         }
         self.store.count(Event::RemoteHit);
@@ -210,7 +266,8 @@ impl Cache {
         lock(&self.fetched_blobs).contains(&name)
     }
 
-    /// Stores the contents of `file`, in the store and on the remote cache; see [`Store::put_blob`].
+    /// Stores the contents of `file`, in the store and on the remote cache; see
+    /// [`Store::put_blob`].
     ///
     /// # Errors
     /// The store cannot be written. Then nothing goes to the remote cache either.
@@ -230,7 +287,8 @@ impl Cache {
         self.store.put_blob(file, None)
     }
 
-    /// Writes the blob `name` of this machine's store to `to`. Returns whether it was found. See [`Store::fetch_blob`].
+    /// Writes the blob `name` of this machine's store to `to`. Returns whether it was found. See
+    /// [`Store::fetch_blob`].
     ///
     /// # Errors
     /// `to` cannot be written.
@@ -243,13 +301,15 @@ impl Cache {
         self.store.count(event);
     }
 
-    /// Starts `work` on a thread of its own, for which [`Cache::finish`] waits. If no thread can be started, runs it at once.
+    /// Starts `work` on a thread of its own, for which [`Cache::finish`] waits. If no thread can be
+    /// started, runs it at once.
     pub fn later(&self, work: impl FnOnce() + Send + 'static) {
         let handle = threads::beside(work);
         lock(&self.background).extend(handle);
     }
 
-    /// Defers `work` until [`Cache::do_waiting`] or [`Cache::finish`]: it would take CPU time from work that the link waits for.
+    /// Defers `work` until [`Cache::do_waiting`] or [`Cache::finish`]: it would take CPU time from
+    /// work that the link waits for.
     pub fn wait_with(&self, work: impl FnOnce() + Send + 'static) {
         lock(&self.waiting).push(Box::new(work));
     }
@@ -266,12 +326,14 @@ impl Cache {
         lock(&self.background).pop()
     }
 
-    /// Joins the background work, and waits until everything is sent to the remote cache, for as long as its settings allow.
+    /// Joins the background work, and waits until everything is sent to the remote cache, for as
+    /// long as its settings allow.
     pub fn finish(&self) {
         self.finish_unless(&|| false);
     }
 
-    /// Like [`Cache::finish`]. When `stop` returns true, starts no deferred work, and no longer waits for the remote cache.
+    /// Like [`Cache::finish`]. When `stop` returns true, starts no deferred work, and no longer
+    /// waits for the remote cache.
     pub fn finish_unless(&self, stop: &dyn Fn() -> bool) {
         if !stop() {
             self.do_waiting();
@@ -281,7 +343,11 @@ impl Cache {
             // If it panicked, nothing was cached, which does not affect the link.
             let _ = handle.join();
         }
-        if let Some(remote) = self.remote_slot.as_ref().and_then(|remote_slot| remote_slot.remote.get()?.as_ref()) {
+        if let Some(remote) = self
+            .remote_slot
+            .as_ref()
+            .and_then(|remote_slot| remote_slot.remote.get()?.as_ref())
+        {
             remote.finish(stop);
             if remote.troubled() {
                 self.store.count(Event::RemoteFault);
@@ -309,15 +375,27 @@ mod tests {
                 let file = dir.path().join("key");
                 let _ = std::fs::remove_file(&file);
                 std::fs::write(&file, [secret; 32]).unwrap();
-                std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+                std::fs::set_permissions(
+                    &file,
+                    std::os::unix::fs::PermissionsExt::from_mode(0o600),
+                )
+                .unwrap();
                 SecretKey::read(&file).unwrap()
             });
             let store = Store::open(&dir.path().join("cache"), 1 << 30).unwrap();
-            let settings = RemoteSettings { key, ..RemoteSettings::new("file:///nowhere") };
-            Cache::shared(store, settings, Arc::new(|_: &str| {})).shared_key("image").key()
+            let settings = RemoteSettings {
+                key,
+                ..RemoteSettings::new("file:///nowhere")
+            };
+            Cache::shared(store, settings, Arc::new(|_: &str| {}))
+                .shared_key("image")
+                .key()
         };
         let keys = [None, Some(1), Some(2)].map(key_of);
-        assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2], "{keys:?}");
+        assert!(
+            keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2],
+            "{keys:?}"
+        );
         assert_eq!(key_of(Some(1)), keys[1]);
         // Entries of an unsigned remote cache are as good as local ones, and are found without it.
         let alone = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
@@ -347,7 +425,9 @@ mod tests {
     #[test]
     fn work_started_by_background_work_is_joined_as_well() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
+        let cache = Arc::new(Cache::new(
+            Store::open(&dir.path().join("cache"), 1 << 30).unwrap(),
+        ));
         let done = Arc::new(AtomicUsize::new(0));
         let (inner, counted) = (Arc::clone(&cache), Arc::clone(&done));
         cache.later(move || {

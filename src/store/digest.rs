@@ -1,7 +1,9 @@
-//! Digests, each meaning with a type of its own: [`Digest`] of contents, [`Key`] of a record, and [`BlobName`] of a blob. Except
-//! for some names of blobs, they are BLAKE3, 256 bits. With a weaker digest, a supplier of device code could make two files with
-//! the same digest. In an unshared cache, blobs are named by XXH3, 128 bits, which detects accidental damage. That suffices: each
-//! blob is read whole whenever it is used, and everybody who can write to the directory could store any image anyway.
+//! Digests, each meaning with a type of its own: [`Digest`] of contents, [`Key`] of a record, and
+//! [`BlobName`] of a blob. Except for some names of blobs, they are BLAKE3, 256 bits. With a weaker
+//! digest, a supplier of device code could make two files with the same digest. In an unshared
+//! cache, blobs are named by XXH3, 128 bits, which detects accidental damage. That suffices: each
+//! blob is read whole whenever it is used, and everybody who can write to the directory could store
+//! any image anyway.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +26,8 @@ impl Digest {
         Digest(blake3::hash(bytes).into())
     }
 
-    /// Returns the digest of each of `contents`, computed by all threads. Call it within [`crate::sys::threads::in_parallel`].
+    /// Returns the digest of each of `contents`, computed by all threads. Call it within
+    /// [`crate::sys::threads::in_parallel`].
     pub(crate) fn of_all(contents: &[&[u8]]) -> Vec<Digest> {
         let of = |bytes: &&[u8]| match bytes.len() {
             DIVIDED.. => Digest(blake3::Hasher::new().update_rayon(bytes).finalize().into()),
@@ -43,7 +46,8 @@ impl Digest {
         Ok(Digest(hash.finalize().into()))
     }
 
-    /// Derives a digest from the secret `bytes`. It does not reveal them, and serves `purpose` alone.
+    /// Derives a digest from the secret `bytes`. It does not reveal them, and serves `purpose`
+    /// alone.
     pub(crate) fn derived(purpose: &str, bytes: &[u8]) -> Self {
         Digest(blake3::derive_key(purpose, bytes))
     }
@@ -55,10 +59,13 @@ impl Digest {
     /// Compares in constant time, so that the duration does not reveal how many bytes are right.
     #[cfg(feature = "remote-cache")]
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
-        bytes.try_into().is_ok_and(|bytes: [u8; 32]| blake3::Hash::from_bytes(self.0) == bytes)
+        bytes
+            .try_into()
+            .is_ok_and(|bytes: [u8; 32]| blake3::Hash::from_bytes(self.0) == bytes)
     }
 
-    /// Parses the displayed form, 64 lowercase hexadecimal digits. Returns `None` for anything else.
+    /// Parses the displayed form, 64 lowercase hexadecimal digits. Returns `None` for anything
+    /// else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut digest = Digest([0; 32]);
         if text.len() != 2 * digest.0.len() {
@@ -149,13 +156,20 @@ impl BlobName {
         }
     }
 
-    /// Parses the displayed form, 32 or 64 lowercase hexadecimal digits. Returns `None` for anything else.
+    /// Parses the displayed form, 32 or 64 lowercase hexadecimal digits. Returns `None` for
+    /// anything else.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 32 {
             return Digest::parse(text).map(BlobName::Sure);
         }
-        let plain = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        if plain { u128::from_str_radix(text, 16).ok().map(BlobName::Quick) } else { None }
+        let plain = text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        if plain {
+            u128::from_str_radix(text, 16).ok().map(BlobName::Quick)
+        } else {
+            None
+        }
     }
 }
 
@@ -200,12 +214,16 @@ impl Namer {
     }
 }
 
-/// Size of each read, in bytes: large enough that the system calls cost little, and small enough for the CPU cache. With 256 KiB,
-/// reading a file from the page cache takes 1.5 times as long.
+/// Size of each read, in bytes: large enough that the system calls cost little, and small enough
+/// for the CPU cache. With 256 KiB, reading a file from the page cache takes 1.5 times as long.
 const CHUNK: usize = 64 << 10;
 
 /// Copies all of `from` to `to`. Returns the name of the bytes as a blob.
-pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write, naming: Naming) -> io::Result<BlobName> {
+pub(crate) fn copy(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    naming: Naming,
+) -> io::Result<BlobName> {
     let mut namer = Namer::new(naming);
     each_chunk(from, &mut |bytes| {
         namer.update(bytes);
@@ -214,7 +232,10 @@ pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write, naming: Naming) ->
     Ok(namer.name())
 }
 
-fn each_chunk(from: &mut impl Read, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+fn each_chunk(
+    from: &mut impl Read,
+    take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK];
     loop {
         match from.read(&mut buffer) {
@@ -226,8 +247,8 @@ fn each_chunk(from: &mut impl Read, take: &mut dyn FnMut(&[u8]) -> io::Result<()
     }
 }
 
-/// Builds a key or a digest from several parts. The length of each part is hashed as well, so different lists of parts differ
-/// even if their bytes are the same when joined.
+/// Builds a key or a digest from several parts. The length of each part is hashed as well, so
+/// different lists of parts differ even if their bytes are the same when joined.
 pub(crate) struct KeyBuilder(blake3::Hasher);
 
 impl Default for KeyBuilder {
@@ -275,20 +296,32 @@ mod tests {
             assert_eq!(BlobName::parse(&name.to_string()), Some(name));
             assert_eq!(name.naming(), naming);
         }
-        for wrong in
-            ["../../../../../../../../etc/passw".to_owned(), "F".repeat(32), "F".repeat(64), "é".repeat(32), "0".repeat(63)]
-        {
-            assert_eq!((BlobName::parse(&wrong), Digest::parse(&wrong)), (None, None), "{wrong}");
+        for wrong in [
+            "../../../../../../../../etc/passw".to_owned(),
+            "F".repeat(32),
+            "F".repeat(64),
+            "é".repeat(32),
+            "0".repeat(63),
+        ] {
+            assert_eq!(
+                (BlobName::parse(&wrong), Digest::parse(&wrong)),
+                (None, None),
+                "{wrong}"
+            );
         }
     }
 
-    /// Digests from the test vectors of BLAKE3 and XXH3: later releases must find stored entries again.
+    /// Digests from the test vectors of BLAKE3 and XXH3: later releases must find stored entries
+    /// again.
     #[test]
     fn digests_match_published_test_vectors() {
         let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
         assert_eq!(Digest::of(b"").to_string(), empty);
         assert_eq!(BlobName::of(b"", Naming::Sure).to_string(), empty);
-        assert_eq!(BlobName::of(b"", Naming::Quick).to_string(), "99aa06d3014798d86001c324468d497f");
+        assert_eq!(
+            BlobName::of(b"", Naming::Quick).to_string(),
+            "99aa06d3014798d86001c324468d497f"
+        );
     }
 
     #[test]
@@ -297,19 +330,30 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
             for naming in [Naming::Quick, Naming::Sure] {
                 let mut copied = Vec::new();
-                assert_eq!(copy(&mut bytes.as_slice(), &mut copied, naming).unwrap(), BlobName::of(&bytes, naming));
+                assert_eq!(
+                    copy(&mut bytes.as_slice(), &mut copied, naming).unwrap(),
+                    BlobName::of(&bytes, naming)
+                );
                 assert_eq!(copied, bytes);
             }
-            assert_eq!(Digest::of_stream(&mut bytes.as_slice()).unwrap(), Digest::of(&bytes));
+            assert_eq!(
+                Digest::of_stream(&mut bytes.as_slice()).unwrap(),
+                Digest::of(&bytes)
+            );
         }
     }
 
     #[test]
     fn of_all_equals_the_digest_of_each() {
-        let large: Vec<u8> = (0..3 * DIVIDED + 5).map(|at| (at * 7 % 251) as u8).collect();
+        let large: Vec<u8> = (0..3 * DIVIDED + 5)
+            .map(|at| (at * 7 % 251) as u8)
+            .collect();
         let all: Vec<&[u8]> = vec![b"", b"one", &large, &large[1..]];
         let each: Vec<Digest> = all.iter().map(|bytes| Digest::of(bytes)).collect();
-        assert_eq!(crate::sys::threads::in_parallel(|| Digest::of_all(&all)), each);
+        assert_eq!(
+            crate::sys::threads::in_parallel(|| Digest::of_all(&all)),
+            each
+        );
     }
 
     #[test]

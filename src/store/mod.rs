@@ -1,9 +1,11 @@
-//! The cache of device links: files and small records that outlive the process and are shared by many processes. It knows nothing
-//! about links: its users choose the parts of a key and the contents of a record.
+//! The cache of device links: files and small records that outlive the process and are shared by
+//! many processes. It knows nothing about links: its users choose the parts of a key and the
+//! contents of a record.
 //!
-//! It stores two kinds of entries. A **blob** is a file, named by the digest of its contents, so that damage is detected. A
-//! **record** is some bytes under a key, with a digest of their own. The cache never makes a link fail: unreadable entries count
-//! as missing, and failed writes are skipped.
+//! It stores two kinds of entries. A **blob** is a file, named by the digest of its contents, so
+//! that damage is detected. A **record** is some bytes under a key, with a digest of their own. The
+//! cache never makes a link fail: unreadable entries count as missing, and failed writes are
+//! skipped.
 
 pub(crate) mod cache;
 pub(crate) mod digest;

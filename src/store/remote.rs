@@ -1,12 +1,14 @@
-//! The remote cache: the second level of the cache, shared between machines, on Redis, S3, WebDAV or in a directory. This file
-//! has its settings (`OFFLD_CACHE_REMOTE` and its companions); the modules below do the work.
+//! The remote cache: the second level of the cache, shared between machines, on Redis, S3, WebDAV
+//! or in a directory. This file has its settings (`OFFLD_CACHE_REMOTE` and its companions); the
+//! modules below do the work.
 //!
-//! Data from a remote cache is checked. Every object carries a digest, which is keyed if there is a key, and a blob's name is the
-//! digest of its contents. A remote cache that is slow or down costs one bounded wait and one warning, and is not used for the
-//! rest of the process. It never makes a link fail.
+//! Data from a remote cache is checked. Every object carries a digest, which is keyed if there is a
+//! key, and a blob's name is the digest of its contents. A remote cache that is slow or down costs
+//! one bounded wait and one warning, and is not used for the rest of the process. It never makes a
+//! link fail.
 //!
-//! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote cache is an error that names
-//! the feature.
+//! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote
+//! cache is an error that names the feature.
 
 #[cfg(not(feature = "remote-cache"))]
 mod disabled;
@@ -35,7 +37,9 @@ pub(crate) use disabled::Remote;
 pub(crate) use shared::Remote;
 
 use super::SecretKey;
-use crate::sys::session::{OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT, Session};
+use crate::sys::session::{
+    OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT, Session,
+};
 
 /// Receives warnings.
 pub(crate) type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
@@ -52,8 +56,8 @@ const LONGEST_TIMEOUT: f64 = 86_400.0;
 /// Settings of a remote cache.
 #[derive(Debug, Clone)]
 pub struct RemoteSettings {
-    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may contain credentials, so it must not be printed: see
-    /// [`RemoteSettings::shown`].
+    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may contain credentials, so it must
+    /// not be printed: see [`RemoteSettings::shown`].
     pub url: OsString,
     /// Whether the remote cache is only read, and never written.
     pub read_only: bool,
@@ -63,7 +67,8 @@ pub struct RemoteSettings {
     pub whole: Duration,
     /// Key that signs the objects. Without one, they carry plain digests.
     pub key: Option<SecretKey>,
-    /// Warning about an invalid setting that is ignored, to be printed when the remote cache is opened.
+    /// Warning about an invalid setting that is ignored, to be printed when the remote cache is
+    /// opened.
     pub doubt: Option<String>,
 }
 
@@ -80,12 +85,14 @@ impl RemoteSettings {
         }
     }
 
-    /// Reads the settings from the environment, without the key. Returns `None` if no remote cache is named.
+    /// Reads the settings from the environment, without the key. Returns `None` if no remote cache
+    /// is named.
     pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
         let mut doubts = Vec::new();
         if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_READONLY) {
-            // Any other value also means that this machine's results should not be on the remote cache.
+            // Any other value also means that this machine's results should not be on the remote
+            // cache.
             settings.read_only = value != "0";
             if value != "0" && value != "1" {
                 doubts.push(format!(
@@ -114,8 +121,8 @@ impl RemoteSettings {
     }
 }
 
-/// The URL of the remote cache that the environment names, without credentials. `None` if it names none that this build can
-/// reach.
+/// The URL of the remote cache that the environment names, without credentials. `None` if it names
+/// none that this build can reach.
 pub(crate) fn shown_of_environment() -> Option<String> {
     let url = Session::env(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
     let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();
@@ -127,8 +134,9 @@ fn seconds(text: &OsStr) -> Option<Duration> {
     (seconds > 0.0 && seconds <= LONGEST_TIMEOUT).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// Removes possible secrets from `url`: everything before the last `@`, and every option that is not known to be harmless. Broken
-/// URLs must work as well, such as one whose password has a `/` instead of `%2F`.
+/// Removes possible secrets from `url`: everything before the last `@`, and every option that is
+/// not known to be harmless. Broken URLs must work as well, such as one whose password has a `/`
+/// instead of `%2F`.
 fn shown(url: &OsStr) -> String {
     let text = url.to_string_lossy();
     let Some((scheme, rest)) = text.split_once("://") else {
@@ -138,7 +146,11 @@ fn shown(url: &OsStr) -> String {
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     let (place, options) = place.split_once('?').unwrap_or((place, ""));
     let place = place.split('#').next().unwrap_or_default();
-    let harmless = |option: &&str| ["prefix=", "region=", "endpoint="].iter().any(|known| option.starts_with(known));
+    let harmless = |option: &&str| {
+        ["prefix=", "region=", "endpoint="]
+            .iter()
+            .any(|known| option.starts_with(known))
+    };
     let options: Vec<&str> = options.split('&').filter(harmless).collect();
     let mark = if options.is_empty() { "" } else { "?" };
     format!("{scheme}://{place}{mark}{}", options.join("&"))

@@ -1,5 +1,6 @@
-//! The key that signs records and images of a shared cache (`OFFLD_CACHE_KEY`). Holders of the key can sign, and signed entries
-//! are trusted, so its file must not be readable by other users. If the variable is set, a link fails without a valid key.
+//! The key that signs records and images of a shared cache (`OFFLD_CACHE_KEY`). Holders of the key
+//! can sign, and signed entries are trusted, so its file must not be readable by other users. If
+//! the variable is set, a link fails without a valid key.
 
 use std::fmt;
 use std::fs::File;
@@ -41,17 +42,22 @@ impl SecretKey {
     /// # Errors
     /// See [`SecretKey::read`].
     pub(crate) fn of_environment() -> Result<Option<Self>> {
-        let Some(file) = Session::env(OFFLD_CACHE_KEY) else { return Ok(None) };
+        let Some(file) = Session::env(OFFLD_CACHE_KEY) else {
+            return Ok(None);
+        };
         SecretKey::read(Path::new(&file)).map(Some)
     }
 
     /// Reads the key from `file`. All bytes of the file count.
     ///
     /// # Errors
-    /// The file cannot be read, is not a regular file, or has fewer than 32 bytes or more than 64 KiB. Or it belongs to a user
-    /// other than this one or root, or its mode gives other users access.
+    /// The file cannot be read, is not a regular file, or has fewer than 32 bytes or more than 64
+    /// KiB. Or it belongs to a user other than this one or root, or its mode gives other users
+    /// access.
     pub fn read(file: &Path) -> Result<Self> {
-        let bytes = contents(file).with_context(|| format!("{OFFLD_CACHE_KEY}: cannot use the key `{}`", file.display()))?;
+        let bytes = contents(file).with_context(|| {
+            format!("{OFFLD_CACHE_KEY}: cannot use the key `{}`", file.display())
+        })?;
         Ok(SecretKey(blake3::derive_key(PURPOSE, &bytes)))
     }
 
@@ -70,16 +76,26 @@ impl SecretKey {
 fn contents(path: &Path) -> Result<Vec<u8>> {
     // Do not block if the file is a pipe.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).context("flags")?;
-    let file = File::options().read(true).custom_flags(flags).open(path).context("cannot open the file")?;
-    let meta = file.metadata().context("cannot read the attributes of the file")?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .context("cannot open the file")?;
+    let meta = file
+        .metadata()
+        .context("cannot read the attributes of the file")?;
     if !meta.is_file() {
         bail!("not a regular file");
     }
-    if let Some(why) = readable_by_others(meta.uid(), meta.mode(), rustix::process::geteuid().as_raw()) {
+    if let Some(why) =
+        readable_by_others(meta.uid(), meta.mode(), rustix::process::geteuid().as_raw())
+    {
         bail!(why);
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).context("cannot read the file")?;
+    file.take(LONGEST as u64 + 1)
+        .read_to_end(&mut bytes)
+        .context("cannot read the file")?;
     match bytes.len() {
         0..SHORTEST => bail!("{} bytes, expected at least {SHORTEST}", bytes.len()),
         SHORTEST..=LONGEST => Ok(bytes),
@@ -93,7 +109,8 @@ fn readable_by_others(owner: u32, mode: u32, user: u32) -> Option<String> {
         return Some(format!("the file belongs to {}", user_name(owner)));
     }
     let mode = mode & 0o7777;
-    (mode & 0o077 != 0).then(|| format!("its mode {mode:04o} lets other users access it; run `chmod 600`"))
+    (mode & 0o077 != 0)
+        .then(|| format!("its mode {mode:04o} lets other users access it; run `chmod 600`"))
 }
 
 #[cfg(test)]
@@ -114,7 +131,10 @@ mod tests {
 
     fn why_not(path: &Path) -> String {
         let why = format!("{:#}", SecretKey::read(path).unwrap_err());
-        assert!(why.contains(&path.display().to_string()) && why.starts_with("OFFLD_CACHE_KEY: "), "{why}");
+        assert!(
+            why.contains(&path.display().to_string()) && why.starts_with("OFFLD_CACHE_KEY: "),
+            "{why}"
+        );
         why
     }
 
@@ -138,7 +158,10 @@ mod tests {
     fn a_readable_or_invalid_file_is_an_error_that_names_it() {
         for mode in [0o640, 0o604, 0o620, 0o601, 0o644] {
             let (_dir, path) = file(&[b'k'; 32], mode);
-            assert!(why_not(&path).contains("lets other users access it"), "{mode:o}");
+            assert!(
+                why_not(&path).contains("lets other users access it"),
+                "{mode:o}"
+            );
         }
         let (dir, short) = file(&[b'k'; 31], 0o600);
         assert!(why_not(&short).contains(": 31 bytes"));
@@ -155,8 +178,16 @@ mod tests {
         assert_eq!(readable_by_others(0, 0o100_400, 1000), None);
         assert_eq!(readable_by_others(0, 0o100_400, 0), None);
         for user in [0, 1001] {
-            assert!(readable_by_others(4_000_000_000, 0o100_600, user).unwrap().contains("user 4000000000"));
+            assert!(
+                readable_by_others(4_000_000_000, 0o100_600, user)
+                    .unwrap()
+                    .contains("user 4000000000")
+            );
         }
-        assert!(readable_by_others(1000, 0o100_640, 1000).unwrap().contains("0640"));
+        assert!(
+            readable_by_others(1000, 0o100_640, 1000)
+                .unwrap()
+                .contains("0640")
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Atomic writes: readers see a complete file or none. A file is written under a temporary name in the same directory, and
-//! renamed into place when it is complete. Every output that offld itself writes is written this way, except in the cache. The
-//! cache moves hard links, and never replaces a file by other contents.
+//! Atomic writes: readers see a complete file or none. A file is written under a temporary name in
+//! the same directory, and renamed into place when it is complete. Every output that offld itself
+//! writes is written this way, except in the cache. The cache moves hard links, and never replaces
+//! a file by other contents.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -19,7 +20,8 @@ const PREFIX: &str = ".offld-";
 /// Mode of new files before the umask is applied.
 const NEW_FILE: u32 = 0o666;
 
-/// A file that has not been renamed into place yet. If it is dropped without a commit, it is removed and the old file stays.
+/// A file that has not been renamed into place yet. If it is dropped without a commit, it is
+/// removed and the old file stays.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     temporary: TempPath,
@@ -29,15 +31,21 @@ pub(crate) struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a new version of the file at `path`, or of its target if `path` is a symlink. Returns the empty file to write to.
-    /// The new file gets the mode of the file that it replaces, or else 0666 less the umask.
+    /// Starts a new version of the file at `path`, or of its target if `path` is a symlink. Returns
+    /// the empty file to write to. The new file gets the mode of the file that it replaces, or else
+    /// 0666 less the umask.
     ///
     /// # Errors
-    /// The directory is missing or not writable, or this process may not write the existing file at `path` (a directory, a file
-    /// without write permission). A file that could not be written in place is not replaced either.
+    /// The directory is missing or not writable, or this process may not write the existing file at
+    /// `path` (a directory, a file without write permission). A file that could not be written in
+    /// place is not replaced either.
     pub(crate) fn create(path: &Path) -> io::Result<(File, AtomicFile)> {
         let is_symlink = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
-        let target = if is_symlink { target_of(path)? } else { path.to_owned() };
+        let target = if is_symlink {
+            target_of(path)?
+        } else {
+            path.to_owned()
+        };
         let replaced = fs::metadata(&target).ok();
         if replaced.is_some() {
             match OpenOptions::new().write(true).open(&target) {
@@ -47,38 +55,73 @@ impl AtomicFile {
             }
         }
         let folder = folder_of(&target);
-        let mode = replaced.as_ref().map_or(NEW_FILE, |meta| meta.permissions().mode());
+        let mode = replaced
+            .as_ref()
+            .map_or(NEW_FILE, |meta| meta.permissions().mode());
         let (file, temporary, unfinished) = make(folder, mode)?;
         if let Some(replaced) = replaced {
-            // Creating the file applied the umask, which must not change the mode of an existing file.
+            // Creating the file applied the umask, which must not change the mode of an existing
+            // file.
             file.set_permissions(replaced.permissions())?;
         }
-        Ok((file, AtomicFile { temporary, target, unfinished }))
+        Ok((
+            file,
+            AtomicFile {
+                temporary,
+                target,
+                unfinished,
+            },
+        ))
     }
 
-    /// Starts a new file at `path` that replaces the file or the symlink there. Its mode is 0666 less the umask.
+    /// Starts a new file at `path` that replaces the file or the symlink there. Its mode is 0666
+    /// less the umask.
     pub(crate) fn create_anew(path: &Path) -> io::Result<(File, AtomicFile)> {
         let (file, temporary, unfinished) = make(folder_of(path), NEW_FILE)?;
-        Ok((file, AtomicFile { temporary, target: path.to_owned(), unfinished }))
+        Ok((
+            file,
+            AtomicFile {
+                temporary,
+                target: path.to_owned(),
+                unfinished,
+            },
+        ))
     }
 
-    /// Starts a file in `folder` whose final name is chosen after it is written: see [`AtomicFile::commit_as`].
+    /// Starts a file in `folder` whose final name is chosen after it is written: see
+    /// [`AtomicFile::commit_as`].
     pub(crate) fn create_in(folder: &Path) -> io::Result<(File, AtomicFile)> {
         let (file, temporary, unfinished) = make(folder, NEW_FILE)?;
-        Ok((file, AtomicFile { temporary, target: folder.to_owned(), unfinished }))
+        Ok((
+            file,
+            AtomicFile {
+                temporary,
+                target: folder.to_owned(),
+                unfinished,
+            },
+        ))
     }
 
     /// Renames the file into place, replacing the old file.
     pub(crate) fn commit(self) -> io::Result<()> {
-        let AtomicFile { temporary, target, unfinished } = self;
+        let AtomicFile {
+            temporary,
+            target,
+            unfinished,
+        } = self;
         let done = put(temporary, &target);
         drop(unfinished);
         done
     }
 
-    /// Renames the file to `target`, which must be in the same directory, instead of the path it was created for.
+    /// Renames the file to `target`, which must be in the same directory, instead of the path it
+    /// was created for.
     pub(crate) fn commit_as(self, target: &Path) -> io::Result<()> {
-        let AtomicFile { temporary, unfinished, .. } = self;
+        let AtomicFile {
+            temporary,
+            unfinished,
+            ..
+        } = self;
         let done = put(temporary, target);
         drop(unfinished);
         done
@@ -107,13 +150,20 @@ pub(crate) fn target_of(link: &Path) -> io::Result<PathBuf> {
 }
 
 fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    file.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath, Unfinished)> {
     let permissions = Permissions::from_mode(mode);
     let (made, unfinished) = unfinished::make(
-        || tempfile::Builder::new().prefix(PREFIX).permissions(permissions).tempfile_in(folder),
+        || {
+            tempfile::Builder::new()
+                .prefix(PREFIX)
+                .permissions(permissions)
+                .tempfile_in(folder)
+        },
         |made| made.path().to_owned(),
     )
     .map_err(without_path)?;
@@ -121,17 +171,21 @@ fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath, Unfinished)> {
     Ok((file, temporary, unfinished))
 }
 
-/// Extracts the system's error from an error of `tempfile`, which names the temporary file: callers name the target instead.
+/// Extracts the system's error from an error of `tempfile`, which names the temporary file: callers
+/// name the target instead.
 fn without_path(error: io::Error) -> io::Error {
     // The error contains the number only in its text, before the path.
     let text = error.to_string();
-    let number =
-        text.split_once("(os error ").and_then(|(_, rest)| rest.split_once(')')).and_then(|(number, _)| number.parse().ok());
+    let number = text
+        .split_once("(os error ")
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .and_then(|(number, _)| number.parse().ok());
     number.map_or(error, io::Error::from_raw_os_error)
 }
 
-/// Renames the file `temporary` to `target`. If a file exists there, the two are exchanged and the old one is then removed. A
-/// plain rename over another file would be slow: ext4 flushes the new file to disk first.
+/// Renames the file `temporary` to `target`. If a file exists there, the two are exchanged and the
+/// old one is then removed. A plain rename over another file would be slow: ext4 flushes the new
+/// file to disk first.
 fn put(temporary: TempPath, target: &Path) -> io::Result<()> {
     let is_file = fs::symlink_metadata(target).is_ok_and(|meta| meta.is_file());
     if is_file && renameat_with(CWD, &*temporary, CWD, target, RenameFlags::EXCHANGE).is_ok() {
@@ -145,7 +199,8 @@ pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// Lets `write` write the file at `path`, atomically. A device or a pipe is opened and written to directly.
+/// Lets `write` write the file at `path`, atomically. A device or a pipe is opened and written to
+/// directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     if is_special(path) {
         return write(&mut OpenOptions::new().write(true).open(path)?);
@@ -194,7 +249,10 @@ mod tests {
         let (broken, made) = (folder.path().join("broken"), folder.path().join("made"));
         std::os::unix::fs::symlink("broken", folder.path().join("chain")).unwrap();
         std::os::unix::fs::symlink("made", &broken).unwrap();
-        replace(&folder.path().join("chain"), |out| Ok(out.write_all(b"new")?)).unwrap();
+        replace(&folder.path().join("chain"), |out| {
+            Ok(out.write_all(b"new")?)
+        })
+        .unwrap();
         assert_eq!(fs::read(&made).unwrap(), b"new");
         std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
         assert!(replace(&folder.path().join("loop"), |_| Ok(())).is_err());

@@ -1,11 +1,12 @@
-//! The system's clocks, for code whose results depend on the time. Examples are the age of cache entries, the trust in recent
-//! timestamps, and waits for locks. Tests pass a clock that they set themselves, so that they never sleep.
+//! The system's clocks, for code whose results depend on the time. Examples are the age of cache
+//! entries, the trust in recent timestamps, and waits for locks. Tests pass a clock that they set
+//! themselves, so that they never sleep.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Tolerated difference between the time of day and the monotonic time. A larger one means that the clock was set, so that
-/// timestamps of files cannot be trusted.
+/// Tolerated difference between the time of day and the monotonic time. A larger one means that the
+/// clock was set, so that timestamps of files cannot be trusted.
 const TOLERANCE: Duration = Duration::from_millis(20);
 
 pub(crate) trait Clock: Debug + Send + Sync {
@@ -33,17 +34,30 @@ impl Clock for SystemClock {
     }
 }
 
-/// Checks whether the time of day has been set since the moment `begun` (time of day) and `running` (monotonic clock).
+/// Checks whether the time of day has been set since the moment `begun` (time of day) and `running`
+/// (monotonic clock).
 ///
 /// # Errors
 /// The clock has been set.
-pub(crate) fn check_not_set(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
+pub(crate) fn check_not_set(
+    clock: &dyn Clock,
+    begun: SystemTime,
+    running: Instant,
+) -> Result<(), String> {
     let passed = clock.running() - running;
-    // If the clock was set back to before `begun`, the difference is the time passed plus the distance to `begun`.
+    // If the clock was set back to before `begun`, the difference is the time passed plus the
+    // distance to `begun`.
     let by_day = clock.now().duration_since(begun);
-    let difference = by_day.map_or_else(|before| before.duration() + passed, |by_day| by_day.abs_diff(passed));
+    let difference = by_day.map_or_else(
+        |before| before.duration() + passed,
+        |by_day| by_day.abs_diff(passed),
+    );
     // A clock that is adjusted gradually runs up to 1/2000 faster or slower.
-    if difference > TOLERANCE + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
+    if difference > TOLERANCE + passed / 1000 {
+        Err("the system's clock has been set".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +85,8 @@ mod test_clock {
             *times = (times.0 + time, times.1 + time);
         }
 
-        /// Sets the time of day but not the monotonic time, as when a wrong system clock is corrected.
+        /// Sets the time of day but not the monotonic time, as when a wrong system clock is
+        /// corrected.
         pub(crate) fn set(&self, now: SystemTime) {
             self.0.lock().unwrap().0 = now;
         }
@@ -104,14 +119,25 @@ mod tests {
         assert_eq!(check_not_set(&clock, begun, running), Ok(()));
         clock.pass(hour);
         assert_eq!(check_not_set(&clock, begun, running), Ok(()));
-        for (set, well) in [(hour + hour / 2000, true), (hour - hour / 2000, true), (hour + hour / 100, false), (hour / 2, false)]
-        {
+        for (set, well) in [
+            (hour + hour / 2000, true),
+            (hour - hour / 2000, true),
+            (hour + hour / 100, false),
+            (hour / 2, false),
+        ] {
             clock.set(begun + set);
-            assert_eq!(check_not_set(&clock, begun, running).is_ok(), well, "{set:?}");
+            assert_eq!(
+                check_not_set(&clock, begun, running).is_ok(),
+                well,
+                "{set:?}"
+            );
         }
         let clock = TestClock::stopped();
         let (begun, running) = (clock.now(), clock.running());
         clock.set(begun - Duration::from_millis(50));
-        assert!(check_not_set(&clock, begun, running).is_err(), "set back within the first moment");
+        assert!(
+            check_not_set(&clock, begun, running).is_err(),
+            "set back within the first moment"
+        );
     }
 }

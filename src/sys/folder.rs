@@ -1,6 +1,6 @@
-//! Directories that several processes use, accessed through open descriptors: the cache and the job table. No symbolic link is
-//! followed. Otherwise, a user with write access to the cache directory could make other users of the cache, root included, read,
-//! write or remove files elsewhere.
+//! Directories that several processes use, accessed through open descriptors: the cache and the job
+//! table. No symbolic link is followed. Otherwise, a user with write access to the cache directory
+//! could make other users of the cache, root included, read, write or remove files elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,15 +13,18 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-/// Mode of new directories. Others can never write to them, whatever the umask is: cached files become part of programs.
+/// Mode of new directories. Others can never write to them, whatever the umask is: cached files
+/// become part of programs.
 const FOLDER_MODE: u32 = 0o775;
-/// Mode of files that are written in place (the counters, the lock), and of new files until they are complete.
+/// Mode of files that are written in place (the counters, the lock), and of new files until they
+/// are complete.
 const FILE_MODE: u32 = 0o666;
 
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
-    /// Owner for new files, if they change hands: the owner of the cache directory, if that is another user and we are root.
+    /// Owner for new files, if they change hands: the owner of the cache directory, if that is
+    /// another user and we are root.
     owner: Option<(Uid, Gid)>,
 }
 
@@ -45,17 +48,24 @@ impl Folder {
         Ok(Folder { fd, owner })
     }
 
-    /// Opens the private directory `name` in the directory `parent`, and creates it if it is missing. No other user has access.
+    /// Opens the private directory `name` in the directory `parent`, and creates it if it is
+    /// missing. No other user has access.
     ///
     /// # Errors
-    /// The directory cannot be created or opened, is a symbolic link, belongs to another user, or is open to others.
+    /// The directory cannot be created or opened, is a symbolic link, belongs to another user, or
+    /// is open to others.
     pub(crate) fn private(parent: &Path, name: &str) -> io::Result<Folder> {
         let parent = rustix::fs::openat(CWD, parent, folder_flags(), Mode::empty())?;
         match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let fd = rustix::fs::openat(&parent, name, folder_flags() | OFlags::NOFOLLOW, Mode::empty())?;
+        let fd = rustix::fs::openat(
+            &parent,
+            name,
+            folder_flags() | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )?;
         let stat = rustix::fs::fstat(&fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(io::Error::other("not a directory"));
@@ -84,7 +94,10 @@ impl Folder {
             }
             opened => opened?,
         };
-        Ok(Folder { fd, owner: self.owner })
+        Ok(Folder {
+            fd,
+            owner: self.owner,
+        })
     }
 
     /// Like [`Folder::sub`], and creates missing directories.
@@ -112,7 +125,9 @@ impl Folder {
         match self.file(name, OFlags::RDWR) {
             Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
                 // Another process has created it first.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.file(name, OFlags::RDWR),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    self.file(name, OFlags::RDWR)
+                }
                 made => made,
             },
             opened => opened,
@@ -121,28 +136,46 @@ impl Folder {
 
     /// Creates the file `name`, which must not exist.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(
+            &self.fd,
+            name,
+            flags,
+            Mode::from_raw_mode(FILE_MODE),
+        )?);
         if let Some((user, group)) = self.owner {
             rustix::fs::fchown(&file, Some(user), Some(group))?;
         }
         Ok(file)
     }
 
-    /// Whether new files here are given to another user, who may change them at any time. Then no file here may be a hard link to
-    /// a file of ours.
+    /// Whether new files here are given to another user, who may change them at any time. Then no
+    /// file here may be a hard link to a file of ours.
     pub(crate) fn is_foreign(&self) -> bool {
         self.owner.is_some()
     }
 
     /// Creates the hard link `name` to the file at `path`.
     pub(crate) fn link_in(&self, path: &Path, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::linkat(CWD, path, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
+        Ok(rustix::fs::linkat(
+            CWD,
+            path,
+            &self.fd,
+            name,
+            AtFlags::SYMLINK_FOLLOW,
+        )?)
     }
 
     /// Creates the hard link `path` to the file `name`.
     pub(crate) fn link_out(&self, name: &str, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::linkat(&self.fd, name, CWD, path, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(
+            &self.fd,
+            name,
+            CWD,
+            path,
+            AtFlags::empty(),
+        )?)
     }
 
     /// Moves `name` to `to` in `folder`, replacing the file there.
@@ -156,7 +189,9 @@ impl Folder {
 
     /// Removes the directory `name` with its contents. Directories nested deeper than `depth` stay.
     pub(crate) fn remove_folder(&self, name: &str, depth: usize) {
-        let Some(depth) = depth.checked_sub(1) else { return };
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
         let Ok(folder) = self.sub(name) else { return };
         for entry in folder.entries() {
             match entry.name.to_str().filter(|_| entry.is_folder) {
@@ -183,20 +218,33 @@ impl Folder {
         // `fd` was opened with O_PATH and cannot be read.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let read = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(Dir::new);
-        let names = read.into_iter().flatten().flatten().map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-        names.filter(|name| name != "." && name != "..").filter_map(|name| self.entry(&name).ok()).collect()
+        let names = read
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+        names
+            .filter(|name| name != "." && name != "..")
+            .filter_map(|name| self.entry(&name).ok())
+            .collect()
     }
 
     fn file(&self, name: &str, access: OFlags) -> io::Result<File> {
         // Without O_NONBLOCK, opening a pipe that another user has put there would block.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::other("not a regular file"))
+        }
     }
 
     /// Gives a new directory to the owner of the cache.
     fn give_folder(&self, name: &str) -> io::Result<()> {
-        let Some((user, group)) = self.owner else { return Ok(()) };
+        let Some((user, group)) = self.owner else {
+            return Ok(());
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
         Ok(rustix::fs::fchown(made, Some(user), Some(group))?)
@@ -217,11 +265,19 @@ impl Entry {
 }
 
 fn modified(stat: &Stat) -> SystemTime {
-    let (seconds, nanoseconds) = (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let (seconds, nanoseconds) = (
+        stat.st_mtime,
+        u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+    );
     let distance = Duration::from_secs(seconds.unsigned_abs());
-    let whole =
-        if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(distance) } else { SystemTime::UNIX_EPOCH.checked_add(distance) };
-    whole.and_then(|whole| whole.checked_add(Duration::new(0, nanoseconds))).unwrap_or(SystemTime::UNIX_EPOCH)
+    let whole = if seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    };
+    whole
+        .and_then(|whole| whole.checked_add(Duration::new(0, nanoseconds)))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn folder_flags() -> OFlags {
@@ -252,7 +308,11 @@ mod tests {
             assert!(root.sub(names).is_err(), "{names}");
         }
         assert!(root.make_sub("b/a0").is_err() && root.make_sub("real/a1").is_err());
-        assert!(root.open("file").is_err() && root.open_to_change("file").is_err() && root.create("file").is_err());
+        assert!(
+            root.open("file").is_err()
+                && root.open_to_change("file").is_err()
+                && root.create("file").is_err()
+        );
         let all = root.entries();
         assert_eq!(all.iter().filter(|entry| entry.is_file).count(), 0);
         assert_eq!(all.iter().filter(|entry| entry.is_folder).count(), 1);
@@ -260,32 +320,63 @@ mod tests {
         root.remove_folder("real", 8);
         assert!(!inside.join("real").exists() && inside.join("b").exists());
         assert_eq!(fs::read(outside.join("a0/file")).unwrap(), b"theirs");
-        assert!(Folder::root(&inside.join("b")).is_ok(), "what was named may be a link");
+        assert!(
+            Folder::root(&inside.join("b")).is_ok(),
+            "what was named may be a link"
+        );
     }
 
     #[test]
     fn a_private_directory_belongs_to_the_user_alone() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        assert!(Folder::private(dir.path(), "own").is_ok() && Folder::private(dir.path(), "own").is_ok());
-        assert_eq!(fs::metadata(dir.path().join("own")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(
+            Folder::private(dir.path(), "own").is_ok()
+                && Folder::private(dir.path(), "own").is_ok()
+        );
+        assert_eq!(
+            fs::metadata(dir.path().join("own"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
         symlink(dir.path().join("own"), dir.path().join("link")).unwrap();
         assert!(Folder::private(dir.path(), "link").is_err());
         fs::set_permissions(dir.path().join("own"), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(Folder::private(dir.path(), "own").unwrap_err().to_string(), "accessible to other users");
+        assert_eq!(
+            Folder::private(dir.path(), "own").unwrap_err().to_string(),
+            "accessible to other users"
+        );
         fs::write(dir.path().join("file"), "").unwrap();
-        assert!(Folder::private(dir.path(), "file").is_err() && Folder::private(&dir.path().join("none"), "own").is_err());
+        assert!(
+            Folder::private(dir.path(), "file").is_err()
+                && Folder::private(&dir.path().join("none"), "own").is_err()
+        );
         if rustix::process::geteuid().is_root() {
             fs::create_dir(dir.path().join("theirs")).unwrap();
             std::os::unix::fs::chown(dir.path().join("theirs"), Some(12345), None).unwrap();
-            assert_eq!(Folder::private(dir.path(), "theirs").unwrap_err().to_string(), "belongs to another user");
+            assert_eq!(
+                Folder::private(dir.path(), "theirs")
+                    .unwrap_err()
+                    .to_string(),
+                "belongs to another user"
+            );
         }
     }
 
     #[test]
     fn opening_a_pipe_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
-        rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            dir.path().join("pipe"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
         assert!(Folder::root(dir.path()).unwrap().open("pipe").is_err());
     }
 }

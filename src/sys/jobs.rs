@@ -1,7 +1,7 @@
-//! Decides when a device link may run. A link needs a slot: one per core by default, and never more than make's jobserver allows;
-//! `make -j1` means one. A link also needs memory: its peak must be free, in addition to the memory that running links will still
-//! allocate. All offld processes of a user count together (`table`). A link always may run if no other link runs, or has
-//! precedence.
+//! Decides when a device link may run. A link needs a slot: one per core by default, and never more
+//! than make's jobserver allows; `make -j1` means one. A link also needs memory: its peak must be
+//! free, in addition to the memory that running links will still allocate. All offld processes of a
+//! user count together (`table`). A link always may run if no other link runs, or has precedence.
 
 mod demand;
 mod jobserver;
@@ -26,19 +26,22 @@ use memory::Machine;
 use others::Processes;
 use table::{Share, Table};
 
-/// Time between two checks whether other processes have made room: `PAUSE` at first, `LONGEST_PAUSE` after a long wait. In
-/// between, it is the time waited so far divided by `PAUSES_OF_A_WAIT`.
+/// Time between two checks whether other processes have made room: `PAUSE` at first,
+/// `LONGEST_PAUSE` after a long wait. In between, it is the time waited so far divided by
+/// `PAUSES_OF_A_WAIT`.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const PAUSES_OF_A_WAIT: u32 = 16;
-/// Memory that stays free in addition to that of device links, in bytes: for offld itself, `offld-llvm` and the host linker.
+/// Memory that stays free in addition to that of device links, in bytes: for offld itself,
+/// `offld-llvm` and the host linker.
 const SPARE: u64 = 16 << 20;
 
 /// Hands out permission to run device links.
 #[derive(Debug)]
 pub(crate) struct JobSlots {
-    /// Number of device links that may run at once. `None` means one per CPU. The CPUs are counted only when the limit is needed,
-    /// because that reads files of `/proc` and `/sys`, and most links have no device code.
+    /// Number of device links that may run at once. `None` means one per CPU. The CPUs are counted
+    /// only when the limit is needed, because that reads files of `/proc` and `/sys`, and most
+    /// links have no device code.
     limit: Option<usize>,
     jobserver: Option<Jobserver>,
     memory: MemoryLimit,
@@ -59,8 +62,8 @@ struct State {
     expected: usize,
     /// Number of links that wait until they can run alone.
     wait_alone: usize,
-    /// Time, memory (in bytes) and reason of the last refusal. Until a link ends here or some time has passed, links that need as
-    /// much memory would be refused as well.
+    /// Time, memory (in bytes) and reason of the last refusal. Until a link ends here or some time
+    /// has passed, links that need as much memory would be refused as well.
     refused: Option<(Instant, u64, Refusal)>,
     /// Since when other processes have kept the table locked, if they do.
     table_busy_since: Option<Instant>,
@@ -69,22 +72,31 @@ struct State {
 }
 
 impl State {
-    /// Whether to keep waiting for a table that other processes have locked. If many links compete for the table, none may start
-    /// unregistered. A table that is locked for longer is useless: a stopped process may hold the lock forever.
+    /// Whether to keep waiting for a table that other processes have locked. If many links compete
+    /// for the table, none may start unregistered. A table that is locked for longer is useless: a
+    /// stopped process may hold the lock forever.
     fn waits_for_table(&mut self) -> bool {
         const LONGEST: Duration = Duration::from_secs(5);
-        self.table_busy_since.get_or_insert_with(Instant::now).elapsed() < LONGEST
+        self.table_busy_since
+            .get_or_insert_with(Instant::now)
+            .elapsed()
+            < LONGEST
     }
 
     /// Time until the next check of other processes.
     fn pause(&self) -> Duration {
-        let waited = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let waited = self
+            .waits_since
+            .map_or(Duration::ZERO, |since| since.elapsed());
         (waited / PAUSES_OF_A_WAIT).clamp(PAUSE, LONGEST_PAUSE)
     }
 
     /// The share that other processes see.
     fn published(&self) -> Share {
-        Share { alone: self.own.alone || self.wait_alone > 0, ..self.own }
+        Share {
+            alone: self.own.alone || self.wait_alone > 0,
+            ..self.own
+        }
     }
 }
 
@@ -99,24 +111,38 @@ pub(crate) struct JobSlot<'s> {
 
 /// Whether make's jobserver counts the jobs of this process.
 pub(crate) fn are_counted(jobs: Jobs) -> bool {
-    let flags = || Session::env(session::MAKEFLAGS).is_some_and(|flags| flags.to_string_lossy().contains("--jobserver"));
+    let flags = || {
+        Session::env(session::MAKEFLAGS)
+            .is_some_and(|flags| flags.to_string_lossy().contains("--jobserver"))
+    };
     !matches!(jobs, Jobs::N(_)) && flags()
 }
 
 impl JobSlots {
-    /// Creates the slots for `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and `MAKEFLAGS`. With `verbose`, prints a
-    /// note if other processes cannot be seen.
+    /// Creates the slots for `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and
+    /// `MAKEFLAGS`. With `verbose`, prints a note if other processes cannot be seen.
     pub(crate) fn new(jobs: Jobs, memory: MemoryLimit, verbose: bool, session: &Session) -> Self {
         let (limit, jobserver) = limit(jobs, session);
-        let root = Session::env(session::OFFLD_MEMORY_ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let root = Session::env(session::OFFLD_MEMORY_ROOT)
+            .map_or_else(|| PathBuf::from("/"), PathBuf::from);
         let machine = (!session.runner.in_order()).then(|| Machine::below(&root));
         let notes = verbose.then(|| Arc::clone(&session.shell));
-        JobSlots { limit, jobserver, memory, machine, notes, ..Self::without_limits() }
+        JobSlots {
+            limit,
+            jobserver,
+            memory,
+            machine,
+            notes,
+            ..Self::without_limits()
+        }
     }
 
     /// Creates `limit` slots for jobs that use no resources of this machine.
     pub(crate) fn counting(limit: usize) -> Self {
-        JobSlots { limit: Some(limit), ..Self::without_limits() }
+        JobSlots {
+            limit: Some(limit),
+            ..Self::without_limits()
+        }
     }
 
     fn without_limits() -> Self {
@@ -148,8 +174,8 @@ impl JobSlots {
         state.expected = state.expected.saturating_sub(1);
     }
 
-    /// Returns a slot for one of the announced device links, if it may run now. It gets extra threads only if no other link could
-    /// use them: they never delay the start of another link.
+    /// Returns a slot for one of the announced device links, if it may run now. It gets extra
+    /// threads only if no other link could use them: they never delay the start of another link.
     pub(crate) fn try_take(&self, demand: &Demand) -> std::result::Result<JobSlot<'_>, Refusal> {
         let mut state = self.state();
         if let Some((when, memory, refusal)) = state.refused
@@ -195,39 +221,56 @@ impl JobSlots {
         self.machine.as_ref()?.free()
     }
 
-    /// Waits until a device link of this process ends, or for a short time in which another process may have ended one.
+    /// Waits until a device link of this process ends, or for a short time in which another process
+    /// may have ended one.
     pub(crate) fn pause(&self) {
         let state = self.state();
         let pause = state.pause();
         drop(self.ended.wait_timeout(state, pause));
     }
 
-    fn admit(&self, demand: &Demand, state: &mut State) -> std::result::Result<JobSlot<'_>, Refusal> {
-        if state.own.alone || (state.wait_alone > 0 && !demand.alone) || (demand.alone && state.own.jobs > 0) {
+    fn admit(
+        &self,
+        demand: &Demand,
+        state: &mut State,
+    ) -> std::result::Result<JobSlot<'_>, Refusal> {
+        if state.own.alone
+            || (state.wait_alone > 0 && !demand.alone)
+            || (demand.alone && state.own.jobs > 0)
+        {
             return Err(Refusal::Alone);
         }
         if state.own.jobs >= self.limit() {
             return Err(Refusal::Slots);
         }
-        // Every refusal below drops the tokens: a link never holds jobserver tokens while it waits for memory.
+        // Every refusal below drops the tokens: a link never holds jobserver tokens while it waits
+        // for memory.
         let mut tokens = Vec::new();
         if let Some(jobserver) = &self.jobserver {
             tokens.push(jobserver.token().ok_or(Refusal::Slots)?);
         }
-        let Some(machine) = &self.machine else { return Ok(self.slot(demand, tokens, 0, state)) };
+        let Some(machine) = &self.machine else {
+            return Ok(self.slot(demand, tokens, 0, state));
+        };
         let table = self.table.get_or_init(|| self.open_table()).as_ref();
-        // The system is queried while the table is unlocked, because that takes a while. Links that other processes begin
-        // meanwhile count as if none of their memory were allocated yet.
+        // The system is queried while the table is unlocked, because that takes a while. Links that
+        // other processes begin meanwhile count as if none of their memory were allocated yet.
         let mut processes = Processes::default();
         if let Some(others) = self.read(table, Table::others, state)? {
             processes = Processes::at_rest(&others, machine);
-            self.may_start(demand, state, &processes.sum(&others)).or_else(|refusal| refused(table, demand, state, refusal))?;
+            self.may_start(demand, state, &processes.sum(&others))
+                .or_else(|refusal| refused(table, demand, state, refusal))?;
             processes.look_at_memory(&others, machine);
         }
         let measured = self.measure(state, machine);
         let locked = self.read(table, Table::lock, state)?;
-        let others = locked.as_ref().map(|locked| processes.sum(&locked.others())).unwrap_or_default();
-        let left = self.may_start(demand, state, &others).and_then(|()| self.fits(demand, state, &others, &measured));
+        let others = locked
+            .as_ref()
+            .map(|locked| processes.sum(&locked.others()))
+            .unwrap_or_default();
+        let left = self
+            .may_start(demand, state, &others)
+            .and_then(|()| self.fits(demand, state, &others, &measured));
         let left = match left {
             Ok(left) => left,
             Err(refusal) => {
@@ -235,7 +278,9 @@ impl JobSlots {
                 return refused(table, demand, state, refusal);
             }
         };
-        let extra = self.more_threads(demand, state, others.threads).min(demand.threads_within(left).saturating_sub(1));
+        let extra = self
+            .more_threads(demand, state, others.threads)
+            .min(demand.threads_within(left).saturating_sub(1));
         let extra = match &self.jobserver {
             None => extra,
             Some(jobserver) => {
@@ -258,66 +303,119 @@ impl JobSlots {
         state: &mut State,
     ) -> std::result::Result<Option<T>, Refusal> {
         let found = match table.map(read) {
-            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && state.waits_for_table() => return Err(Refusal::Slots),
+            Some(Err(error))
+                if error.kind() == ErrorKind::WouldBlock && state.waits_for_table() =>
+            {
+                return Err(Refusal::Slots);
+            }
             found => found.and_then(Result::ok),
         };
         state.table_busy_since = None;
         Ok(found)
     }
 
-    /// Number of threads in addition to the first. It is limited by the unused slots of this process, and by the CPUs that no
-    /// process uses.
+    /// Number of threads in addition to the first. It is limited by the unused slots of this
+    /// process, and by the CPUs that no process uses.
     fn more_threads(&self, demand: &Demand, state: &State, other_threads: usize) -> usize {
         let taken = state.own.threads + state.expected;
-        let free =
-            self.limit().saturating_sub(taken).min(self.limit().max(threads::count()).saturating_sub(taken + other_threads));
+        let free = self.limit().saturating_sub(taken).min(
+            self.limit()
+                .max(threads::count())
+                .saturating_sub(taken + other_threads),
+        );
         free.min(demand.threads.saturating_sub(1))
     }
 
-    fn slot<'s>(&'s self, demand: &Demand, tokens: Vec<Token<'s>>, extra: usize, state: &mut State) -> JobSlot<'s> {
+    fn slot<'s>(
+        &'s self,
+        demand: &Demand,
+        tokens: Vec<Token<'s>>,
+        extra: usize,
+        state: &mut State,
+    ) -> JobSlot<'s> {
         let memory = demand.memory_with(1 + extra);
-        let share = Share { jobs: 1, threads: 1 + extra, memory, to_come: 0, alone: demand.alone };
+        let share = Share {
+            jobs: 1,
+            threads: 1 + extra,
+            memory,
+            to_come: 0,
+            alone: demand.alone,
+        };
         state.own.add(share);
         state.expected = state.expected.saturating_sub(1);
-        JobSlot { slots: self, _tokens: tokens, share }
+        JobSlot {
+            slots: self,
+            _tokens: tokens,
+            share,
+        }
     }
 
     /// Whether the running links permit this one to start, regardless of memory.
-    fn may_start(&self, demand: &Demand, state: &State, others: &Share) -> std::result::Result<(), Refusal> {
+    fn may_start(
+        &self,
+        demand: &Demand,
+        state: &State,
+        others: &Share,
+    ) -> std::result::Result<(), Refusal> {
         if is_first(demand, state, others) {
             return Ok(());
         }
         if others.alone || demand.alone {
             return Err(Refusal::Alone);
         }
-        let is_full = self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit().max(threads::count());
+        let is_full = self.jobserver.is_none()
+            && state.own.jobs + others.jobs >= self.limit().max(threads::count());
         if is_full { Err(Refusal::Slots) } else { Ok(()) }
     }
 
-    /// Measures the memory in use by our links, and then the free memory. Memory that is allocated between the two counts as used
-    /// twice. In the other order, it would count both as free and as allocated.
+    /// Measures the memory in use by our links, and then the free memory. Memory that is allocated
+    /// between the two counts as used twice. In the other order, it would count both as free and as
+    /// allocated.
     fn measure(&self, state: &State, machine: &Machine) -> Measured {
         let memory_counts = self.memory != MemoryLimit::Off;
-        let in_use = if memory_counts && state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
-        Measured { in_use, free: machine.free().filter(|_| memory_counts) }
+        let in_use = if memory_counts && state.own.jobs > 0 {
+            machine.of_children(std::process::id()).unwrap_or(0)
+        } else {
+            0
+        };
+        Measured {
+            in_use,
+            free: machine.free().filter(|_| memory_counts),
+        }
     }
 
     /// Returns the memory that is left beyond the needs of `demand`, in bytes.
     ///
     /// # Errors
     /// The memory does not suffice.
-    fn fits(&self, demand: &Demand, state: &State, others: &Share, measured: &Measured) -> std::result::Result<u64, Refusal> {
+    fn fits(
+        &self,
+        demand: &Demand,
+        state: &State,
+        others: &Share,
+        measured: &Measured,
+    ) -> std::result::Result<u64, Refusal> {
         let reserved = state.own.memory.saturating_add(others.memory);
         let of_limit = match self.memory {
             MemoryLimit::Bytes(limit) => limit.saturating_sub(reserved),
             _ => u64::MAX,
         };
         // Part of the reserved memory is in use already.
-        let to_come = state.own.memory.saturating_sub(measured.in_use).saturating_add(others.to_come);
-        let of_free = measured.free.map_or(u64::MAX, |free| free.saturating_sub(SPARE).saturating_sub(to_come));
+        let to_come = state
+            .own
+            .memory
+            .saturating_sub(measured.in_use)
+            .saturating_add(others.to_come);
+        let of_free = measured.free.map_or(u64::MAX, |free| {
+            free.saturating_sub(SPARE).saturating_sub(to_come)
+        });
         let free = of_limit.min(of_free);
         let fits = demand.needs() <= free || is_first(demand, state, others);
-        if fits { Ok(free.saturating_sub(demand.needs())) } else { Err(Refusal::Memory(free)) }
+        if fits {
+            Ok(free.saturating_sub(demand.needs()))
+        } else {
+            Err(Refusal::Memory(free))
+        }
     }
 
     fn open_table(&self) -> Option<Table> {
@@ -326,7 +424,9 @@ impl JobSlots {
         }
         let table = Table::open();
         if let (Err(why), Some(notes)) = (&table, &self.notes) {
-            notes.note(&format!("cannot count the device links of other processes: {why}"));
+            notes.note(&format!(
+                "cannot count the device links of other processes: {why}"
+            ));
         }
         table.ok()
     }
@@ -350,19 +450,30 @@ fn is_first(demand: &Demand, state: &State, others: &Share) -> bool {
     state.own.jobs + others.jobs == 0 && demand.reserved == 0 && (!others.alone || demand.alone)
 }
 
-/// Passes on `refusal`. If the link must run alone, this is published first, so that other processes start no further links.
-fn refused<T>(table: Option<&Table>, demand: &Demand, state: &State, refusal: Refusal) -> std::result::Result<T, Refusal> {
+/// Passes on `refusal`. If the link must run alone, this is published first, so that other
+/// processes start no further links.
+fn refused<T>(
+    table: Option<&Table>,
+    demand: &Demand,
+    state: &State,
+    refusal: Refusal,
+) -> std::result::Result<T, Refusal> {
     if let Some(Ok(locked)) = table.filter(|_| demand.alone).map(Table::lock) {
         let _ = locked.set_own(&state.published());
     }
     Err(refusal)
 }
 
-/// Number of device links that may run at once (`None`: one per CPU), and the jobserver, if there is one.
+/// Number of device links that may run at once (`None`: one per CPU), and the jobserver, if there
+/// is one.
 fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
     let makeflags = Session::env(session::MAKEFLAGS);
-    let one_at_a_time =
-        makeflags.as_ref().is_some_and(|flags| flags.to_string_lossy().split_whitespace().any(|flag| flag == "-j1"));
+    let one_at_a_time = makeflags.as_ref().is_some_and(|flags| {
+        flags
+            .to_string_lossy()
+            .split_whitespace()
+            .any(|flag| flag == "-j1")
+    });
     let under_make = std::env::var_os(session::MAKEFLAGS).is_some();
     let by_jobserver = || Jobserver::from_environment().map(|jobserver| (None, Some(jobserver)));
     match jobs {
@@ -371,10 +482,13 @@ fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
         Jobs::Auto => by_jobserver().unwrap_or_default(),
         Jobs::Jobserver => by_jobserver().unwrap_or_else(|| {
             if under_make {
-                // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver to us.
+                // Either make runs one job at a time, or the recipe lacks the `+` that passes the
+                // jobserver to us.
                 return (Some(1), None);
             }
-            session.shell.warn("--wrapper-jobs=jobserver: no jobserver in the environment; using all cores");
+            session
+                .shell
+                .warn("--wrapper-jobs=jobserver: no jobserver in the environment; using all cores");
             (None, None)
         }),
     }
@@ -395,7 +509,8 @@ impl Drop for JobSlot<'_> {
         if let Some(table) = self.slots.table.get().and_then(Option::as_ref)
             && let Ok(locked) = table.lock()
         {
-            // If this write fails, other processes see slightly too high numbers until this process ends.
+            // If this write fails, other processes see slightly too high numbers until this process
+            // ends.
             let _ = locked.set_own(&state.published());
         }
         drop(state);

@@ -1,6 +1,6 @@
-//! The launcher (`OFFLD_LAUNCHER`): a command of the user, such as `srun -n1`, that runs jobs on other machines
-//! (docs/guides/cluster.md). It always runs `/bin/sh JOB/run`. JOB is a directory that both machines see. If a launcher does not
-//! work, the rest of the link runs on this machine.
+//! The launcher (`OFFLD_LAUNCHER`): a command of the user, such as `srun -n1`, that runs jobs on
+//! other machines (docs/guides/cluster.md). It always runs `/bin/sh JOB/run`. JOB is a directory
+//! that both machines see. If a launcher does not work, the rest of the link runs on this machine.
 
 mod arguments;
 mod job;
@@ -28,10 +28,12 @@ pub(crate) use outcome::Ran;
 const THREADS: &str = "{threads}";
 const MEMORY: &str = "{mem}";
 const NAME: &str = "{job}";
-/// Default time that a job may wait in the queue, in seconds, and default number of jobs that run at once.
+/// Default time that a job may wait in the queue, in seconds, and default number of jobs that run
+/// at once.
 const WAIT: u64 = 600;
 const JOBS: usize = 32;
-/// Memory requests of jobs are at least `LEAST_MEMORY`, and multiples of `STEP_OF_MEMORY`, in bytes.
+/// Memory requests of jobs are at least `LEAST_MEMORY`, and multiples of `STEP_OF_MEMORY`, in
+/// bytes.
 const LEAST_MEMORY: u64 = 256 << 20;
 const STEP_OF_MEMORY: u64 = 64 << 20;
 /// Programs that pass their arguments to a shell on the other machine.
@@ -50,7 +52,8 @@ pub(crate) struct Launcher {
     warned_of_files: AtomicBool,
 }
 
-/// Removes the temporary directory if offld is killed before it can do so. Dropping it ends it without any action.
+/// Removes the temporary directory if offld is killed before it can do so. Dropping it ends it
+/// without any action.
 pub(crate) struct FolderGuard {
     _guardian: Guardian,
 }
@@ -59,7 +62,9 @@ impl FolderGuard {
     /// Guards the temporary directory of `session`, in case another process launches jobs.
     pub(crate) fn start(session: &Session) -> Option<FolderGuard> {
         let folder = session.scratch.folder()?;
-        Some(FolderGuard { _guardian: Guardian::start(&folder.join("no lease"), Some(&folder)) })
+        Some(FolderGuard {
+            _guardian: Guardian::start(&folder.join("no lease"), Some(&folder)),
+        })
     }
 }
 
@@ -71,7 +76,8 @@ pub(crate) struct Request<'r> {
     pub(crate) memory: u64,
     /// Name of the job for the launcher.
     pub(crate) job: String,
-    /// Files that must be identical on both machines, or missing on both, for the result to be cached.
+    /// Files that must be identical on both machines, or missing on both, for the result to be
+    /// cached.
     pub(crate) compare: &'r [PathBuf],
     /// The dependency file that the command writes. The files that it lists are compared as well.
     pub(crate) dependencies: Option<&'r Path>,
@@ -81,17 +87,21 @@ pub(crate) struct Request<'r> {
 pub(crate) enum Launched {
     /// The command ran and succeeded.
     Ran(Box<Ran>),
-    /// The launcher cannot run the command, and the user was warned. The command must run on this machine.
+    /// The launcher cannot run the command, and the user was warned. The command must run on this
+    /// machine.
     Unavailable,
 }
 
 impl Launcher {
-    /// Returns the launcher that the command line (`asked`) or the environment names, if any. With `verbose`, commands are
-    /// printed.
+    /// Returns the launcher that the command line (`asked`) or the environment names, if any. With
+    /// `verbose`, commands are printed.
     pub(crate) fn new(asked: &Launching, verbose: bool) -> Result<Option<Launcher>> {
         let (named, text) = match &asked.launcher {
             Some(text) => ("--wrapper-launcher", Some(text.clone())),
-            None => (session::OFFLD_LAUNCHER, Session::env(session::OFFLD_LAUNCHER)),
+            None => (
+                session::OFFLD_LAUNCHER,
+                Session::env(session::OFFLD_LAUNCHER),
+            ),
         };
         let Some(text) = text else { return Ok(None) };
         let words = match arguments::split(&text) {
@@ -111,18 +121,29 @@ impl Launcher {
             (None, None) => JOBS,
         };
         let (given_up, warned_of_files) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Some(Launcher { named, words, wait: Duration::from_secs(wait), jobs, verbose, given_up, warned_of_files }))
+        Ok(Some(Launcher {
+            named,
+            words,
+            wait: Duration::from_secs(wait),
+            jobs,
+            verbose,
+            given_up,
+            warned_of_files,
+        }))
     }
 
-    /// Returns the parent of the temporary directory of a link that writes `output`: a directory that the other machines also
-    /// see.
+    /// Returns the parent of the temporary directory of a link that writes `output`: a directory
+    /// that the other machines also see.
     pub(crate) fn temp_folder(output: &Path) -> PathBuf {
         if let Some(shared) = Session::env(session::OFFLD_SHARED_TMP) {
             return std::path::absolute(&shared).unwrap_or_else(|_| shared.into());
         }
         // Next to the output, unless that is a device such as `/dev/null`.
         let is_file = std::fs::metadata(output).map_or(true, |meta| meta.is_file());
-        let folder = output.parent().filter(|folder| is_file && !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = output
+            .parent()
+            .filter(|folder| is_file && !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
     }
 
@@ -136,15 +157,25 @@ impl Launcher {
         !self.given_up.load(Ordering::SeqCst)
     }
 
-    /// Marks the launcher as unavailable, after another process has reported that. Returns whether this is new.
+    /// Marks the launcher as unavailable, after another process has reported that. Returns whether
+    /// this is new.
     pub(crate) fn is_given_up_now(&self) -> bool {
         !self.given_up.swap(true, Ordering::SeqCst)
     }
 
-    /// Number of threads for a job that would like `wanted`: one, unless the launcher's arguments contain `{threads}`.
+    /// Number of threads for a job that would like `wanted`: one, unless the launcher's arguments
+    /// contain `{threads}`.
     pub(crate) fn threads(&self, wanted: usize, jobs: Jobs) -> usize {
-        let most = if let Jobs::N(count) = jobs { count } else { threads::count() };
-        if self.mentions(THREADS) { wanted.min(most).max(1) } else { 1 }
+        let most = if let Jobs::N(count) = jobs {
+            count
+        } else {
+            threads::count()
+        };
+        if self.mentions(THREADS) {
+            wanted.min(most).max(1)
+        } else {
+            1
+        }
     }
 
     /// Runs `cmd` as a job. Calls `running` while the command runs.
@@ -166,7 +197,10 @@ impl Launcher {
         match error.downcast_ref::<OutOfMemory>() {
             Some(OutOfMemory { how, .. }) if self.mentions(MEMORY) => {
                 let (asked, more) = (memory >> 20, memory >> 19);
-                session.shell.warn(&format!("{}: {how} with {asked} MiB; launching again with {more} MiB", cmd.step));
+                session.shell.warn(&format!(
+                    "{}: {how} with {asked} MiB; launching again with {more} MiB",
+                    cmd.step
+                ));
                 self.run_once(cmd, request, 2 * memory, session, &|| ())
             }
             _ => Err(error),
@@ -207,19 +241,28 @@ impl Launcher {
         let process = match run::start_launcher(&words, &session.signals)? {
             Ok(process) => process,
             Err(error) => {
-                return Ok(self.give_up(&cmd.step, &format!("`{}`: {error}", words[0].display()), session));
+                return Ok(self.give_up(
+                    &cmd.step,
+                    &format!("`{}`: {error}", words[0].display()),
+                    session,
+                ));
             }
         };
         guardian.guards(process.child.id());
         let printed = AtomicBool::new(false);
         let began = |node: &str| {
             if self.verbose && !printed.swap(true, Ordering::SeqCst) {
-                session.shell.note(&format!("{}: running on {node}", cmd.step));
+                session
+                    .shell
+                    .note(&format!("{}: running on {node}", cmd.step));
             }
         };
         let ended = std::thread::scope(|scope| {
             // `running` may take a while, and the lease must be renewed meanwhile.
-            if std::thread::Builder::new().spawn_scoped(scope, running).is_err() {
+            if std::thread::Builder::new()
+                .spawn_scoped(scope, running)
+                .is_err()
+            {
                 running();
             }
             waiting::until_end(process, &mut job, self.wait, session, &began)
@@ -240,17 +283,22 @@ impl Launcher {
     fn give_up(&self, step: &str, why: &str, session: &Session) -> Launched {
         if !self.given_up.swap(true, Ordering::SeqCst) {
             let named = self.named;
-            let message =
-                format!("{step}: running this and all remaining jobs on this machine, because {named} cannot run them: {why}");
+            let message = format!(
+                "{step}: running this and all remaining jobs on this machine, because {named} cannot run them: {why}"
+            );
             session.shell.warn(&message);
         } else if self.verbose {
-            session.shell.note(&format!("{step}: running on this machine: {why}"));
+            session
+                .shell
+                .note(&format!("{step}: running on this machine: {why}"));
         }
         Launched::Unavailable
     }
 
     fn mentions(&self, name: &str) -> bool {
-        self.words.iter().any(|word| word.to_string_lossy().contains(name))
+        self.words
+            .iter()
+            .any(|word| word.to_string_lossy().contains(name))
     }
 
     /// Arguments of the launcher, followed by the command that it runs.
@@ -260,7 +308,11 @@ impl Launcher {
             (MEMORY, (memory >> 20).to_string()),
             (NAME, arguments::plain(&request.job)),
         ];
-        let mut all: Vec<OsString> = self.words.iter().map(|word| arguments::filled(word, &values)).collect();
+        let mut all: Vec<OsString> = self
+            .words
+            .iter()
+            .map(|word| arguments::filled(word, &values))
+            .collect();
         let by_a_shell = self.words.iter().any(|word| is_read_by_a_shell(word));
         all.push("/bin/sh".into());
         all.push(arguments::for_program(&job.script(), by_a_shell));
@@ -269,10 +321,16 @@ impl Launcher {
 }
 
 fn is_read_by_a_shell(word: &OsStr) -> bool {
-    Path::new(word).file_name().is_some_and(|name| READ_BY_A_SHELL.iter().any(|known| name == *known))
+    Path::new(word)
+        .file_name()
+        .is_some_and(|name| READ_BY_A_SHELL.iter().any(|known| name == *known))
 }
 
 /// Memory to request for a job that will use `memory` bytes.
 fn requested_memory(memory: u64) -> u64 {
-    memory.saturating_add(memory / 4).max(LEAST_MEMORY).div_ceil(STEP_OF_MEMORY) * STEP_OF_MEMORY
+    memory
+        .saturating_add(memory / 4)
+        .max(LEAST_MEMORY)
+        .div_ceil(STEP_OF_MEMORY)
+        * STEP_OF_MEMORY
 }

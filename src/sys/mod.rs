@@ -1,6 +1,6 @@
-//! Access to the operating system: other programs, signals, temporary files, messages, environment variables, the time trace, job
-//! slots, memory, clocks. offld runs on Linux only. A port to another system would change this directory and `io`, and nothing
-//! else.
+//! Access to the operating system: other programs, signals, temporary files, messages, environment
+//! variables, the time trace, job slots, memory, clocks. offld runs on Linux only. A port to
+//! another system would change this directory and `io`, and nothing else.
 
 pub(crate) mod atomic_file;
 pub(crate) mod attributes;

@@ -1,4 +1,5 @@
-//! Detects which files of a directory other programs open. offld learns this way which files of a cache are still in use.
+//! Detects which files of a directory other programs open. offld learns this way which files of a
+//! cache are still in use.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
@@ -27,7 +28,8 @@ impl OpenedFiles {
         Some(OpenedFiles { inotify })
     }
 
-    /// Names of the files that were opened so far. Returns `None` if too many events made the system drop some.
+    /// Names of the files that were opened so far. Returns `None` if too many events made the
+    /// system drop some.
     pub(crate) fn names(self) -> Option<BTreeSet<OsString>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut events = Reader::new(self.inotify, &mut buffer);
@@ -39,7 +41,13 @@ impl OpenedFiles {
                 Err(_) => return None,
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => return None,
                 Ok(event) => {
-                    names.extend(event.file_name().map(CStr::to_bytes).map(OsStr::from_bytes).map(OsStr::to_owned));
+                    names.extend(
+                        event
+                            .file_name()
+                            .map(CStr::to_bytes)
+                            .map(OsStr::from_bytes)
+                            .map(OsStr::to_owned),
+                    );
                 }
             }
         }
@@ -58,19 +66,28 @@ mod tests {
         for name in ["before", "read", "left"] {
             fs::write(folder.path().join(name), name).unwrap();
         }
-        let Some(opened) = OpenedFiles::of(folder.path()) else { return };
+        let Some(opened) = OpenedFiles::of(folder.path()) else {
+            return;
+        };
         fs::read(folder.path().join("read")).unwrap();
         assert!(fs::read(folder.path().join("missing")).is_err());
         fs::metadata(folder.path().join("left")).unwrap();
         fs::write(folder.path().join("new"), "").unwrap();
-        assert_eq!(opened.names().unwrap(), ["new", "read"].map(OsString::from).into());
+        assert_eq!(
+            opened.names().unwrap(),
+            ["new", "read"].map(OsString::from).into()
+        );
     }
 
     #[test]
     fn reads_more_events_than_fit_into_the_buffer() {
         let folder = tempfile::tempdir().unwrap();
-        let Some(opened) = OpenedFiles::of(folder.path()) else { return };
-        let names: BTreeSet<OsString> = (0..2000).map(|at| format!("llvmcache-{at:040}").into()).collect();
+        let Some(opened) = OpenedFiles::of(folder.path()) else {
+            return;
+        };
+        let names: BTreeSet<OsString> = (0..2000)
+            .map(|at| format!("llvmcache-{at:040}").into())
+            .collect();
         for name in &names {
             fs::write(folder.path().join(name), "").unwrap();
         }

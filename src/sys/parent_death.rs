@@ -1,5 +1,5 @@
-//! Lets processes that we have not started ourselves, such as a linker's helpers, detect our exit. The lifeline is a named pipe
-//! that we keep open: the system closes it however this process ends.
+//! Lets processes that we have not started ourselves, such as a linker's helpers, detect our exit.
+//! The lifeline is a named pipe that we keep open: the system closes it however this process ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -25,12 +25,16 @@ impl Lifeline {
             _ => {}
         }
         mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
-        // Opened for reading as well, because a pipe without a reader cannot be opened for writing alone.
-        Ok(Lifeline { _pipe: OpenOptions::new().read(true).write(true).open(path)? })
+        // Opened for reading as well, because a pipe without a reader cannot be opened for writing
+        // alone.
+        Ok(Lifeline {
+            _pipe: OpenOptions::new().read(true).write(true).open(path)?,
+        })
     }
 }
 
-/// Ends this process as by SIGTERM when the holder of the lifeline at `path` has ended. Calls `before` first.
+/// Ends this process as by SIGTERM when the holder of the lifeline at `path` has ended. Calls
+/// `before` first.
 pub(crate) fn end_with(path: &Path, before: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut end = other_end(path)?;
     // No join: the thread ends with the process.
@@ -44,7 +48,10 @@ pub(crate) fn end_with(path: &Path, before: impl FnOnce() + Send + 'static) -> i
 
 fn other_end(path: &Path) -> io::Result<File> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-    OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)
 }
 
 /// Waits until no process holds the other end.
@@ -75,7 +82,10 @@ mod tests {
         for _ in 0..2 {
             let held = Lifeline::at(&path).unwrap();
             let mut end = other_end(&path).unwrap();
-            assert_eq!(end.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert_eq!(
+                end.read(&mut [0]).unwrap_err().kind(),
+                ErrorKind::WouldBlock
+            );
             let waiter = std::thread::spawn(move || wait_for_end(&mut end));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waiter.is_finished());

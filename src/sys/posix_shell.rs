@@ -16,7 +16,11 @@ pub(crate) fn quoted(word: &[u8]) -> Vec<u8> {
 /// Quotes `word` if a shell would otherwise change it.
 pub(crate) fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
-    if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
+    if !word.is_empty() && word.iter().all(plain) {
+        word.to_vec()
+    } else {
+        quoted(word)
+    }
 }
 
 #[cfg(test)]

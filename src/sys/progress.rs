@@ -1,5 +1,5 @@
-//! Progress of device links: on a terminal, one line for each running device link, after the link has taken two seconds. `meter`
-//! has the progress of reading files.
+//! Progress of device links: on a terminal, one line for each running device link, after the link
+//! has taken two seconds. `meter` has the progress of reading files.
 
 mod meter;
 
@@ -45,8 +45,12 @@ impl Progress {
         let bars = Arc::new(Bars::default());
         let watched = Arc::clone(&bars);
         // Without a thread, there is no progress.
-        let watcher = std::thread::Builder::new().spawn(move || watched.show()).ok();
-        Progress { shown: watcher.map(|watcher| (bars, Some(watcher))) }
+        let watcher = std::thread::Builder::new()
+            .spawn(move || watched.show())
+            .ok();
+        Progress {
+            shown: watcher.map(|watcher| (bars, Some(watcher))),
+        }
     }
 
     /// Starts job `index`, or changes its line to `what`.
@@ -94,16 +98,23 @@ impl Bars {
         for (what, bar) in state.running.values_mut() {
             *bar = Some(self.bar(what));
         }
-        // The bars could tick on threads of their own, but indicatif panics if it cannot start those.
+        // The bars could tick on threads of their own, but indicatif panics if it cannot start
+        // those.
         while !state.ended {
-            state.running.values().filter_map(|(_, bar)| bar.as_ref()).for_each(ProgressBar::tick);
+            state
+                .running
+                .values()
+                .filter_map(|(_, bar)| bar.as_ref())
+                .for_each(ProgressBar::tick);
             state = self.wait(state, TICK);
         }
     }
 
     /// Waits for `time`, or for the end of the link.
     fn wait<'s>(&'s self, state: MutexGuard<'s, State>, time: Duration) -> MutexGuard<'s, State> {
-        let waited = self.ended.wait_timeout_while(state, time, |state| !state.ended);
+        let waited = self
+            .ended
+            .wait_timeout_while(state, time, |state| !state.ended);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -117,7 +128,11 @@ impl Bars {
     fn bar(&self, what: &str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-            bar.set_style(if crate::sys::terminal::is_ascii() { style.tick_chars(r"|/-\ ") } else { style });
+            bar.set_style(if crate::sys::terminal::is_ascii() {
+                style.tick_chars(r"|/-\ ")
+            } else {
+                style
+            });
         }
         bar.set_message(what.to_owned());
         bar
@@ -133,10 +148,22 @@ mod tests {
         let started = std::time::Instant::now();
         let progress = Progress::new(true);
         progress.begin(0, "device link for amdgcn-amd-amdhsa (gfx90a)");
-        let bars = progress.shown.as_ref().map(|(bars, _)| bars.lock().running.values().filter(|(_, bar)| bar.is_some()).count());
+        let bars = progress.shown.as_ref().map(|(bars, _)| {
+            bars.lock()
+                .running
+                .values()
+                .filter(|(_, bar)| bar.is_some())
+                .count()
+        });
         assert_eq!(bars, Some(0));
         progress.begin(0, "the same, later");
-        let texts = progress.shown.as_ref().map(|(bars, _)| bars.lock().running.values().map(|(text, _)| text.clone()).collect());
+        let texts = progress.shown.as_ref().map(|(bars, _)| {
+            bars.lock()
+                .running
+                .values()
+                .map(|(text, _)| text.clone())
+                .collect()
+        });
         assert_eq!(texts, Some(vec!["the same, later".to_owned()]));
         progress.end(0);
         drop(progress);

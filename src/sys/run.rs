@@ -1,5 +1,6 @@
-//! Runs other programs; no other file starts processes. A command is data (`Cmd`). A runner runs it (`Real`), prints it (`Dry`),
-//! or lets it fail (in tests). The report of a failed step is built here, too.
+//! Runs other programs; no other file starts processes. A command is data (`Cmd`). A runner runs it
+//! (`Real`), prints it (`Dry`), or lets it fail (in tests). The report of a failed step is built
+//! here, too.
 
 #![expect(clippy::disallowed_types, reason = "this file starts processes")]
 
@@ -48,19 +49,21 @@ pub struct Cmd {
     pub program: PathBuf,
     /// Arguments of the program.
     pub args: Vec<OsString>,
-    /// Quoting that the program expects in a response file, used if the arguments are too long for a command line.
+    /// Quoting that the program expects in a response file, used if the arguments are too long for
+    /// a command line.
     pub quoting: Style,
     /// Inputs of the step, for error reports: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
-    /// A temporary file that the step must write. If it is empty or missing after the run, the step has failed, even with exit
-    /// status 0 (docs/spec/faults.md F27).
+    /// A temporary file that the step must write. If it is empty or missing after the run, the step
+    /// has failed, even with exit status 0 (docs/spec/faults.md F27).
     pub output: Option<PathBuf>,
 }
 
 /// A program and arguments that would do the work that this process does itself.
 pub(crate) type Equivalent = (PathBuf, Vec<OsString>);
 
-/// A linker process that was started early and waits to read its arguments. Dropping it before they are sent kills it.
+/// A linker process that was started early and waits to read its arguments. Dropping it before they
+/// are sent kills it.
 #[derive(Debug)]
 pub struct PreloadedLinker {
     child: Option<Child>,
@@ -74,8 +77,8 @@ pub struct PreloadedLinker {
 impl Drop for PreloadedLinker {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Kill it before its stdin is closed: the linker would read the closed stdin as arguments without inputs, and print
-            // an error.
+            // Kill it before its stdin is closed: the linker would read the closed stdin as
+            // arguments without inputs, and print an error.
             let _ = child.kill();
             self.idle = None;
             let _ = self.signals.wait(&mut child);
@@ -91,22 +94,29 @@ pub trait Run: Send + Sync {
     /// The exit status is not 0, or a signal arrived.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
-    /// Like [`Run::run`], and also returns the output of the program, which is still forwarded to the user. Calls `running` while
-    /// the program runs.
+    /// Like [`Run::run`], and also returns the output of the program, which is still forwarded to
+    /// the user. Calls `running` while the program runs.
     fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, CapturedOutput)> {
         running();
-        self.run(cmd).map(|usage| (usage, CapturedOutput::default()))
+        self.run(cmd)
+            .map(|usage| (usage, CapturedOutput::default()))
     }
 
-    /// Starts the ld.lld at `program` early. Loading takes most of the time of a small link, and so overlaps with other work. The
-    /// linker then waits for its remaining arguments. `args` must contain `-m`. With `capture`, [`Run::run_preloaded`] returns
-    /// the output. Returns `None` if preloading is impossible here; the linker is then started when it is needed.
-    fn preload(&self, _program: &Path, _args: &[OsString], _capture: bool) -> Option<PreloadedLinker> {
+    /// Starts the ld.lld at `program` early. Loading takes most of the time of a small link, and so
+    /// overlaps with other work. The linker then waits for its remaining arguments. `args` must
+    /// contain `-m`. With `capture`, [`Run::run_preloaded`] returns the output. Returns `None` if
+    /// preloading is impossible here; the linker is then started when it is needed.
+    fn preload(
+        &self,
+        _program: &Path,
+        _args: &[OsString],
+        _capture: bool,
+    ) -> Option<PreloadedLinker> {
         None
     }
 
-    /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The returned stderr is empty
-    /// unless that process was started with `capture`.
+    /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one.
+    /// The returned stderr is empty unless that process was started with `capture`.
     fn run_preloaded(
         &self,
         preloaded: Option<PreloadedLinker>,
@@ -115,20 +125,22 @@ pub trait Run: Send + Sync {
     ) -> Result<(Usage, CapturedOutput)> {
         drop(preloaded);
         running();
-        self.run(cmd).map(|usage| (usage, CapturedOutput::default()))
+        self.run(cmd)
+            .map(|usage| (usage, CapturedOutput::default()))
     }
 
-    /// Replaces this process by `cmd` if possible; otherwise runs it like [`Run::run`]. The caller must have nothing left to
-    /// clean up.
+    /// Replaces this process by `cmd` if possible; otherwise runs it like [`Run::run`]. The caller
+    /// must have nothing left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
-    /// Whether [`Run::replace`] can replace this process: the process does not belong to a caller of the library, and commands
-    /// are run, not printed.
+    /// Whether [`Run::replace`] can replace this process: the process does not belong to a caller
+    /// of the library, and commands are run, not printed.
     fn can_be_replaced(&self) -> bool {
         false
     }
 
-    /// Returns the path in `found`. In a dry run, returns the bare `name` if the program was not found.
+    /// Returns the path in `found`. In a dry run, returns the bare `name` if the program was not
+    /// found.
     fn program(&self, found: Result<PathBuf>, _name: &str) -> Result<PathBuf> {
         found
     }
@@ -138,14 +150,14 @@ pub trait Run: Send + Sync {
         false
     }
 
-    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, because its answers are not
-    /// output files.
+    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too,
+    /// because its answers are not output files.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }
 
-    /// Prints commands of other tools that are equivalent to work that this process does itself, marked as such. They are not
-    /// run. `commands` is called only if commands are printed.
+    /// Prints commands of other tools that are equivalent to work that this process does itself,
+    /// marked as such. They are not run. `commands` is called only if commands are printed.
     fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         Ok(())
     }
@@ -167,7 +179,8 @@ pub(crate) struct Real {
     pub shell: Arc<Shell>,
     /// Print each command before it runs.
     pub verbose: bool,
-    /// The process belongs to a caller of the library, so it must never be replaced by another program.
+    /// The process belongs to a caller of the library, so it must never be replaced by another
+    /// program.
     pub embedded: bool,
     /// Temporary directory for response files, and `TMPDIR` of the children.
     pub scratch: Arc<Scratch>,
@@ -194,26 +207,44 @@ impl Real {
         Ok(command)
     }
 
-    /// Runs `cmd`. With `captured`, stores the output there in addition to forwarding it to our own streams. Calls `running`
-    /// while the program runs.
-    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut CapturedOutput>, running: &dyn Fn()) -> Result<Usage> {
+    /// Runs `cmd`. With `captured`, stores the output there in addition to forwarding it to our own
+    /// streams. Calls `running` while the program runs.
+    fn run_to_end(
+        &self,
+        cmd: &Cmd,
+        captured: Option<&mut CapturedOutput>,
+        running: &dyn Fn(),
+    ) -> Result<Usage> {
         // From here on, signals must reach the child, and a response file may have to be removed.
         self.begin(cmd)?;
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
-        let stdout = captured.is_some().then(|| self.capture(&mut command)).flatten();
-        // If the output is not captured, only the kernel's count tells whether the program ran out of memory.
+        let stdout = captured
+            .is_some()
+            .then(|| self.capture(&mut command))
+            .flatten();
+        // If the output is not captured, only the kernel's count tells whether the program ran out
+        // of memory.
         let killed_before = captured.is_none().then(memory::killed_by_kernel);
         let child = spawn(&mut command, cmd, &self.signals)?;
         running();
-        self.end(Running { child, stdout, killed_before }, cmd, captured)
+        self.end(
+            Running {
+                child,
+                stdout,
+                killed_before,
+            },
+            cmd,
+            captured,
+        )
     }
 
     fn begin(&self, cmd: &Cmd) -> Result<()> {
         self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
-            // With --save-temps, an output of an earlier link may exist. It must not be mistaken for this link's output.
+            // With --save-temps, an output of an earlier link may exist. It must not be mistaken
+            // for this link's output.
             let _ = std::fs::remove_file(output);
         }
         Ok(())
@@ -221,16 +252,27 @@ impl Real {
 
     fn set_up(&self, command: &mut Command) {
         if let Some(folder) = self.scratch.folder() {
-            // Tools put their temporary files into our directory, so files that remain after a crash are removed with it.
+            // Tools put their temporary files into our directory, so files that remain after a
+            // crash are removed with it.
             command.env("TMPDIR", folder);
         }
         command.env(session::OFFLD_WITHIN, "1");
-        // In its own process group, so that a forwarded signal also reaches the processes that the child started.
+        // In its own process group, so that a forwarded signal also reaches the processes that the
+        // child started.
         command.process_group(0);
     }
 
-    fn end(&self, running: Running, cmd: &Cmd, mut captured: Option<&mut CapturedOutput>) -> Result<Usage> {
-        let Running { mut child, stdout, killed_before } = running;
+    fn end(
+        &self,
+        running: Running,
+        cmd: &Cmd,
+        mut captured: Option<&mut CapturedOutput>,
+    ) -> Result<Usage> {
+        let Running {
+            mut child,
+            stdout,
+            killed_before,
+        } = running;
         if let (Some(captured), Some(stderr)) = (captured.as_deref_mut(), child.stderr.take()) {
             self.forward_stderr(stderr, child.id(), &mut captured.stderr);
         }
@@ -240,13 +282,22 @@ impl Real {
             captured.printed = stdout.is_none_or(captured::forward_stdout);
         }
         self.signals.check()?;
-        let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
+        let (status, usage) =
+            status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
             let failed = failure_report(cmd, status, None);
-            let stderr = captured.as_deref().map_or(&[][..], |captured| &captured.stderr);
-            let kernel_killed = killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
+            let stderr = captured
+                .as_deref()
+                .map_or(&[][..], |captured| &captured.stderr);
+            let kernel_killed =
+                killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
             return Err(match memory::ended_for_it(status, stderr, kernel_killed) {
-                Some(how) => OutOfMemory { failed, how, peak_memory: usage.peak_memory }.into(),
+                Some(how) => OutOfMemory {
+                    failed,
+                    how,
+                    peak_memory: usage.peak_memory,
+                }
+                .into(),
                 None => failed.into(),
             });
         }
@@ -267,14 +318,17 @@ struct Running {
     child: Child,
     /// The file that receives its stdout, if stdout is captured.
     stdout: Option<File>,
-    /// Number of processes that the kernel had killed because of missing memory before the child started.
+    /// Number of processes that the kernel had killed because of missing memory before the child
+    /// started.
     killed_before: Option<u64>,
 }
 
 impl Run for Real {
     fn show_in_process(&self, commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         if self.verbose {
-            commands()?.iter().for_each(|(program, args)| self.shell.command_in_process(program, args));
+            commands()?
+                .iter()
+                .for_each(|(program, args)| self.shell.command_in_process(program, args));
         }
         Ok(())
     }
@@ -285,12 +339,15 @@ impl Run for Real {
 
     fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, CapturedOutput)> {
         let mut captured = CapturedOutput::default();
-        Ok((self.run_to_end(cmd, Some(&mut captured), running)?, captured))
+        Ok((
+            self.run_to_end(cmd, Some(&mut captured), running)?,
+            captured,
+        ))
     }
 
     fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
-        // ld.lld reads its remaining arguments from a response file. That file is a pipe, so ld.lld waits until we write them. It
-        // reads the file only once if its arguments contain `-m`.
+        // ld.lld reads its remaining arguments from a response file. That file is a pipe, so ld.lld
+        // waits until we write them. It reads the file only once if its arguments contain `-m`.
         const ARGS_FILE: &str = "/dev/stdin";
         let possible = args.iter().any(|arg| arg == "-m") && Path::new(ARGS_FILE).exists();
         if !possible || threads::is_short() || self.signals.check().is_err() {
@@ -300,12 +357,24 @@ impl Run for Real {
         // Creates the temporary directory, which `set_up` passes to the child as TMPDIR.
         self.scratch.path("offld.args", "txt").ok()?;
         let mut command = Command::new(program);
-        command.args(args).arg(format!("@{ARGS_FILE}")).stdin(Stdio::piped());
+        command
+            .args(args)
+            .arg(format!("@{ARGS_FILE}"))
+            .stdin(Stdio::piped());
         let stdout = capture.then(|| self.capture(&mut command)).flatten();
         self.set_up(&mut command);
         let child = command.spawn().ok()?;
-        let (idle, signals) = (Some(self.signals.idle(child.id())), Arc::clone(&self.signals));
-        Some(PreloadedLinker { child: Some(child), idle, program: program.to_owned(), signals, stdout })
+        let (idle, signals) = (
+            Some(self.signals.idle(child.id())),
+            Arc::clone(&self.signals),
+        );
+        Some(PreloadedLinker {
+            child: Some(child),
+            idle,
+            program: program.to_owned(),
+            signals,
+            stdout,
+        })
     }
 
     fn run_preloaded(
@@ -317,12 +386,16 @@ impl Run for Real {
         let mut captured = CapturedOutput::default();
         let linker = preloaded.filter(|linker| linker.program == cmd.program);
         let Some(mut linker) = linker else {
-            return self.run_to_end(cmd, None, running).map(|usage| (usage, captured));
+            return self
+                .run_to_end(cmd, None, running)
+                .map(|usage| (usage, captured));
         };
         self.begin(cmd)?;
         let (idle, stdout) = (linker.idle.take(), linker.stdout.take());
         let Some(mut child) = linker.child.take() else {
-            return self.run_to_end(cmd, None, running).map(|usage| (usage, captured));
+            return self
+                .run_to_end(cmd, None, running)
+                .map(|usage| (usage, captured));
         };
         if self.verbose {
             self.shell.command(&cmd.program, &cmd.args);
@@ -333,7 +406,18 @@ impl Run for Real {
         }
         running();
         drop(idle);
-        Ok((self.end(Running { child, stdout, killed_before: None }, cmd, Some(&mut captured))?, captured))
+        Ok((
+            self.end(
+                Running {
+                    child,
+                    stdout,
+                    killed_before: None,
+                },
+                cmd,
+                Some(&mut captured),
+            )?,
+            captured,
+        ))
     }
 
     fn can_be_replaced(&self) -> bool {
@@ -349,11 +433,14 @@ impl Run for Real {
     }
 }
 
-/// Returns the trimmed stdout of a tool that is run for information (`clang -dumpversion`), or `None` if the tool fails. Runs in
-/// a dry run, too.
+/// Returns the trimmed stdout of a tool that is run for information (`clang -dumpversion`), or
+/// `None` if the tool fails. Runs in a dry run, too.
 pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     let output = output(&mut command).ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
@@ -369,9 +456,15 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
     signals.watch();
     signals.check()?;
     let mut command = Command::new(&cmd.program);
-    command.args(&cmd.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .args(&cmd.args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     let child = spawn(&mut command, cmd, signals)?;
-    let process = Process::new(child, Arc::clone(signals)).map_err(|error| cannot_start(cmd, &error))?;
+    let process =
+        Process::new(child, Arc::clone(signals)).map_err(|error| cannot_start(cmd, &error))?;
     Ok(Box::new(process))
 }
 

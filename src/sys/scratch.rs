@@ -1,5 +1,6 @@
-//! The temporary directory for intermediate files. Its owner is dropped on every way out of the process, signals included, and
-//! that removes it. With `--save-temps`, the files go to the current directory or that of the output instead, and stay.
+//! The temporary directory for intermediate files. Its owner is dropped on every way out of the
+//! process, signals included, and that removes it. With `--save-temps`, the files go to the current
+//! directory or that of the output instead, and stay.
 
 use std::collections::HashMap;
 use std::fs::Permissions;
@@ -13,7 +14,8 @@ use crate::sys::threads;
 use crate::sys::unfinished::Directory;
 use anyhow::{Context, Result};
 
-/// Files of at least this many bytes are removed on another thread, because the system takes long to remove them.
+/// Files of at least this many bytes are removed on another thread, because the system takes long
+/// to remove them.
 const LARGE: u64 = 8 << 20;
 
 /// Names temporary files, and owns their directory.
@@ -33,30 +35,47 @@ struct State {
 }
 
 impl Scratch {
-    /// Files go to a new directory below `parent`, created when the first path is requested. With `keep`, they go to `parent`
-    /// itself; an empty path is the current directory.
+    /// Files go to a new directory below `parent`, created when the first path is requested. With
+    /// `keep`, they go to `parent` itself; an empty path is the current directory.
     pub fn new(parent: PathBuf, keep: bool) -> Self {
-        Scratch { keep, parent, state: Mutex::default() }
+        Scratch {
+            keep,
+            parent,
+            state: Mutex::default(),
+        }
     }
 
-    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the directory or confuse a
-    /// tool are replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of
-    /// its names before it starts to work in parallel.
+    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of
+    /// the directory or confuse a tool are replaced, and a repeated name gets a number. Names
+    /// depend on the order of the calls, so a stage chooses all of its names before it starts to
+    /// work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stem = safe_name(prefix);
         let name = state.unique(&stem, ext);
         if self.keep {
             let at_start = self.parent.as_os_str().is_empty() && name.starts_with('-');
-            return Ok(if at_start { Path::new(".").join(name) } else { self.parent.join(name) });
+            return Ok(if at_start {
+                Path::new(".").join(name)
+            } else {
+                self.parent.join(name)
+            });
         }
         if state.folder.is_none() {
             // Device code is private to the user, whatever the umask.
             let private = Permissions::from_mode(0o700);
-            let made = Directory::new_in(&self.parent, tempfile::Builder::new().prefix("offld-").permissions(private));
-            state.folder = Some(
-                made.with_context(|| format!("cannot create a temporary directory in {}", shown_temp_folder(&self.parent)))?,
+            let made = Directory::new_in(
+                &self.parent,
+                tempfile::Builder::new()
+                    .prefix("offld-")
+                    .permissions(private),
             );
+            state.folder = Some(made.with_context(|| {
+                format!(
+                    "cannot create a temporary directory in {}",
+                    shown_temp_folder(&self.parent)
+                )
+            })?);
         }
         let folder = state.folder.as_deref().unwrap_or(&self.parent);
         Ok(folder.join(name))
@@ -73,15 +92,22 @@ impl Scratch {
         state.folder.as_ref().map(|folder| folder.to_path_buf())
     }
 
-    /// Removes a file that is no longer needed, to limit the peak of disk use. Does nothing with `--save-temps`, nor to files
-    /// outside the temporary directory (an image that the user passed).
+    /// Removes a file that is no longer needed, to limit the peak of disk use. Does nothing with
+    /// `--save-temps`, nor to files outside the temporary directory (an image that the user
+    /// passed).
     pub fn discard(&self, path: &Path) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.folder.as_ref().is_some_and(|folder| path.starts_with(&**folder)) {
+        if state
+            .folder
+            .as_ref()
+            .is_some_and(|folder| path.starts_with(&**folder))
+        {
             // Errors are ignored: remaining files are removed with the directory.
             if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= LARGE) {
                 let path = path.to_owned();
-                state.removals.extend(threads::beside(move || drop(std::fs::remove_file(path))));
+                state
+                    .removals
+                    .extend(threads::beside(move || drop(std::fs::remove_file(path))));
             } else {
                 let _ = std::fs::remove_file(path);
             }
@@ -119,11 +145,20 @@ impl Drop for Scratch {
     }
 }
 
-/// `text` with every character except letters, digits and `._+:@=-` replaced by `_`, and no longer than file systems allow.
+/// `text` with every character except letters, digits and `._+:@=-` replaced by `_`, and no longer
+/// than file systems allow.
 pub(crate) fn safe_name(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:@=-".contains(c);
-    let name: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).take(180).collect();
-    if name.is_empty() || name.chars().all(|c| c == '.') { "x".to_owned() } else { name }
+    let name: String = text
+        .chars()
+        .map(|c| if allowed(c) { c } else { '_' })
+        .take(180)
+        .collect();
+    if name.is_empty() || name.chars().all(|c| c == '.') {
+        "x".to_owned()
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -135,15 +170,23 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(parent.path().to_owned(), false);
         let file = scratch.path("image", "o").unwrap();
-        let mode = std::fs::metadata(file.parent().unwrap()).unwrap().permissions().mode();
+        let mode = std::fs::metadata(file.parent().unwrap())
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]
     fn f30_names_cannot_leave_the_folder() {
         let scratch = Scratch::new(std::env::temp_dir(), false);
-        let path = scratch.path("e5-x86_64-unknown-linux-gnu-../../evil", "o").unwrap();
-        assert_eq!(path.file_name().unwrap(), "e5-x86_64-unknown-linux-gnu-.._.._evil.o");
+        let path = scratch
+            .path("e5-x86_64-unknown-linux-gnu-../../evil", "o")
+            .unwrap();
+        assert_eq!(
+            path.file_name().unwrap(),
+            "e5-x86_64-unknown-linux-gnu-.._.._evil.o"
+        );
     }
 
     #[test]
@@ -151,12 +194,20 @@ mod tests {
         let scratch = Scratch::new(PathBuf::new(), true);
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.o"));
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.1.o"));
-        assert_eq!(Scratch::new("of/output".into(), true).path("same", "o").unwrap(), Path::new("of/output/same.o"));
+        assert_eq!(
+            Scratch::new("of/output".into(), true)
+                .path("same", "o")
+                .unwrap(),
+            Path::new("of/output/same.o")
+        );
     }
 
     #[test]
     fn discards_only_its_own_files() {
-        let (scratch, theirs) = (Scratch::new(std::env::temp_dir(), false), tempfile::NamedTempFile::new().unwrap());
+        let (scratch, theirs) = (
+            Scratch::new(std::env::temp_dir(), false),
+            tempfile::NamedTempFile::new().unwrap(),
+        );
         let ours = scratch.path("a", "o").unwrap();
         std::fs::write(&ours, "x").unwrap();
         scratch.discard(&ours);

@@ -1,6 +1,6 @@
-//! A child process that answers requests over its stdin and stdout, in their order. Requests and answers are frames: a length as
-//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit. If the child ends or exceeds the
-//! limit, the error describes the reason.
+//! A child process that answers requests over its stdin and stdout, in their order. Requests and
+//! answers are frames: a length as four bytes, little endian, then that many bytes. Waiting for an
+//! answer has a time limit. If the child ends or exceeds the limit, the error describes the reason.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,7 +25,8 @@ const STDERR_TAIL: usize = 4096;
 
 /// A program that answers requests, in their order, or a stand-in for one in tests.
 pub trait Service: Send {
-    /// Sends `request` without waiting for its answer. [`Service::answer`] sends the part that the program does not read yet.
+    /// Sends `request` without waiting for its answer. [`Service::answer`] sends the part that the
+    /// program does not read yet.
     ///
     /// # Errors
     /// The request is too long. The service is unusable afterwards.
@@ -34,10 +35,12 @@ pub trait Service: Send {
     /// Returns the answer to the oldest unanswered request.
     ///
     /// # Errors
-    /// There is no answer within `limit`, or the program has ended. The service is unusable afterwards.
+    /// There is no answer within `limit`, or the program has ended. The service is unusable
+    /// afterwards.
     fn answer(&mut self, limit: Duration) -> Result<Vec<u8>, ServiceFailure>;
 
-    /// Ends the program because no further request follows, so that its memory is free while other steps run.
+    /// Ends the program because no further request follows, so that its memory is free while other
+    /// steps run.
     fn stop(&mut self) {}
 }
 
@@ -46,7 +49,8 @@ pub trait Service: Send {
 pub struct ServiceFailure {
     /// Description that follows the program's name: `was ended by signal 11`.
     pub what: String,
-    /// Exit status for offld: 128+n if signal n killed the program, else the program's own status, at least 1.
+    /// Exit status for offld: 128+n if signal n killed the program, else the program's own status,
+    /// at least 1.
     pub status: u8,
     /// The end of its stderr.
     pub stderr_tail: String,
@@ -95,8 +99,8 @@ impl Process {
         })
     }
 
-    /// Writes as much of the unsent requests as the pipe accepts. If the program has closed its stdin, all requests count as
-    /// sent: reading the answer then reveals how the program ended.
+    /// Writes as much of the unsent requests as the pipe accepts. If the program has closed its
+    /// stdin, all requests count as sent: reading the answer then reveals how the program ended.
     fn write(&mut self) {
         let sent = match &self.stdin {
             None => Ok(self.unsent.len()),
@@ -116,7 +120,11 @@ impl Process {
     fn take_answer(&mut self) -> Option<Result<Vec<u8>, ServiceFailure>> {
         let length = match complete(&self.received)? {
             Ok(length) => length,
-            Err(length) => return Some(Err(self.end(Some(format!("sent an answer of {length} bytes; the limit is 64 MiB"))))),
+            Err(length) => {
+                return Some(Err(self.end(Some(format!(
+                    "sent an answer of {length} bytes; the limit is 64 MiB"
+                )))));
+            }
         };
         let rest = self.received.split_off(length + LENGTH_SIZE);
         let mut answer = std::mem::replace(&mut self.received, rest);
@@ -133,7 +141,8 @@ impl Process {
         match rustix::io::read(stderr, &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(count) => {
-                self.stderr_tail.extend_from_slice(buffer.get(..count).unwrap_or_default());
+                self.stderr_tail
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
                 let over = self.stderr_tail.len().saturating_sub(STDERR_TAIL);
                 self.stderr_tail.drain(..over);
             }
@@ -142,8 +151,8 @@ impl Process {
         }
     }
 
-    /// Ends the service and returns the failure to report. With `why`, kills the program and reports `why`. Otherwise the program
-    /// has ended by itself, and its exit status is reported.
+    /// Ends the service and returns the failure to report. With `why`, kills the program and
+    /// reports `why`. Otherwise the program has ended by itself, and its exit status is reported.
     fn end(&mut self, why: Option<String>) -> ServiceFailure {
         if why.is_some() {
             let _ = self.child.kill();
@@ -158,12 +167,24 @@ impl Process {
         }
         let stderr_tail = String::from_utf8_lossy(&self.stderr_tail).trim().to_owned();
         match (why, status) {
-            (Some(what), _) => ServiceFailure { what, status: 1, stderr_tail },
+            (Some(what), _) => ServiceFailure {
+                what,
+                status: 1,
+                stderr_tail,
+            },
             (None, Some(status)) => {
                 let (what, status) = how_it_ended(status);
-                ServiceFailure { what, status: status.max(1), stderr_tail }
+                ServiceFailure {
+                    what,
+                    status: status.max(1),
+                    stderr_tail,
+                }
             }
-            (None, None) => ServiceFailure { what: "ended without a status".to_owned(), status: 1, stderr_tail },
+            (None, None) => ServiceFailure {
+                what: "ended without a status".to_owned(),
+                status: 1,
+                stderr_tail,
+            },
         }
     }
 
@@ -172,24 +193,40 @@ impl Process {
             return None;
         }
         self.idle = None;
-        self.signals.wait(&mut self.child).ok().map(|(status, _)| status)
+        self.signals
+            .wait(&mut self.child)
+            .ok()
+            .map(|(status, _)| status)
     }
 
     /// Waits until a stream can be read or written, for at most `left`.
     fn wait(&self, sending: bool, left: Duration) {
-        let mut fds: Vec<PollFd<'_>> = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
-        let stdin: Option<BorrowedFd<'_>> = self.stdin.as_ref().filter(|_| sending).map(AsFd::as_fd);
+        let mut fds: Vec<PollFd<'_>> =
+            vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+        let stdin: Option<BorrowedFd<'_>> =
+            self.stdin.as_ref().filter(|_| sending).map(AsFd::as_fd);
         fds.extend(stdin.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        fds.extend(self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        // The result does not matter: the caller tries to read and write in any case, and checks the time.
+        fds.extend(
+            self.stderr
+                .as_ref()
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
+        // The result does not matter: the caller tries to read and write in any case, and checks
+        // the time.
         Relay::new(&self.signals, self.child.id()).wait(&mut fds, Some(left));
     }
 }
 
 impl Service for Process {
     fn send(&mut self, request: &[u8]) -> Result<(), ServiceFailure> {
-        let Some(length) = u32::try_from(request.len()).ok().filter(|_| request.len() <= LARGEST_FRAME) else {
-            return Err(self.end(Some(format!("cannot take a request of {} bytes; the limit is 64 MiB", request.len()))));
+        let Some(length) = u32::try_from(request.len())
+            .ok()
+            .filter(|_| request.len() <= LARGEST_FRAME)
+        else {
+            return Err(self.end(Some(format!(
+                "cannot take a request of {} bytes; the limit is 64 MiB",
+                request.len()
+            ))));
         };
         self.unsent.extend(length.to_le_bytes());
         self.unsent.extend(request);
@@ -211,11 +248,15 @@ impl Service for Process {
             self.read_stderr();
             match rustix::io::read(&self.stdout, &mut buffer) {
                 Ok(0) => return Err(self.end(None)),
-                Ok(count) => self.received.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+                Ok(count) => self
+                    .received
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default()),
                 Err(error) if is_retryable(error.into()) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(self.end(Some(format!("gave no answer within {} s", limit.as_secs()))));
+                        return Err(
+                            self.end(Some(format!("gave no answer within {} s", limit.as_secs())))
+                        );
                     }
                     self.wait(!self.unsent.is_empty(), left);
                 }
@@ -227,8 +268,9 @@ impl Service for Process {
     fn stop(&mut self) {
         self.stdin = None;
         let _ = self.child.kill();
-        // Reaping waits until the program's memory is free, so it is normally left to the drop. Near a limit on processes, the
-        // killed program is reaped now, because it counts until then.
+        // Reaping waits until the program's memory is free, so it is normally left to the drop.
+        // Near a limit on processes, the killed program is reaped now, because it counts until
+        // then.
         if threads::is_short() {
             self.reap();
         }
@@ -242,8 +284,8 @@ impl Drop for Process {
     }
 }
 
-/// Returns the length of the answer if `frame` is complete, and `None` if it is not. The inner error is a length above the limit,
-/// which is reported at once.
+/// Returns the length of the answer if `frame` is complete, and `None` if it is not. The inner
+/// error is a length above the limit, which is reported at once.
 fn complete(frame: &[u8]) -> Option<Result<usize, usize>> {
     let (length, rest) = frame.split_first_chunk::<LENGTH_SIZE>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);

@@ -1,6 +1,6 @@
-//! The [`Session`]: the objects through which a link affects the outside (command runner, temporary directory, messages, signals,
-//! time trace). It is created once in `cli/` and passed to every stage. Also the names of all environment variables that offld
-//! reads.
+//! The [`Session`]: the objects through which a link affects the outside (command runner, temporary
+//! directory, messages, signals, time trace). It is created once in `cli/` and passed to every
+//! stage. Also the names of all environment variables that offld reads.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,8 @@ pub(crate) const OFFLD_LAUNCHER_WAIT: &str = "OFFLD_LAUNCHER_WAIT";
 pub(crate) const OFFLD_REMOTE_JOBS: &str = "OFFLD_REMOTE_JOBS";
 /// Directory for the temporary files of a link that uses the launcher. All machines must see it.
 pub(crate) const OFFLD_SHARED_TMP: &str = "OFFLD_SHARED_TMP";
-/// Set by offld for the programs that it starts: a link within a device link must not wait for that one.
+/// Set by offld for the programs that it starts: a link within a device link must not wait for that
+/// one.
 pub(crate) const OFFLD_WITHIN: &str = "OFFLD_WITHIN";
 /// Runtime directory of the user's session (XDG base directories).
 pub(crate) const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
@@ -81,8 +82,8 @@ pub(crate) const PATH: &str = "PATH";
 pub(crate) const COMPILER_PATH: &str = "COMPILER_PATH";
 /// The active Python environment: PyPI packages may contain CUDA's tools.
 pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
-/// Directories, separated by semicolons, in which Microsoft's linkers and lld-link search for libraries after those of the
-/// command line.
+/// Directories, separated by semicolons, in which Microsoft's linkers and lld-link search for
+/// libraries after those of the command line.
 pub(crate) const LIB: &str = "LIB";
 /// `1`: the bundler ignores its other variables.
 pub(crate) const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
@@ -102,7 +103,8 @@ pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 pub(crate) const LD_AUDIT: &str = "LD_AUDIT";
 /// If set, ld.lld writes a reproduction.
 pub(crate) const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
-/// Other variables that compilers and linkers read. Their values are part of the cache key of a device link.
+/// Other variables that compilers and linkers read. Their values are part of the cache key of a
+/// device link.
 pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     COMPILER_PATH,
     LIBRARY_PATH,
@@ -118,9 +120,23 @@ pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     "VIRTUAL_ENV",
 ];
 /// Prefixes of further such variables.
-pub(crate) const TOOL_PREFIXES: [&str; 13] =
-    ["LLVM_", "LLD_", "CLANG_", "CCC_", "LD_", "GCC_", "COLLECT_", "CUDA_", "HIP_", "ROCM_", "NVCC_", "LC_", "QA_OVERRIDE_GCC3_"];
-/// Variables that name the directory for temporary files. The first that is set counts, in LLVM's order.
+pub(crate) const TOOL_PREFIXES: [&str; 13] = [
+    "LLVM_",
+    "LLD_",
+    "CLANG_",
+    "CCC_",
+    "LD_",
+    "GCC_",
+    "COLLECT_",
+    "CUDA_",
+    "HIP_",
+    "ROCM_",
+    "NVCC_",
+    "LC_",
+    "QA_OVERRIDE_GCC3_",
+];
+/// Variables that name the directory for temporary files. The first that is set counts, in LLVM's
+/// order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
 /// The objects through which one process affects the outside.
@@ -141,7 +157,9 @@ pub struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("scratch", &self.scratch).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("scratch", &self.scratch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -160,7 +178,8 @@ pub struct SessionOptions {
     pub time_trace: Option<PathBuf>,
     /// Shortest span of a trace, in microseconds.
     pub time_trace_granularity: u32,
-    /// The process belongs to a caller of the library: it gets no signal handlers, and is not replaced by another program.
+    /// The process belongs to a caller of the library: it gets no signal handlers, and is not
+    /// replaced by another program.
     pub embedded: bool,
     /// Directory for temporary files, if it is not the system's.
     pub temp_folder: Option<PathBuf>,
@@ -170,20 +189,47 @@ impl Session {
     /// Creates the session of this process.
     pub fn new(shell: Arc<Shell>, options: SessionOptions) -> Self {
         let temporary = || options.temp_folder.clone().unwrap_or_else(temp_folder);
-        let folder = if options.save_temps { options.kept_in.clone() } else { temporary() };
+        let folder = if options.save_temps {
+            options.kept_in.clone()
+        } else {
+            temporary()
+        };
         let scratch = Arc::new(Scratch::new(folder, options.save_temps));
         let signals = Arc::new(Signals::default());
         if options.embedded {
             signals.leave_alone();
         }
         let runner: Box<dyn Run> = if options.dry_run {
-            Box::new(Dry { shell: Arc::clone(&shell) })
+            Box::new(Dry {
+                shell: Arc::clone(&shell),
+            })
         } else {
-            let (shell, scratch, signals) = (Arc::clone(&shell), Arc::clone(&scratch), Arc::clone(&signals));
-            Box::new(Real { shell, verbose: options.verbose, embedded: options.embedded, scratch, signals })
+            let (shell, scratch, signals) = (
+                Arc::clone(&shell),
+                Arc::clone(&scratch),
+                Arc::clone(&signals),
+            );
+            Box::new(Real {
+                shell,
+                verbose: options.verbose,
+                embedded: options.embedded,
+                scratch,
+                signals,
+            })
         };
-        let trace = Trace::new(options.time_trace, options.time_trace_granularity, shell.name());
-        Session { shell, runner, scratch, signals, trace, launcher: None }
+        let trace = Trace::new(
+            options.time_trace,
+            options.time_trace_granularity,
+            shell.name(),
+        );
+        Session {
+            shell,
+            runner,
+            scratch,
+            signals,
+            trace,
+            launcher: None,
+        }
     }
 
     /// After commands were printed, notes that the temporary files that they name are gone.
@@ -208,12 +254,21 @@ impl Session {
 }
 
 pub(crate) fn temp_folder() -> PathBuf {
-    TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+    TEMP.iter()
+        .find_map(|name| Session::env(name))
+        .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
 }
 
-/// Text for messages: the directory for temporary files, and the variable that sets it, if one does.
+/// Text for messages: the directory for temporary files, and the variable that sets it, if one
+/// does.
 pub(crate) fn shown_temp_folder(folder: &Path) -> String {
-    let sets_it = |name: &&&str| Session::env(name).is_some_and(|value| Path::new(&value) == folder);
-    let named = [OFFLD_SHARED_TMP].iter().chain(&TEMP).find(sets_it).map(|name| format!(" (set by {name})")).unwrap_or_default();
+    let sets_it =
+        |name: &&&str| Session::env(name).is_some_and(|value| Path::new(&value) == folder);
+    let named = [OFFLD_SHARED_TMP]
+        .iter()
+        .chain(&TEMP)
+        .find(sets_it)
+        .map(|name| format!(" (set by {name})"))
+        .unwrap_or_default();
     format!("`{}`{named}", folder.display())
 }

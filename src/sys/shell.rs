@@ -1,4 +1,5 @@
-//! Messages on stderr: their format, their colours, and the quoting of commands. Callers decide whether a message is printed.
+//! Messages on stderr: their format, their colours, and the quoting of commands. Callers decide
+//! whether a message is printed.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -27,26 +28,46 @@ type MessageSink = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 impl std::fmt::Debug for Shell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shell").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Shell")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl Shell {
-    /// A shell on the process's stderr. `name` begins every message (LLVM's tools print `argv[0]` as typed).
+    /// A shell on the process's stderr. `name` begins every message (LLVM's tools print `argv[0]`
+    /// as typed).
     pub fn stderr(name: &str) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        Shell { is_stderr: true, terminal, ..Shell::from_write(name, Box::new(std::io::stderr())) }
+        Shell {
+            is_stderr: true,
+            terminal,
+            ..Shell::from_write(name, Box::new(std::io::stderr()))
+        }
     }
 
     /// A shell that writes to `err`, without colour: for tests and library users.
     pub fn from_write(name: &str, err: Box<dyn Write + Send>) -> Self {
         let (name, colour) = (name.to_owned(), OnceLock::new());
-        Shell { name, is_stderr: false, colour, terminal: false, err: Mutex::new(err), sink: None }
+        Shell {
+            name,
+            is_stderr: false,
+            colour,
+            terminal: false,
+            err: Mutex::new(err),
+            sink: None,
+        }
     }
 
     /// Redirects our own messages to `sink`. Output of tools is still written.
-    pub(crate) fn with_messages_to(self, sink: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        Shell { sink: Some(Box::new(sink)), ..self }
+    pub(crate) fn with_messages_to(
+        self,
+        sink: impl Fn(&str, &str) + Send + Sync + 'static,
+    ) -> Self {
+        Shell {
+            sink: Some(Box::new(sink)),
+            ..self
+        }
     }
 
     /// The name that begins every message.
@@ -54,7 +75,8 @@ impl Shell {
         &self.name
     }
 
-    /// Sets, once, whether messages and reports have colours. Until then, that depends on the terminal.
+    /// Sets, once, whether messages and reports have colours. Until then, that depends on the
+    /// terminal.
     pub(crate) fn choose_colour(&self, choice: ColourChoice) {
         let _ = self.colour.set(choice);
     }
@@ -100,7 +122,8 @@ impl Shell {
         }
     }
 
-    /// Prints a line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
+    /// Prints a line of output that the user requested (`--wrapper-why`, printed modules),
+    /// unchanged.
     pub fn line(&self, text: &str) {
         if let Some(sink) = &self.sink {
             return sink("", text);
@@ -108,15 +131,15 @@ impl Shell {
         self.write(format_args!("{}\n", printable_lines(text)));
     }
 
-    /// Prints a command that is about to run, or that would run. Format: one space, the program in double quotes as LLVM's
-    /// wrapper prints it, then the arguments. All are quoted so that the line can be pasted into a shell (docs/spec/faults.md
-    /// F11).
+    /// Prints a command that is about to run, or that would run. Format: one space, the program in
+    /// double quotes as LLVM's wrapper prints it, then the arguments. All are quoted so that the
+    /// line can be pasted into a shell (docs/spec/faults.md F11).
     pub fn command(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {}", command_line(program, args)));
     }
 
-    /// Prints a command of another tool that does the work that this process does itself. The format is that of
-    /// [`Shell::command`], with a comment that marks it.
+    /// Prints a command of another tool that does the work that this process does itself. The
+    /// format is that of [`Shell::command`], with a comment that marks it.
     pub fn command_in_process(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {} # in process", command_line(program, args)));
     }
@@ -127,7 +150,9 @@ impl Shell {
         }
         let (name, text) = (printable(&self.name), printable_lines(text));
         if self.is_stderr && self.colour_choice().shows(self.terminal) {
-            self.write(format_args!("{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"));
+            self.write(format_args!(
+                "{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"
+            ));
         } else {
             self.write(format_args!("{name}: {label}: {text}\n"));
         }
@@ -147,7 +172,10 @@ impl Shell {
 /// Writing fails. A closed pipe is not an error: its reader (`head`, for example) needs no more.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
@@ -163,7 +191,8 @@ pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
     text
 }
 
-/// `text` as one word for a POSIX shell: in single quotes if it contains a character that is special there.
+/// `text` as one word for a POSIX shell: in single quotes if it contains a character that is
+/// special there.
 pub(crate) fn quoted(text: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
     match verbatim(text) {
@@ -174,7 +203,9 @@ pub(crate) fn quoted(text: &OsStr) -> String {
 }
 
 fn double_quoted(text: &OsStr) -> String {
-    let Some(text) = verbatim(text) else { return escaped(text) };
+    let Some(text) = verbatim(text) else {
+        return escaped(text);
+    };
     let mut out = String::from('"');
     for c in text.chars() {
         if matches!(c, '"' | '\\' | '$' | '`') {
@@ -188,7 +219,8 @@ fn double_quoted(text: &OsStr) -> String {
 
 /// `text`, if a terminal shows exactly the bytes that a shell must get.
 fn verbatim(text: &OsStr) -> Option<&str> {
-    text.to_str().filter(|text| matches!(printable(text), Cow::Borrowed(_)))
+    text.to_str()
+        .filter(|text| matches!(printable(text), Cow::Borrowed(_)))
 }
 
 /// `$'…'` with escapes, which shells read as the original bytes.
@@ -198,11 +230,19 @@ fn escaped(text: &OsStr) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\'' | '\\' => out.extend(['\\', c]),
-                _ if matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_)) => out.push(c),
-                _ => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\{byte:03o}"))),
+                _ if matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_)) => {
+                    out.push(c)
+                }
+                _ => c
+                    .encode_utf8(&mut [0; 4])
+                    .bytes()
+                    .for_each(|byte| out.push_str(&format!("\\{byte:03o}"))),
             }
         }
-        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\{byte:03o}")));
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| out.push_str(&format!("\\{byte:03o}")));
     }
     out.push('\'');
     out
@@ -214,8 +254,13 @@ mod tests {
 
     #[test]
     fn f11_printed_commands_can_be_pasted() {
-        let args: Vec<OsString> = ["-o", "o u t", "it's", "", "-L=/x", "a.o"].map(OsString::from).to_vec();
-        assert_eq!(command_line(Path::new("/usr/bin/ld"), &args), r#""/usr/bin/ld" -o 'o u t' 'it'\''s' '' -L=/x a.o"#);
+        let args: Vec<OsString> = ["-o", "o u t", "it's", "", "-L=/x", "a.o"]
+            .map(OsString::from)
+            .to_vec();
+        assert_eq!(
+            command_line(Path::new("/usr/bin/ld"), &args),
+            r#""/usr/bin/ld" -o 'o u t' 'it'\''s' '' -L=/x a.o"#
+        );
     }
 
     #[test]
@@ -223,7 +268,10 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let odd = OsStr::from_bytes(b"a\x1b[31m'\n\xffb");
         assert_eq!(quoted(odd), r"$'a\033[31m\'\012\377b'");
-        assert_eq!(quoted(OsStr::new("gr\u{fc}n\u{9b}")), "$'gr\u{fc}n\\302\\233'");
+        assert_eq!(
+            quoted(OsStr::new("gr\u{fc}n\u{9b}")),
+            "$'gr\u{fc}n\\302\\233'"
+        );
         assert_eq!(command_line(Path::new("/x\t/ld"), &[]), r"$'/x\011/ld'");
     }
 }

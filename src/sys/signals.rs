@@ -1,10 +1,12 @@
-//! Catches the signals that would end the process, so that the temporary directory is removed as after any other error. A thread
-//! that waits for a child passes signals on to the child, and each stage returns an error at its next step. A signal that was
-//! ignored when offld started (`nohup`) stays ignored. The handlers write to a pipe, and threads that wait for a child also wait
-//! for that pipe.
+//! Catches the signals that would end the process, so that the temporary directory is removed as
+//! after any other error. A thread that waits for a child passes signals on to the child, and each
+//! stage returns an error at its next step. A signal that was ignored when offld started (`nohup`)
+//! stays ignored. The handlers write to a pipe, and threads that wait for a child also wait for
+//! that pipe.
 //!
-//! A stage may take long to reach its next step, for example if it opens a named pipe without a reader, or decompresses. So
-//! another thread waits for the pipe as well, and ends the process some time after the signal, whatever the stages are doing.
+//! A stage may take long to reach its next step, for example if it opens a named pipe without a
+//! reader, or decompresses. So another thread waits for the pipe as well, and ends the process some
+//! time after the signal, whatever the stages are doing.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader};
@@ -18,15 +20,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, set_parent_process_death_signal, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, set_parent_process_death_signal,
+    waitid,
+};
 use wait4::Wait4;
 
 use crate::error::StepFailed;
 use crate::sys::trace::Usage;
 use crate::sys::{threads, unfinished};
 
-/// The signals that users, batch systems and limits send to end programs. Signals of defects (SIGSEGV and the like) are not among
-/// them: after a defect, no further code can be trusted.
+/// The signals that users, batch systems and limits send to end programs. Signals of defects
+/// (SIGSEGV and the like) are not among them: after a defect, no further code can be trusted.
 const CAUGHT: [Signal; 15] = [
     Signal::HUP,
     Signal::INT,
@@ -45,14 +50,15 @@ const CAUGHT: [Signal; 15] = [
     Signal::POWER,
 ];
 
-/// Signals that are passed on to children unchanged. For all others, children get SIGTERM, because not every signal ends a
-/// compiler: LLVM's print statistics on SIGUSR1.
+/// Signals that are passed on to children unchanged. For all others, children get SIGTERM, because
+/// not every signal ends a compiler: LLVM's print statistics on SIGUSR1.
 const PASSED_ON: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
 /// Time between two checks of a child after a signal, or if the system has no process descriptors.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Time that the stages have to end after a signal, not counting the time in which they wait for children.
+/// Time that the stages have to end after a signal, not counting the time in which they wait for
+/// children.
 const GRACE: Duration = Duration::from_millis(700);
 /// Stack size of the thread that waits for that, in bytes; more than enough.
 const STACK: usize = 64 << 10;
@@ -61,8 +67,8 @@ const STACK: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Signals {
     received: Arc<AtomicUsize>,
-    /// Read end of the pipe to which the handlers write one byte for each signal, once they are installed. It is never read, so
-    /// that every thread sees how many signals arrived.
+    /// Read end of the pipe to which the handlers write one byte for each signal, once they are
+    /// installed. It is never read, so that every thread sees how many signals arrived.
     arrivals: OnceLock<Option<PipeReader>>,
     children: Arc<Mutex<Children>>,
 }
@@ -86,12 +92,14 @@ pub(crate) fn end_with_parent() {
 }
 
 impl Signals {
-    /// Installs the signal handlers, once. Call it before creating anything that must be cleaned up.
+    /// Installs the signal handlers, once. Call it before creating anything that must be cleaned
+    /// up.
     pub fn watch(&self) {
         self.arrivals.get_or_init(|| self.install().ok());
     }
 
-    /// Disables the signal handlers for good: the process and its signals belong to a caller of the library.
+    /// Disables the signal handlers for good: the process and its signals belong to a caller of the
+    /// library.
     pub fn leave_alone(&self) {
         self.arrivals.get_or_init(|| None);
     }
@@ -103,7 +111,11 @@ impl Signals {
     pub fn check(&self) -> Result<()> {
         self.check_received()?;
         if self.children().stopped {
-            return Err(StepFailed { report: "stopped because another step of the link has failed".to_owned(), status: 1 }.into());
+            return Err(StepFailed {
+                report: "stopped because another step of the link has failed".to_owned(),
+                status: 1,
+            }
+            .into());
         }
         Ok(())
     }
@@ -115,36 +127,46 @@ impl Signals {
     pub(crate) fn check_received(&self) -> Result<()> {
         match self.received.load(Ordering::SeqCst) {
             0 => Ok(()),
-            signal => {
-                Err(StepFailed { report: format!("stopped by signal {signal}"), status: u8::try_from(128 + signal).unwrap_or(1) }
-                    .into())
+            signal => Err(StepFailed {
+                report: format!("stopped by signal {signal}"),
+                status: u8::try_from(128 + signal).unwrap_or(1),
             }
+            .into()),
         }
     }
 
-    /// Ends the running children, and every step at its next [`Signals::check`], because a parallel step has failed.
+    /// Ends the running children, and every step at its next [`Signals::check`], because a parallel
+    /// step has failed.
     pub(crate) fn stop(&self) {
         let mut children = self.children();
         children.stopped = true;
-        children.running.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(end);
+        children
+            .running
+            .iter()
+            .filter_map(|pid| Pid::from_raw(*pid))
+            .for_each(end);
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
         locked(&self.children)
     }
 
-    /// Prevents signals from ending the process while the result lives. Used while something outside the process is being ended.
+    /// Prevents signals from ending the process while the result lives. Used while something
+    /// outside the process is being ended.
     pub(crate) fn hold(&self) -> Hold<'_> {
         self.children().held += 1;
         Hold { signals: self }
     }
 
-    /// Registers a child that waits for us and must end with this process, however that ends. Drop the result before the child is
-    /// reaped.
+    /// Registers a child that waits for us and must end with this process, however that ends. Drop
+    /// the result before the child is reaped.
     pub(crate) fn idle(&self, pid: u32) -> Idle {
         let pid = i32::try_from(pid).unwrap_or(0);
         self.children().idle.insert(pid);
-        Idle { children: Arc::clone(&self.children), pid }
+        Idle {
+            children: Arc::clone(&self.children),
+            pid,
+        }
     }
 
     /// Waits for a child, which must lead its own process group, and passes signals on to it.
@@ -154,7 +176,13 @@ impl Signals {
         // After the child is reaped, another process may get its id.
         drop(relay);
         let used = child.wait4()?;
-        Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
+        Ok((
+            used.status,
+            Usage {
+                peak_memory: used.rusage.maxrss,
+                cpu: used.rusage.utime + used.rusage.stime,
+            },
+        ))
     }
 
     /// Waits for at least `time`.
@@ -184,7 +212,10 @@ impl Signals {
         loop {
             self.check()?;
             let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            fds.extend(self.arrivals().map(|arrivals| PollFd::new(arrivals, PollFlags::IN)));
+            fds.extend(
+                self.arrivals()
+                    .map(|arrivals| PollFd::new(arrivals, PollFlags::IN)),
+            );
             wait_for(&mut fds, None);
             if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
                 return Ok(());
@@ -199,14 +230,18 @@ impl Signals {
     fn install(&self) -> io::Result<PipeReader> {
         let ignored = ignored_signals();
         let (arrivals, writer) = io::pipe()?;
-        for signal in CAUGHT.map(Signal::as_raw).into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
+        for signal in CAUGHT
+            .map(Signal::as_raw)
+            .into_iter()
+            .filter(|signal| ignored & (1 << (signal - 1)) == 0)
+        {
             let number = usize::try_from(signal).map_err(io::Error::other)?;
             // The actions run in this order, so a thread that sees the byte also sees the number.
             signal_hook::flag::register_usize(signal, Arc::clone(&self.received), number)?;
             signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
         }
-        // Near a limit on processes, compilers and linkers need the room of this thread more. Stages then end at their next step
-        // only.
+        // Near a limit on processes, compilers and linkers need the room of this thread more.
+        // Stages then end at their next step only.
         if !threads::is_short() {
             let last = LastResort {
                 received: Arc::clone(&self.received),
@@ -214,7 +249,10 @@ impl Signals {
                 arrivals: arrivals.try_clone()?,
             };
             // The thread ends with the process.
-            let _ = Builder::new().name("signals".to_owned()).stack_size(STACK).spawn(move || last.run());
+            let _ = Builder::new()
+                .name("signals".to_owned())
+                .stack_size(STACK)
+                .spawn(move || last.run());
         }
         Ok(arrivals)
     }
@@ -225,7 +263,9 @@ impl Signals {
 
     /// Number of signals that have arrived so far.
     fn count(&self) -> u64 {
-        self.arrivals().and_then(|arrivals| ioctl_fionread(arrivals).ok()).unwrap_or(0)
+        self.arrivals()
+            .and_then(|arrivals| ioctl_fionread(arrivals).ok())
+            .unwrap_or(0)
     }
 }
 
@@ -299,7 +339,8 @@ pub(crate) struct Relay<'s> {
 }
 
 impl<'s> Relay<'s> {
-    /// Creates the relay for the child `pid`, which must not have been reaped yet: otherwise another process may have its id.
+    /// Creates the relay for the child `pid`, which must not have been reaped yet: otherwise
+    /// another process may have its id.
     pub(crate) fn new(signals: &'s Signals, pid: u32) -> Self {
         let child = i32::try_from(pid).ok().and_then(Pid::from_raw);
         if let Some(pid) = child {
@@ -309,19 +350,23 @@ impl<'s> Relay<'s> {
                 end(pid);
             }
         }
-        Relay { signals, child, passed: 0 }
+        Relay {
+            signals,
+            child,
+            passed: 0,
+        }
     }
 
-    /// Waits until one of `fds` is ready or `limit` has passed, and passes signals on to the child. A signal may end the wait
-    /// early.
+    /// Waits until one of `fds` is ready or `limit` has passed, and passes signals on to the child.
+    /// A signal may end the wait early.
     pub(crate) fn wait<'f>(&mut self, fds: &mut Vec<PollFd<'f>>, limit: Option<Duration>)
     where
         's: 'f,
     {
         self.pass_on();
         match self.signals.arrivals() {
-            // Bytes stay in the pipe, so after the first signal it is always ready. From then on, it is polled from time to time
-            // instead.
+            // Bytes stay in the pipe, so after the first signal it is always ready. From then on,
+            // it is polled from time to time instead.
             Some(arrivals) if self.passed == 0 => {
                 fds.push(PollFd::new(arrivals, PollFlags::IN));
                 wait_for(fds, limit);
@@ -340,8 +385,8 @@ impl<'s> Relay<'s> {
         while !self.is_ready(fd) {}
     }
 
-    /// Returns a descriptor that becomes readable when the child has ended. Linux has such descriptors since 5.3, and some
-    /// sandboxes refuse them.
+    /// Returns a descriptor that becomes readable when the child has ended. Linux has such
+    /// descriptors since 5.3, and some sandboxes refuse them.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         pidfd_open(self.child?, PidfdFlags::empty()).ok()
     }
@@ -350,7 +395,10 @@ impl<'s> Relay<'s> {
     pub(crate) fn child_has_ended(&self) -> bool {
         let Some(pid) = self.child else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(rustix::io::Errno::INTR))
+        !matches!(
+            waitid(WaitId::Pid(pid), options),
+            Ok(None) | Err(rustix::io::Errno::INTR)
+        )
     }
 
     fn until_exit(&mut self) {
@@ -387,7 +435,10 @@ impl<'s> Relay<'s> {
         }
         self.passed = arrived;
         let number = i32::try_from(self.signals.received.load(Ordering::SeqCst)).unwrap_or(0);
-        let signal = PASSED_ON.into_iter().find(|signal| signal.as_raw() == number).unwrap_or(Signal::TERM);
+        let signal = PASSED_ON
+            .into_iter()
+            .find(|signal| signal.as_raw() == number)
+            .unwrap_or(Signal::TERM);
         if let Some(pid) = self.child {
             // This fails if the child has ended already, which is fine.
             let _ = rustix::process::kill_process_group(pid, signal);
@@ -417,11 +468,13 @@ fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
     }
 }
 
-/// The mask of signals that were ignored at start (`nohup` ignores SIGHUP), with bit n-1 for signal n.
+/// The mask of signals that were ignored at start (`nohup` ignores SIGHUP), with bit n-1 for signal
+/// n.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -435,7 +488,13 @@ mod tests {
     #[expect(clippy::disallowed_types, reason = "a child to wait for")]
     fn a_stop_ends_running_and_future_children() {
         let signals = Signals::default();
-        let sleep = || Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let sleep = || {
+            Command::new("sleep")
+                .arg("60")
+                .process_group(0)
+                .spawn()
+                .unwrap()
+        };
         let began = Instant::now();
         let ended = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| signals.wait(&mut sleep()).unwrap().0);

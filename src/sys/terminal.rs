@@ -18,7 +18,9 @@ impl ColourChoice {
     pub(crate) fn shows(self, is_terminal: bool) -> bool {
         match self {
             ColourChoice::Auto => {
-                is_terminal && env::var_os("NO_COLOR").is_none() && env::var_os("TERM").is_none_or(|name| name != "dumb")
+                is_terminal
+                    && env::var_os("NO_COLOR").is_none()
+                    && env::var_os("TERM").is_none_or(|name| name != "dumb")
             }
             ColourChoice::Always => true,
             ColourChoice::Never => false,
@@ -43,12 +45,20 @@ pub(crate) struct Style {
 impl Style {
     pub(crate) fn of_stdout(colour: ColourChoice) -> Style {
         let colour = colour.shows(std::io::stdout().is_terminal());
-        Style { width: width(), colour, ascii: is_ascii(), ..Style::default() }
+        Style {
+            width: width(),
+            colour,
+            ascii: is_ascii(),
+            ..Style::default()
+        }
     }
 
     /// Removes the limit of the width if `wide` is set.
     pub(crate) fn wide(self, wide: bool) -> Style {
-        Style { width: self.width.filter(|_| !wide), ..self }
+        Style {
+            width: self.width.filter(|_| !wide),
+            ..self
+        }
     }
 
     /// The mark for omitted text.
@@ -57,13 +67,21 @@ impl Style {
     }
 
     pub(crate) fn paint(self, colour: Colour, text: &str) -> String {
-        if self.colour { format!("\x1b[{}m{text}\x1b[0m", colour.code()) } else { text.to_owned() }
+        if self.colour {
+            format!("\x1b[{}m{text}\x1b[0m", colour.code())
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Wraps prose of offld itself, such as a help text, and limits it to ASCII if necessary.
     pub(crate) fn prose(self, text: &str) -> String {
         let wrapped = wrapped_prose(text, self.width);
-        if self.ascii { wrapped.replace('…', "...") } else { wrapped }
+        if self.ascii {
+            wrapped.replace('…', "...")
+        } else {
+            wrapped
+        }
     }
 }
 
@@ -90,20 +108,30 @@ impl Colour {
 /// Width of the terminal on stdout, else the value of `COLUMNS`, else `None`.
 pub(crate) fn width() -> Option<usize> {
     const NARROWEST: usize = 20;
-    let of_terminal = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+    let of_terminal = console::Term::stdout()
+        .size_checked()
+        .map(|(_, columns)| usize::from(columns));
     let named = || env::var("COLUMNS").ok()?.parse().ok();
     of_terminal.or_else(named).map(|width| width.max(NARROWEST))
 }
 
-/// Whether the locale names a character set other than UTF-8. Without a locale, all characters are allowed.
+/// Whether the locale names a character set other than UTF-8. Without a locale, all characters are
+/// allowed.
 pub(super) fn is_ascii() -> bool {
-    let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()));
-    set.is_some_and(|locale| !locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()));
+    set.is_some_and(|locale| {
+        !locale
+            .to_ascii_lowercase()
+            .replace('-', "")
+            .contains("utf8")
+    })
 }
 
-/// Wraps each line of `text` that is longer than `width` at blanks. In a row with two columns, continuation lines begin in the
-/// second column; otherwise they are indented by two characters. A word that is longer than a line is broken after `/`, `,` or
-/// `=` only.
+/// Wraps each line of `text` that is longer than `width` at blanks. In a row with two columns,
+/// continuation lines begin in the second column; otherwise they are indented by two characters. A
+/// word that is longer than a line is broken after `/`, `,` or `=` only.
 pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
     each_line(text, width, 2)
 }
@@ -114,11 +142,20 @@ pub(crate) fn wrapped_prose(text: &str, width: Option<usize>) -> String {
 }
 
 fn each_line(text: &str, width: Option<usize>, margin: usize) -> String {
-    let Some(width) = width else { return text.to_owned() };
+    let Some(width) = width else {
+        return text.to_owned();
+    };
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
-        wrap(body, width, if body.starts_with(' ') { 2 } else { margin }, &mut out);
+        let (body, end) = line
+            .strip_suffix('\n')
+            .map_or((line, ""), |body| (body, "\n"));
+        wrap(
+            body,
+            width,
+            if body.starts_with(' ') { 2 } else { margin },
+            &mut out,
+        );
         out.push_str(end);
     }
     out
@@ -150,7 +187,8 @@ fn wrap(line: &str, width: usize, indent: usize, out: &mut String) {
     out.truncate(out.trim_end_matches(' ').len());
 }
 
-/// The words of a line, each with the number of blanks after it. Words longer than `limit` are split.
+/// The words of a line, each with the number of blanks after it. Words longer than `limit` are
+/// split.
 fn words(line: &str, limit: usize) -> Vec<(&str, usize)> {
     let mut all = Vec::new();
     let mut rest = line;
@@ -159,7 +197,11 @@ fn words(line: &str, limit: usize) -> Vec<(&str, usize)> {
         let end = with_unit(rest, end);
         let (word, after) = rest.split_at(end);
         let blanks = after.len() - after.trim_start_matches(' ').len();
-        let mut parts = if shown_width(word) > limit { parts(word, limit) } else { vec![word] };
+        let mut parts = if shown_width(word) > limit {
+            parts(word, limit)
+        } else {
+            vec![word]
+        };
         let last = parts.pop().unwrap_or_default();
         all.extend(parts.into_iter().map(|part| (part, 0)));
         all.push((last, blanks));
@@ -168,12 +210,18 @@ fn words(line: &str, limit: usize) -> Vec<(&str, usize)> {
     all
 }
 
-/// Returns the end of a word that ends at `end`, including the unit after a number: the two are not separated.
+/// Returns the end of a word that ends at `end`, including the unit after a number: the two are not
+/// separated.
 fn with_unit(text: &str, end: usize) -> usize {
     const UNITS: [&str; 3] = ["s", "min", "h"];
     let (word, after) = text.split_at(end);
-    let next = after.strip_prefix(' ').and_then(|after| after.split(' ').next()).unwrap_or_default();
-    if word.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&next.trim_end_matches([',', ';', ')'])) {
+    let next = after
+        .strip_prefix(' ')
+        .and_then(|after| after.split(' ').next())
+        .unwrap_or_default();
+    if word.ends_with(|c: char| c.is_ascii_digit())
+        && UNITS.contains(&next.trim_end_matches([',', ';', ')']))
+    {
         end + 1 + next.len()
     } else {
         end
@@ -201,8 +249,8 @@ fn parts(word: &str, limit: usize) -> Vec<&str> {
     parts
 }
 
-/// Start of the last column of a row, if that is not beyond `limit`. The column starts after the last run of two or more blanks
-/// behind the first word.
+/// Start of the last column of a row, if that is not beyond `limit`. The column starts after the
+/// last run of two or more blanks behind the first word.
 fn second_column(line: &str, limit: usize) -> Option<usize> {
     let first = line.trim_start_matches(' ');
     let start = line.len() - first.len();
@@ -210,7 +258,9 @@ fn second_column(line: &str, limit: usize) -> Option<usize> {
         let rest = &first[at..];
         start + at + rest.len() - rest.trim_start_matches(' ').len()
     });
-    ends.map(|end| shown_width(&line[..end])).filter(|column| *column <= limit).last()
+    ends.map(|end| shown_width(&line[..end]))
+        .filter(|column| *column <= limit)
+        .last()
 }
 
 /// Number of characters that a terminal shows for `text`: colour escapes have no width.
@@ -233,32 +283,59 @@ mod tests {
     #[test]
     fn lines_are_wrapped_at_blanks_with_a_hanging_indent() {
         let wrap = |text: &str, width| wrapped(text, Some(width));
-        assert_eq!(wrap("one two three four\n", 10), "one two\n  three\n  four\n");
+        assert_eq!(
+            wrap("one two three four\n", 10),
+            "one two\n  three\n  four\n"
+        );
         assert_eq!(
             wrap("  --by LEVEL  Split by these levels", 24),
             "  --by LEVEL  Split by\n              these\n              levels"
         );
-        assert_eq!(wrap("  -o  Write the new file here", 20), "  -o  Write the new\n      file here");
+        assert_eq!(
+            wrap("  -o  Write the new file here", 20),
+            "  -o  Write the new\n      file here"
+        );
         assert_eq!(wrap("short\n\nlines\n", 10), "short\n\nlines\n");
         assert_eq!(wrap("no end", 6), "no end");
         assert_eq!(wrap("it took 4.20 s, and", 14), "it took\n  4.20 s, and");
-        assert_eq!(wrapped_prose("one two three\n  four five six\n", Some(10)), "one two\nthree\n  four\n    five\n    six\n");
-        assert_eq!(wrapped("a long line of words", None), "a long line of words");
+        assert_eq!(
+            wrapped_prose("one two three\n  four five six\n", Some(10)),
+            "one two\nthree\n  four\n    five\n    six\n"
+        );
+        assert_eq!(
+            wrapped("a long line of words", None),
+            "a long line of words"
+        );
     }
 
     #[test]
     fn words_are_not_broken_but_paths_and_lists_are() {
         let wrap = |text: &str, width| wrapped(text, Some(width));
-        assert_eq!(wrap("see supercalifragilistic words", 12), "see\n  supercalifragilistic\n  words");
-        assert_eq!(wrap("in /usr/lib/x86_64-linux-gnu/libm.so", 20), "in /usr/lib/\n  x86_64-linux-gnu/\n  libm.so");
-        assert_eq!(wrap("for sm_50,sm_60,sm_70,sm_80", 16), "for sm_50,sm_60,\n  sm_70,sm_80");
+        assert_eq!(
+            wrap("see supercalifragilistic words", 12),
+            "see\n  supercalifragilistic\n  words"
+        );
+        assert_eq!(
+            wrap("in /usr/lib/x86_64-linux-gnu/libm.so", 20),
+            "in /usr/lib/\n  x86_64-linux-gnu/\n  libm.so"
+        );
+        assert_eq!(
+            wrap("for sm_50,sm_60,sm_70,sm_80", 16),
+            "for sm_50,sm_60,\n  sm_70,sm_80"
+        );
     }
 
     #[test]
     fn colours_take_no_room() {
-        let style = Style { colour: true, ..Style::default() };
+        let style = Style {
+            colour: true,
+            ..Style::default()
+        };
         let text = style.paint(Colour::Good, "yes");
-        assert_eq!((text.as_str(), shown_width(&text)), ("\x1b[32myes\x1b[0m", 3));
+        assert_eq!(
+            (text.as_str(), shown_width(&text)),
+            ("\x1b[32myes\x1b[0m", 3)
+        );
         let line = format!("{text} and no more");
         assert_eq!(wrapped(&line, Some(15)), line);
         assert_eq!(wrapped(&line, Some(14)), format!("{text} and no\n  more"));
@@ -268,7 +345,14 @@ mod tests {
 
     #[test]
     fn prose_is_ascii_if_the_style_is() {
-        assert_eq!(Style { ascii: true, ..Style::default() }.prose("a…\n"), "a...\n");
+        assert_eq!(
+            Style {
+                ascii: true,
+                ..Style::default()
+            }
+            .prose("a…\n"),
+            "a...\n"
+        );
         assert_eq!(Style::default().prose("a…\n"), "a…\n");
     }
 }

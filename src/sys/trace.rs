@@ -1,5 +1,6 @@
-//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names. Each device job has a lane with its command, peak
-//! memory and CPU time. Nothing is recorded unless a trace was requested.
+//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names. Each device job has a
+//! lane with its command, peak memory and CPU time. Nothing is recorded unless a trace was
+//! requested.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +73,8 @@ pub struct Span<'t> {
 }
 
 impl Trace {
-    /// A trace for `file`, or one that records nothing. Spans shorter than `granularity` microseconds are omitted.
+    /// A trace for `file`, or one that records nothing. Spans shorter than `granularity`
+    /// microseconds are omitted.
     pub fn new(file: Option<PathBuf>, granularity: u32, process: &str) -> Self {
         Trace {
             file,
@@ -90,7 +92,13 @@ impl Trace {
         if name == span::DEVICE {
             self.device_links.store(true, Ordering::Relaxed);
         }
-        Span { trace: self, name, lane, start: Instant::now(), args: Value::Null }
+        Span {
+            trace: self,
+            name,
+            lane,
+            start: Instant::now(),
+            args: Value::Null,
+        }
     }
 
     pub(crate) fn has_device_links(&self) -> bool {
@@ -99,9 +107,12 @@ impl Trace {
 
     /// Writes the trace file atomically, if one was requested.
     pub fn write(&self) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         let write = |out: &mut std::fs::File| Ok(serde_json::to_writer(out, &self.json())?);
-        atomic_file::replace(file, write).with_context(|| format!("cannot write the time trace `{}`", file.display()))
+        atomic_file::replace(file, write)
+            .with_context(|| format!("cannot write the time trace `{}`", file.display()))
     }
 
     fn json(&self) -> Value {
@@ -126,7 +137,11 @@ impl Trace {
         }
         all.push(json!({"cat": "", "pid": pid, "tid": pid, "ts": 0, "ph": "M", "name": "process_name", "args": {"name": self.process}}));
         for job in 0..=lanes {
-            let name = if job == 0 { self.process.clone() } else { format!("device job {job}") };
+            let name = if job == 0 {
+                self.process.clone()
+            } else {
+                format!("device job {job}")
+            };
             all.push(json!({"cat": "", "pid": pid, "tid": lane(job), "ts": 0, "ph": "M", "name": "thread_name", "args": {"name": name}}));
         }
         let began = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -167,7 +182,10 @@ impl Span<'_> {
     /// Adds the resources that a child used.
     pub fn record_usage(&mut self, usage: Usage) {
         self.set_arg("peak memory KiB", usage.peak_memory / 1024);
-        self.set_arg("cpu ms", u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX));
+        self.set_arg(
+            "cpu ms",
+            u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+        );
     }
 }
 
@@ -178,8 +196,18 @@ impl Drop for Span<'_> {
             return;
         }
         let start = self.start.saturating_duration_since(self.trace.began);
-        let event = Event { name: self.name, lane: self.lane, start, length, args: std::mem::take(&mut self.args) };
-        self.trace.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        let event = Event {
+            name: self.name,
+            lane: self.lane,
+            start,
+            length,
+            args: std::mem::take(&mut self.args),
+        };
+        self.trace
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(event);
     }
 }
 
@@ -195,7 +223,10 @@ mod tests {
         let whole = trace.span(span::WHOLE, 0);
         let mut job = trace.span(span::CLANG, 2);
         job.set_arg("command", "clang -o x");
-        job.record_usage(Usage { peak_memory: 4096, cpu: Duration::from_millis(3) });
+        job.record_usage(Usage {
+            peak_memory: 4096,
+            cpu: Duration::from_millis(3),
+        });
         drop(job);
         drop(whole);
         trace.write().unwrap();
@@ -204,9 +235,15 @@ mod tests {
         let named = |name: &str| events.iter().find(|event| event["name"] == name).unwrap();
         let pid = u64::from(std::process::id());
         assert_eq!(named(span::CLANG)["tid"], pid + 2);
-        assert_eq!(named(span::CLANG)["args"], json!({"command": "clang -o x", "peak memory KiB": 4, "cpu ms": 3}));
+        assert_eq!(
+            named(span::CLANG)["args"],
+            json!({"command": "clang -o x", "peak memory KiB": 4, "cpu ms": 3})
+        );
         assert_eq!(named("Total Execute linker wrapper")["args"]["count"], 1);
-        assert_eq!(named("process_name")["args"]["name"], "clang-linker-wrapper");
+        assert_eq!(
+            named("process_name")["args"]["name"],
+            "clang-linker-wrapper"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Temporary files and directories to remove when the process is ended early. Their owners may be unable to remove them, because
-//! their thread waits for a pipe without a reader, or computes for long.
+//! Temporary files and directories to remove when the process is ended early. Their owners may be
+//! unable to remove them, because their thread waits for a pipe without a reader, or computes for
+//! long.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,8 @@ const TRIES: u32 = 10;
 /// Time between two of these tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Registration of a temporary file or directory. It is dropped after that has been removed, or is no longer temporary.
+/// Registration of a temporary file or directory. It is dropped after that has been removed, or is
+/// no longer temporary.
 #[derive(Debug)]
 pub(super) struct Unfinished(PathBuf);
 
@@ -31,8 +33,12 @@ pub(crate) struct Directory {
     _unfinished: Unfinished,
 }
 
-/// Creates and registers a temporary file or directory. After [`remove_all`], this blocks: the process is about to end.
-pub(super) fn make<T>(make: impl FnOnce() -> io::Result<T>, path: impl FnOnce(&T) -> PathBuf) -> io::Result<(T, Unfinished)> {
+/// Creates and registers a temporary file or directory. After [`remove_all`], this blocks: the
+/// process is about to end.
+pub(super) fn make<T>(
+    make: impl FnOnce() -> io::Result<T>,
+    path: impl FnOnce(&T) -> PathBuf,
+) -> io::Result<(T, Unfinished)> {
     let mut paths = paths();
     let made = make()?;
     let path = path(&made);
@@ -40,15 +46,21 @@ pub(super) fn make<T>(make: impl FnOnce() -> io::Result<T>, path: impl FnOnce(&T
     Ok((made, Unfinished(path)))
 }
 
-/// Removes all registered files and directories, just before the process ends. A thread that creates or removes one blocks until
-/// that end.
+/// Removes all registered files and directories, just before the process ends. A thread that
+/// creates or removes one blocks until that end.
 pub(super) fn remove_all() {
     let paths = paths();
     for path in paths.iter() {
         for _ in 0..TRIES {
-            let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            };
             match removed {
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::thread::sleep(PAUSE),
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(PAUSE)
+                }
                 // Also if another process has removed it.
                 _ => break,
             }
@@ -69,9 +81,16 @@ impl Drop for Unfinished {
 
 impl Directory {
     /// Creates a temporary directory in `parent` with `builder`.
-    pub(crate) fn new_in(parent: &Path, builder: &tempfile::Builder<'_, '_>) -> io::Result<Directory> {
-        let (directory, unfinished) = make(|| builder.tempdir_in(parent), |made| made.path().to_owned())?;
-        Ok(Directory { directory, _unfinished: unfinished })
+    pub(crate) fn new_in(
+        parent: &Path,
+        builder: &tempfile::Builder<'_, '_>,
+    ) -> io::Result<Directory> {
+        let (directory, unfinished) =
+            make(|| builder.tempdir_in(parent), |made| made.path().to_owned())?;
+        Ok(Directory {
+            directory,
+            _unfinished: unfinished,
+        })
     }
 }
 
@@ -90,7 +109,8 @@ mod tests {
     #[test]
     fn a_path_is_registered_as_long_as_it_exists() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = Directory::new_in(parent.path(), tempfile::Builder::new().prefix("x-")).unwrap();
+        let directory =
+            Directory::new_in(parent.path(), tempfile::Builder::new().prefix("x-")).unwrap();
         let path = directory.to_path_buf();
         assert!(path.is_dir() && paths().contains(&path));
         drop(directory);

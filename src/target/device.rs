@@ -1,5 +1,6 @@
-//! Devices to run images on, and each vendor's rules for accepting an image: `amd`, `nvidia` and `cpu` contain the rules of one
-//! vendor each. `tests/cases/check/rules.txt` lists the rules as cases, with the documents that specify them.
+//! Devices to run images on, and each vendor's rules for accepting an image: `amd`, `nvidia` and
+//! `cpu` contain the rules of one vendor each. `tests/cases/check/rules.txt` lists the rules as
+//! cases, with the documents that specify them.
 
 mod amd;
 mod cpu;
@@ -62,7 +63,8 @@ pub(crate) struct Code<'a> {
 /// Whether a device accepts an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// Yes, with a rank and a description. A runtime loads the accepted image with the highest rank.
+    /// Yes, with a rank and a description. A runtime loads the accepted image with the highest
+    /// rank.
     Yes(u32, String),
     /// No, with the reason.
     No(String),
@@ -70,15 +72,16 @@ pub(crate) enum Fit {
     Unknown(String),
 }
 
-/// A device on a command line: `[KIND:][TRIPLE:]ARCH[:FEATURES]`. The triple alone is sufficient for a CPU.
+/// A device on a command line: `[KIND:][TRIPLE:]ARCH[:FEATURES]`. The triple alone is sufficient
+/// for a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The runtime; `None` for any.
     pub(crate) kind: Option<OffloadKind>,
     /// The device.
     pub(crate) device: Device,
-    /// An explanation if the user named a product or a compute capability instead of an architecture: `compute capability 8.6 is
-    /// sm_86`.
+    /// An explanation if the user named a product or a compute capability instead of an
+    /// architecture: `compute capability 8.6 is sm_86`.
     pub(crate) by_name: Option<String>,
 }
 
@@ -88,8 +91,14 @@ impl Wanted {
     /// # Errors
     /// [`Error::Usage`] if `text` is not a device.
     pub(crate) fn parse(text: &str) -> Result<Wanted, Error> {
-        let named = |kind: &OffloadKind| text.strip_prefix(kind.name()).and_then(|rest| rest.strip_prefix(':'));
-        let (kind, rest) = match OffloadKind::ALL.into_iter().find_map(|kind| Some((kind, named(&kind)?))) {
+        let named = |kind: &OffloadKind| {
+            text.strip_prefix(kind.name())
+                .and_then(|rest| rest.strip_prefix(':'))
+        };
+        let (kind, rest) = match OffloadKind::ALL
+            .into_iter()
+            .find_map(|kind| Some((kind, named(&kind)?)))
+        {
             Some((kind, rest)) => (Some(kind), rest),
             None => (None, text),
         };
@@ -97,8 +106,16 @@ impl Wanted {
         let (first, after) = rest.split_once(':').unwrap_or((rest, ""));
         let target = Target::new(first, "");
         let is_gpu = target.is_amdgcn() || target.is_nvptx();
-        let arch = if is_gpu && !after.is_empty() { after } else { rest };
-        let meant = if Device::parse(arch).is_none() { names::architecture(arch) } else { None };
+        let arch = if is_gpu && !after.is_empty() {
+            after
+        } else {
+            rest
+        };
+        let meant = if Device::parse(arch).is_none() {
+            names::architecture(arch)
+        } else {
+            None
+        };
         let device = Device::parse(meant.as_deref().unwrap_or(arch)).ok_or_else(|| {
             Error::usage(format!(
                 "invalid device `{}`; examples: gfx90a:xnack+, sm_90, 9.0, h100, x86-64-v3, aarch64-linux-gnu, native",
@@ -106,10 +123,18 @@ impl Wanted {
             ))
         })?;
         let by_name = meant.map(|meant| {
-            let what = if arch.contains('.') { "compute capability " } else { "" };
+            let what = if arch.contains('.') {
+                "compute capability "
+            } else {
+                ""
+            };
             format!("{what}{} is {meant}", printable(arch))
         });
-        Ok(Wanted { kind, device, by_name })
+        Ok(Wanted {
+            kind,
+            device,
+            by_name,
+        })
     }
 }
 
@@ -119,12 +144,23 @@ impl Device {
             let known = TargetId::of_triple("amdgcn-amd-amdhsa", text);
             let id = known.or_else(|| TargetId::parse(text).filter(|id| id.features.is_empty()))?;
             AmdArch::of_processor(id.processor)?;
-            let features = id.features.into_iter().map(|(name, on)| (name.to_owned(), on)).collect();
-            return Some(Device::Amd { processor: id.processor.to_owned(), features });
+            let features = id
+                .features
+                .into_iter()
+                .map(|(name, on)| (name.to_owned(), on))
+                .collect();
+            return Some(Device::Amd {
+                processor: id.processor.to_owned(),
+                features,
+            });
         }
         if let Some(number) = text.strip_prefix("sm_") {
             let (major, minor) = nvidia::capability(number.trim_end_matches(['a', 'f']))?;
-            return Some(Device::Nvidia { major, minor, driver: None });
+            return Some(Device::Nvidia {
+                major,
+                minor,
+                driver: None,
+            });
         }
         if let Some(level) = cpu::level(text) {
             return Some(Device::X86(level));
@@ -132,15 +168,20 @@ impl Device {
         let target = Target::new(text, "");
         match target.arch_name() {
             "x86_64" | "amd64" if text.contains('-') => Some(Device::X86(1)),
-            name if text.contains('-') && is_triple(text) && target.is_cpu() => Some(Device::Cpu(name.to_owned())),
+            name if text.contains('-') && is_triple(text) && target.is_cpu() => {
+                Some(Device::Cpu(name.to_owned()))
+            }
             _ => None,
         }
     }
 
-    /// Whether `target` is for hardware of this vendor, or for an intermediate language that the vendor's runtime accepts.
+    /// Whether `target` is for hardware of this vendor, or for an intermediate language that the
+    /// vendor's runtime accepts.
     pub(crate) fn is_of_vendor(&self, target: &Target) -> bool {
         match self {
-            Device::Amd { .. } => target.is_amdgcn() || target.is_spirv() && target.triple.contains("-amd"),
+            Device::Amd { .. } => {
+                target.is_amdgcn() || target.is_spirv() && target.triple.contains("-amd")
+            }
             Device::Nvidia { .. } => target.is_nvptx(),
             Device::X86(_) => target.is_cpu() && cpu::is_x86(target),
             Device::Cpu(name) => target.is_cpu() && target.arch_name() == name,
@@ -164,27 +205,41 @@ impl Device {
         if !self.is_of_vendor(code.target) {
             return Fit::No(format!("built for {}", code.target));
         }
-        if !matches!(code.format, "elf" | "cubin" | "ptx" | "spirv" | "bitcode" | "pe" | "mach-o" | "object") {
+        if !matches!(
+            code.format,
+            "elf" | "cubin" | "ptx" | "spirv" | "bitcode" | "pe" | "mach-o" | "object"
+        ) {
             return Fit::Unknown(format!("unsupported image format: {}", code.format));
         }
         match self {
-            Device::Amd { processor, features } => amd::takes(processor, features, code),
-            Device::Nvidia { major, minor, driver } => nvidia::takes((*major, *minor), *driver, code),
+            Device::Amd {
+                processor,
+                features,
+            } => amd::takes(processor, features, code),
+            Device::Nvidia {
+                major,
+                minor,
+                driver,
+            } => nvidia::takes((*major, *minor), *driver, code),
             Device::X86(level) => cpu::takes(*level, code),
             Device::Cpu(_) => cpu::takes_other(code),
         }
     }
 
-    /// The distance between this device and the target of an image that it rejects; the nearest image has the smallest distance.
+    /// The distance between this device and the target of an image that it rejects; the nearest
+    /// image has the smallest distance.
     pub(crate) fn distance(&self, target: &Target) -> u32 {
         const OTHER_VENDOR: u32 = u32::MAX;
         if !self.is_of_vendor(target) {
             return OTHER_VENDOR;
         }
         match self {
-            Device::Amd { processor, .. } => amd::distance(processor, &target.target_id().unwrap_or_default()),
+            Device::Amd { processor, .. } => {
+                amd::distance(processor, &target.target_id().unwrap_or_default())
+            }
             Device::Nvidia { major, minor, .. } => nvidia::distance((*major, *minor), &target.arch),
-            Device::X86(level) => cpu::level(&target.arch).map_or(OTHER_VENDOR - 1, |other| u32::from(other.abs_diff(*level))),
+            Device::X86(level) => cpu::level(&target.arch)
+                .map_or(OTHER_VENDOR - 1, |other| u32::from(other.abs_diff(*level))),
             Device::Cpu(_) => 0,
         }
     }
@@ -210,9 +265,14 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Device::Amd { processor, features } => {
+            Device::Amd {
+                processor,
+                features,
+            } => {
                 f.write_str(processor)?;
-                features.iter().try_for_each(|(name, on)| write!(f, ":{name}{}", if *on { '+' } else { '-' }))
+                features
+                    .iter()
+                    .try_for_each(|(name, on)| write!(f, ":{name}{}", if *on { '+' } else { '-' }))
             }
             Device::Nvidia { major, minor, .. } => write!(f, "sm_{major}{minor}"),
             Device::X86(1) => f.write_str("x86-64"),

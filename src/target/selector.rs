@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::formats::gpu::TargetId;
 use crate::model::{OffloadKind, OffloadKinds, printable};
 
-/// The first components of triples. Text that starts with one of them and a dash is a triple, not an architecture.
+/// The first components of triples. Text that starts with one of them and a dash is a triple, not
+/// an architecture.
 const TRIPLES: [&str; 25] = [
     "aarch64",
     "amdgcn",
@@ -54,10 +55,12 @@ const TRIPLES: [&str; 25] = [
 /// A device pattern. Each missing part means any; names may contain `*`, `?` and `[…]`.
 ///
 /// * The kind is `openmp`, `cuda`, `hip` or `sycl`.
-/// * The triple is in any of its spellings (`x86_64-pc-linux-gnu` is also `x86_64-unknown-linux-gnu`), or its first component alone
-///   (`amdgcn`). Both names of an AMD GPU match it.
-/// * An architecture without features matches it with any features: `gfx90a` also selects `gfx90a:xnack+`. With features, the image
-///   must require them: `gfx90a:xnack+` selects `gfx90a:sramecc-:xnack+`, but not `gfx90a`.
+/// * The triple is in any of its spellings (`x86_64-pc-linux-gnu` is also
+///   `x86_64-unknown-linux-gnu`), or its first component alone (`amdgcn`). Both names of an AMD GPU
+///   match it.
+/// * An architecture without features matches it with any features: `gfx90a` also selects
+///   `gfx90a:xnack+`. With features, the image must require them: `gfx90a:xnack+` selects
+///   `gfx90a:sramecc-:xnack+`, but not `gfx90a`.
 /// * `cpu` is any CPU, and `native` the devices of this machine ([`Selector::with_native`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
@@ -79,10 +82,12 @@ enum Device {
 }
 
 impl Selector {
-    /// Whether the pattern selects an image for `target` that is registered with `kinds`. `native` selects nothing before
-    /// [`Selector::with_native`].
+    /// Whether the pattern selects an image for `target` that is registered with `kinds`. `native`
+    /// selects nothing before [`Selector::with_native`].
     pub fn selects(&self, kinds: OffloadKinds, target: &Target) -> bool {
-        self.kind.is_none_or(|kind| kinds.contains(kind)) && self.selects_triple(target) && self.selects_device(target)
+        self.kind.is_none_or(|kind| kinds.contains(kind))
+            && self.selects_triple(target)
+            && self.selects_device(target)
     }
 
     /// The kind in the pattern; `None` for any.
@@ -105,9 +110,12 @@ impl Selector {
     }
 
     fn selects_triple(&self, target: &Target) -> bool {
-        let Some(pattern) = &self.triple else { return true };
+        let Some(pattern) = &self.triple else {
+            return true;
+        };
         let (device, _) = target.device();
-        let is_spelled = || !pattern.as_str().contains(['*', '?', '[']) && target.is_spelled(pattern.as_str());
+        let is_spelled =
+            || !pattern.as_str().contains(['*', '?', '[']) && target.is_spelled(pattern.as_str());
         let matches = [target.triple.as_str(), &device].into_iter().any(|triple| {
             let first = triple.split('-').next().unwrap_or_default();
             pattern.matches(triple) || pattern.matches(first)
@@ -124,9 +132,17 @@ impl Selector {
             Device::Arch(pattern, wanted) => {
                 let id = target.target_id().unwrap_or_default();
                 let parsed = TargetId::parse(&id);
-                let (processor, features) = parsed.map_or((&*id, BTreeMap::new()), |id| (id.processor, id.features));
-                let processor = if processor.is_empty() { "generic" } else { processor };
-                pattern.matches(processor) && wanted.iter().all(|(name, on)| features.get(name.as_str()) == Some(on))
+                let (processor, features) =
+                    parsed.map_or((&*id, BTreeMap::new()), |id| (id.processor, id.features));
+                let processor = if processor.is_empty() {
+                    "generic"
+                } else {
+                    processor
+                };
+                pattern.matches(processor)
+                    && wanted
+                        .iter()
+                        .all(|(name, on)| features.get(name.as_str()) == Some(on))
             }
         }
     }
@@ -138,28 +154,51 @@ impl FromStr for Selector {
     /// # Errors
     /// [`Error::Usage`] with the reason if `text` is not a device pattern.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::usage(format!("invalid device pattern `{}`: {what}", printable(text)));
+        let wrong = |what: &str| {
+            Error::usage(format!(
+                "invalid device pattern `{}`: {what}",
+                printable(text)
+            ))
+        };
         let pattern = |part: &str| Pattern::new(part).map_err(|error| wrong(error.msg));
         let mut parts = text.split(':').peekable();
         if text.split(':').any(str::is_empty) {
-            return Err(wrong("empty part; expected [KIND:][TRIPLE:]ARCH[:FEATURES]"));
+            return Err(wrong(
+                "empty part; expected [KIND:][TRIPLE:]ARCH[:FEATURES]",
+            ));
         }
-        let kind = parts.peek().and_then(|first| OffloadKind::ALL.into_iter().find(|kind| kind.name() == *first));
+        let kind = parts.peek().and_then(|first| {
+            OffloadKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == *first)
+        });
         if kind.is_some() {
             parts.next();
         }
-        let triple = parts.next_if(|part| is_triple(part)).map(pattern).transpose()?;
+        let triple = parts
+            .next_if(|part| is_triple(part))
+            .map(pattern)
+            .transpose()?;
         let device = match parts.next() {
             None => Device::Any,
             Some("cpu") => Device::Cpu,
             Some("native") => Device::Native,
-            Some(part) if is_feature(part) => return Err(wrong("features must follow an architecture")),
+            Some(part) if is_feature(part) => {
+                return Err(wrong("features must follow an architecture"));
+            }
             Some(arch) => {
                 let mut features = BTreeMap::new();
                 for part in parts.by_ref() {
-                    let name = part.strip_suffix(['+', '-']).filter(|name| !name.is_empty());
-                    let name = name.ok_or_else(|| wrong("features must end in + or -, and nothing may follow them"))?;
-                    if features.insert(name.to_owned(), part.ends_with('+')).is_some() {
+                    let name = part
+                        .strip_suffix(['+', '-'])
+                        .filter(|name| !name.is_empty());
+                    let name = name.ok_or_else(|| {
+                        wrong("features must end in + or -, and nothing may follow them")
+                    })?;
+                    if features
+                        .insert(name.to_owned(), part.ends_with('+'))
+                        .is_some()
+                    {
                         return Err(wrong("duplicate feature"));
                     }
                 }
@@ -169,7 +208,12 @@ impl FromStr for Selector {
         if parts.next().is_some() {
             return Err(wrong("`cpu` and `native` take no features"));
         }
-        Ok(Selector { text: text.to_owned(), kind, triple, device })
+        Ok(Selector {
+            text: text.to_owned(),
+            kind,
+            triple,
+            device,
+        })
     }
 }
 
@@ -180,15 +224,24 @@ impl fmt::Display for Selector {
     }
 }
 
-/// Whether a part is a triple, or the first component of one: `x86_64-pc-linux-gnu`, `amdgcn`, `*-linux-gnu`; not `x86-64-v3`.
+/// Whether a part is a triple, or the first component of one: `x86_64-pc-linux-gnu`, `amdgcn`,
+/// `*-linux-gnu`; not `x86-64-v3`.
 pub(super) fn is_triple(part: &str) -> bool {
-    let (first, rest) = part.split_once('-').map_or((part, None), |(first, rest)| (first, Some(rest)));
+    let (first, rest) = part
+        .split_once('-')
+        .map_or((part, None), |(first, rest)| (first, Some(rest)));
     let is_pattern = first.contains(['*', '?', '[']) && rest.is_some_and(|rest| !rest.is_empty());
-    // Without a dash, at most five characters may follow the known prefix, as in `spirv64` and `riscv64gc`. The triples of SYCL
-    // code that is compiled ahead of time continue after an underscore: `spir64_gen`, `spirv64_x86_64`.
+    // Without a dash, at most five characters may follow the known prefix, as in `spirv64` and
+    // `riscv64gc`. The triples of SYCL code that is compiled ahead of time continue after an
+    // underscore: `spir64_gen`, `spirv64_x86_64`.
     let is_long = |name: &str, end: &str| name == "spir" && end.contains('_');
     let is_known = |name: &str, end: &str| rest.is_some() || end.len() <= 5 || is_long(name, end);
-    is_pattern || TRIPLES.iter().any(|name| first.strip_prefix(name).is_some_and(|end| is_known(name, end)))
+    is_pattern
+        || TRIPLES.iter().any(|name| {
+            first
+                .strip_prefix(name)
+                .is_some_and(|end| is_known(name, end))
+        })
 }
 
 fn is_feature(part: &str) -> bool {
@@ -205,7 +258,10 @@ mod tests {
 
     fn selects(selector: &str, kind: OffloadKind, triple: &str, arch: &str) -> bool {
         let selector: Selector = selector.parse().unwrap();
-        selector.selects(OffloadKinds::default().with(kind), &Target::new(triple, arch))
+        selector.selects(
+            OffloadKinds::default().with(kind),
+            &Target::new(triple, arch),
+        )
     }
 
     #[test]
@@ -230,15 +286,33 @@ mod tests {
             // Both names of one device, and device families.
             ("gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
             ("amdgcn:gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
-            ("amdgcn-amd-amdhsa:gfx908", OpenMp, "amdgpu9.08-amd-amdhsa", "gfx908", true),
-            ("amdgpu9.08-amd-amdhsa", OpenMp, "amdgpu9.08-amd-amdhsa", "", true),
+            (
+                "amdgcn-amd-amdhsa:gfx908",
+                OpenMp,
+                "amdgpu9.08-amd-amdhsa",
+                "gfx908",
+                true,
+            ),
+            (
+                "amdgpu9.08-amd-amdhsa",
+                OpenMp,
+                "amdgpu9.08-amd-amdhsa",
+                "",
+                true,
+            ),
             // An image for a family is not for one of its processors alone. `native` selects it.
             ("gfx908", OpenMp, "amdgpu9-amd-amdhsa", "", false),
             ("sm_90", Cuda, NVIDIA, "sm_90", true),
             ("sm_90", Cuda, NVIDIA, "sm_90a", false),
             ("sm_90*", Cuda, NVIDIA, "sm_90a", true),
             ("nvptx64", Cuda, NVIDIA, "sm_90", true),
-            ("openmp:nvptx64-nvidia-cuda:sm_8?", OpenMp, NVIDIA, "sm_86", true),
+            (
+                "openmp:nvptx64-nvidia-cuda:sm_8?",
+                OpenMp,
+                NVIDIA,
+                "sm_86",
+                true,
+            ),
             ("cpu", OpenMp, HOST, "", true),
             ("cpu", OpenMp, AMD, "gfx90a", false),
             ("openmp:cpu", Sycl, HOST, "", false),
@@ -251,16 +325,44 @@ mod tests {
             ("x86-64-v3", OpenMp, HOST, "", false),
             ("generic", OpenMp, HOST, "", true),
             ("sycl:spirv64", Sycl, "spirv64-unknown-unknown", "", true),
-            ("spir64_gen", Sycl, "spir64_gen-unknown-unknown-unknown", "", true),
-            ("spir64_gen", Sycl, "spir64_gen-unknown-unknown-unknown", "12.60.7", true),
-            ("spir64_gen:12.60.7", Sycl, "spir64_gen-unknown-unknown-unknown", "12.60.7", true),
-            ("sycl:spir64_x86_64", Sycl, "spir64_gen-unknown-unknown", "", false),
+            (
+                "spir64_gen",
+                Sycl,
+                "spir64_gen-unknown-unknown-unknown",
+                "",
+                true,
+            ),
+            (
+                "spir64_gen",
+                Sycl,
+                "spir64_gen-unknown-unknown-unknown",
+                "12.60.7",
+                true,
+            ),
+            (
+                "spir64_gen:12.60.7",
+                Sycl,
+                "spir64_gen-unknown-unknown-unknown",
+                "12.60.7",
+                true,
+            ),
+            (
+                "sycl:spir64_x86_64",
+                Sycl,
+                "spir64_gen-unknown-unknown",
+                "",
+                false,
+            ),
             ("spir64", Sycl, "spir64_gen-unknown-unknown", "", false),
             ("spirv64-intel", OpenMp, "spirv64-intel", "", true),
             ("*", OpenMp, "", "", true),
             ("native", OpenMp, HOST, "", false),
         ] {
-            assert_eq!(selects(selector, kind, triple, arch), expected, "{selector}: {kind:?} {triple} {arch}");
+            assert_eq!(
+                selects(selector, kind, triple, arch),
+                expected,
+                "{selector}: {kind:?} {triple} {arch}"
+            );
         }
     }
 
@@ -270,8 +372,17 @@ mod tests {
         assert!(selector.is_native());
         let selector = selector.with_native(&[Target::new(AMD, "gfx90a:sramecc+:xnack-")]);
         let hip = OffloadKinds::default().with(OffloadKind::Hip);
-        for (arch, expected) in [("gfx90a", true), ("gfx90a:xnack-", true), ("gfx90a:xnack+", false), ("gfx908", false)] {
-            assert_eq!(selector.selects(hip, &Target::new(AMD, arch)), expected, "{arch}");
+        for (arch, expected) in [
+            ("gfx90a", true),
+            ("gfx90a:xnack-", true),
+            ("gfx90a:xnack+", false),
+            ("gfx908", false),
+        ] {
+            assert_eq!(
+                selector.selects(hip, &Target::new(AMD, arch)),
+                expected,
+                "{arch}"
+            );
         }
         assert!(!selector.selects(OffloadKinds::default(), &Target::new(AMD, "gfx90a")));
     }
@@ -282,7 +393,11 @@ mod tests {
         let family = Target::new("amdgpu9-amd-amdhsa", "");
         for (arch, expected) in [("gfx906", true), ("gfx1100", false)] {
             let selector = selector.clone().with_native(&[Target::new(AMD, arch)]);
-            assert_eq!(selector.selects(OffloadKinds::default(), &family), expected, "{arch}");
+            assert_eq!(
+                selector.selects(OffloadKinds::default(), &family),
+                expected,
+                "{arch}"
+            );
         }
     }
 
@@ -300,8 +415,14 @@ mod tests {
             ("gfx9[0", "range"),
         ] {
             let error = text.parse::<Selector>().unwrap_err().to_string();
-            assert!(error.contains(why) && error.contains(&format!("`{text}`")), "{text}: {error}");
+            assert!(
+                error.contains(why) && error.contains(&format!("`{text}`")),
+                "{text}: {error}"
+            );
         }
-        assert_eq!("hip:gfx9*".parse::<Selector>().unwrap().to_string(), "hip:gfx9*");
+        assert_eq!(
+            "hip:gfx9*".parse::<Selector>().unwrap().to_string(),
+            "hip:gfx9*"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The tool clang-offload-bundler: bundles code objects of several targets into one file, unbundles and lists them
-//! (docs/spec/containers.md 2). Either all outputs appear, or none.
+//! The tool clang-offload-bundler: bundles code objects of several targets into one file, unbundles
+//! and lists them (docs/spec/containers.md 2). Either all outputs appear, or none.
 
 mod archive;
 pub(crate) mod container;
@@ -62,7 +62,8 @@ pub(crate) struct Request {
     pub explain: bool,
 }
 
-/// Executes `request`. Errors that LLVM's bundler also reports have its wording, because scripts match it.
+/// Executes `request`. Errors that LLVM's bundler also reports have its wording, because scripts
+/// match it.
 pub(crate) fn run(request: &Request, session: &Session) -> Result<()> {
     match request.task {
         Task::Bundle => pack::run(request, session),

@@ -1,7 +1,9 @@
-//! Whether what a file registers is there, and which of its images a runtime would load on a device. What is in a file is found by
-//! [`crate::contents`], which puts images together as runtimes see them, and what it registers by [`crate::registration`]; `kernels`
-//! and `findings` look for what is wrong with them, `modules` answers on images that nothing registers, `asked` reads which devices are meant, `choose` looks for the image that a device
-//! takes; `report` is the result as data and `text` as text.
+//! Whether what a file registers is there, and which of its images a runtime would load on a
+//! device. What is in a file is found by [`crate::contents`], which puts images together as
+//! runtimes see them, and what it registers by [`crate::registration`]; `kernels` and `findings`
+//! look for what is wrong with them, `modules` answers on images that nothing registers, `asked`
+//! reads which devices are meant, `choose` looks for the image that a device takes; `report` is the
+//! result as data and `text` as text.
 
 mod choose;
 mod findings;
@@ -43,46 +45,94 @@ pub(crate) struct Request {
 pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::selected(&request.files, &request.selection, session);
     let selection = Arc::clone(&request.selection);
-    let options = Options { kernels: true, registered: true, selection, ..Options::default() };
-    let meter = Meter::new(session.shell.is_terminal(), paths.iter().map(|found| found.size).sum());
+    let options = Options {
+        kernels: true,
+        registered: true,
+        selection,
+        ..Options::default()
+    };
+    let meter = Meter::new(
+        session.shell.is_terminal(),
+        paths.iter().map(|found| found.size).sum(),
+    );
     let reader = Reader::new(options, session).shown_by(&meter);
     let asked = &request.asked;
     let each = |found: &folders::Found| {
         let report = reader.one_of_many(&found.path);
-        let checks = if found.is_wanted(&report) { file(&report, asked) } else { Vec::new() };
+        let checks = if found.is_wanted(&report) {
+            file(&report, asked)
+        } else {
+            Vec::new()
+        };
         let named = found.named;
-        checks.into_iter().map(move |check| (group(&check, named), check))
+        checks
+            .into_iter()
+            .map(move |check| (group(&check, named), check))
     };
-    let mut grouped: Vec<(modules::Group, FileCheck)> = threads::in_parallel(|| paths.par_iter().flat_map_iter(each).collect());
+    let mut grouped: Vec<(modules::Group, FileCheck)> =
+        threads::in_parallel(|| paths.par_iter().flat_map_iter(each).collect());
     grouped.extend(
-        faults.into_iter().flat_map(|(path, error)| file(&reader.unreadable(&path, &error), asked)).map(|check| (None, check)),
+        faults
+            .into_iter()
+            .flat_map(|(path, error)| file(&reader.unreadable(&path, &error), asked))
+            .map(|check| (None, check)),
     );
     let used = used_by_groups(asked, &grouped);
     for (group, check) in &mut grouped {
-        let used = group.as_ref().and_then(|group| used.get(group)).unwrap_or(&check.used).clone();
+        let used = group
+            .as_ref()
+            .and_then(|group| used.get(group))
+            .unwrap_or(&check.used)
+            .clone();
         conclude(check, asked, &used);
     }
     modules::beside_each_other(&mut grouped, asked);
     let files: Vec<FileCheck> = grouped.into_iter().map(|(_, check)| check).collect();
     drop(meter);
     session.signals.check()?;
-    let answer = files.iter().map(|file| file.answer).max().unwrap_or(Answer::No);
-    let devices = request.asked.iter().map(|asked| asked.text.clone()).collect();
-    Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), answer, devices, files })
+    let answer = files
+        .iter()
+        .map(|file| file.answer)
+        .max()
+        .unwrap_or(Answer::No);
+    let devices = request
+        .asked
+        .iter()
+        .map(|asked| asked.text.clone())
+        .collect();
+    Ok(Report {
+        schema: SCHEMA,
+        generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+        answer,
+        devices,
+        files,
+    })
 }
 
 /// The files that one belongs to: the members of its package, or all that were found in folders.
 fn group(check: &FileCheck, named: bool) -> modules::Group {
-    if check.members.is_empty() { (!named).then(String::new) } else { Some(check.file.clone()) }
+    if check.members.is_empty() {
+        (!named).then(String::new)
+    } else {
+        Some(check.file.clone())
+    }
 }
 
-/// Which of the devices load something, or would have to, of a file of each group: of these, one is enough for a device.
-fn used_by_groups(asked: &[Asked], files: &[(modules::Group, FileCheck)]) -> BTreeMap<String, Vec<bool>> {
+/// Which of the devices load something, or would have to, of a file of each group: of these, one is
+/// enough for a device.
+fn used_by_groups(
+    asked: &[Asked],
+    files: &[(modules::Group, FileCheck)],
+) -> BTreeMap<String, Vec<bool>> {
     let mut groups: BTreeMap<String, Vec<bool>> = BTreeMap::new();
     for (group, file) in files {
         let Some(group) = group else { continue };
-        let used = groups.entry(group.clone()).or_insert_with(|| vec![false; asked.len()]);
-        used.iter_mut().zip(&file.used).for_each(|(used, here)| *used |= here);
+        let used = groups
+            .entry(group.clone())
+            .or_insert_with(|| vec![false; asked.len()]);
+        used.iter_mut()
+            .zip(&file.used)
+            .for_each(|(used, here)| *used |= here);
     }
     groups
 }
@@ -92,7 +142,12 @@ fn conclude(check: &mut FileCheck, asked: &[Asked], used: &[bool]) {
     if check.errors.is_empty() && check.findings.is_empty() {
         choose::without_runtime(asked, used, check);
     }
-    let decided = check.findings.iter().map(|finding| finding.answer).chain(check.units.iter().map(|unit| unit.answer)).max();
+    let decided = check
+        .findings
+        .iter()
+        .map(|finding| finding.answer)
+        .chain(check.units.iter().map(|unit| unit.answer))
+        .max();
     check.answer = match decided {
         _ if check.kind == UNREADABLE || !check.errors.is_empty() => Answer::Unreadable,
         decided => decided.unwrap_or(Answer::Yes),
@@ -105,19 +160,32 @@ fn file(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
     let is_packed = ["zip", "tar", "gzip", "xz", "bzip2", "zstd"].contains(&report.kind);
     let mut subjects: BTreeMap<&[String], Subject<'_>> = BTreeMap::new();
     for content in units::contents(report) {
-        let members = if is_packed { content.members.get(..1).unwrap_or_default() } else { &[] };
+        let members = if is_packed {
+            content.members.get(..1).unwrap_or_default()
+        } else {
+            &[]
+        };
         subjects.entry(members).or_default().contents.push(content);
     }
-    let names: BTreeMap<&str, &[String]> =
-        subjects.keys().filter_map(|members| Some((members.first()?.as_str(), *members))).collect();
+    let names: BTreeMap<&str, &[String]> = subjects
+        .keys()
+        .filter_map(|members| Some((members.first()?.as_str(), *members)))
+        .collect();
     for error in &report.errors {
         let members = place_of_error(error, &report.file, &names).unwrap_or_default();
-        subjects.entry(members).or_default().errors.push(error.clone());
+        subjects
+            .entry(members)
+            .or_default()
+            .errors
+            .push(error.clone());
     }
     if subjects.is_empty() {
         subjects.insert(&[], Subject::default());
     }
-    subjects.into_iter().map(|(members, subject)| one(report, members, subject, asked)).collect()
+    subjects
+        .into_iter()
+        .map(|(members, subject)| one(report, members, subject, asked))
+        .collect()
 }
 
 /// What an answer is given on: a file, or a member of one that is packed.
@@ -127,14 +195,26 @@ struct Subject<'f> {
     errors: Vec<String>,
 }
 
-/// Which of the members an error is about: errors begin with their place, `FILE(MEMBER): …`. A name may have parentheses itself.
-fn place_of_error<'f>(error: &str, file: &str, names: &BTreeMap<&str, &'f [String]>) -> Option<&'f [String]> {
+/// Which of the members an error is about: errors begin with their place, `FILE(MEMBER): …`. A name
+/// may have parentheses itself.
+fn place_of_error<'f>(
+    error: &str,
+    file: &str,
+    names: &BTreeMap<&str, &'f [String]>,
+) -> Option<&'f [String]> {
     let place = error.strip_prefix(file)?.strip_prefix('(')?;
-    place.match_indices(')').find_map(|(end, _)| names.get(place.get(..end)?).copied())
+    place
+        .match_indices(')')
+        .find_map(|(end, _)| names.get(place.get(..end)?).copied())
 }
 
 /// The answer on one file, or one member of a file that is packed, with everything that is in it.
-fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[Asked]) -> FileCheck {
+fn one(
+    report: &FileReport,
+    members: &[String],
+    subject: Subject<'_>,
+    asked: &[Asked],
+) -> FileCheck {
     let Subject { contents, errors } = subject;
     let mut check = FileCheck {
         file: report.file.clone(),
@@ -144,7 +224,11 @@ fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[A
         units: Vec::new(),
         findings: Vec::new(),
         errors,
-        registered: contents.iter().filter_map(|content| content.registered).cloned().collect(),
+        registered: contents
+            .iter()
+            .filter_map(|content| content.registered)
+            .cloned()
+            .collect(),
         bare: None,
         used: Vec::new(),
         kinds: Vec::new(),
@@ -160,11 +244,24 @@ fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[A
         }
     }
     choose::doubt_some(&mut check);
-    check.bare = modules::add(units::modules(&contents), !is_empty, asked, &mut used, &mut check);
+    check.bare = modules::add(
+        units::modules(&contents),
+        !is_empty,
+        asked,
+        &mut used,
+        &mut check,
+    );
     modules::add_in_data(&contents, asked, &mut used, &mut check);
     is_empty &= contents.iter().all(|content| content.in_data.is_empty());
-    if check.errors.is_empty() && check.findings.is_empty() && is_empty && check.bare.is_none() && check.units.is_empty() {
-        check.findings.push(Finding::new("no-device-code", Answer::No, "no device code"));
+    if check.errors.is_empty()
+        && check.findings.is_empty()
+        && is_empty
+        && check.bare.is_none()
+        && check.units.is_empty()
+    {
+        check
+            .findings
+            .push(Finding::new("no-device-code", Answer::No, "no device code"));
     }
     check.used = used;
     check
@@ -174,7 +271,11 @@ fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[A
 fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut FileCheck) {
     for unit in units {
         let (basis, findings) = kernels::compare(unit);
-        let findings: Vec<Finding> = findings.into_iter().chain(findings::of_images(unit)).map(|one| one.of_unit(unit)).collect();
+        let findings: Vec<Finding> = findings
+            .into_iter()
+            .chain(findings::of_images(unit))
+            .map(|one| one.of_unit(unit))
+            .collect();
         check.units.push(UnitCheck {
             members: content.members.to_vec(),
             runtime: unit.kind.name(),
@@ -183,14 +284,26 @@ fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut
             kernels: kernels::count(unit),
             images: unit.images.iter().map(|image| image.index).collect(),
             targets: unit.images.iter().map(|image| units::name(image)).collect(),
-            devices: unit.images.iter().map(|image| units::short_name(image)).collect(),
-            answer: findings.iter().map(|finding| finding.answer).max().unwrap_or(Answer::Yes),
+            devices: unit
+                .images
+                .iter()
+                .map(|image| units::short_name(image))
+                .collect(),
+            answer: findings
+                .iter()
+                .map(|finding| finding.answer)
+                .max()
+                .unwrap_or(Answer::Yes),
             loads: Vec::new(),
         });
         check.findings.extend(findings);
     }
-    check.findings.extend(kernels::in_no_container(content.members, units));
-    check.findings.extend(findings::of_registrations(kind, content, units));
+    check
+        .findings
+        .extend(kernels::in_no_container(content.members, units));
+    check
+        .findings
+        .extend(findings::of_registrations(kind, content, units));
 }
 
 #[cfg(test)]
@@ -200,7 +313,10 @@ mod tests {
     #[test]
     fn errors_are_put_to_the_member_that_they_name() {
         let members = ["a.so", "b(1).so"].map(|name| vec![name.to_owned()]);
-        let names: BTreeMap<&str, &[String]> = members.iter().map(|one| (one[0].as_str(), one.as_slice())).collect();
+        let names: BTreeMap<&str, &[String]> = members
+            .iter()
+            .map(|one| (one[0].as_str(), one.as_slice()))
+            .collect();
         for (error, member) in [
             ("f.whl(a.so)+0x10: cut off", Some("a.so")),
             ("f.whl(b(1).so)(inner): cut off", Some("b(1).so")),

@@ -1,5 +1,6 @@
-//! Lists the device code in files: objects, programs, archives, zip files, containers, bare images. What is in them is found by
-//! [`crate::contents`]; `table` shows it as text, `extract` writes images to files.
+//! Lists the device code in files: objects, programs, archives, zip files, containers, bare images.
+//! What is in them is found by [`crate::contents`]; `table` shows it as text, `extract` writes
+//! images to files.
 
 mod extract;
 pub(crate) mod table;
@@ -18,7 +19,8 @@ use crate::sys::threads;
 /// What to inspect, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    /// The files, in the order of their reports, and folders, of which every file with device code is reported.
+    /// The files, in the order of their reports, and folders, of which every file with device code
+    /// is reported.
     pub files: Vec<PathBuf>,
     /// What is wanted of each file.
     pub options: Options,
@@ -26,26 +28,45 @@ pub(crate) struct Request {
     pub extract: Option<PathBuf>,
 }
 
-/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a
-/// signal.
+/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images
+/// cannot be written or after a signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::expand(&request.files, session);
     let mut options = request.options.clone();
     options.keep_bytes |= request.extract.is_some();
-    let meter = Meter::new(session.shell.is_terminal(), paths.iter().map(|found| found.size).sum());
+    let meter = Meter::new(
+        session.shell.is_terminal(),
+        paths.iter().map(|found| found.size).sum(),
+    );
     let reader = Reader::new(options, session).shown_by(&meter);
     let mut files: Vec<FileReport> = threads::in_parallel(|| {
         let each = paths.par_iter().filter_map(|found| {
-            let also = found.also.iter().map(|path| path.display().to_string()).collect();
-            Some(FileReport { also, ..reader.one_of_many(&found.path) }).filter(|file| found.is_wanted(file))
+            let also = found
+                .also
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            Some(FileReport {
+                also,
+                ..reader.one_of_many(&found.path)
+            })
+            .filter(|file| found.is_wanted(file))
         });
         each.collect()
     });
-    files.extend(faults.into_iter().map(|(path, error)| reader.unreadable(&path, &error)));
+    files.extend(
+        faults
+            .into_iter()
+            .map(|(path, error)| reader.unreadable(&path, &error)),
+    );
     drop(meter);
     session.signals.check()?;
     if let Some(folder) = &request.extract {
         extract::all(&mut files, folder, session)?;
     }
-    Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), files })
+    Ok(Report {
+        schema: SCHEMA,
+        generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+        files,
+    })
 }

@@ -1,4 +1,5 @@
-//! Tools other than links, one directory each. Each is a request to the library, and none calls another.
+//! Tools other than links, one directory each. Each is a request to the library, and none calls
+//! another.
 
 pub(crate) mod bundler;
 pub(crate) mod check;

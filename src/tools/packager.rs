@@ -1,6 +1,6 @@
-//! The tool llvm-offload-binary (clang-offload-packager): packs device images into OffloadBinaries, and extracts them from any
-//! supported file (docs/spec/containers.md 4). Images are copied from file to file, so that memory use does not depend on their
-//! size.
+//! The tool llvm-offload-binary (clang-offload-packager): packs device images into OffloadBinaries,
+//! and extracts them from any supported file (docs/spec/containers.md 4). Images are copied from
+//! file to file, so that memory use does not depend on their size.
 
 mod arguments;
 mod extract;

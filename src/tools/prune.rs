@@ -13,7 +13,8 @@ use crate::model::OffloadKinds;
 use crate::sys::session::Session;
 use crate::target::{Selector, Target};
 
-/// Which images stay. One of both lists is empty, as a rule; an image must be kept by one pattern and dropped by none.
+/// Which images stay. One of both lists is empty, as a rule; an image must be kept by one pattern
+/// and dropped by none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Patterns {
     /// With any of these, only what one of them selects stays.
@@ -36,18 +37,28 @@ fn way_out(change: &mut Change, patterns: &Patterns) {
     let Some(fixed) = &change.fixed else { return };
     let kinds: Vec<String> = fixed.kinds.iter().map(|kind| format!("{kind}:*")).collect();
     let remedy = match kinds.join(",") {
-        kinds if !patterns.keep.is_empty() && patterns.drop.is_empty() && !kinds.is_empty() => format!("add {kinds} to --keep"),
+        kinds if !patterns.keep.is_empty() && patterns.drop.is_empty() && !kinds.is_empty() => {
+            format!("add {kinds} to --keep")
+        }
         _ => "pass --exclude with the name of the file or member".to_owned(),
     };
     let (images, place, why) = (fixed.images(), &fixed.place, &fixed.why);
-    change.error = Some(format!("cannot remove {images} from {place}: {why}; to leave them in, {remedy}"));
+    change.error = Some(format!(
+        "cannot remove {images} from {place}: {why}; to leave them in, {remedy}"
+    ));
 }
 
 /// Takes the images out of the files that `patterns` leave out.
 ///
 /// # Errors
-/// The places of the new files cannot be, or a signal. What is wrong with one file is in its change.
-pub(crate) fn prune(files: &[PathBuf], patterns: &Patterns, options: &Options, session: &Session) -> Result<Pruned> {
+/// The places of the new files cannot be, or a signal. What is wrong with one file is in its
+/// change.
+pub(crate) fn prune(
+    files: &[PathBuf],
+    patterns: &Patterns,
+    options: &Options,
+    session: &Session,
+) -> Result<Pruned> {
     let all: Vec<&Selector> = patterns.keep.iter().chain(&patterns.drop).collect();
     let used: Vec<AtomicBool> = all.iter().map(|_| AtomicBool::new(false)).collect();
     let selects = |first: usize, selectors: &[Selector], image: &Image| {
@@ -65,15 +76,32 @@ pub(crate) fn prune(files: &[PathBuf], patterns: &Patterns, options: &Options, s
     let verdict = |image: &Image| {
         let kept = selects(0, &patterns.keep, image) || patterns.keep.is_empty();
         let dropped = selects(patterns.keep.len(), &patterns.drop, image);
-        // What belongs to the host, and an entry without bytes or a name, is no image of a device. A library in bitcode is for
-        // compilers, and what is in plain data is for nobody but the program.
-        let is_library = image.format == "bitcode" && image.container.is_none() && image.section.is_none();
-        let stays = !image.is_device() || (image.triple.is_empty() && image.target.is_empty()) || is_library || image.in_data;
-        if (kept && !dropped) || stays { Verdict::Keep } else { Verdict::Drop }
+        // What belongs to the host, and an entry without bytes or a name, is no image of a device.
+        // A library in bitcode is for compilers, and what is in plain data is for nobody but the
+        // program.
+        let is_library =
+            image.format == "bitcode" && image.container.is_none() && image.section.is_none();
+        let stays = !image.is_device()
+            || (image.triple.is_empty() && image.target.is_empty())
+            || is_library
+            || image.in_data;
+        if (kept && !dropped) || stays {
+            Verdict::Keep
+        } else {
+            Verdict::Drop
+        }
     };
     let decide = |_: &Path, images: &[Image]| Ok(images.iter().map(verdict).collect());
     let mut changes = change(files, options, session, &decide)?;
-    changes.iter_mut().for_each(|change| way_out(change, patterns));
-    let unused = all.iter().zip(&used).filter(|(_, used)| !used.load(Ordering::Relaxed));
-    Ok(Pruned { changes, unused: unused.map(|(selector, _)| selector.to_string()).collect() })
+    changes
+        .iter_mut()
+        .for_each(|change| way_out(change, patterns));
+    let unused = all
+        .iter()
+        .zip(&used)
+        .filter(|(_, used)| !used.load(Ordering::Relaxed));
+    Ok(Pruned {
+        changes,
+        unused: unused.map(|(selector, _)| selector.to_string()).collect(),
+    })
 }

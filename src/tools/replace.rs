@@ -1,4 +1,5 @@
-//! Images of a file get other contents: what another compiler, or a tool that works on device code, has made.
+//! Images of a file get other contents: what another compiler, or a tool that works on device code,
+//! has made.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ use crate::target::Target;
 /// A new image.
 #[derive(Debug, Clone)]
 pub(crate) struct NewImage {
-    /// Which file of a folder the image that it replaces is in: its path, or its path below the folder.
+    /// Which file of a folder the image that it replaces is in: its path, or its path below the
+    /// folder.
     pub file: Option<PathBuf>,
     /// The number of the image that it replaces, as `inspect` has it for the file.
     pub index: usize,
@@ -38,29 +40,55 @@ struct Opened<'i> {
 /// Puts the images into the file `path`, or into files of the folder `path`.
 ///
 /// # Errors
-/// An image cannot be read, is given twice, or belongs to a file that is not there. What is wrong with a file, such as that it has no
-/// image of a number, is in its change.
-pub(crate) fn replace(path: &Path, images: &[NewImage], options: &Options, session: &Session) -> Result<Vec<Change>> {
+/// An image cannot be read, is given twice, or belongs to a file that is not there. What is wrong
+/// with a file, such as that it has no image of a number, is in its change.
+pub(crate) fn replace(
+    path: &Path,
+    images: &[NewImage],
+    options: &Options,
+    session: &Session,
+) -> Result<Vec<Change>> {
     let is_folder = path.is_dir();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     for new in images {
-        let file = if is_folder { file_below(path, new, options)? } else { file_itself(path, new)? };
-        if opened.iter().any(|other| other.new.index == new.index && other.file == file) {
-            let of = new.file.as_ref().map(|file| format!("{}:", file.display())).unwrap_or_default();
+        let file = if is_folder {
+            file_below(path, new, options)?
+        } else {
+            file_itself(path, new)?
+        };
+        if opened
+            .iter()
+            .any(|other| other.new.index == new.index && other.file == file)
+        {
+            let of = new
+                .file
+                .as_ref()
+                .map(|file| format!("{}:", file.display()))
+                .unwrap_or_default();
             bail!("--image {of}{} is given twice", new.index);
         }
-        let piece = FileSlice::try_open(&new.path).with_context(|| new.path.display().to_string())?;
+        let piece =
+            FileSlice::try_open(&new.path).with_context(|| new.path.display().to_string())?;
         opened.push(Opened { new, piece, file });
     }
     let decide = |file: &Path, images: &[Image]| {
-        let real = if is_folder { real(file)? } else { path.to_owned() };
+        let real = if is_folder {
+            real(file)?
+        } else {
+            path.to_owned()
+        };
         let mut verdicts = vec![Verdict::Keep; images.len()];
         let mut report = None;
         for Opened { new, piece, .. } in opened.iter().filter(|one| one.file == real) {
             let count = images.len();
             let old = images.get(new.index).zip(verdicts.get_mut(new.index));
-            let (old, verdict) =
-                old.with_context(|| format!("{}: no image {}; the file has {count}", file.display(), new.index))?;
+            let (old, verdict) = old.with_context(|| {
+                format!(
+                    "{}: no image {}; the file has {count}",
+                    file.display(),
+                    new.index
+                )
+            })?;
             if !options.force {
                 check(old, new, piece, session)?;
                 let report = match &report {
@@ -91,41 +119,66 @@ fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBu
         .file
         .as_ref()
         .with_context(|| format!("{place}: a directory has no image {number} of its own: pass --image FILE:{number}=IMAGE"))?;
-    let found = [folder.join(named), named.clone()].into_iter().find(|file| file.is_file());
-    let file = real(&found.with_context(|| format!("{}: no such file in {place}", named.display()))?)?;
+    let found = [folder.join(named), named.clone()]
+        .into_iter()
+        .find(|file| file.is_file());
+    let file =
+        real(&found.with_context(|| format!("{}: no such file in {place}", named.display()))?)?;
     // Of a folder that is copied, links are links again.
     if options.to != To::InPlace && !file.starts_with(real(folder)?) {
-        bail!("{}: not in {place}, so -d would not write the file", named.display());
+        bail!(
+            "{}: not in {place}, so -d would not write the file",
+            named.display()
+        );
     }
     Ok(file)
 }
 
 /// The file that is given, which a new image may name once more.
 fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
-    let is_other = |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);
+    let is_other =
+        |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);
     if let Some(file) = new.file.as_ref().filter(|file| is_other(file)) {
         let path = path.display();
-        bail!("{}: not the file {path}: use the image numbers of `offld inspect {path}`", file.display());
+        bail!(
+            "{}: not the file {path}: use the image numbers of `offld inspect {path}`",
+            file.display()
+        );
     }
     Ok(path.to_owned())
 }
 
 /// The path without links.
 fn real(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| path.display().to_string())
+    path.canonicalize()
+        .with_context(|| path.display().to_string())
 }
 
-/// That an image may be in the place of another one: it is of the same format and, where its bytes tell, for the same device.
+/// That an image may be in the place of another one: it is of the same format and, where its bytes
+/// tell, for the same device.
 fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> Result<()> {
-    let reading = contents::Options { headers_only: true, ..contents::Options::default() };
+    let reading = contents::Options {
+        headers_only: true,
+        ..contents::Options::default()
+    };
     let report = Reader::new(reading, session).opened(&new.path, piece.clone());
     let place = new.path.display();
-    let Some(found) = report.images.first().filter(|_| report.images.len() == 1 && report.errors.is_empty()) else {
+    let Some(found) = report
+        .images
+        .first()
+        .filter(|_| report.images.len() == 1 && report.errors.is_empty())
+    else {
         // Host objects and code without a header of its own say nothing of a device.
-        return if old.format == "unread" || report.kind.starts_with("elf") || report.kind == "unknown" {
+        return if old.format == "unread"
+            || report.kind.starts_with("elf")
+            || report.kind == "unknown"
+        {
             Ok(())
         } else {
-            bail!("{place}: not a single image, but {}; pass --force to use the file anyway", report.kind)
+            bail!(
+                "{place}: not a single image, but {}; pass --force to use the file anyway",
+                report.kind
+            )
         };
     };
     let same_format = found.format == old.format || old.format == "unread" || old.format == "empty";
@@ -137,7 +190,10 @@ fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> R
             old.format
         );
     }
-    let (is, was) = (Target::new(&found.triple, &found.target), Target::new(&old.triple, &old.target));
+    let (is, was) = (
+        Target::new(&found.triple, &found.target),
+        Target::new(&old.triple, &old.target),
+    );
     let known = !found.target.is_empty() && !old.target.is_empty();
     if known && !is.serves(&was) && !was.serves(&is) {
         bail!(
@@ -152,7 +208,11 @@ fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> R
 
 /// The report on a file, with the kernels of its images and with what its host code registers.
 fn with_kernels(file: &Path, session: &Session) -> Result<FileReport> {
-    let reading = contents::Options { kernels: true, registered: true, ..contents::Options::default() };
+    let reading = contents::Options {
+        kernels: true,
+        registered: true,
+        ..contents::Options::default()
+    };
     let piece = FileSlice::try_open(file).with_context(|| file.display().to_string())?;
     Ok(Reader::new(reading, session).opened(file, piece))
 }
@@ -160,9 +220,12 @@ fn with_kernels(file: &Path, session: &Session) -> Result<FileReport> {
 /// That a new image has every kernel that the host looks for in the old one.
 fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Result<()> {
     let needed = needed(report, new.index);
-    let (Some(old), Some(first)) = (report.images.get(new.index), needed.first()) else { return Ok(()) };
+    let (Some(old), Some(first)) = (report.images.get(new.index), needed.first()) else {
+        return Ok(());
+    };
     let place = new.path.display();
-    let names = kernel_names(piece.bytes()).with_context(|| format!("{place}: cannot read its kernels"))?;
+    let names =
+        kernel_names(piece.bytes()).with_context(|| format!("{place}: cannot read its kernels"))?;
     let Some(names) = names else {
         // Code of such a format hides its kernels in the old image as well.
         if listed(old).is_none() {
@@ -176,8 +239,13 @@ fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Resu
             shown_name(first)
         );
     };
-    let missing: Vec<&&str> = needed.iter().filter(|kernel| !names.contains(**kernel)).collect();
-    let Some(kernel) = missing.first() else { return Ok(()) };
+    let missing: Vec<&&str> = needed
+        .iter()
+        .filter(|kernel| !names.contains(**kernel))
+        .collect();
+    let Some(kernel) = missing.first() else {
+        return Ok(());
+    };
     let more = match missing.len() - 1 {
         0 => String::new(),
         1 => " and 1 more".to_owned(),
@@ -191,14 +259,25 @@ fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Resu
     )
 }
 
-/// The kernels that the host looks for in the image with this number: the registered ones or, if code registers them or several containers
-/// share their table, those of the old image.
+/// The kernels that the host looks for in the image with this number: the registered ones or, if
+/// code registers them or several containers share their table, those of the old image.
 fn needed(report: &FileReport, index: usize) -> BTreeSet<&str> {
     let contents = units::contents(report);
     let mut all = contents.iter().flat_map(units::of);
-    let Some(unit) = all.find(|unit| unit.images.iter().any(|image| image.index == index)) else { return BTreeSet::new() };
-    let registered: Option<BTreeSet<&str>> = unit.kernels.as_ref().map(|kernels| kernels.iter().flatten().copied().collect());
-    let own = || report.images.get(index).and_then(listed).unwrap_or_default();
+    let Some(unit) = all.find(|unit| unit.images.iter().any(|image| image.index == index)) else {
+        return BTreeSet::new();
+    };
+    let registered: Option<BTreeSet<&str>> = unit
+        .kernels
+        .as_ref()
+        .map(|kernels| kernels.iter().flatten().copied().collect());
+    let own = || {
+        report
+            .images
+            .get(index)
+            .and_then(listed)
+            .unwrap_or_default()
+    };
     match registered {
         Some(registered) if !unit.shares_entries && unit.kind != OffloadKind::Sycl => registered,
         Some(registered) => own().intersection(&registered).copied().collect(),

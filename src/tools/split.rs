@@ -1,5 +1,6 @@
-//! A file is taken apart: a host part, and a part for each device. What comes out is put together again by `merge`, byte for byte, unless a
-//! compressed stream with images for several devices cannot be made again; then the file is first compressed anew, which is said.
+//! A file is taken apart: a host part, and a part for each device. What comes out is put together
+//! again by `merge`, byte for byte, unless a compressed stream with images for several devices
+//! cannot be made again; then the file is first compressed anew, which is said.
 
 mod chunks;
 
@@ -14,7 +15,9 @@ use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
 use crate::edit::pack;
-use crate::edit::split_manifest::{self, Checksum, Device, NewImage, PackedStep, Piecewise, SCHEMA, SplitManifest, Step};
+use crate::edit::split_manifest::{
+    self, Checksum, Device, NewImage, PackedStep, Piecewise, SCHEMA, SplitManifest, Step,
+};
 use crate::edit::{Levels, Repack, Verdict, edit};
 use crate::formats::zip::{ZipMember, is_zip};
 use crate::io::file_slice::{FileSlice, Spool};
@@ -36,11 +39,12 @@ pub(crate) struct Split {
     pub kept: usize,
 }
 
-/// Takes the file `piece`, which is at `path`, apart. With `keep_original`, streams that cannot be made again stay whole in the host
-/// part; else the file is compressed anew first.
+/// Takes the file `piece`, which is at `path`, apart. With `keep_original`, streams that cannot be
+/// made again stay whole in the host part; else the file is compressed anew first.
 ///
 /// # Errors
-/// The file is damaged or cannot be read, or is a part itself. None where there are no images that could be taken out.
+/// The file is damaged or cannot be read, or is a part itself. None where there are no images that
+/// could be taken out.
 pub(crate) fn split(
     path: &Path,
     piece: &FileSlice,
@@ -57,14 +61,28 @@ pub(crate) fn split(
     if lost == 0 || keep_original {
         return first.finish(path, piece.size(), 0);
     }
-    let levels = Levels { level: None, repack: Repack::Shared, only_smaller: false, sort: false };
-    let again = repacked(path, piece, levels, &lost_in, session, &mut spool)?.into_piece(&mut spool)?.as_file();
+    let levels = Levels {
+        level: None,
+        repack: Repack::Shared,
+        only_smaller: false,
+        sort: false,
+    };
+    let again = repacked(path, piece, levels, &lost_in, session, &mut spool)?
+        .into_piece(&mut spool)?
+        .as_file();
     // The bar shows the first time.
-    let second = Builder::build((path, &again), true, session, &mut spool, &Reached::default())?;
+    let second = Builder::build(
+        (path, &again),
+        true,
+        session,
+        &mut spool,
+        &Reached::default(),
+    )?;
     second.finish(path, again.size(), lost)
 }
 
-/// The file with its streams compressed anew: of a zip file those of the members in which one of the ranges `lost_in` is.
+/// The file with its streams compressed anew: of a zip file those of the members in which one of
+/// the ranges `lost_in` is.
 fn repacked(
     path: &Path,
     piece: &FileSlice,
@@ -78,20 +96,31 @@ fn repacked(
         let members = wheel::members(path, &zip)?;
         let is_lost = |member: &&ZipMember<'_>| {
             let stored = member.offset..member.offset + member.size;
-            lost_in.iter().any(|range| range.start < stored.end && stored.start < range.end)
+            lost_in
+                .iter()
+                .any(|range| range.start < stored.end && stored.start < range.end)
         };
-        let names = members.iter().filter(is_lost).map(|member| String::from_utf8_lossy(member.name).into_owned());
+        let names = members
+            .iter()
+            .filter(is_lost)
+            .map(|member| String::from_utf8_lossy(member.name).into_owned());
         let selection = Selection::of_members(names);
-        return Ok(wheel::repacked(path, piece, levels, selection, session)?.unwrap_or_else(|| piece.clone().into()));
+        return Ok(wheel::repacked(path, piece, levels, selection, session)?
+            .unwrap_or_else(|| piece.clone().into()));
     }
     let report = report(path, piece, session);
     let verdicts = vec![Verdict::Keep; report.images.len()];
-    Ok(edit((path, piece), &report, &verdicts, levels, spool)?.bytes.unwrap_or_else(|| piece.clone().into()))
+    Ok(edit((path, piece), &report, &verdicts, levels, spool)?
+        .bytes
+        .unwrap_or_else(|| piece.clone().into()))
 }
 
 /// What is in a file, by its headers.
 fn report(path: &Path, piece: &FileSlice, session: &Session) -> FileReport {
-    let options = contents::Options { headers_only: true, ..contents::Options::default() };
+    let options = contents::Options {
+        headers_only: true,
+        ..contents::Options::default()
+    };
     Reader::new(options, session).opened(path, piece.clone())
 }
 
@@ -142,7 +171,9 @@ impl<'s> Builder<'s> {
             reached: reached.clone(),
             has_streams: false,
         };
-        let steps = builder.take(piece, &chunks).with_context(|| path.display().to_string())?;
+        let steps = builder
+            .take(piece, &chunks)
+            .with_context(|| path.display().to_string())?;
         builder.steps = steps;
         Ok(builder)
     }
@@ -154,7 +185,9 @@ impl<'s> Builder<'s> {
         for chunk in chunks {
             self.rest(piece, at, chunk.range.start, &mut steps)?;
             let lost = self.lost;
-            let bytes = piece.slice(chunk.range.start, chunk.range.end - chunk.range.start).context("past the end")?;
+            let bytes = piece
+                .slice(chunk.range.start, chunk.range.end - chunk.range.start)
+                .context("past the end")?;
             let step = match &chunk.holds {
                 Holds::Image(about) => Some(self.image(about, bytes.clone())?),
                 Holds::Stream(stream) => match stream.only_device() {
@@ -179,10 +212,17 @@ impl<'s> Builder<'s> {
     }
 
     /// Leaves a range to the host part.
-    fn rest(&mut self, piece: &FileSlice, start: u64, end: u64, steps: &mut Vec<Step>) -> Result<()> {
+    fn rest(
+        &mut self,
+        piece: &FileSlice,
+        start: u64,
+        end: u64,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
         let size = end.saturating_sub(start);
         if size > 0 {
-            self.rest.push_piece(piece.slice(start, size).context("past the end")?);
+            self.rest
+                .push_piece(piece.slice(start, size).context("past the end")?);
             match steps.last_mut() {
                 Some(Step::Rest(count)) => *count += size,
                 _ => steps.push(Step::Rest(size)),
@@ -193,7 +233,11 @@ impl<'s> Builder<'s> {
 
     /// Puts an image into the part of its device. The same bytes are there once.
     fn image(&mut self, about: &About, piece: FileSlice) -> Result<Step> {
-        let part = match self.devices.iter().position(|device| *device == about.device) {
+        let part = match self
+            .devices
+            .iter()
+            .position(|device| *device == about.device)
+        {
             Some(part) => part,
             None => {
                 self.devices.push(about.device.clone());
@@ -205,10 +249,21 @@ impl<'s> Builder<'s> {
         if let Some(known) = self.known.get(&(part, sum.clone())) {
             return Ok(Step::Image(*known));
         }
-        let images = self.images.get_mut(part).context("a part that does not exist")?;
+        let images = self
+            .images
+            .get_mut(part)
+            .context("a part that does not exist")?;
         let number = self.entries.len();
-        self.entries.push(Piecewise { part, entry: images.len(), sum: sum.clone() });
-        images.push(NewImage { piece, image_kind: about.image_kind, offload_kind: about.offload_kind });
+        self.entries.push(Piecewise {
+            part,
+            entry: images.len(),
+            sum: sum.clone(),
+        });
+        images.push(NewImage {
+            piece,
+            image_kind: about.image_kind,
+            offload_kind: about.offload_kind,
+        });
         self.known.insert((part, sum), number);
         Ok(Step::Image(number))
     }
@@ -223,7 +278,11 @@ impl<'s> Builder<'s> {
         let steps = self.take(&stream.plain, &stream.chunks)?;
         self.depth -= 1;
         self.has_streams = true;
-        Ok(Some(Step::Stream(PackedStep { how, sum: Checksum::of(packed)?, steps })))
+        Ok(Some(Step::Stream(PackedStep {
+            how,
+            sum: Checksum::of(packed)?,
+            steps,
+        })))
     }
 
     fn finish(self, path: &Path, size: u64, repacked: usize) -> Result<Option<Split>> {
@@ -231,7 +290,11 @@ impl<'s> Builder<'s> {
             return Ok(None);
         }
         let rest = self.rest.clone().into_piece(self.spool)?;
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned();
         let recipe = SplitManifest {
             schema: SCHEMA,
             generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
@@ -246,9 +309,23 @@ impl<'s> Builder<'s> {
         };
         let (host, digest) = split_manifest::host(&recipe, self.rest)?;
         let parts = self.devices.into_iter().zip(self.images);
-        let parts = parts.map(|(device, images)| (split_manifest::part(&device, &digest, &name, images), device));
+        let parts = parts.map(|(device, images)| {
+            (
+                split_manifest::part(&device, &digest, &name, images),
+                device,
+            )
+        });
         let parts = parts.map(|(rope, device)| (device, rope)).collect();
-        let kept = if self.keep_original && repacked == 0 { self.lost } else { 0 };
-        Ok(Some(Split { host, parts, repacked, kept }))
+        let kept = if self.keep_original && repacked == 0 {
+            self.lost
+        } else {
+            0
+        };
+        Ok(Some(Split {
+            host,
+            parts,
+            repacked,
+            kept,
+        }))
     }
 }

@@ -1,8 +1,9 @@
-//! Registration code for device images, as bitcode, text, assembly or an object, as from `llvm-offload-wrapper` and
-//! `clang-offload-wrapper` (docs/spec/containers.md 5). The module `registration` decides what is registered and how.
+//! Registration code for device images, as bitcode, text, assembly or an object, as from
+//! `llvm-offload-wrapper` and `clang-offload-wrapper` (docs/spec/containers.md 5). The module
+//! `registration` decides what is registered and how.
 //!
-//! Small images pass through LLVM. For larger ones, LLVM writes the module without them, and `fill` copies them to their positions
-//! in LLVM's output. Memory use does not depend on their size.
+//! Small images pass through LLVM. For larger ones, LLVM writes the module without them, and `fill`
+//! copies them to their positions in LLVM's output. Memory use does not depend on their size.
 
 mod fill;
 mod source;
@@ -48,9 +49,11 @@ pub(crate) struct Request {
     pub emit: Emit,
     /// Whether ELF images get notes that name the tool that wrapped them.
     pub notes: bool,
-    /// Whether the module becomes part of a relocatable link's output, so that later links must not take its images as inputs.
+    /// Whether the module becomes part of a relocatable link's output, so that later links must not
+    /// take its images as inputs.
     pub relocatable: bool,
-    /// If the images are larger in total, none passes through LLVM (`INLINE_LIMIT`, except in tests).
+    /// If the images are larger in total, none passes through LLVM (`INLINE_LIMIT`, except in
+    /// tests).
     pub inline_limit: u64,
 }
 
@@ -90,7 +93,8 @@ impl Emit {
 
 /// Writes the registration code for `request`.
 pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()> {
-    host::check(&request.host_triple).with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
+    host::check(&request.host_triple)
+        .with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
     if matches!(request.kind, OffloadKind::Cuda | OffloadKind::Hip) && request.inputs.len() != 1 {
         bail!("CUDA / HIP offloading uses a single fatbinary or offload bundle");
     }
@@ -106,13 +110,21 @@ pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Res
         bail!("the inputs contain no image");
     }
     if request.emit == Emit::Bitcode
-        && let Some(size) = images.iter().map(|image| image.content.size()).find(|size| *size > u32::MAX.into())
+        && let Some(size) = images
+            .iter()
+            .map(|image| image.content.size())
+            .find(|size| *size > u32::MAX.into())
     {
         bail!("an image of {size} bytes is too large for bitcode: write an object with --emit=o");
     }
     let total = images.iter().map(|image| image.content.size()).sum::<u64>();
-    let places =
-        if total <= request.inline_limit { Places::Inline } else { Places::Later { marked: request.emit != Emit::Object } };
+    let places = if total <= request.inline_limit {
+        Places::Inline
+    } else {
+        Places::Later {
+            marked: request.emit != Emit::Object,
+        }
+    };
     let plan = plan(request, &images, places)?;
     let contents: Vec<Rope> = images.into_iter().map(|image| image.content).collect();
     let mut outputs = Outputs::new(session);
@@ -135,7 +147,11 @@ enum ImageRole {
     /// CUDA and HIP: the single fatbinary or bundle.
     Whole,
     /// SYCL: an image with its description.
-    Sycl { image_kind: crate::model::ImageKind, triple: String, symbols: Vec<String> },
+    Sycl {
+        image_kind: crate::model::ImageKind,
+        triple: String,
+        symbols: Vec<String>,
+    },
 }
 
 /// The images in an input.
@@ -143,11 +159,15 @@ fn found(request: &Request, input: &Input, source: &Source) -> Result<Vec<Image>
     let broken = |fault: Malformed| anyhow!(fault).context(format!("'{}'", input.path.display()));
     let content = source.content();
     match request.kind {
-        OffloadKind::Cuda | OffloadKind::Hip => Ok(vec![Image { content, role: ImageRole::Whole }]),
+        OffloadKind::Cuda | OffloadKind::Hip => Ok(vec![Image {
+            content,
+            role: ImageRole::Whole,
+        }]),
         OffloadKind::Sycl => sycl_images(source).map_err(broken),
         OffloadKind::OpenMp => {
             let plain = source.inflated().map_err(broken)?;
-            let parts = openmp::parts(plain.as_deref().unwrap_or(source.bytes())).map_err(broken)?;
+            let parts =
+                openmp::parts(plain.as_deref().unwrap_or(source.bytes())).map_err(broken)?;
             if parts.len() > 1 && input.offload_arch.is_some() {
                 bail!(
                     "'{}' holds {} images, but --offload-arch applies to only one: wrap them as separate files",
@@ -156,20 +176,33 @@ fn found(request: &Request, input: &Input, source: &Source) -> Result<Vec<Image>
                 );
             }
             let content = plain.map_or(content, Rope::from);
-            let image = Image { content, role: ImageRole::Ranges(parts, input.offload_arch.clone()) };
+            let image = Image {
+                content,
+                role: ImageRole::Ranges(parts, input.offload_arch.clone()),
+            };
             // A file with only metadata-only images has nothing to register.
-            Ok(if matches!(&image.role, ImageRole::Ranges(parts, _) if parts.is_empty()) { Vec::new() } else { vec![image] })
+            Ok(
+                if matches!(&image.role, ImageRole::Ranges(parts, _) if parts.is_empty()) {
+                    Vec::new()
+                } else {
+                    vec![image]
+                },
+            )
         }
     }
 }
 
-/// SYCL's runtime takes bare images, with the descriptions that the OffloadBinaries around them contain.
+/// SYCL's runtime takes bare images, with the descriptions that the OffloadBinaries around them
+/// contain.
 fn sycl_images(source: &Source) -> Result<Vec<Image>, Malformed> {
     let read = offload_binary::read_all(source.bytes())?;
     let with_contents = read.into_iter().filter(|image| !image.is_description());
     let image = |image: offload_binary::Image<'_>| {
-        let role =
-            ImageRole::Sycl { image_kind: image.image_kind, triple: image.triple().into_owned(), symbols: sycl::kernels(&image) };
+        let role = ImageRole::Sycl {
+            image_kind: image.image_kind,
+            triple: image.triple().into_owned(),
+            symbols: sycl::kernels(&image),
+        };
         // Offset 0 marks an image from a compressed binary, whose bytes are not in the file.
         let content = match image.at {
             0 => Rope::from(image.image.into_owned()),
@@ -183,13 +216,22 @@ fn sycl_images(source: &Source) -> Result<Vec<Image>, Malformed> {
 /// Adds notes to an ELF image that name the tool that wrapped it.
 fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
     if !source.bytes().starts_with(&magic::ELF) {
-        session.shell.warn(&format!("{} is not an ELF image, so notes cannot be added to it.", source.path().display()));
+        session.shell.warn(&format!(
+            "{} is not an ELF image, so notes cannot be added to it.",
+            source.path().display()
+        ));
         return Ok(());
     }
     let changed = wrapper_notes::add(source.bytes()).map_err(|fault| anyhow!(fault));
-    let changed = changed.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
+    let changed =
+        changed.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
     source.replace(changed.head, changed.tail_at, changed.tail);
-    let name = source.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = source
+        .path()
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     source.keep(&format!("{name}.elfwithnotes"), session)
 }
 
@@ -208,15 +250,29 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
         let size = image.content.size();
         let place = match places {
             Places::Inline => ImagePlace::Inline(image.content.read()?),
-            Places::Later { marked: true } => ImagePlace::Later { size, length: FIRST_MARK + index as u64 },
+            Places::Later { marked: true } => ImagePlace::Later {
+                size,
+                length: FIRST_MARK + index as u64,
+            },
             Places::Later { marked: false } => ImagePlace::Later { size, length: size },
         };
         match &image.role {
-            ImageRole::Ranges(parts, arch) => {
-                planned.push(PlannedImage { place, parts: parts.clone(), offload_arch: arch.clone() })
-            }
-            ImageRole::Sycl { image_kind, triple, symbols } => {
-                sycl.push(SyclImage { place, image_kind: *image_kind, triple: triple.clone(), symbols: symbols.clone() });
+            ImageRole::Ranges(parts, arch) => planned.push(PlannedImage {
+                place,
+                parts: parts.clone(),
+                offload_arch: arch.clone(),
+            }),
+            ImageRole::Sycl {
+                image_kind,
+                triple,
+                symbols,
+            } => {
+                sycl.push(SyclImage {
+                    place,
+                    image_kind: *image_kind,
+                    triple: triple.clone(),
+                    symbols: symbols.clone(),
+                });
             }
             ImageRole::Whole => whole = Some(place),
         }
@@ -232,7 +288,8 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
         generation: request.generation,
         images,
         relocatable: request.relocatable,
-        // No object of the program is known here. Like LLVM's tools, this leaves the setting to the compiler of the module.
+        // No object of the program is known here. Like LLVM's tools, this leaves the setting to the
+        // compiler of the module.
         protection: 0,
     })
 }

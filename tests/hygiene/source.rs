@@ -1,4 +1,5 @@
-//! A simple parser of Rust sources for `hygiene`: files, their code without comments and literals, and the paths in it.
+//! A simple parser of Rust sources for `hygiene`: files, their code without comments and literals,
+//! and the paths in it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +14,16 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The module in `ARROWS`: `link::scan` for `src/link/scan/object.rs`, `formats` for `src/formats/fatbin.rs`. The files of
-    /// another program form a module with its name.
+    /// The module in `ARROWS`: `link::scan` for `src/link/scan/object.rs`, `formats` for
+    /// `src/formats/fatbin.rs`. The files of another program form a module with its name.
     pub(crate) fn room(&self) -> Option<String> {
         let inside = self.path.strip_prefix("src/")?;
-        Some(room_of(&inside.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")))
+        Some(room_of(
+            &inside
+                .trim_end_matches(".rs")
+                .trim_end_matches("/mod")
+                .replace('/', "::"),
+        ))
     }
 
     /// Whether the file only has unit tests.
@@ -28,7 +34,10 @@ impl Source {
 
     /// The bare text without the unit tests at its end.
     pub(crate) fn product(&self) -> &str {
-        self.bare.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+        self.bare
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default()
     }
 
     pub(crate) fn line(&self, at: usize) -> String {
@@ -36,7 +45,8 @@ impl Source {
     }
 }
 
-/// The module in `ARROWS` of a path below `crate::`. In `link`, `tools` and `bin`, each submodule counts separately.
+/// The module in `ARROWS` of a path below `crate::`. In `link`, `tools` and `bin`, each submodule
+/// counts separately.
 pub(crate) fn room_of(path: &str) -> String {
     let mut parts = path.split("::");
     let first = parts.next().unwrap_or_default();
@@ -53,13 +63,23 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     let mut found = Vec::new();
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
-            let inside = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            let inside = std::fs::read_dir(&path)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
             // Skip build output of the examples.
             waiting.extend(inside.filter(|path| !path.join("CACHEDIR.TAG").exists()));
         } else if path.extension().is_some_and(|end| end == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-            found.push(Source { path, bare: bare(&text), text });
+            let path = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            found.push(Source {
+                path,
+                bare: bare(&text),
+                text,
+            });
         }
     }
     assert!(!found.is_empty(), "no source in {folders:?}");
@@ -69,7 +89,10 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
 
 /// The sources of the product, without unit test files.
 pub(crate) fn product() -> Vec<Source> {
-    sources(&["src"]).into_iter().filter(|source| !source.is_test()).collect()
+    sources(&["src"])
+        .into_iter()
+        .filter(|source| !source.is_test())
+        .collect()
 }
 
 /// Blanks comments, and string and character literals.
@@ -84,8 +107,11 @@ pub(crate) fn bare(text: &str) -> String {
             at += 1;
             continue;
         }
-        // One space per character, quotes included, so that offsets in characters and the lines stay the same.
-        chars[at..end].iter().for_each(|c| out.push(if *c == '\n' { '\n' } else { ' ' }));
+        // One space per character, quotes included, so that offsets in characters and the lines
+        // stay the same.
+        chars[at..end]
+            .iter()
+            .for_each(|c| out.push(if *c == '\n' { '\n' } else { ' ' }));
         at = end;
     }
     out
@@ -96,15 +122,23 @@ fn literal_end(chars: &[char], at: usize) -> usize {
     let rest = &chars[at..];
     let in_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
     let end_of = |from: usize, terminator: &[char]| {
-        let found = rest[from..].windows(terminator.len()).position(|window| window == terminator);
+        let found = rest[from..]
+            .windows(terminator.len())
+            .position(|window| window == terminator);
         found.map_or(chars.len(), |found| at + from + found + terminator.len())
     };
     match rest {
-        ['/', '/', ..] => rest.iter().position(|c| *c == '\n').map_or(chars.len(), |end| at + end),
+        ['/', '/', ..] => rest
+            .iter()
+            .position(|c| *c == '\n')
+            .map_or(chars.len(), |end| at + end),
         ['/', '*', ..] => end_of(2, &['*', '/']),
         ['"', ..] => quoted_end(chars, at + 1),
         ['r' | 'b' | 'c', ..] if !in_word => {
-            let prefix = rest.iter().take_while(|c| matches!(c, 'r' | 'b' | 'c')).count();
+            let prefix = rest
+                .iter()
+                .take_while(|c| matches!(c, 'r' | 'b' | 'c'))
+                .count();
             let hashes = rest[prefix..].iter().take_while(|c| **c == '#').count();
             match rest.get(prefix + hashes) {
                 Some('"') if rest[..prefix].contains(&'r') => {
@@ -138,12 +172,17 @@ pub(crate) fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = u
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
         .map(|(at, _)| at)
-        .filter(move |&at| !text[..at].ends_with(in_word) && !text[at + word.len()..].starts_with(in_word))
+        .filter(move |&at| {
+            !text[..at].ends_with(in_word) && !text[at + word.len()..].starts_with(in_word)
+        })
 }
 
-/// The paths of a `use` tree, or of a path in code, without `crate::`: `a::{self, b::C}` gives `a::self` and `a::b::C`.
+/// The paths of a `use` tree, or of a path in code, without `crate::`: `a::{self, b::C}` gives
+/// `a::self` and `a::b::C`.
 pub(crate) fn paths(text: &str) -> Vec<String> {
-    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+        .unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
     if !rest.starts_with('{') || !(head.is_empty() || head.ends_with("::")) {
         return vec![head.trim_end_matches("::").to_owned()];
@@ -163,6 +202,10 @@ pub(crate) fn paths(text: &str) -> Vec<String> {
             _ => parts.last_mut().into_iter().for_each(|part| part.push(c)),
         }
     }
-    let inner = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).flat_map(paths);
+    let inner = parts
+        .iter()
+        .map(|part| part.trim())
+        .filter(|part| !part.is_empty())
+        .flat_map(paths);
     inner.map(|inner| format!("{head}{inner}")).collect()
 }

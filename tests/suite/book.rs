@@ -1,4 +1,5 @@
-//! The book of `make book`: every internal link leads to an existing page and anchor, and its search finds a word in Chromium.
+//! The book of `make book`: every internal link leads to an existing page and anchor, and its
+//! search finds a word in Chromium.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,10 @@ use super::size_page::browser::{self, Browser};
 use super::support::{Outcome, Work, ensure, missing, passed, root, test};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![test("book::every_link_leads_somewhere", links), test("book::the_search_finds_a_page", search)]
+    vec![
+        test("book::every_link_leads_somewhere", links),
+        test("book::the_search_finds_a_page", search),
+    ]
 }
 
 fn book() -> PathBuf {
@@ -32,7 +36,9 @@ fn pages(folder: &Path, all: &mut BTreeMap<PathBuf, String>) -> Result<(), Faile
 /// The values of an attribute in a page.
 fn values<'t>(page: &'t str, attribute: &str) -> Vec<&'t str> {
     let starts = format!(" {attribute}=\"");
-    page.match_indices(&starts).filter_map(|(at, found)| page[at + found.len()..].split('"').next()).collect()
+    page.match_indices(&starts)
+        .filter_map(|(at, found)| page[at + found.len()..].split('"').next())
+        .collect()
 }
 
 fn links() -> Outcome {
@@ -51,16 +57,28 @@ fn links() -> Outcome {
             }
             seen += 1;
             let (file, place) = target.split_once('#').unwrap_or((target, ""));
-            let to = if file.is_empty() { path.clone() } else { path.with_file_name("").join(file) };
+            let to = if file.is_empty() {
+                path.clone()
+            } else {
+                path.with_file_name("").join(file)
+            };
             let to = to.canonicalize().unwrap_or(to);
-            let there = to.exists() && (place.is_empty() || all.get(&to).is_some_and(|page| values(page, "id").contains(&place)));
+            let there = to.exists()
+                && (place.is_empty()
+                    || all
+                        .get(&to)
+                        .is_some_and(|page| values(page, "id").contains(&place)));
             if !there {
                 wrong.push(format!("{}: {target}", path.display()));
             }
         }
     }
-    ensure(seen > 500, || format!("{seen} links are found: is that all?"))?;
-    ensure(wrong.is_empty(), || format!("links that lead nowhere:\n{}", wrong.join("\n")))?;
+    ensure(seen > 500, || {
+        format!("{seen} links are found: is that all?")
+    })?;
+    ensure(wrong.is_empty(), || {
+        format!("links that lead nowhere:\n{}", wrong.join("\n"))
+    })?;
     passed()
 }
 
@@ -81,9 +99,13 @@ fn search() -> Outcome {
     browser.write("jobserver")?;
     let results = "document.querySelectorAll('#mdbook-searchresults a, #searchresults a')";
     browser.wait(&format!("{results}.length > 0"))?;
-    let found = browser.text(&format!("[...{results}].map(link => link.getAttribute('href')).join(' ')"))?;
+    let found = browser.text(&format!(
+        "[...{results}].map(link => link.getAttribute('href')).join(' ')"
+    ))?;
     // Several pages contain the word. The page that explains it must be among the results.
-    ensure(found.contains("docs/guides/memory.html"), || format!("not among the results: {found}"))?;
+    ensure(found.contains("docs/guides/memory.html"), || {
+        format!("not among the results: {found}")
+    })?;
     browser.picture(&root().join("target/book-search.png"))?;
     passed()
 }

@@ -1,5 +1,6 @@
-//! The cache key of a device link. After a change that could lead to another image, the program has that image. After any other
-//! change, the link is a cache hit. These tests never look into the cache, only at the programs' output and at `--wrapper-verbose`.
+//! The cache key of a device link. After a change that could lead to another image, the program has
+//! that image. After any other change, the link is a cache hit. These tests never look into the
+//! cache, only at the programs' output and at `--wrapper-verbose`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,22 +11,40 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing,
-    run_offloaded, stderr_of, with_llvm,
+    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm,
+    made, passed, run, run_failing, run_offloaded, stderr_of, with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
-        with_llvm("cache_keys::a_linker_that_is_replaced_in_place", replaced_linker),
-        with_llvm("cache_keys::what_a_linker_says_is_said_again", warnings_are_repeated),
+        with_llvm(
+            "cache_keys::a_linker_that_is_replaced_in_place",
+            replaced_linker,
+        ),
+        with_llvm(
+            "cache_keys::what_a_linker_says_is_said_again",
+            warnings_are_repeated,
+        ),
         with_llvm("cache_keys::links_that_cannot_be_known", uncacheable),
-        with_llvm("cache_keys::images_of_gpus_are_the_same_by_the_linker_itself", gpu_images),
+        with_llvm(
+            "cache_keys::images_of_gpus_are_the_same_by_the_linker_itself",
+            gpu_images,
+        ),
         with_llvm("cache_keys::one_processor_stands_for_another", processors),
-        with_llvm("cache_keys::libraries_that_change_during_the_link", changes_during_links),
+        with_llvm(
+            "cache_keys::libraries_that_change_during_the_link",
+            changes_during_links,
+        ),
     ];
     for linker in ["lld", "bfd"] {
-        trials.push(with_llvm(&format!("cache_keys::a_library_changes_appears_vanishes::{linker}"), move || library(linker)));
-        trials.push(with_llvm(&format!("cache_keys::the_program_changes::{linker}"), move || program(linker)));
+        trials.push(with_llvm(
+            &format!("cache_keys::a_library_changes_appears_vanishes::{linker}"),
+            move || library(linker),
+        ));
+        trials.push(with_llvm(
+            &format!("cache_keys::the_program_changes::{linker}"),
+            move || program(linker),
+        ));
     }
     trials
 }
@@ -40,9 +59,15 @@ struct Case {
 
 impl Case {
     fn new(linker: &str) -> Result<Case, Failed> {
-        let linker =
-            if linker == "lld" { format!("{LLVM}/ld.lld").into() } else { which::which("ld.bfd").map_err(Failed::from)? };
-        let case = Case { work: Work::new(), linker };
+        let linker = if linker == "lld" {
+            format!("{LLVM}/ld.lld").into()
+        } else {
+            which::which("ld.bfd").map_err(Failed::from)?
+        };
+        let case = Case {
+            work: Work::new(),
+            linker,
+        };
         case.kernel(1)?;
         case.main("")?;
         Ok(case)
@@ -70,28 +95,46 @@ impl Case {
     }
 
     fn main(&self, more: &str) -> Result<(), Failed> {
-        let code =
-            format!("#include <stdio.h>\nint kernel(int);\nint main(void) {{ printf(\"%d{more}\\n\", kernel(0)); return 0; }}\n");
+        let code = format!(
+            "#include <stdio.h>\nint kernel(int);\nint main(void) {{ printf(\"%d{more}\\n\", kernel(0)); return 0; }}\n"
+        );
         self.compile("main", &code, &[])
     }
 
-    /// Builds the library in `folder`, whose function returns `answer`. Its size and timestamp are always the same.
+    /// Builds the library in `folder`, whose function returns `answer`. Its size and timestamp are
+    /// always the same.
     fn library(&self, folder: &str, answer: u32) -> Result<(), Failed> {
-        self.compile("helper", &format!("int helper(int x) {{ return x + {}; }}\n", answer * 1000), &[])?;
+        self.compile(
+            "helper",
+            &format!("int helper(int x) {{ return x + {}; }}\n", answer * 1000),
+            &[],
+        )?;
         fs::create_dir_all(self.work.path().join(folder))?;
         let archive = format!("{folder}/libhelper.a");
         let _ = fs::remove_file(self.work.path().join(&archive));
-        self.work.run(llvm("llvm-ar"), ["rcsD", &archive, "helper.o"])?;
-        fs::File::options().append(true).open(self.work.path().join(&archive))?.set_modified(std::time::UNIX_EPOCH)?;
+        self.work
+            .run(llvm("llvm-ar"), ["rcsD", &archive, "helper.o"])?;
+        fs::File::options()
+            .append(true)
+            .open(self.work.path().join(&archive))?
+            .set_modified(std::time::UNIX_EPOCH)?;
         let_timestamps_settle();
         Ok(())
     }
 
     fn link(&self) -> Command {
         let mut command = self.work.command(llvm("clang"));
-        command.arg("-B").arg(&made().links).arg(format!("--ld-path={}", self.linker.display())).args(OFFLOAD);
-        command.args(&Release::newest().link).args(["-Lfirst", "-Lsecond", "kernel.o", "main.o", "-lhelper", "-o", "program"]);
-        command.arg("-Wl,--wrapper-verbose").env("OFFLD_CACHE", self.work.path().join("cache"));
+        command
+            .arg("-B")
+            .arg(&made().links)
+            .arg(format!("--ld-path={}", self.linker.display()))
+            .args(OFFLOAD);
+        command.args(&Release::newest().link).args([
+            "-Lfirst", "-Lsecond", "kernel.o", "main.o", "-lhelper", "-o", "program",
+        ]);
+        command
+            .arg("-Wl,--wrapper-verbose")
+            .env("OFFLD_CACHE", self.work.path().join("cache"));
         command
     }
 
@@ -99,12 +142,17 @@ impl Case {
     fn linked(&self, more: &[&str], answer: &str) -> Result<String, Failed> {
         let stderr = stderr_of(self.link().args(more))?;
         let printed = run_offloaded(&mut self.work.command("./program"))?;
-        expect_equal(&format!("what the program prints\n{stderr}"), answer, printed.trim_end())?;
+        expect_equal(
+            &format!("what the program prints\n{stderr}"),
+            answer,
+            printed.trim_end(),
+        )?;
         Ok(stderr)
     }
 }
 
-/// Waits until timestamps can reveal a later change. offld does not cache links that read files written just before.
+/// Waits until timestamps can reveal a later change. offld does not cache links that read files
+/// written just before.
 fn let_timestamps_settle() {
     std::thread::sleep(Duration::from_millis(60));
 }
@@ -118,7 +166,8 @@ fn library(linker: &str) -> Outcome {
         "device link for x86_64-pc-linux-gnu: not in the cache: no earlier link of this output is recorded on this machine",
     )?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // The library changes without a change of size or timestamp, and changes back. Both versions are then cached.
+    // The library changes without a change of size or timestamp, and changes back. Both versions
+    // are then cached.
     case.library("second", 2)?;
     expect_in(&case.linked(&[], "2001")?, "second/libhelper.a has changed")?;
     case.library("second", 1)?;
@@ -136,7 +185,11 @@ fn library(linker: &str) -> Outcome {
     let_timestamps_settle();
     let stderr = stderr_of(&mut case.link())?;
     expect_in(&stderr, "first/libhelper.so has appeared")?;
-    let printed = run_offloaded(case.work.command("./program").env("LD_LIBRARY_PATH", "first"))?;
+    let printed = run_offloaded(
+        case.work
+            .command("./program")
+            .env("LD_LIBRARY_PATH", "first"),
+    )?;
     expect_equal("with the shared library", "4001", printed.trim_end())?;
     fs::remove_file(case.work.path().join("first/libhelper.so"))?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
@@ -144,7 +197,8 @@ fn library(linker: &str) -> Outcome {
     fs::remove_file(case.work.path().join("second/libhelper.a"))?;
     let stderr = run_failing(&mut case.link())?;
     expect_not_in(&stderr, FOUND)?;
-    // The device linker is not asked for a library that none of its directories contains: the host link reports it.
+    // The device linker is not asked for a library that none of its directories contains: the host
+    // link reports it.
     expect_in(&stderr, "the linker command line has changed")?;
     passed()
 }
@@ -161,14 +215,20 @@ fn program(linker: &str) -> Outcome {
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
     case.kernel(2)?;
     let stderr = case.linked(&[], "1002!")?;
-    expect_in(&stderr, "the device code of kernel.o: .llvm.offloading has changed")?;
+    expect_in(
+        &stderr,
+        "the device code of kernel.o: .llvm.offloading has changed",
+    )?;
     // Registration code does not depend on the contents of the image.
     expect_in(&stderr, "registration code for openmp: found in the cache")?;
     case.kernel(1)?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
     // A different command line, and a different environment.
     let option = ["-Xoffload-linker", "--no-eh-frame-hdr"];
-    expect_in(&case.linked(&option, "1001!")?, "the linker command line has changed")?;
+    expect_in(
+        &case.linked(&option, "1001!")?,
+        "the linker command line has changed",
+    )?;
     expect_in(&case.linked(&option, "1001!")?, FOUND)?;
     let stderr = stderr_of(case.link().env("LD_RUN_PATH", "/nowhere"))?;
     expect_in(&stderr, "the environment has changed")?;
@@ -182,7 +242,11 @@ fn program(linker: &str) -> Outcome {
     case.library("elsewhere/second", 7)?;
     let stderr = stderr_of(case.link().current_dir(&elsewhere))?;
     expect_not_in(&stderr, FOUND)?;
-    let printed = run_offloaded(case.work.command(elsewhere.join("program")).current_dir(&elsewhere))?;
+    let printed = run_offloaded(
+        case.work
+            .command(elsewhere.join("program"))
+            .current_dir(&elsewhere),
+    )?;
     expect_equal("elsewhere", "7001!", printed.trim_end())?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
     passed()
@@ -193,7 +257,10 @@ fn replaced_linker() -> Outcome {
     case.library("second", 1)?;
     let bin = case.work.path().join("llvm/bin");
     fs::create_dir_all(&bin)?;
-    std::os::unix::fs::symlink(Path::new(LLVM).join("../lib"), case.work.path().join("llvm/lib"))?;
+    std::os::unix::fs::symlink(
+        Path::new(LLVM).join("../lib"),
+        case.work.path().join("llvm/lib"),
+    )?;
     let real = fs::canonicalize(Path::new(LLVM).join("ld.lld"))?;
     let original = fs::read(&real)?;
     let (linker, times) = (bin.join("ld.lld"), fs::metadata(&real)?.modified()?);
@@ -218,7 +285,8 @@ fn replaced_linker() -> Outcome {
     replace(&[&original[..], b"more"].concat())?;
     expect_in(&case.linked(&[], "1001")?, "has changed")?;
     expect_in(&case.linked(&[], "1001")?, FOUND)?;
-    // A third linker that differs from the first only in contents. The image of the first must not be reused.
+    // A third linker that differs from the first only in contents. The image of the first must not
+    // be reused.
     let mut third = original.clone();
     *third.last_mut().ok_or("an empty linker")? ^= 2;
     replace(&third)?;
@@ -236,7 +304,11 @@ fn warnings_are_repeated() -> Outcome {
         let stderr = case.linked(&options, "1001")?;
         expect_in(&stderr, expected)?;
         expect_in(&stderr, WARNING)?;
-        expect_equal("how often it is said", "1", &stderr.matches(WARNING).count().to_string())?;
+        expect_equal(
+            "how often it is said",
+            "1",
+            &stderr.matches(WARNING).count().to_string(),
+        )?;
     }
     passed()
 }
@@ -245,12 +317,18 @@ fn uncacheable() -> Outcome {
     let case = Case::new("lld")?;
     case.library("second", 1)?;
     let reasons: [(&[&str], &str); 4] = [
-        (&["-Xoffload-linker", "-Map=map"], "the cache does not support the linker argument `-Map=map`"),
+        (
+            &["-Xoffload-linker", "-Map=map"],
+            "the cache does not support the linker argument `-Map=map`",
+        ),
         (
             &["-Xoffload-linker", "--dependency-file=own.d"],
             "the cache does not support the linker argument `--dependency-file=own.d`",
         ),
-        (&["-Xoffload-linker", "--reproduce=r.tar"], "the cache does not support the linker argument `--reproduce=r.tar`"),
+        (
+            &["-Xoffload-linker", "--reproduce=r.tar"],
+            "the cache does not support the linker argument `--reproduce=r.tar`",
+        ),
         (&["-Wl,--save-temps"], "device links are not cached"),
     ];
     for (options, reason) in reasons {
@@ -258,8 +336,14 @@ fn uncacheable() -> Outcome {
             expect_in(&case.linked(options, "1001")?, reason)?;
         }
     }
-    ensure(case.work.path().join("map").exists(), || "the map that the user asked for was not written")?;
-    let script = case.work.file("clang", format!("#!/bin/sh\nexec {} \"$@\"\n", llvm("clang").display()));
+    ensure(
+        case.work.path().join("map").exists(),
+        || "the map that the user asked for was not written",
+    )?;
+    let script = case.work.file(
+        "clang",
+        format!("#!/bin/sh\nexec {} \"$@\"\n", llvm("clang").display()),
+    );
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let stderr = stderr_of(case.link().env("OFFLD_CLANG", &script))?;
     expect_in(&stderr, "clang is a script, which can run any program")?;
@@ -268,50 +352,109 @@ fn uncacheable() -> Outcome {
     passed()
 }
 
-/// AMD images for several targets, each from several inputs: linked by the compiler, by its linker directly, and from the cache.
+/// AMD images for several targets, each from several inputs: linked by the compiler, by its linker
+/// directly, and from the cache.
 fn gpu_images() -> Outcome {
     let work = Work::new();
-    let flags = ["-O2", "-fopenmp", "--offload-arch=gfx90a,gfx1030", "-nogpulib", "-fPIC", "-c"];
+    let flags = [
+        "-O2",
+        "-fopenmp",
+        "--offload-arch=gfx90a,gfx1030",
+        "-nogpulib",
+        "-fPIC",
+        "-c",
+    ];
     for which in 0..3 {
-        let code = format!("void f{which}(int *x) {{\n#pragma omp target map(tofrom: x[0:8])\n  x[{which}] += {which};\n}}\n");
+        let code = format!(
+            "void f{which}(int *x) {{\n#pragma omp target map(tofrom: x[0:8])\n  x[{which}] += {which};\n}}\n"
+        );
         let source = work.file(&format!("f{which}.c"), code);
         run(work.command(llvm("clang")).args(flags).arg(source))?;
     }
     let link = |cache: &Path| -> Result<(String, Vec<u8>), Failed> {
         let mut command = work.command(made().links.join("clang-linker-wrapper"));
         let linker = format!("--linker-path={LLVM}/ld.lld");
-        command.args(["--host-triple=x86_64-unknown-linux-gnu", &linker, "--wrapper-verbose", "-shared", "-o", "out.so"]);
-        command.args(["--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all", "f0.o", "f1.o", "f2.o"]);
-        let stderr = stderr_of(command.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", cache))?;
+        command.args([
+            "--host-triple=x86_64-unknown-linux-gnu",
+            &linker,
+            "--wrapper-verbose",
+            "-shared",
+            "-o",
+            "out.so",
+        ]);
+        command.args([
+            "--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all",
+            "f0.o",
+            "f1.o",
+            "f2.o",
+        ]);
+        let stderr = stderr_of(
+            command
+                .env("OFFLD_CLANG", llvm("clang"))
+                .env("OFFLD_CACHE", cache),
+        )?;
         Ok((stderr, fs::read(work.path().join("out.so"))?))
     };
     let (stderr, without) = link(Path::new("off"))?;
     expect_in(&stderr, "clang")?;
     let cache = work.path().join("cache");
-    for (which, text) in [("kept", "no earlier link of this output"), ("found", "found in the cache")] {
+    for (which, text) in [
+        ("kept", "no earlier link of this output"),
+        ("found", "found in the cache"),
+    ] {
         let (stderr, with) = link(&cache)?;
-        let links = stderr.lines().filter(|line| line.contains("device link for") && line.contains(text)).count();
-        expect_equal(&format!("how often it is {which}\n{stderr}"), "2", &links.to_string())?;
-        ensure(with == without, || format!("other images than without the cache, when {which}"))?;
+        let links = stderr
+            .lines()
+            .filter(|line| line.contains("device link for") && line.contains(text))
+            .count();
+        expect_equal(
+            &format!("how often it is {which}\n{stderr}"),
+            "2",
+            &links.to_string(),
+        )?;
+        ensure(with == without, || {
+            format!("other images than without the cache, when {which}")
+        })?;
     }
     passed()
 }
 
-/// clang's commands for two AMD architectures differ only in the name of the architecture. offld therefore asks clang for one of
-/// them.
+/// clang's commands for two AMD architectures differ only in the name of the architecture. offld
+/// therefore asks clang for one of them.
 fn processors() -> Outcome {
     let work = Work::new();
     let line = |processor: &str| -> Result<String, Failed> {
-        let flags = ["-###", "--no-default-config", "--target=amdgcn-amd-amdhsa", "-flto", "-Wl,--no-undefined", "/dev/null"];
-        let stderr = stderr_of(work.command(llvm("clang")).args(flags).arg(format!("-mcpu={processor}")).args(["-o", "image"]))?;
-        Ok(stderr.lines().filter(|line| line.starts_with(" \"")).map(|line| format!("{line}\n")).collect())
+        let flags = [
+            "-###",
+            "--no-default-config",
+            "--target=amdgcn-amd-amdhsa",
+            "-flto",
+            "-Wl,--no-undefined",
+            "/dev/null",
+        ];
+        let stderr = stderr_of(
+            work.command(llvm("clang"))
+                .args(flags)
+                .arg(format!("-mcpu={processor}"))
+                .args(["-o", "image"]),
+        )?;
+        Ok(stderr
+            .lines()
+            .filter(|line| line.starts_with(" \""))
+            .map(|line| format!("{line}\n"))
+            .collect())
     };
     let known = line("gfx90a")?;
     expect_in(&known, "ld.lld")?;
-    for processor in
-        ["gfx700", "gfx803", "gfx900", "gfx906", "gfx908", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1201"]
-    {
-        expect_equal(processor, &known.replace("gfx90a", processor), &line(processor)?)?;
+    for processor in [
+        "gfx700", "gfx803", "gfx900", "gfx906", "gfx908", "gfx942", "gfx950", "gfx1010", "gfx1030",
+        "gfx1100", "gfx1201",
+    ] {
+        expect_equal(
+            processor,
+            &known.replace("gfx90a", processor),
+            &line(processor)?,
+        )?;
     }
     for generic in ["gfx9-generic", "gfx9-4-generic", "gfx11-generic"] {
         expect_equal(generic, &known.replace("gfx90a", generic), &line(generic)?)?;
@@ -319,7 +462,8 @@ fn processors() -> Outcome {
     passed()
 }
 
-/// A library that is replaced repeatedly during links. A cached image must never be used for different contents.
+/// A library that is replaced repeatedly during links. A cached image must never be used for
+/// different contents.
 fn changes_during_links() -> Outcome {
     const LINKS: u32 = 12;
     let case = Case::new("lld")?;

@@ -1,4 +1,5 @@
-//! The cases of `tests/cases` (see its README for the format): commands, each with its expected output.
+//! The cases of `tests/cases` (see its README for the format): commands, each with its expected
+//! output.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,21 +11,43 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::dry_run::shell_words;
 use crate::kit::Image;
-use crate::support::{LLVM, Outcome, Work, expect_equal, llvm, made, output, passed, root, text, with_llvm};
+use crate::support::{
+    LLVM, Outcome, Work, expect_equal, llvm, made, output, passed, root, text, with_llvm,
+};
 
 /// One test per case.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut files: Vec<PathBuf> = Vec::new();
-    for folder in std::fs::read_dir(root().join("tests/cases")).expect("tests/cases").flatten() {
-        let entries = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
-        files.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "case")));
+    for folder in std::fs::read_dir(root().join("tests/cases"))
+        .expect("tests/cases")
+        .flatten()
+    {
+        let entries = std::fs::read_dir(folder.path())
+            .into_iter()
+            .flatten()
+            .flatten();
+        files.extend(
+            entries
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|end| end == "case")),
+        );
     }
     files.sort();
     let name = |file: &Path| {
-        let folder = file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        format!("cases::{folder}::{}", file.file_stem().unwrap_or_default().to_string_lossy())
+        let folder = file
+            .parent()
+            .and_then(Path::file_name)
+            .unwrap_or_default()
+            .to_string_lossy();
+        format!(
+            "cases::{folder}::{}",
+            file.file_stem().unwrap_or_default().to_string_lossy()
+        )
     };
-    files.into_iter().map(|file| with_llvm(&name(&file), move || check(&file))).collect()
+    files
+        .into_iter()
+        .map(|file| with_llvm(&name(&file), move || check(&file)))
+        .collect()
 }
 
 fn check(file: &Path) -> Outcome {
@@ -37,14 +60,20 @@ fn check(file: &Path) -> Outcome {
         }
         let _ = writeln!(actual, "{line}");
         let place = || format!("{}:{}: {line}", file.display(), number + 1);
-        let printed = case.line(line).map_err(|failed| format!("{}\n{}", place(), failed.message().unwrap_or_default()))?;
+        let printed = case
+            .line(line)
+            .map_err(|failed| format!("{}\n{}", place(), failed.message().unwrap_or_default()))?;
         actual.push_str(&printed);
     }
     if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
         std::fs::write(file, actual)?;
         return passed();
     }
-    expect_equal(&format!("{} (BLESS=1 writes it anew)", file.display()), &written, &actual)?;
+    expect_equal(
+        &format!("{} (BLESS=1 writes it anew)", file.display()),
+        &written,
+        &actual,
+    )?;
     passed()
 }
 
@@ -60,13 +89,23 @@ struct Case {
 impl Case {
     fn new() -> Case {
         let work = Work::new();
-        Case { work, host: "x86_64-unknown-linux-gnu".into(), code: None, env: Vec::new(), files: HashMap::new() }
+        Case {
+            work,
+            host: "x86_64-unknown-linux-gnu".into(),
+            code: None,
+            env: Vec::new(),
+            files: HashMap::new(),
+        }
     }
 
     /// Executes one line of a case. Returns the output of a command in the format of a case.
     fn line(&mut self, line: &str) -> Result<String, Failed> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let named = || rest.split_once(':').map(|(name, value)| (name, value.trim())).ok_or("no NAME:");
+        let named = || {
+            rest.split_once(':')
+                .map(|(name, value)| (name, value.trim()))
+                .ok_or("no NAME:")
+        };
         match word {
             "" | "#" => {}
             "$" => return self.command(rest),
@@ -78,10 +117,17 @@ impl Case {
             }
             "fat" => {
                 let (name, images) = named()?;
-                let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-                let code = self.code.clone().unwrap_or_else(|| format!("int {stem};\n"));
+                let stem: String = name
+                    .chars()
+                    .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+                    .collect();
+                let code = self
+                    .code
+                    .clone()
+                    .unwrap_or_else(|| format!("int {stem};\n"));
                 let words = images_of(images)?;
-                self.work.fat_for(&self.host, name, &as_images(&words), &code)?;
+                self.work
+                    .fat_for(&self.host, name, &as_images(&words), &code)?;
             }
             "pack" => {
                 let (name, images) = named()?;
@@ -90,13 +136,17 @@ impl Case {
             }
             "archive" => {
                 let (name, members) = named()?;
-                self.work.archive(name, &members.split_whitespace().collect::<Vec<_>>())?;
+                self.work
+                    .archive(name, &members.split_whitespace().collect::<Vec<_>>())?;
             }
             "file" | "tool" => {
                 let (name, value) = named()?;
                 let value = self.stand_for(value);
                 let start = if word == "tool" { "#!/bin/sh\n" } else { "" };
-                let contents = self.files.entry(name.to_owned()).or_insert_with(|| start.to_owned());
+                let contents = self
+                    .files
+                    .entry(name.to_owned())
+                    .or_insert_with(|| start.to_owned());
                 let _ = writeln!(contents, "{value}");
                 if word == "tool" {
                     self.work.tool(name, contents)
@@ -111,14 +161,28 @@ impl Case {
 
     fn command(&self, line: &str) -> Result<String, Failed> {
         // Split the line first: replaced paths may contain spaces.
-        let words: Vec<String> = shell_words(line).iter().map(|word| self.stand_for(word)).collect();
+        let words: Vec<String> = shell_words(line)
+            .iter()
+            .map(|word| self.stand_for(word))
+            .collect();
         let (program, args) = words.split_first().ok_or("no command")?;
-        let program =
-            [made().links.join(program), llvm(program)].into_iter().find(|path| path.exists()).unwrap_or(program.into());
-        let program = if program == Path::new("offld") { crate::support::offld() } else { program };
+        let program = [made().links.join(program), llvm(program)]
+            .into_iter()
+            .find(|path| path.exists())
+            .unwrap_or(program.into());
+        let program = if program == Path::new("offld") {
+            crate::support::offld()
+        } else {
+            program
+        };
         let mut command: Command = self.work.command(program);
         let envs = self.env.iter().map(|(name, value)| (name, value));
-        let ended = output(command.args(args).env("OFFLD_CLANG", llvm("clang")).envs(envs))?;
+        let ended = output(
+            command
+                .args(args)
+                .env("OFFLD_CLANG", llvm("clang"))
+                .envs(envs),
+        )?;
         let mut all = String::new();
         for (mark, bytes) in [('|', &ended.stdout), ('!', &ended.stderr)] {
             for line in self.with_placeholders(&text(bytes)).lines() {
@@ -133,7 +197,8 @@ impl Case {
         Ok(all)
     }
 
-    /// The replacements for placeholders in capitals. If one value is part of another, the longer value comes first.
+    /// The replacements for placeholders in capitals. If one value is part of another, the longer
+    /// value comes first.
     fn meanings(&self) -> [(&'static str, String); 5] {
         let links = made().links.display().to_string();
         [
@@ -151,7 +216,11 @@ impl Case {
         let mut rest = text;
         while let Some(next) = rest.chars().next() {
             let word = &rest[..rest.find(|c| !in_word(c)).unwrap_or(rest.len())];
-            let taken = if word.is_empty() { &rest[..next.len_utf8()] } else { word };
+            let taken = if word.is_empty() {
+                &rest[..next.len_utf8()]
+            } else {
+                word
+            };
             match self.meanings().into_iter().find(|(name, _)| *name == word) {
                 Some((_, meaning)) => out.push_str(&meaning),
                 None => out.push_str(taken),
@@ -167,8 +236,19 @@ impl Case {
             text = text.replace(&real.display().to_string(), "OFFLD");
         }
         for (name, meaning) in self.meanings() {
-            let wanted = if name == "VERSION" { format!("offld {meaning}") } else { meaning };
-            text = text.replace(&wanted, &if name == "VERSION" { format!("offld {name}") } else { name.to_owned() });
+            let wanted = if name == "VERSION" {
+                format!("offld {meaning}")
+            } else {
+                meaning
+            };
+            text = text.replace(
+                &wanted,
+                &if name == "VERSION" {
+                    format!("offld {name}")
+                } else {
+                    name.to_owned()
+                },
+            );
         }
         text
     }
@@ -178,18 +258,32 @@ impl Case {
 fn without_temp(text: &str, folder: &str) -> String {
     let mut parts = text.split(folder);
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + "TEMP" + part.get(6..).unwrap_or_default())
+    parts.fold(first, |text, part| {
+        text + "TEMP" + part.get(6..).unwrap_or_default()
+    })
 }
 
 /// Parses triple, architecture, kind and bytes of each image.
 fn images_of(text: &str) -> Result<Vec<[String; 4]>, Failed> {
     let one = |image: &str| {
         let fields = shell_words(image);
-        <[String; 4]>::try_from(fields).map_err(|fields| format!("`{}`: not TRIPLE ARCH KIND BYTES", fields.join(" ")).into())
+        <[String; 4]>::try_from(fields)
+            .map_err(|fields| format!("`{}`: not TRIPLE ARCH KIND BYTES", fields.join(" ")).into())
     };
-    text.split(',').filter(|image| !image.trim().is_empty()).map(one).collect()
+    text.split(',')
+        .filter(|image| !image.trim().is_empty())
+        .map(one)
+        .collect()
 }
 
 fn as_images(fields: &[[String; 4]]) -> Vec<Image<'_>> {
-    fields.iter().map(|[triple, arch, kind, bytes]| Image { triple, arch, kind, bytes: bytes.as_bytes() }).collect()
+    fields
+        .iter()
+        .map(|[triple, arch, kind, bytes]| Image {
+            triple,
+            arch,
+            kind,
+            bytes: bytes.as_bytes(),
+        })
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! How compiler drivers start offld: each driver by each of its ways to select a linker, and how offld names itself then. Also the
-//! examples, through their Makefiles.
+//! How compiler drivers start offld: each driver by each of its ways to select a linker, and how
+//! offld names itself then. Also the examples, through their Makefiles.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,9 @@ use libtest_mimic::{Failed, Trial};
 
 use super::programs::Linked;
 use super::support::{
-    self, LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, missing, output,
-    passed, root, run, run_failing, run_offloaded, shown, test, text, with_llvm,
+    self, LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger,
+    llvm, made, missing, output, passed, root, run, run_failing, run_offloaded, shown, test, text,
+    with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -31,10 +32,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("drivers::flang::cpu-device", || fortran(flang_cpu_device)),
     ];
     for linker in ["bfd", "gold", "mold", "lld", "wild"] {
-        trials.push(test(format!("drivers::host-linker::{linker}"), move || host_linker(linker)));
+        trials.push(test(format!("drivers::host-linker::{linker}"), move || {
+            host_linker(linker)
+        }));
     }
     for (example, expected) in [("zaxpy", 3), ("many", 1), ("cargo-app", 1)] {
-        trials.push(with_llvm(&format!("drivers::examples::{example}"), move || by_makefile(example, expected)));
+        trials.push(with_llvm(
+            &format!("drivers::examples::{example}"),
+            move || by_makefile(example, expected),
+        ));
     }
     trials
 }
@@ -72,18 +78,37 @@ fn objects() -> Result<Work, Failed> {
     folder.file("main.cpp", MAIN);
     folder.file("kernels.cpp", KERNELS);
     folder.run("g++", ["-O1", "-c", "main.cpp"])?;
-    let kernels = ["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections", "-c", "kernels.cpp"];
+    let kernels = [
+        "-O1",
+        "-fPIC",
+        "-ffunction-sections",
+        "-fdata-sections",
+        "-c",
+        "kernels.cpp",
+    ];
     run(folder.command(llvm("clang++")).args(OFFLOAD).args(kernels))?;
     Ok(folder)
 }
 
-/// Runs `link`, whose program must run offloaded and register one image once. No other file may be left.
+/// Runs `link`, whose program must run offloaded and register one image once. No other file may be
+/// left.
 fn expect_offloads(folder: &Work, link: &mut Command) -> Result<(), Failed> {
     run(link.args(["-o", "program"]))?;
-    expect_equal("stdout", EXPECTED, &run_offloaded(&mut folder.command("./program"))?)?;
+    expect_equal(
+        "stdout",
+        EXPECTED,
+        &run_offloaded(&mut folder.command("./program"))?,
+    )?;
     let ledger = ledger(folder, &mut folder.command("./program"), &Release::newest())?;
-    let registered: Vec<&str> = ledger.lines().filter(|line| line.contains(" register ")).collect();
-    expect_equal("registrations", "openmp register lib=0 images=1 entries=1 layout=56", &registered.join("\n"))?;
+    let registered: Vec<&str> = ledger
+        .lines()
+        .filter(|line| line.contains(" register "))
+        .collect();
+    expect_equal(
+        "registrations",
+        "openmp register lib=0 images=1 entries=1 layout=56",
+        &registered.join("\n"),
+    )?;
     folder.expect_no_temps()?;
     std::fs::remove_file(folder.path().join("program"))?;
     Ok(())
@@ -92,11 +117,14 @@ fn expect_offloads(folder: &Work, link: &mut Command) -> Result<(), Failed> {
 /// `PATH` with `folder` first.
 fn path_with(folder: &Path) -> std::ffi::OsString {
     let before = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths(std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&before))).expect("folders")
+    std::env::join_paths(
+        std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&before)),
+    )
+    .expect("folders")
 }
 
-/// gcc accepts only a few linker names, but it takes the `ld` of a `-B` directory. Some links mention OpenMP in no argument, others
-/// in some of them.
+/// gcc accepts only a few linker names, but it takes the `ld` of a `-B` directory. Some links
+/// mention OpenMP in no argument, others in some of them.
 fn gcc() -> Outcome {
     let folder = objects()?;
     let lib = format!("-L{}", Release::newest().lib.display());
@@ -110,7 +138,13 @@ fn gcc() -> Outcome {
     ];
     for args in lines {
         let mut link = folder.command("g++");
-        expect_offloads(&folder, link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o"]).args(args))?;
+        expect_offloads(
+            &folder,
+            link.arg("-B")
+                .arg(&made().as_ld)
+                .args(["main.o", "kernels.o"])
+                .args(args),
+        )?;
     }
     passed()
 }
@@ -123,7 +157,10 @@ fn gcc_shared() -> Outcome {
         link
     };
     run(gcc().args(["-shared", "kernels.o", "-o", "libkernels.so"]))?;
-    expect_offloads(&folder, gcc().args(["main.o", "-L.", "-lkernels", "-Wl,-rpath,$ORIGIN"]))?;
+    expect_offloads(
+        &folder,
+        gcc().args(["main.o", "-L.", "-lkernels", "-Wl,-rpath,$ORIGIN"]),
+    )?;
     passed()
 }
 
@@ -132,17 +169,35 @@ fn gcc_lto() -> Outcome {
     let folder = objects()?;
     folder.run("g++", ["-O1", "-flto", "-c", "main.cpp"])?;
     let mut link = folder.command("g++");
-    expect_offloads(&folder, link.arg("-B").arg(&made().as_ld).args(["-O1", "-flto", "main.o", "kernels.o"]))?;
+    expect_offloads(
+        &folder,
+        link.arg("-B")
+            .arg(&made().as_ld)
+            .args(["-O1", "-flto", "main.o", "kernels.o"]),
+    )?;
     passed()
 }
 
-/// Arguments like rustc's: without clang's default libraries and directories, and with --as-needed and --gc-sections.
+/// Arguments like rustc's: without clang's default libraries and directories, and with --as-needed
+/// and --gc-sections.
 fn rustc_like() -> Outcome {
     let folder = objects()?;
     let mut link = folder.command(llvm("clang"));
-    link.arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
-    link.args(["-nodefaultlibs", "-Wl,--as-needed", "-Wl,--gc-sections", "-Wl,-z,relro,-z,now", "-Wl,-O1"]);
-    expect_offloads(&folder, link.args(["main.o", "kernels.o", "-lstdc++", "-lgcc_s", "-lc"]))?;
+    link.arg(format!(
+        "--ld-path={}",
+        made().links.join("ld.offld").display()
+    ));
+    link.args([
+        "-nodefaultlibs",
+        "-Wl,--as-needed",
+        "-Wl,--gc-sections",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-O1",
+    ]);
+    expect_offloads(
+        &folder,
+        link.args(["main.o", "kernels.o", "-lstdc++", "-lgcc_s", "-lc"]),
+    )?;
     passed()
 }
 
@@ -154,10 +209,24 @@ fn clang_as_linker() -> Outcome {
         link
     };
     let links = &made().links;
-    expect_offloads(&folder, clang().arg(format!("--ld-path={}", links.join("ld.offld").display())))?;
-    expect_offloads(&folder, clang().arg("--ld-path=ld.offld").env("PATH", path_with(links)))?;
-    expect_offloads(&folder, clang().arg("-fuse-ld=offld").env("PATH", path_with(links)))?;
-    expect_offloads(&folder, clang().arg("-fuse-ld=offld").env("COMPILER_PATH", links))?;
+    expect_offloads(
+        &folder,
+        clang().arg(format!("--ld-path={}", links.join("ld.offld").display())),
+    )?;
+    expect_offloads(
+        &folder,
+        clang()
+            .arg("--ld-path=ld.offld")
+            .env("PATH", path_with(links)),
+    )?;
+    expect_offloads(
+        &folder,
+        clang().arg("-fuse-ld=offld").env("PATH", path_with(links)),
+    )?;
+    expect_offloads(
+        &folder,
+        clang().arg("-fuse-ld=offld").env("COMPILER_PATH", links),
+    )?;
     expect_offloads(&folder, clang().arg("-fuse-ld=offld").arg("-B").arg(links))?;
     expect_offloads(&folder, clang().arg("-B").arg(&made().as_ld))?;
     // A symlink with that name in any directory.
@@ -178,23 +247,30 @@ fn clang_as_wrapper() -> Outcome {
     expect_offloads(&folder, clang().arg("-B").arg(links))?;
     expect_offloads(&folder, clang().env("COMPILER_PATH", links))?;
     expect_offloads(&folder, clang().arg("-B").arg(links).arg("-fuse-ld=lld"))?;
-    // clang prefers the wrapper in its own directory to a plain name in `PATH`, but not to a name with the triple as its prefix.
+    // clang prefers the wrapper in its own directory to a plain name in `PATH`, but not to a name
+    // with the triple as its prefix.
     let name = "bin/x86_64-pc-linux-gnu-clang-linker-wrapper";
     std::fs::create_dir(folder.path().join("bin"))?;
     std::os::unix::fs::symlink(crate::support::offld(), folder.path().join(name))?;
     let mut link = clang();
-    link.env("PATH", path_with(&folder.path().join("bin"))).args(["-Wl,--wrapper-verbose", "-o", "program"]);
+    link.env("PATH", path_with(&folder.path().join("bin")))
+        .args(["-Wl,--wrapper-verbose", "-o", "program"]);
     let done = output(&mut link)?;
     if !done.status.success() {
         return Err(shown(&link, &done).into());
     }
     // The names of temporary files show that offld ran.
     expect_in(&text(&done.stderr), "/offld-")?;
-    expect_equal("stdout", EXPECTED, &run_offloaded(&mut folder.command("./program"))?)?;
+    expect_equal(
+        "stdout",
+        EXPECTED,
+        &run_offloaded(&mut folder.command("./program"))?,
+    )?;
     passed()
 }
 
-/// A link that another wrapper has already processed, and a link that runs offld twice, register once.
+/// A link that another wrapper has already processed, and a link that runs offld twice, register
+/// once.
 fn wrapped_once() -> Outcome {
     let folder = objects()?;
     let clang = || {
@@ -204,7 +280,10 @@ fn wrapped_once() -> Outcome {
     };
     let links = &made().links;
     let linker = format!("--ld-path={}", links.join("ld.offld").display());
-    expect_offloads(&folder, clang().arg("-fuse-ld=offld").env("PATH", path_with(links)))?;
+    expect_offloads(
+        &folder,
+        clang().arg("-fuse-ld=offld").env("PATH", path_with(links)),
+    )?;
     expect_offloads(&folder, clang().arg(&linker))?;
     expect_offloads(&folder, clang().arg(&linker).env("OFFLD_LINKER", "bfd"))?;
     expect_offloads(&folder, clang().arg("-fuse-ld=offld").arg("-B").arg(links))?;
@@ -223,21 +302,43 @@ fn never_itself() -> Outcome {
     };
     // offld is first in PATH under every linker name. The system's linkers come later.
     expect_offloads(&folder, gcc().env("PATH", path_with(as_ld)))?;
-    expect_offloads(&folder, gcc().env("PATH", path_with(as_ld)).env("OFFLD_LINKER", "ld"))?;
+    expect_offloads(
+        &folder,
+        gcc()
+            .env("PATH", path_with(as_ld))
+            .env("OFFLD_LINKER", "ld"),
+    )?;
     let mut clang = folder.command(llvm("clang++"));
-    clang.args(OFFLOAD).args(["main.o", "kernels.o"]).arg("-B").arg(as_ld).env("PATH", path_with(as_ld));
+    clang
+        .args(OFFLOAD)
+        .args(["main.o", "kernels.o"])
+        .arg("-B")
+        .arg(as_ld)
+        .env("PATH", path_with(as_ld));
     expect_offloads(&folder, &mut clang)?;
     // Without another linker in PATH, offld reports an error instead of running itself endlessly.
     let alone = run_failing(gcc().env("PATH", as_ld).args(["-o", "program"]))?;
     expect_in(&alone, "cannot find a host linker")?;
-    let named = run_failing(gcc().env("OFFLD_LINKER", as_ld.join("ld")).args(["-o", "program"]))?;
+    let named = run_failing(
+        gcc()
+            .env("OFFLD_LINKER", as_ld.join("ld"))
+            .args(["-o", "program"]),
+    )?;
     expect_in(&named, "offld itself does not count")?;
-    let unknown = run_failing(gcc().env("OFFLD_LINKER", "nothing-of-that-name").args(["-o", "program"]))?;
-    expect_in(&unknown, "cannot find the host linker `nothing-of-that-name`")?;
+    let unknown = run_failing(
+        gcc()
+            .env("OFFLD_LINKER", "nothing-of-that-name")
+            .args(["-o", "program"]),
+    )?;
+    expect_in(
+        &unknown,
+        "cannot find the host linker `nothing-of-that-name`",
+    )?;
     passed()
 }
 
-/// Selects the host linker by name, through the environment and as an option, for the wrapper and for the linker.
+/// Selects the host linker by name, through the environment and as an option, for the wrapper and
+/// for the linker.
 fn host_linker(name: &'static str) -> Outcome {
     if support::host_linker(name).is_none() {
         return missing(format!("ld.{name}"));
@@ -246,7 +347,9 @@ fn host_linker(name: &'static str) -> Outcome {
     let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
     let gcc = || {
         let mut link = folder.command("g++");
-        link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o", "-Wl,--gc-sections"]);
+        link.arg("-B")
+            .arg(&made().as_ld)
+            .args(["main.o", "kernels.o", "-Wl,--gc-sections"]);
         link
     };
     let clang = || {
@@ -256,9 +359,26 @@ fn host_linker(name: &'static str) -> Outcome {
     };
     expect_offloads(&folder, gcc().env("OFFLD_LINKER", name))?;
     expect_offloads(&folder, gcc().arg(format!("-Wl,--offld-linker={name}")))?;
-    expect_offloads(&folder, clang().args([&linker, "-fopenmp"]).env("OFFLD_LINKER", name))?;
-    expect_offloads(&folder, clang().args([&linker, "-fopenmp"]).arg(format!("-Wl,--offld-linker={name}")))?;
-    expect_offloads(&folder, clang().args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-fuse-ld={name}")))?;
+    expect_offloads(
+        &folder,
+        clang()
+            .args([&linker, "-fopenmp"])
+            .env("OFFLD_LINKER", name),
+    )?;
+    expect_offloads(
+        &folder,
+        clang()
+            .args([&linker, "-fopenmp"])
+            .arg(format!("-Wl,--offld-linker={name}")),
+    )?;
+    expect_offloads(
+        &folder,
+        clang()
+            .args(OFFLOAD)
+            .arg("-B")
+            .arg(&made().links)
+            .arg(format!("-fuse-ld={name}")),
+    )?;
     passed()
 }
 
@@ -267,82 +387,147 @@ fn static_executable() -> Outcome {
     let folder = objects()?;
     let message = "a static executable cannot offload";
     let mut gcc = folder.command("g++");
-    gcc.arg("-B").arg(&made().as_ld).args(["-static", "main.o", "kernels.o", "-o", "program"]);
+    gcc.arg("-B")
+        .arg(&made().as_ld)
+        .args(["-static", "main.o", "kernels.o", "-o", "program"]);
     expect_in(&run_failing(&mut gcc)?, message)?;
     for linked in [Linked::Wrapper, Linked::Linker] {
         let mut clang = folder.command(llvm("clang++"));
         match linked {
             Linked::Wrapper => clang.args(OFFLOAD).arg("-B").arg(&made().links),
-            _ => clang.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display())),
+            _ => clang.arg("-fopenmp").arg(format!(
+                "--ld-path={}",
+                made().links.join("ld.offld").display()
+            )),
         };
-        expect_in(&run_failing(clang.args(["-static", "main.o", "kernels.o", "-o", "program"]))?, message)?;
+        expect_in(
+            &run_failing(clang.args(["-static", "main.o", "kernels.o", "-o", "program"]))?,
+            message,
+        )?;
     }
     folder.expect_no_temps()?;
     // Static except for the OpenMP runtime.
     let mut gcc = folder.command("g++");
-    gcc.arg("-B").arg(&made().as_ld).args(["-static-libstdc++", "-static-libgcc", "main.o", "kernels.o"]);
+    gcc.arg("-B").arg(&made().as_ld).args([
+        "-static-libstdc++",
+        "-static-libgcc",
+        "main.o",
+        "kernels.o",
+    ]);
     expect_offloads(&folder, &mut gcc)?;
     passed()
 }
 
-/// With --no-offload-runtime and no other runtime, the linker reports missing symbols, and offld reports the step.
+/// With --no-offload-runtime and no other runtime, the linker reports missing symbols, and offld
+/// reports the step.
 fn no_runtime() -> Outcome {
     let folder = objects()?;
     let gcc = || {
         let mut link = folder.command("g++");
-        link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o", "-Wl,--no-offload-runtime"]);
+        link.arg("-B")
+            .arg(&made().as_ld)
+            .args(["main.o", "kernels.o", "-Wl,--no-offload-runtime"]);
         link
     };
     let stderr = run_failing(gcc().args(["-L/usr/lib/llvm-22/lib", "-lomp", "-o", "program"]))?;
     expect_in(&stderr, "undefined reference to `__tgt_register_lib'")?;
-    expect_in(&stderr, "error: host link failed: 'ld' exited with status 1")?;
+    expect_in(
+        &stderr,
+        "error: host link failed: 'ld' exited with status 1",
+    )?;
     folder.expect_no_temps()?;
-    expect_offloads(&folder, gcc().arg(format!("-L{}", Release::newest().lib.display())).args(["-lomptarget", "-lomp"]))?;
+    expect_offloads(
+        &folder,
+        gcc()
+            .arg(format!("-L{}", Release::newest().lib.display()))
+            .args(["-lomptarget", "-lomp"]),
+    )?;
     passed()
 }
 
 /// Without device code, the program is byte-identical to the output of the linker alone.
 fn no_device_code() -> Outcome {
     let folder = Work::new();
-    folder.file("plain.c", "#include <stdio.h>\nint main(void) { puts(\"plain\"); return 0; }\n");
+    folder.file(
+        "plain.c",
+        "#include <stdio.h>\nint main(void) { puts(\"plain\"); return 0; }\n",
+    );
     folder.run(llvm("clang"), ["-g", "-c", "plain.c"])?;
     folder.archive("libplain.a", &["plain.o"])?;
     let link = |args: &[&str], environment: &[(&str, &str)]| -> Result<Vec<u8>, Failed> {
         let mut link = folder.command(llvm("clang"));
-        run(link.args(["-L.", "-lplain", "-o", "program"]).args(args).envs(environment.iter().copied()))?;
-        expect_equal("stdout", "plain\n", &folder.run("./program", [] as [&str; 0])?)?;
+        run(link
+            .args(["-L.", "-lplain", "-o", "program"])
+            .args(args)
+            .envs(environment.iter().copied()))?;
+        expect_equal(
+            "stdout",
+            "plain\n",
+            &folder.run("./program", [] as [&str; 0])?,
+        )?;
         Ok(std::fs::read(folder.path().join("program"))?)
     };
-    let (links, linker) = (made().links.display().to_string(), made().links.join("ld.offld").display().to_string());
+    let (links, linker) = (
+        made().links.display().to_string(),
+        made().links.join("ld.offld").display().to_string(),
+    );
     for name in ["bfd", "lld"] {
         let alone = link(&[&format!("-fuse-ld={name}")], &[])?;
         let by_linker = link(&[&format!("--ld-path={linker}")], &[("OFFLD_LINKER", name)])?;
         let theirs = link(&[OFFLOAD[0], OFFLOAD[1], &format!("-fuse-ld={name}")], &[])?;
-        let ours = link(&[OFFLOAD[0], OFFLOAD[1], &format!("-fuse-ld={name}"), "-B", &links], &[])?;
+        let ours = link(
+            &[
+                OFFLOAD[0],
+                OFFLOAD[1],
+                &format!("-fuse-ld={name}"),
+                "-B",
+                &links,
+            ],
+            &[],
+        )?;
         if alone != by_linker || theirs != ours {
-            return Err(format!("with {name}: the program is not what the linker alone makes").into());
+            return Err(
+                format!("with {name}: the program is not what the linker alone makes").into(),
+            );
         }
     }
     // offld creates no temporary directory either.
     let mut nowhere = folder.command(llvm("clang"));
-    nowhere.args(["plain.o", "-o", "program", &format!("--ld-path={linker}"), "-Wl,--wrapper-verbose"]);
-    expect_not_in(&text(&output(nowhere.env("TMPDIR", "/nowhere"))?.stderr), "error")?;
+    nowhere.args([
+        "plain.o",
+        "-o",
+        "program",
+        &format!("--ld-path={linker}"),
+        "-Wl,--wrapper-verbose",
+    ]);
+    expect_not_in(
+        &text(&output(nowhere.env("TMPDIR", "/nowhere"))?.stderr),
+        "error",
+    )?;
     passed()
 }
 
-/// No symbol refers to entry tables by name, but they survive --gc-sections: with lld's default, and with -z start-stop-gc.
+/// No symbol refers to entry tables by name, but they survive --gc-sections: with lld's default,
+/// and with -z start-stop-gc.
 fn gc_sections() -> Outcome {
     let folder = objects()?;
     let gcc = |linker: &Path| {
         let mut link = folder.command("g++");
-        link.arg("-B").arg(&made().as_ld).env("OFFLD_LINKER", linker).args(["main.o", "kernels.o", "-Wl,--gc-sections"]);
+        link.arg("-B")
+            .arg(&made().as_ld)
+            .env("OFFLD_LINKER", linker)
+            .args(["main.o", "kernels.o", "-Wl,--gc-sections"]);
         link
     };
     // lld under the name of the system linker.
     let ld = folder.path().join("bin/ld");
     std::fs::create_dir(folder.path().join("bin"))?;
     std::os::unix::fs::symlink(llvm("ld.lld"), &ld)?;
-    for linker in [&ld, &PathBuf::from(format!("{LLVM}/ld.lld")), &PathBuf::from("bfd")] {
+    for linker in [
+        &ld,
+        &PathBuf::from(format!("{LLVM}/ld.lld")),
+        &PathBuf::from("bfd"),
+    ] {
         expect_offloads(&folder, &mut gcc(linker))?;
         expect_offloads(&folder, gcc(linker).arg("-Wl,-z,start-stop-gc"))?;
     }
@@ -351,7 +536,11 @@ fn gc_sections() -> Outcome {
 
 /// Runs a test of flang, which selects a linker only by `-fuse-ld=` or from a `-B` directory.
 fn fortran(test: fn() -> Outcome) -> Outcome {
-    if llvm("flang").is_file() { test() } else { missing("flang-22") }
+    if llvm("flang").is_file() {
+        test()
+    } else {
+        missing("flang-22")
+    }
 }
 
 /// A Fortran program with C++ kernels, linked through clang's wrapper and as `ld`.
@@ -365,20 +554,38 @@ fn flang() -> Outcome {
     folder.run("g++", ["-O1", "-fPIC", "-c", "value.cpp"])?;
     folder.run(llvm("flang"), ["-O1", "-fPIC", "-c", "main.f90"])?;
     let inputs = ["main.o", "value.o", "kernels.o"];
-    let (links, as_ld) = (made().links.display().to_string(), made().as_ld.display().to_string());
+    let (links, as_ld) = (
+        made().links.display().to_string(),
+        made().as_ld.display().to_string(),
+    );
     let lib = format!("-L{}", Release::newest().lib.display());
     let lines: [&[&str]; 5] = [
         &["-B", &links, OFFLOAD[0], OFFLOAD[1]],
         &["-B", &links, OFFLOAD[0], OFFLOAD[1], "-fuse-ld=lld"],
-        &["-B", &links, OFFLOAD[0], OFFLOAD[1], "-fuse-ld=lld", "-Wl,--gc-sections"],
+        &[
+            "-B",
+            &links,
+            OFFLOAD[0],
+            OFFLOAD[1],
+            "-fuse-ld=lld",
+            "-Wl,--gc-sections",
+        ],
         &["-B", &as_ld],
         &["-B", &as_ld, "-fopenmp"],
     ];
     for args in lines {
         for late in ["off", "on"] {
             let mut link = folder.command(llvm("flang"));
-            run(link.args(args).args(inputs).args([&lib, "-o", "program"]).env("OFFLD_LATE_IMAGES", late))?;
-            expect_equal(&format!("{args:?}"), " answer 42\n", &run_offloaded(&mut folder.command("./program"))?)?;
+            run(link
+                .args(args)
+                .args(inputs)
+                .args([&lib, "-o", "program"])
+                .env("OFFLD_LATE_IMAGES", late))?;
+            expect_equal(
+                &format!("{args:?}"),
+                " answer 42\n",
+                &run_offloaded(&mut folder.command("./program"))?,
+            )?;
             folder.expect_no_temps()?;
         }
     }
@@ -423,7 +630,14 @@ fn flang_gpu() -> Outcome {
     let folder = Work::new();
     folder.file("kern.f90", FORTRAN_KERNEL);
     let mut link = folder.command(llvm("flang"));
-    link.arg("-B").arg(&made().links).args(["-fopenmp", "--offload-arch=gfx90a", "-nogpulib", "kern.f90", "-o", "program"]);
+    link.arg("-B").arg(&made().links).args([
+        "-fopenmp",
+        "--offload-arch=gfx90a",
+        "-nogpulib",
+        "kern.f90",
+        "-o",
+        "program",
+    ]);
     run(link.args(["-Xoffload-linker", "--unresolved-symbols=ignore-all"]))?;
     let shown = folder.run(super::support::offld(), ["inspect", "--kernels", "program"])?;
     expect_in(&shown, "gfx90a")?;
@@ -438,7 +652,12 @@ fn flang_cpu_device() -> Outcome {
     folder.run(llvm("flang"), [OFFLOAD[0], OFFLOAD[1], "-c", "kern.f90"])?;
     for linker in ["-fuse-ld=lld", "-fuse-ld=bfd"] {
         let mut link = folder.command(llvm("flang"));
-        let stderr = run_failing(link.args(OFFLOAD).arg("-B").arg(&made().links).args([linker, "kern.o", "-o", "program"]))?;
+        let stderr = run_failing(
+            link.args(OFFLOAD)
+                .arg("-B")
+                .arg(&made().links)
+                .args([linker, "kern.o", "-o", "program"]),
+        )?;
         expect_in(&stderr, "kern.o")?;
         expect_in(
             &stderr,
@@ -452,16 +671,28 @@ fn flang_cpu_device() -> Outcome {
 /// Runs `make run` in a copy of an example.
 fn by_makefile(example: &str, right: usize) -> Outcome {
     let folder = Work::new();
-    copy(&root().join("examples").join(example), &folder.path().join(example))?;
+    copy(
+        &root().join("examples").join(example),
+        &folder.path().join(example),
+    )?;
     let mut make = folder.command("make");
-    make.arg("-C").arg(example).arg("run").arg(format!("LINKS={}", made().links.display()));
+    make.arg("-C")
+        .arg(example)
+        .arg("run")
+        .arg(format!("LINKS={}", made().links.display()));
     // Cargo must work offline. Settings for this suite must not apply to the example.
-    make.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
+    make.env("CARGO_NET_OFFLINE", "true")
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS");
     let printed = run(&mut make)?;
     expect_equal(
         "lines that say `right`",
         &right.to_string(),
-        &printed.lines().filter(|line| *line == "right").count().to_string(),
+        &printed
+            .lines()
+            .filter(|line| *line == "right")
+            .count()
+            .to_string(),
     )?;
     folder.expect_no_temps()?;
     passed()

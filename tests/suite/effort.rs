@@ -28,20 +28,39 @@ const CHECK: [&str; 16] = [
     "reproduce::contents",
 ];
 
-/// The tests for an offld (`OFFLD_BIN`) whose `offld-llvm` has another LLVM. They create registration code as objects, bitcode or
-/// text, and link with it, by the compilers of LLVM 22 and of the LLVM in `offld-llvm`.
-const REGISTRATION: [&str; 9] =
-    ["programs::", "kinds::", "releases::", "wrapper::", "llvm_program::", "drivers::", "coff::", "composed::", "random_links::"];
+/// The tests for an offld (`OFFLD_BIN`) whose `offld-llvm` has another LLVM. They create
+/// registration code as objects, bitcode or text, and link with it, by the compilers of LLVM 22 and
+/// of the LLVM in `offld-llvm`.
+const REGISTRATION: [&str; 9] = [
+    "programs::",
+    "kinds::",
+    "releases::",
+    "wrapper::",
+    "llvm_program::",
+    "drivers::",
+    "coff::",
+    "composed::",
+    "random_links::",
+];
 
 /// The release of the LLVM in `offld-llvm`.
 pub(crate) fn llvm_inside() -> u32 {
     let release = std::env::var("OFFLD_TEST_LLVM").ok();
-    release.map_or(22, |release| release.parse().expect("OFFLD_TEST_LLVM is the number of a release"))
+    release.map_or(22, |release| {
+        release
+            .parse()
+            .expect("OFFLD_TEST_LLVM is the number of a release")
+    })
 }
 
 /// Whether a test is for a release other than the one in `offld-llvm`.
 fn is_of_others(name: &str) -> bool {
-    let releases = name.rsplit("::").next().unwrap_or_default().split('-').filter_map(|word| word.parse::<u32>().ok());
+    let releases = name
+        .rsplit("::")
+        .next()
+        .unwrap_or_default()
+        .split('-')
+        .filter_map(|word| word.parse::<u32>().ok());
     name.starts_with("releases::") && !releases.collect::<Vec<_>>().contains(&llvm_inside())
 }
 
@@ -54,34 +73,50 @@ fn is_set(name: &str) -> bool {
 /// Returns the trials of this run.
 pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     if is_set("OFFLD_TEST_CHECK") {
-        let unknown: Vec<&str> = CHECK.into_iter().filter(|name| !trials.iter().any(|trial| trial.name() == *name)).collect();
-        assert!(unknown.is_empty(), "unknown tests in CHECK of tests/suite/effort.rs: {unknown:?}");
+        let unknown: Vec<&str> = CHECK
+            .into_iter()
+            .filter(|name| !trials.iter().any(|trial| trial.name() == *name))
+            .collect();
+        assert!(
+            unknown.is_empty(),
+            "unknown tests in CHECK of tests/suite/effort.rs: {unknown:?}"
+        );
         trials.retain(|trial| CHECK.contains(&trial.name()));
     }
     if llvm_inside() != 22 {
-        let wanted = |name: &str| REGISTRATION.iter().any(|start| name.starts_with(start)) && !is_of_others(name);
+        let wanted = |name: &str| {
+            REGISTRATION.iter().any(|start| name.starts_with(start)) && !is_of_others(name)
+        };
         trials.retain(|trial| wanted(trial.name()));
     }
     trials
 }
 
-/// The number of times that a test does `what`: `full`, or only `short` if the longest tests are cut short. The end of the run
-/// lists the shortened tests.
+/// The number of times that a test does `what`: `full`, or only `short` if the longest tests are
+/// cut short. The end of the run lists the shortened tests.
 pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
     if short >= full || is_set("OFFLD_TEST_LONG") {
         return full;
     }
     let cut = format!("{what}: {short} instead of {full}");
-    CUT_SHORT.lock().expect("no test panics while it holds this").push(cut);
+    CUT_SHORT
+        .lock()
+        .expect("no test panics while it holds this")
+        .push(cut);
     short
 }
 
 /// Prints the shortened tests, if any.
 pub(crate) fn tell() {
-    let mut cut = CUT_SHORT.lock().expect("no test panics while it holds this");
+    let mut cut = CUT_SHORT
+        .lock()
+        .expect("no test panics while it holds this");
     cut.sort();
     cut.dedup();
     if !cut.is_empty() {
-        eprintln!("cut short (in full with OFFLD_TEST_LONG=1, as `make test-long`):\n  {}\n", cut.join("\n  "));
+        eprintln!(
+            "cut short (in full with OFFLD_TEST_LONG=1, as `make test-long`):\n  {}\n",
+            cut.join("\n  ")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Device links for GPUs, without running on one: tests check which images the program has, and the images' contents.
+//! Device links for GPUs, without running on one: tests check which images the program has, and the
+//! images' contents.
 
 use std::path::Path;
 
@@ -6,8 +7,9 @@ use libtest_mimic::{Failed, Trial};
 
 use super::kit::Image;
 use super::support::{
-    Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, have_llvm, have_spirv_link, ledger, llvm, made,
-    missing, offld, output, passed, rocm_bitcode, run, shown, test, text, with_llvm,
+    Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, have_llvm,
+    have_spirv_link, ledger, llvm, made, missing, offld, output, passed, rocm_bitcode, run, shown,
+    test, text, with_llvm,
 };
 
 /// Tests that need compilers of other releases or packages have these in their names.
@@ -21,13 +23,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         test("releases::gpu::amdgcn-19", amdgcn_19),
         test("releases::gpu::amdgcn-19-generic-input", generic_19),
     ];
-    trials.extend([14, 15, 16].map(|major| test(format!("releases::gpu::amdgcn-{major}"), move || amdgcn_of_release(major))));
+    trials.extend([14, 15, 16].map(|major| {
+        test(format!("releases::gpu::amdgcn-{major}"), move || {
+            amdgcn_of_release(major)
+        })
+    }));
     trials
 }
 
 const AMD: &str = "amdgcn-amd-amdhsa";
 
-/// A kernel that calls a function whose register use callers cannot know, and a kernel without calls.
+/// A kernel that calls a function whose register use callers cannot know, and a kernel without
+/// calls.
 const CALLING: &str = "
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
@@ -50,23 +57,61 @@ extern \"C\" __global__ void other(int *p) { p[0] = 3; }
 /// Compiles HIP device code as an ELF object or bitcode, inside a host object.
 fn hip_object(work: &Work, name: &str, as_object: bool, args: &[&str]) -> Result<(), Failed> {
     work.file("calling.hip", CALLING);
-    let flags = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx90a", "-nogpuinc", "-nogpulib", "-O1", "-fgpu-rdc"];
-    run(work.command(llvm("clang")).args(flags).args(args).args(["-emit-llvm", "-c", "calling.hip", "-o", "code.bc"]))?;
+    let flags = [
+        "-x",
+        "hip",
+        "--cuda-device-only",
+        "--offload-arch=gfx90a",
+        "-nogpuinc",
+        "-nogpulib",
+        "-O1",
+        "-fgpu-rdc",
+    ];
+    run(work.command(llvm("clang")).args(flags).args(args).args([
+        "-emit-llvm",
+        "-c",
+        "calling.hip",
+        "-o",
+        "code.bc",
+    ]))?;
     let mut file = "code.bc";
     if as_object {
-        let target = ["-x", "ir", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "-c", "code.bc"];
-        run(work.command(llvm("clang")).args(target).args(["-o", "code.o"]))?;
+        let target = [
+            "-x",
+            "ir",
+            "--target=amdgcn-amd-amdhsa",
+            "-mcpu=gfx90a",
+            "-nogpulib",
+            "-O1",
+            "-c",
+            "code.bc",
+        ];
+        run(work
+            .command(llvm("clang"))
+            .args(target)
+            .args(["-o", "code.o"]))?;
         file = "code.o";
     }
     let bytes = std::fs::read(work.path().join(file))?;
-    let image = Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes };
-    work.fat_with(name, &[image], &format!("int of_{};\n", name.replace('.', "_"))).map(drop)
+    let image = Image {
+        triple: AMD,
+        arch: "gfx90a",
+        kind: "hip",
+        bytes: &bytes,
+    };
+    work.fat_with(
+        name,
+        &[image],
+        &format!("int of_{};\n", name.replace('.', "_")),
+    )
+    .map(drop)
 }
 
-/// A link of objects that call each other does not count the resources of the called functions. It warns once, and `check` does not
-/// answer yes.
+/// A link of objects that call each other does not count the resources of the called functions. It
+/// warns once, and `check` does not answer yes.
 fn amd_objects() -> Outcome {
-    // Whether the kernel and the function are in object files, the called expression, and whether an object calls another input.
+    // Whether the kernel and the function are in object files, the called expression, and whether
+    // an object calls another input.
     let cases = [
         (true, true, "callee(p[1])", true),
         (true, false, "callee(p[1])", true),
@@ -76,24 +121,48 @@ fn amd_objects() -> Outcome {
     ];
     for (kernel, function, what, warns) in cases {
         let work = Work::new();
-        hip_object(&work, "kernel.o", kernel, &["-DKERNEL", &format!("-DWHAT={what}")])?;
+        hip_object(
+            &work,
+            "kernel.o",
+            kernel,
+            &["-DKERNEL", &format!("-DWHAT={what}")],
+        )?;
         hip_object(&work, "function.o", function, &[])?;
         let mut link = work.command(llvm("clang"));
-        link.args(["--offload-link", "-shared", "-fuse-ld=lld", "-nogpulib", "kernel.o", "function.o", "-o", "both.so", "-B"]);
+        link.args([
+            "--offload-link",
+            "-shared",
+            "-fuse-ld=lld",
+            "-nogpulib",
+            "kernel.o",
+            "function.o",
+            "-o",
+            "both.so",
+            "-B",
+        ]);
         let linked = output(link.arg(&made().links))?;
         ensure(linked.status.success(), || shown(&link, &linked))?;
         let stderr = text(&linked.stderr);
         let warning = "kernel `kern` in kernel.o: .llvm.offloading calls `callee` in function.o: .llvm.offloading";
         let named = format!("objects {kernel} {function}, {what}: {stderr}");
         ensure(stderr.contains(warning) == warns, || named.clone())?;
-        ensure(stderr.matches("too few registers").count() == usize::from(warns), || named.clone())?;
+        ensure(
+            stderr.matches("too few registers").count() == usize::from(warns),
+            || named.clone(),
+        )?;
         ensure(!warns || stderr.contains("-foffload-lto"), || named.clone())?;
-        for args in [&["check", "both.so"][..], &["check", "--for", "gfx90a", "both.so"]] {
+        for args in [
+            &["check", "both.so"][..],
+            &["check", "--for", "gfx90a", "both.so"],
+        ] {
             let checked = output(work.command(offld()).args(args))?;
             let printed = text(&checked.stdout) + &text(&checked.stderr);
             let is_open = printed.contains("calls separately compiled functions");
             ensure(is_open == warns, || format!("{args:?} {named}: {printed}"))?;
-            ensure(!is_open || printed.contains("unknown") && !checked.status.success(), || printed.clone())?;
+            ensure(
+                !is_open || printed.contains("unknown") && !checked.status.success(),
+                || printed.clone(),
+            )?;
         }
     }
     passed()
@@ -148,20 +217,35 @@ fn images(folder: &Work, program: &str) -> Result<String, Failed> {
 
 /// The symbols of the image for `arch`.
 fn symbols(folder: &Work, program: &str, arch: &str) -> Result<String, Failed> {
-    folder.run(llvm("llvm-offload-binary"), [program, &format!("--image=file=image,triple={AMD},arch={arch}")])?;
+    folder.run(
+        llvm("llvm-offload-binary"),
+        [
+            program,
+            &format!("--image=file=image,triple={AMD},arch={arch}"),
+        ],
+    )?;
     folder.run(llvm("llvm-nm"), ["image"])
 }
 
 /// Fails unless the program has both images in order, each with the kernel.
 fn expect_both(folder: &Work, program: &str) -> Result<(), Failed> {
-    expect_equal("images", &format!("{AMD} gfx90a\n{AMD} gfx908\n"), &images(folder, program)?)?;
+    expect_equal(
+        "images",
+        &format!("{AMD} gfx90a\n{AMD} gfx908\n"),
+        &images(folder, program)?,
+    )?;
     for arch in ["gfx908", "gfx90a"] {
         expect_in(&symbols(folder, program, arch)?, "_main_l")?;
     }
     Ok(())
 }
 
-const ARCHS: [&str; 4] = ["-O2", "-fopenmp", "--offload-arch=gfx90a,gfx908", "-nogpulib"];
+const ARCHS: [&str; 4] = [
+    "-O2",
+    "-fopenmp",
+    "--offload-arch=gfx90a,gfx908",
+    "-nogpulib",
+];
 const ANY_SYMBOL: [&str; 2] = ["-Xoffload-linker", "--unresolved-symbols=ignore-all"];
 
 /// The packages of clang 22 contain no device libraries, so calls to them stay undefined.
@@ -170,29 +254,71 @@ fn amdgcn_22() -> Outcome {
     folder.file("p.cpp", PROGRAM);
     let flags = [&ARCHS[..], &["-DMATH=", "p.cpp", "-c"]].concat();
     folder.run(llvm("clang++"), flags)?;
-    run(folder.command(llvm("clang++")).args(ARCHS).args(ANY_SYMBOL).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    run(folder
+        .command(llvm("clang++"))
+        .args(ARCHS)
+        .args(ANY_SYMBOL)
+        .arg("-B")
+        .arg(&made().links)
+        .args(["p.o", "-o", "p"]))?;
     expect_both(&folder, "p")?;
     folder.expect_no_temps()?;
-    // Linked by ld.offld: the compiler driver knows no device, so its device options are on the command line.
+    // Linked by ld.offld: the compiler driver knows no device, so its device options are on the
+    // command line.
     let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
     let option = "-Wl,--device-linker=--unresolved-symbols=ignore-all";
-    folder.run(llvm("clang++"), ["-fopenmp", &linker, option, "p.o", "-o", "by-ld"])?;
+    folder.run(
+        llvm("clang++"),
+        ["-fopenmp", &linker, option, "p.o", "-o", "by-ld"],
+    )?;
     expect_both(&folder, "by-ld")?;
     passed()
 }
 
-/// A generic object is part of every image, whatever its position, and does not become an image itself.
-fn generic_input(folder: &Work, release: &Release, flags: &[String], more: &[&str]) -> Result<(), Failed> {
+/// A generic object is part of every image, whatever its position, and does not become an image
+/// itself.
+fn generic_input(
+    folder: &Work,
+    release: &Release,
+    flags: &[String],
+    more: &[&str],
+) -> Result<(), Failed> {
     folder.file("dev.c", "int thrice(int x) { return 3 * x; }");
     folder.file("call.cpp", CALLS_GENERIC);
-    let bitcode = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-O2", "-c", "dev.c", "-o", "dev.bc"];
+    let bitcode = [
+        "--target=amdgcn-amd-amdhsa",
+        "-nogpulib",
+        "-emit-llvm",
+        "-O2",
+        "-c",
+        "dev.c",
+        "-o",
+        "dev.bc",
+    ];
     folder.run(release.tool("clang"), bitcode)?;
     let image = format!("--image=file=dev.bc,triple={AMD},arch=generic,kind=openmp");
     folder.run(llvm("llvm-offload-binary"), ["-o", "dev.pack", &image])?;
-    folder.run(release.tool("clang"), ["-c", "dev.c", "-Xclang", "-fembed-offload-object=dev.pack", "-o", "generic.o"])?;
+    folder.run(
+        release.tool("clang"),
+        [
+            "-c",
+            "dev.c",
+            "-Xclang",
+            "-fembed-offload-object=dev.pack",
+            "-o",
+            "generic.o",
+        ],
+    )?;
     folder.run(llvm("llvm-ar"), ["rcs", "libgeneric.a", "generic.o"])?;
-    run(folder.command(release.tool("clang++")).args(flags).args(["-c", "call.cpp"]))?;
-    for inputs in [&["call.o", "generic.o"][..], &["generic.o", "call.o"], &["call.o", "-L.", "-lgeneric"]] {
+    run(folder
+        .command(release.tool("clang++"))
+        .args(flags)
+        .args(["-c", "call.cpp"]))?;
+    for inputs in [
+        &["call.o", "generic.o"][..],
+        &["generic.o", "call.o"],
+        &["call.o", "-L.", "-lgeneric"],
+    ] {
         run(folder
             .command(release.tool("clang++"))
             .args(flags)
@@ -210,28 +336,66 @@ fn generic_input(folder: &Work, release: &Release, flags: &[String], more: &[&st
 }
 
 fn generic_22() -> Outcome {
-    generic_input(&Work::new(), &Release::newest(), &ARCHS.map(str::to_owned), &ANY_SYMBOL)?;
+    generic_input(
+        &Work::new(),
+        &Release::newest(),
+        &ARCHS.map(str::to_owned),
+        &ANY_SYMBOL,
+    )?;
     passed()
 }
 
-/// Images of two triples are sorted by triple, then by architecture, both in descending order. The order of the objects does not
-/// matter.
+/// Images of two triples are sorted by triple, then by architecture, both in descending order. The
+/// order of the objects does not matter.
 fn two_triples() -> Outcome {
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
-    folder.file("q.cpp", "int more(int x) {\n#pragma omp target map(tofrom : x)\n  x += 1;\n  return x;\n}\n");
-    folder.run(llvm("clang++"), [&ARCHS[..], &["-DMATH=", "-c", "p.cpp"]].concat())?;
-    folder.run(llvm("clang++"), ["-O2", "-fopenmp", &format!("-fopenmp-targets={HOST}"), "-c", "q.cpp"])?;
+    folder.file(
+        "q.cpp",
+        "int more(int x) {\n#pragma omp target map(tofrom : x)\n  x += 1;\n  return x;\n}\n",
+    );
+    folder.run(
+        llvm("clang++"),
+        [&ARCHS[..], &["-DMATH=", "-c", "p.cpp"]].concat(),
+    )?;
+    folder.run(
+        llvm("clang++"),
+        [
+            "-O2",
+            "-fopenmp",
+            &format!("-fopenmp-targets={HOST}"),
+            "-c",
+            "q.cpp",
+        ],
+    )?;
     let mut programs = Vec::new();
     for inputs in [["p.o", "q.o"], ["q.o", "p.o"]] {
         let mut link = folder.command(llvm("clang++"));
-        link.args(ARCHS).arg("-B").arg(&made().links).arg(format!("-Wl,--device-linker={AMD}=--unresolved-symbols=ignore-all"));
+        link.args(ARCHS).arg("-B").arg(&made().links).arg(format!(
+            "-Wl,--device-linker={AMD}=--unresolved-symbols=ignore-all"
+        ));
         run(link.args(inputs).args(["-o", "p"]))?;
-        expect_equal("images", &format!("{HOST} \n{AMD} gfx90a\n{AMD} gfx908\n"), &images(&folder, "p")?)?;
+        expect_equal(
+            "images",
+            &format!("{HOST} \n{AMD} gfx90a\n{AMD} gfx908\n"),
+            &images(&folder, "p")?,
+        )?;
         programs.push(
             folder
-                .run("objcopy", ["-O", "binary", "--only-section=.llvm.offloading", "p", "images"])
-                .and_then(|_| std::fs::read(folder.path().join("images")).map_err(|error| Failed::from(error.to_string())))?,
+                .run(
+                    "objcopy",
+                    [
+                        "-O",
+                        "binary",
+                        "--only-section=.llvm.offloading",
+                        "p",
+                        "images",
+                    ],
+                )
+                .and_then(|_| {
+                    std::fs::read(folder.path().join("images"))
+                        .map_err(|error| Failed::from(error.to_string()))
+                })?,
         );
     }
     if programs[0] != programs[1] {
@@ -246,18 +410,43 @@ fn spirv() -> Outcome {
     }
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
-    let flags = ["-O2", "-fopenmp", "-fopenmp-targets=spirv64-intel", "-nogpulib"];
-    folder.run(llvm("clang++"), [&flags[..], &["-DMATH=", "-c", "p.cpp"]].concat())?;
+    let flags = [
+        "-O2",
+        "-fopenmp",
+        "-fopenmp-targets=spirv64-intel",
+        "-nogpulib",
+    ];
+    folder.run(
+        llvm("clang++"),
+        [&flags[..], &["-DMATH=", "-c", "p.cpp"]].concat(),
+    )?;
     let mut link = folder.command(llvm("clang++"));
-    link.args(flags).args(["-Xoffload-linker", "--allow-partial-linkage"]).arg("-B").arg(&made().links);
+    link.args(flags)
+        .args(["-Xoffload-linker", "--allow-partial-linkage"])
+        .arg("-B")
+        .arg(&made().links);
     run(link.args(["p.o", "-o", "p"]))?;
     expect_equal("images", "spirv64-intel \n", &images(&folder, "p")?)?;
     // Intel's runtime expects the module inside an ELF file of its own format.
-    folder.run(llvm("llvm-offload-binary"), ["p", "--image=file=image,triple=spirv64-intel"])?;
-    expect_in(&folder.run(llvm("llvm-readelf"), ["-S", "image"])?, "__openmp_offload_spirv_0")?;
+    folder.run(
+        llvm("llvm-offload-binary"),
+        ["p", "--image=file=image,triple=spirv64-intel"],
+    )?;
+    expect_in(
+        &folder.run(llvm("llvm-readelf"), ["-S", "image"])?,
+        "__openmp_offload_spirv_0",
+    )?;
     let mut by_ld = folder.command(llvm("clang++"));
-    by_ld.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
-    run(by_ld.args(["-Wl,--device-linker=--allow-partial-linkage", "p.o", "-o", "by-ld"]))?;
+    by_ld.arg("-fopenmp").arg(format!(
+        "--ld-path={}",
+        made().links.join("ld.offld").display()
+    ));
+    run(by_ld.args([
+        "-Wl,--device-linker=--allow-partial-linkage",
+        "p.o",
+        "-o",
+        "by-ld",
+    ]))?;
     expect_equal("images", "spirv64-intel \n", &images(&folder, "by-ld")?)?;
     folder.expect_no_temps()?;
     passed()
@@ -266,8 +455,17 @@ fn spirv() -> Outcome {
 /// Options that give AMD's libraries to a compiler of `release`.
 fn amd_flags(release: &Release, bitcode: &Path, arch: &[&str]) -> Vec<String> {
     let arch = arch.iter().map(|word| (*word).to_owned());
-    let flags = ["-O2".to_owned(), "-fopenmp".to_owned(), format!("--rocm-device-lib-path={}", bitcode.display())];
-    flags.into_iter().chain(arch).chain(release.compile.iter().cloned()).chain(release.link.iter().cloned()).collect()
+    let flags = [
+        "-O2".to_owned(),
+        "-fopenmp".to_owned(),
+        format!("--rocm-device-lib-path={}", bitcode.display()),
+    ];
+    flags
+        .into_iter()
+        .chain(arch)
+        .chain(release.compile.iter().cloned())
+        .chain(release.link.iter().cloned())
+        .collect()
 }
 
 /// With the device runtime and the math library, no symbol is undefined.
@@ -278,8 +476,17 @@ fn amdgcn_19() -> Outcome {
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
     let flags = amd_flags(&release, &bitcode, &["--offload-arch=gfx90a,gfx908"]);
-    run(folder.command(release.tool("clang++")).args(&flags).args(["-DMATH=std::sin", "-c", "p.cpp"]))?;
-    run(folder.command(release.tool("clang++")).args(&flags).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    run(folder.command(release.tool("clang++")).args(&flags).args([
+        "-DMATH=std::sin",
+        "-c",
+        "p.cpp",
+    ]))?;
+    run(folder
+        .command(release.tool("clang++"))
+        .args(&flags)
+        .arg("-B")
+        .arg(&made().links)
+        .args(["p.o", "-o", "p"]))?;
     expect_both(&folder, "p")?;
     for arch in ["gfx908", "gfx90a"] {
         let symbols = symbols(&folder, "p", arch)?;
@@ -299,11 +506,13 @@ fn generic_19() -> Outcome {
     passed()
 }
 
-/// Earlier releases link the device runtime during compilation. Releases 15 and 16 link the math library through options of the
-/// wrapper.
+/// Earlier releases link the device runtime during compilation. Releases 15 and 16 link the math
+/// library through options of the wrapper.
 fn amdgcn_of_release(major: u32) -> Outcome {
     let (Some(release), Some(bitcode)) = (Release::of(major), rocm_bitcode()) else {
-        return missing(format!("LLVM {major} or rocm-device-libs (make setup-releases)"));
+        return missing(format!(
+            "LLVM {major} or rocm-device-libs (make setup-releases)"
+        ));
     };
     let lib = release.lib.display();
     let runtime = match major {
@@ -312,13 +521,34 @@ fn amdgcn_of_release(major: u32) -> Outcome {
         _ => "-O2".to_owned(),
     };
     let targets = format!("-fopenmp-targets={AMD}");
-    let flags = amd_flags(&release, &bitcode, &[&targets, &format!("-Xopenmp-target={AMD}"), "-march=gfx90a", &runtime]);
+    let flags = amd_flags(
+        &release,
+        &bitcode,
+        &[
+            &targets,
+            &format!("-Xopenmp-target={AMD}"),
+            "-march=gfx90a",
+            &runtime,
+        ],
+    );
     // The wrapper of LLVM 14 does not link a math library.
-    let math = if major == 14 { "-DMATH=" } else { "-DMATH=std::sin" };
+    let math = if major == 14 {
+        "-DMATH="
+    } else {
+        "-DMATH=std::sin"
+    };
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
-    run(folder.command(release.tool("clang++")).args(&flags).args([math, "-c", "p.cpp"]))?;
-    run(folder.command(release.tool("clang++")).args(&flags).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    run(folder
+        .command(release.tool("clang++"))
+        .args(&flags)
+        .args([math, "-c", "p.cpp"]))?;
+    run(folder
+        .command(release.tool("clang++"))
+        .args(&flags)
+        .arg("-B")
+        .arg(&made().links)
+        .args(["p.o", "-o", "p"]))?;
     if major == 14 {
         // The runtime of LLVM 14 receives the bare image.
         let ledger = ledger(&folder, &mut folder.command("./p"), &release)?;

@@ -1,5 +1,6 @@
-//! Substitutes for real tools in links: fat objects for any target, and stand-ins for the device compiler and the host linker that
-//! record their arguments. LLVM's wrapper can use the same stand-ins.
+//! Substitutes for real tools in links: fat objects for any target, and stand-ins for the device
+//! compiler and the host linker that record their arguments. LLVM's wrapper can use the same
+//! stand-ins.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -32,33 +33,62 @@ pub(crate) const HOST: &str = "x86_64-pc-linux-gnu";
 impl<'a> Image<'a> {
     /// OpenMP code for an AMD GPU.
     pub(crate) fn amd(arch: &'a str, bytes: &'a str) -> Image<'a> {
-        Image { triple: AMD, arch, kind: "openmp", bytes: bytes.as_bytes() }
+        Image {
+            triple: AMD,
+            arch,
+            kind: "openmp",
+            bytes: bytes.as_bytes(),
+        }
     }
 
     /// HIP code.
     pub(crate) fn hip(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
-        Image { triple: AMD, arch, kind: "hip", bytes }
+        Image {
+            triple: AMD,
+            arch,
+            kind: "hip",
+            bytes,
+        }
     }
 
     /// CUDA code.
     pub(crate) fn cuda(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
-        Image { triple: NVIDIA, arch, kind: "cuda", bytes }
+        Image {
+            triple: NVIDIA,
+            arch,
+            kind: "cuda",
+            bytes,
+        }
     }
 
     /// One image for HIP, one for CUDA, and an empty one for OpenMP.
     pub(crate) fn of_each_kind() -> [Image<'static>; 3] {
-        let empty = Image { triple: HOST, arch: "", kind: "openmp", bytes: b"" };
-        [Image::hip("gfx90a:xnack+", b"AMD"), Image::cuda("sm_80", b"NVIDIA"), empty]
+        let empty = Image {
+            triple: HOST,
+            arch: "",
+            kind: "openmp",
+            bytes: b"",
+        };
+        [
+            Image::hip("gfx90a:xnack+", b"AMD"),
+            Image::cuda("sm_80", b"NVIDIA"),
+            empty,
+        ]
     }
 
     /// OpenMP code for the CPU as device.
     pub(crate) fn host(bytes: &'a str) -> Image<'a> {
-        Image { triple: HOST, arch: "generic", kind: "openmp", bytes: bytes.as_bytes() }
+        Image {
+            triple: HOST,
+            arch: "generic",
+            kind: "openmp",
+            bytes: bytes.as_bytes(),
+        }
     }
 }
 
-/// The stand-in for the device compiler: writes its arguments to `device/<name of its output>`, and an image that is the
-/// concatenation of its inputs.
+/// The stand-in for the device compiler: writes its arguments to `device/<name of its output>`, and
+/// an image that is the concatenation of its inputs.
 const DEVICE: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 args=$(printf '%s\n' "$@")
@@ -78,7 +108,8 @@ cat $inputs > "$out"
 cp "$out" images
 "#;
 
-/// The start of a stand-in for the device compiler: fails for `-###`, and sets `out` to the output and `cpu` to the architecture.
+/// The start of a stand-in for the device compiler: fails for `-###`, and sets `out` to the output
+/// and `cpu` to the architecture.
 macro_rules! reads_its_line {
     () => {
         r#"#!/bin/sh
@@ -94,7 +125,8 @@ done
 }
 pub(crate) use reads_its_line;
 
-/// A device compiler that writes a sparse file: a text at its start, zeros up to SIZE bytes, and four bytes at its end.
+/// A device compiler that writes a sparse file: a text at its start, zeros up to SIZE bytes, and
+/// four bytes at its end.
 pub(crate) const HOLES: &str = concat!(
     reads_its_line!(),
     r#"printf 'first of %s' "$cpu" > "$out"
@@ -103,7 +135,8 @@ printf 'last' >> "$out"
 "#
 );
 
-/// The stand-in for the host linker: writes its arguments to `host-line`, and copies the objects that the wrapper added to `made`.
+/// The stand-in for the host linker: writes its arguments to `host-line`, and copies the objects
+/// that the wrapper added to `made`.
 const LINKER: &str = r#"#!/bin/sh
 printf '%s\n' "$@" > host-line
 mkdir -p made
@@ -117,24 +150,45 @@ done
 impl Work {
     /// A host object with embedded device images.
     pub(crate) fn fat(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
-        let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let stem: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
         self.fat_with(name, images, &format!("int {stem};\n"))
     }
 
     /// A host object of the C program `source` with embedded device images.
-    pub(crate) fn fat_with(&self, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+    pub(crate) fn fat_with(
+        &self,
+        name: &str,
+        images: &[Image<'_>],
+        source: &str,
+    ) -> Result<PathBuf, Failed> {
         self.fat_for("x86_64-unknown-linux-gnu", name, images, source)
     }
 
     /// The same for any host.
-    pub(crate) fn fat_for(&self, host: &str, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+    pub(crate) fn fat_for(
+        &self,
+        host: &str,
+        name: &str,
+        images: &[Image<'_>],
+        source: &str,
+    ) -> Result<PathBuf, Failed> {
         let source = self.file(&format!("{name}.c"), source);
         let object = self.path().join(name);
         let mut compile = self.command(llvm("clang"));
-        compile.arg(format!("--target={host}")).arg("-c").arg(source).arg("-o").arg(&object);
+        compile
+            .arg(format!("--target={host}"))
+            .arg("-c")
+            .arg(source)
+            .arg("-o")
+            .arg(&object);
         if !images.is_empty() {
             let packed = self.pack(&format!("{name}.pack"), images)?;
-            compile.arg("-Xclang").arg(format!("-fembed-offload-object={}", packed.display()));
+            compile
+                .arg("-Xclang")
+                .arg(format!("-fembed-offload-object={}", packed.display()));
         }
         super::support::run(&mut compile)?;
         Ok(object)
@@ -145,9 +199,21 @@ impl Work {
         let packed = self.path().join(name);
         let mut pack = self.command(llvm("llvm-offload-binary"));
         pack.arg("-o").arg(&packed);
-        for (index, Image { triple, arch, kind, bytes }) in images.iter().enumerate() {
+        for (
+            index,
+            Image {
+                triple,
+                arch,
+                kind,
+                bytes,
+            },
+        ) in images.iter().enumerate()
+        {
             let file = self.file(&format!("{name}.{index}.o"), bytes);
-            pack.arg(format!("--image=file={},triple={triple},arch={arch},kind={kind}", file.display()));
+            pack.arg(format!(
+                "--image=file={},triple={triple},arch={arch},kind={kind}",
+                file.display()
+            ));
         }
         super::support::run(&mut pack)?;
         Ok(packed)
@@ -177,8 +243,11 @@ impl Work {
     pub(crate) fn reference<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let wrapper = self.path().join("tools/clang-linker-wrapper");
         let mut command = self.command(&wrapper);
-        self.with_stand_ins(&mut command).args(arguments).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
-        // LLVM's wrapper looks for clang in its own directory, after resolving symlinks, so it must be a copy.
+        self.with_stand_ins(&mut command)
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
+        // LLVM's wrapper looks for clang in its own directory, after resolving symlinks, so it must
+        // be a copy.
         if !wrapper.exists() {
             std::fs::copy(llvm("clang-linker-wrapper"), &wrapper).expect("LLVM's wrapper");
         }
@@ -190,13 +259,20 @@ impl Work {
         let linker = self.stand_in("tools/linker", LINKER);
         let mut option = std::ffi::OsString::from("--linker-path=");
         option.push(linker);
-        command.env("OFFLD_CLANG", clang).arg("--host-triple=x86_64-unknown-linux-gnu").arg(option)
+        command
+            .env("OFFLD_CLANG", clang)
+            .arg("--host-triple=x86_64-unknown-linux-gnu")
+            .arg(option)
     }
 
     /// Creates a stand-in, unless the test has created its own.
     fn stand_in(&self, name: &str, script: &str) -> PathBuf {
         let path = self.path().join(name);
-        if path.exists() { path } else { self.tool(name, script) }
+        if path.exists() {
+            path
+        } else {
+            self.tool(name, script)
+        }
     }
 
     /// The arguments of the host linker.
@@ -206,24 +282,41 @@ impl Work {
 
     /// Fails if the host linker was run.
     pub(crate) fn expect_no_host_link(&self) -> Result<(), Failed> {
-        ensure(!self.path().join("host-line").exists(), || "the host linker was run, but should not have been")
+        ensure(
+            !self.path().join("host-line").exists(),
+            || "the host linker was run, but should not have been",
+        )
     }
 
     /// The arguments of each device link, by the name of its output.
     pub(crate) fn device_lines(&self) -> Result<Vec<(String, Vec<String>)>, Failed> {
-        named_files(&self.path().join("device"))?.into_iter().map(|(name, path)| Ok((name, lines(&path)?))).collect()
+        named_files(&self.path().join("device"))?
+            .into_iter()
+            .map(|(name, path)| Ok((name, lines(&path)?)))
+            .collect()
     }
 
     /// The images that the stand-in wrote: names and contents.
     pub(crate) fn images(&self) -> Result<Vec<(String, String)>, Failed> {
         let files = named_files(&self.path().join("images"))?;
-        files.into_iter().map(|(name, path)| Ok((name, String::from_utf8_lossy(&std::fs::read(path)?).into_owned()))).collect()
+        files
+            .into_iter()
+            .map(|(name, path)| {
+                Ok((
+                    name,
+                    String::from_utf8_lossy(&std::fs::read(path)?).into_owned(),
+                ))
+            })
+            .collect()
     }
 
-    /// The objects that were added to the host link, in order of their names: those with images precede those with registration
-    /// code.
+    /// The objects that were added to the host link, in order of their names: those with images
+    /// precede those with registration code.
     pub(crate) fn made_objects(&self) -> Result<Vec<PathBuf>, Failed> {
-        Ok(named_files(&self.path().join("made"))?.into_iter().map(|(_, path)| path).collect())
+        Ok(named_files(&self.path().join("made"))?
+            .into_iter()
+            .map(|(_, path)| path)
+            .collect())
     }
 
     /// The only added object with registration code.
@@ -240,7 +333,9 @@ impl Work {
     pub(crate) fn image_object(&self) -> Result<PathBuf, Failed> {
         match &self.made_objects()?[..] {
             [one] => Ok(one.clone()),
-            [images, code] if code.to_string_lossy().contains(".image.wrapper") => Ok(images.clone()),
+            [images, code] if code.to_string_lossy().contains(".image.wrapper") => {
+                Ok(images.clone())
+            }
             made => Err(format!("expected one object with images: {made:?}").into()),
         }
     }
@@ -259,13 +354,21 @@ fn named_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failed> {
         return Ok(Vec::new());
     }
     let mut all: Vec<(String, PathBuf)> = std::fs::read_dir(folder)?
-        .map(|entry| entry.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())))
+        .map(|entry| {
+            entry.map(|entry| {
+                (
+                    entry.file_name().to_string_lossy().into_owned(),
+                    entry.path(),
+                )
+            })
+        })
         .collect::<Result<_, _>>()?;
     all.sort();
     Ok(all)
 }
 
 fn lines(file: &Path) -> Result<Vec<String>, Failed> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
 }

@@ -1,4 +1,5 @@
-//! Tests in the form of LLVM's own (`tests/lit`; see its README): `RUN:` lines, with output that LLVM's FileCheck compares.
+//! Tests in the form of LLVM's own (`tests/lit`; see its README): `RUN:` lines, with output that
+//! LLVM's FileCheck compares.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +12,28 @@ const LEAST: usize = 40;
 
 /// One test per file.
 pub(crate) fn trials() -> Vec<Trial> {
-    let entries = std::fs::read_dir(root().join("tests/lit")).expect("tests/lit").flatten();
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "test")).collect();
+    let entries = std::fs::read_dir(root().join("tests/lit"))
+        .expect("tests/lit")
+        .flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "test"))
+        .collect();
     files.sort();
-    let name = |file: &Path| format!("lit::{}", file.file_stem().unwrap_or_default().to_string_lossy());
+    let name = |file: &Path| {
+        format!(
+            "lit::{}",
+            file.file_stem().unwrap_or_default().to_string_lossy()
+        )
+    };
     let all = files.clone();
-    let mut trials: Vec<Trial> = files.into_iter().map(|file| with_llvm(&name(&file), move || check(&file))).collect();
-    trials.push(with_llvm("lit::there_are_enough_of_them", move || enough(&all)));
+    let mut trials: Vec<Trial> = files
+        .into_iter()
+        .map(|file| with_llvm(&name(&file), move || check(&file)))
+        .collect();
+    trials.push(with_llvm("lit::there_are_enough_of_them", move || {
+        enough(&all)
+    }));
     trials
 }
 
@@ -28,12 +43,15 @@ struct Run {
     like: Option<String>,
 }
 
-/// The `RUN:` lines of a file, with continuation lines joined. A command with `# like TEST` at its end is a check.
+/// The `RUN:` lines of a file, with continuation lines joined. A command with `# like TEST` at its
+/// end is a check.
 fn runs(file: &Path) -> Result<Vec<Run>, Failed> {
     let mut all = Vec::new();
     let mut open = String::new();
     for line in std::fs::read_to_string(file)?.lines() {
-        let Some((_, command)) = line.split_once("RUN:") else { continue };
+        let Some((_, command)) = line.split_once("RUN:") else {
+            continue;
+        };
         let command = command.trim();
         if let Some(more) = command.strip_suffix('\\') {
             open.push_str(more);
@@ -46,17 +64,27 @@ fn runs(file: &Path) -> Result<Vec<Run>, Failed> {
         };
         all.push(Run { command, like });
     }
-    ensure(open.is_empty(), || format!("{}: the last RUN line goes on in nothing", file.display()))?;
+    ensure(open.is_empty(), || {
+        format!("{}: the last RUN line goes on in nothing", file.display())
+    })?;
     Ok(all)
 }
 
 fn check(file: &Path) -> Outcome {
     let work = Work::new();
-    let path = std::env::join_paths([made().links.as_path(), Path::new(LLVM), Path::new("/usr/bin"), Path::new("/bin")])
-        .expect("folders without colons");
+    let path = std::env::join_paths([
+        made().links.as_path(),
+        Path::new(LLVM),
+        Path::new("/usr/bin"),
+        Path::new("/bin"),
+    ])
+    .expect("folders without colons");
     let t = work.path().join("t").display().to_string();
     for line in runs(file)? {
-        let command = line.command.replace("%s", &file.display().to_string()).replace("%t", &t);
+        let command = line
+            .command
+            .replace("%s", &file.display().to_string())
+            .replace("%t", &t);
         let mut shell = work.command("bash");
         shell
             .args(["-euo", "pipefail", "-c", &command])
@@ -72,12 +100,21 @@ fn enough(files: &[PathBuf]) -> Outcome {
     let mut like = 0;
     for file in files {
         for line in runs(file)? {
-            ensure(line.like.is_some() || !line.command.contains("FileCheck"), || {
-                format!("{}: no test of LLVM's is named: {}", file.display(), line.command)
-            })?;
+            ensure(
+                line.like.is_some() || !line.command.contains("FileCheck"),
+                || {
+                    format!(
+                        "{}: no test of LLVM's is named: {}",
+                        file.display(),
+                        line.command
+                    )
+                },
+            )?;
             like += usize::from(line.like.is_some());
         }
     }
-    ensure(like >= LEAST, || format!("{like} RUN lines that check something, and {LEAST} are wanted"))?;
+    ensure(like >= LEAST, || {
+        format!("{like} RUN lines that check something, and {LEAST} are wanted")
+    })?;
     passed()
 }

@@ -1,5 +1,6 @@
-//! `offld._offld`: the library's functions for the Python module (`../offld`), which adds types. Paths are passed as bytes, and
-//! reports are returned as the JSON that the commands print. The functions release the interpreter lock while they work.
+//! `offld._offld`: the library's functions for the Python module (`../offld`), which adds types.
+//! Paths are passed as bytes, and reports are returned as the JSON that the commands print. The
+//! functions release the interpreter lock while they work.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -26,7 +27,14 @@ impl Inspected {
     /// The report, as an element of `files` in the output of `offld inspect --json`.
     fn json(&self, py: Python<'_>) -> PyResult<String> {
         let text = py.detach(|| serde_json::to_string(&self.report));
-        text.map_err(|error| raised(py, &format!("cannot write the report as JSON: {error}"), None, None))
+        text.map_err(|error| {
+            raised(
+                py,
+                &format!("cannot write the report as JSON: {error}"),
+                None,
+                None,
+            )
+        })
     }
 
     /// The bytes of the image with this number.
@@ -36,29 +44,45 @@ impl Inspected {
             let mut bytes = Vec::new();
             image.write_to(&mut bytes).map(|()| bytes)
         });
-        Ok(PyBytes::new(py, &bytes.map_err(|error| exception(py, error))?))
+        Ok(PyBytes::new(
+            py,
+            &bytes.map_err(|error| exception(py, error))?,
+        ))
     }
 
-    /// Writes the bytes of the image with this number to a file, which appears complete or not at all.
+    /// Writes the bytes of the image with this number to a file, which appears complete or not at
+    /// all.
     fn write(&self, py: Python<'_>, index: usize, path: &[u8]) -> PyResult<()> {
         let image = self.image(index)?;
-        py.detach(|| image.write_file(path_of(path))).map_err(|error| exception(py, error))
+        py.detach(|| image.write_file(path_of(path)))
+            .map_err(|error| exception(py, error))
     }
 }
 
 impl Inspected {
     fn image(&self, index: usize) -> PyResult<&Image> {
-        self.report.images.get(index).ok_or_else(|| PyIndexError::new_err("there is no image with this number"))
+        self.report
+            .images
+            .get(index)
+            .ok_or_else(|| PyIndexError::new_err("there is no image with this number"))
     }
 }
 
 /// Inspects the file at `path`.
 #[pyfunction]
 #[pyo3(signature = (path, kernels, headers_only, max_unpacked))]
-fn inspect(py: Python<'_>, path: &[u8], kernels: bool, headers_only: bool, max_unpacked: Option<u64>) -> PyResult<Inspected> {
+fn inspect(
+    py: Python<'_>,
+    path: &[u8],
+    kernels: bool,
+    headers_only: bool,
+    max_unpacked: Option<u64>,
+) -> PyResult<Inspected> {
     let options = inspect_options(kernels, headers_only, max_unpacked);
     let report = py.detach(|| offld::inspect(path_of(path), &options));
-    Ok(Inspected { report: report.map_err(|error| exception(py, error))? })
+    Ok(Inspected {
+        report: report.map_err(|error| exception(py, error))?,
+    })
 }
 
 /// Inspects `data`, which the report calls `name`.
@@ -73,7 +97,9 @@ fn inspect_bytes(
     max_unpacked: Option<u64>,
 ) -> Inspected {
     let options = inspect_options(kernels, headers_only, max_unpacked);
-    Inspected { report: py.detach(|| offld::inspect_bytes(path_of(name), data, &options)) }
+    Inspected {
+        report: py.detach(|| offld::inspect_bytes(path_of(name), data, &options)),
+    }
 }
 
 /// The output of `offld size --json` for the file or directory at `path`.
@@ -88,7 +114,10 @@ fn size(
     max_unpacked: Option<u64>,
 ) -> PyResult<String> {
     let mut options = SizeOptions::default();
-    let levels = by.iter().map(|name| Level::from_str(name)).collect::<Result<_, _>>();
+    let levels = by
+        .iter()
+        .map(|name| Level::from_str(name))
+        .collect::<Result<_, _>>();
     options.by = levels.map_err(|error| exception(py, error))?;
     options.by_inflated = by_inflated;
     options.filter = filter;
@@ -97,7 +126,8 @@ fn size(
     text.map_err(|error| exception(py, error))
 }
 
-/// The output of `offld check --json` for the file or directory at `path`, with `--for` for each of `devices`.
+/// The output of `offld check --json` for the file or directory at `path`, with `--for` for each of
+/// `devices`.
 #[pyfunction]
 fn check(py: Python<'_>, path: &[u8], devices: Vec<String>) -> PyResult<String> {
     let mut options = CheckOptions::default();
@@ -129,22 +159,30 @@ fn inspect_options(kernels: bool, headers_only: bool, max_unpacked: Option<u64>)
     options
 }
 
-/// The exception for an error: `OSError` for errors of the operating system, `offld.Error` for all others.
+/// The exception for an error: `OSError` for errors of the operating system, `offld.Error` for all
+/// others.
 fn exception(py: Python<'_>, error: Error) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Io { path, error, .. } => match (number_of(&error), path) {
-            (Some(number), Some(path)) => PyOSError::new_err((number, text_of(number), path.into_os_string())),
+            (Some(number), Some(path)) => {
+                PyOSError::new_err((number, text_of(number), path.into_os_string()))
+            }
             (Some(number), None) => PyOSError::new_err((number, message)),
             (None, _) => PyOSError::new_err(message),
         },
-        Error::Malformed { place, offset, .. } => raised(py, &message, Some(place).filter(|place| !place.is_empty()), offset),
+        Error::Malformed { place, offset, .. } => raised(
+            py,
+            &message,
+            Some(place).filter(|place| !place.is_empty()),
+            offset,
+        ),
         _ => raised(py, &message, None, None),
     }
 }
 
-/// The system's number for an error. The crate for temporary files keeps only the error's kind; then the number is derived from the
-/// kind.
+/// The system's number for an error. The crate for temporary files keeps only the error's kind;
+/// then the number is derived from the kind.
 fn number_of(error: &io::Error) -> Option<i32> {
     const ENOENT: i32 = 2;
     const EACCES: i32 = 13;
@@ -167,6 +205,8 @@ fn text_of(number: i32) -> String {
 
 /// An `offld.Error`. The class is defined in Python, where it has types and documentation.
 fn raised(py: Python<'_>, message: &str, file: Option<String>, offset: Option<u64>) -> PyErr {
-    let instance = py.import("offld._errors").and_then(|errors| errors.getattr("Error")?.call1((message, file, offset)));
+    let instance = py
+        .import("offld._errors")
+        .and_then(|errors| errors.getattr("Error")?.call1((message, file, offset)));
     instance.map_or_else(|error| error, PyErr::from_value)
 }

@@ -1,5 +1,5 @@
-//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. Reports all errors of a command line, not only the
-//! first.
+//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. Reports all errors of
+//! a command line, not only the first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,11 +8,22 @@ use std::path::Path;
 use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help};
 use crate::args::response::{self, Style};
 
-/// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not contain.
+/// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not
+/// contain.
 pub(crate) fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
     let args = response::expand(args.to_vec(), Style::Gnu)?;
-    let program = Path::new(called).file_name().map_or(tool.name.into(), OsStr::to_string_lossy).into_owned();
-    let mut parser = Parser { tool, called, program, given: Vec::new(), faults: Vec::new(), wants_help: false };
+    let program = Path::new(called)
+        .file_name()
+        .map_or(tool.name.into(), OsStr::to_string_lossy)
+        .into_owned();
+    let mut parser = Parser {
+        tool,
+        called,
+        program,
+        given: Vec::new(),
+        faults: Vec::new(),
+        wants_help: false,
+    };
     let mut rest = args.into_iter();
     let mut only_positionals = false;
     while let Some(arg) = rest.next() {
@@ -28,12 +39,18 @@ pub(crate) fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow:
     // LLVM omits the headings if a tool prints its help without a request for it.
     let text = help::text(tool, &parser.program, false, true);
     if !parser.faults.is_empty() {
-        return Err(Refused { lines: parser.faults }.into());
+        return Err(Refused {
+            lines: parser.faults,
+        }
+        .into());
     }
     if parser.wants_help {
         return Ok(Outcome::Print(text));
     }
-    Ok(Outcome::Run(ParsedLine { given: parser.given, help: text }))
+    Ok(Outcome::Run(ParsedLine {
+        given: parser.given,
+        help: text,
+    }))
 }
 
 struct Parser<'a> {
@@ -60,16 +77,27 @@ impl Parser<'_> {
     }
 
     fn unknown(&mut self, arg: &OsStr) {
-        self.fault(&format!("Unknown command line argument '{}'.  Try: '{} --help'", arg.to_string_lossy(), self.called));
+        self.fault(&format!(
+            "Unknown command line argument '{}'.  Try: '{} --help'",
+            arg.to_string_lossy(),
+            self.called
+        ));
     }
 
-    /// Parses an option. Returns the text to print for `--help` and similar options, which end parsing.
+    /// Parses an option. Returns the text to print for `--help` and similar options, which end
+    /// parsing.
     fn option(&mut self, arg: &OsStr, rest: &mut impl Iterator<Item = OsString>) -> Option<String> {
         let bytes = arg.as_bytes();
-        let bytes = bytes.strip_prefix(b"--").or(bytes.strip_prefix(b"-")).unwrap_or(bytes);
+        let bytes = bytes
+            .strip_prefix(b"--")
+            .or(bytes.strip_prefix(b"-"))
+            .unwrap_or(bytes);
         let equals = bytes.iter().position(|byte| *byte == b'=');
         let (name, value) = match equals {
-            Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+            Some(at) => (
+                &bytes[..at],
+                Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned()),
+            ),
             None => (bytes, None),
         };
         let name = String::from_utf8_lossy(name).into_owned();
@@ -79,11 +107,22 @@ impl Parser<'_> {
         match self.tool.options.iter().find(|option| option.name == name) {
             Some(option) => self.known(option, value, rest),
             None => {
-                let glued = |option: &&Opt| option.name.len() == 1 && option.kind != Kind::Flag && name.starts_with(option.name);
-                if let Some(option) =
-                    self.tool.options.iter().find(glued).filter(|_| !bytes.is_empty() && !arg.as_bytes().starts_with(b"--"))
+                let glued = |option: &&Opt| {
+                    option.name.len() == 1
+                        && option.kind != Kind::Flag
+                        && name.starts_with(option.name)
+                };
+                if let Some(option) = self
+                    .tool
+                    .options
+                    .iter()
+                    .find(glued)
+                    .filter(|_| !bytes.is_empty() && !arg.as_bytes().starts_with(b"--"))
                 {
-                    self.fault(&format!("for the -{} option: may not occur within a group!", option.name));
+                    self.fault(&format!(
+                        "for the -{} option: may not occur within a group!",
+                        option.name
+                    ));
                 }
                 self.unknown(arg);
                 self.suggest(&name, value.as_deref());
@@ -93,8 +132,16 @@ impl Parser<'_> {
     }
 
     fn is_generic(&self, name: &str) -> bool {
-        let generic =
-            ["help", "help-hidden", "help-list", "help-list-hidden", "version", "print-options", "print-all-options", "h"];
+        let generic = [
+            "help",
+            "help-hidden",
+            "help-list",
+            "help-list-hidden",
+            "version",
+            "print-options",
+            "print-all-options",
+            "h",
+        ];
         generic.contains(&name) && !self.tool.options.iter().any(|option| option.name == name)
     }
 
@@ -102,8 +149,14 @@ impl Parser<'_> {
     fn generic(&mut self, name: &str, value: Option<OsString>) -> Option<String> {
         let set = match (name, &value) {
             (_, None) => true,
-            ("help" | "help-hidden" | "help-list" | "help-list-hidden" | "version", Some(value)) => {
-                self.fault(&format!("for the --{name} option: does not allow a value! '{}' specified.", value.to_string_lossy()));
+            (
+                "help" | "help-hidden" | "help-list" | "help-list-hidden" | "version",
+                Some(value),
+            ) => {
+                self.fault(&format!(
+                    "for the --{name} option: does not allow a value! '{}' specified.",
+                    value.to_string_lossy()
+                ));
                 return None;
             }
             (_, Some(value)) => boolean(value).unwrap_or_else(|| {
@@ -129,10 +182,17 @@ impl Parser<'_> {
 
     fn not_boolean(&mut self, name: &str, value: &OsStr) {
         let value = value.to_string_lossy();
-        self.fault(&format!("for the --{name} option: '{value}' is invalid value for boolean argument! Try 0 or 1"));
+        self.fault(&format!(
+            "for the --{name} option: '{value}' is invalid value for boolean argument! Try 0 or 1"
+        ));
     }
 
-    fn known(&mut self, option: &Opt, value: Option<OsString>, rest: &mut impl Iterator<Item = OsString>) {
+    fn known(
+        &mut self,
+        option: &Opt,
+        value: Option<OsString>,
+        rest: &mut impl Iterator<Item = OsString>,
+    ) {
         let dashes = if option.name.len() == 1 { "-" } else { "--" };
         let name = format!("{dashes}{}", option.name);
         if option.kind == Kind::Flag {
@@ -148,13 +208,19 @@ impl Parser<'_> {
         let (shown, number) = (value.to_string_lossy().into_owned(), number(&value));
         match option.kind {
             Kind::Uint if number.is_none_or(|number| u32::try_from(number).is_err()) => {
-                self.fault(&format!("for the {name} option: '{shown}' value invalid for uint argument!"));
+                self.fault(&format!(
+                    "for the {name} option: '{shown}' value invalid for uint argument!"
+                ));
             }
             Kind::Int if number.is_none_or(|number| i32::try_from(number).is_err()) => {
-                self.fault(&format!("for the {name} option: '{shown}' value invalid for integer argument!"));
+                self.fault(&format!(
+                    "for the {name} option: '{shown}' value invalid for integer argument!"
+                ));
             }
             Kind::Choice(choices) if !choices.iter().any(|(choice, _)| *choice == shown) => {
-                self.fault(&format!("for the {name} option: Cannot find option named '{shown}'!"));
+                self.fault(&format!(
+                    "for the {name} option: Cannot find option named '{shown}'!"
+                ));
             }
             _ => {}
         }
@@ -164,22 +230,42 @@ impl Parser<'_> {
     /// Suggests the option with the most similar name, if one is similar enough.
     fn suggest(&mut self, name: &str, value: Option<&OsStr>) {
         let name = name.trim_start_matches('-');
-        let names = self.tool.options.iter().filter(|option| !option.hidden).map(|option| option.name).chain(["help", "version"]);
-        let nearest = names.map(|other| (strsim::levenshtein(name, other), other)).min_by_key(|(distance, _)| *distance);
-        let Some((_, other)) = nearest.filter(|(distance, other)| *distance <= other.len().min(name.len()) / 2) else { return };
+        let names = self
+            .tool
+            .options
+            .iter()
+            .filter(|option| !option.hidden)
+            .map(|option| option.name)
+            .chain(["help", "version"]);
+        let nearest = names
+            .map(|other| (strsim::levenshtein(name, other), other))
+            .min_by_key(|(distance, _)| *distance);
+        let Some((_, other)) =
+            nearest.filter(|(distance, other)| *distance <= other.len().min(name.len()) / 2)
+        else {
+            return;
+        };
         let dashes = if other.len() == 1 { "-" } else { "--" };
-        let value = value.map(|value| format!("={}", value.to_string_lossy())).unwrap_or_default();
+        let value = value
+            .map(|value| format!("={}", value.to_string_lossy()))
+            .unwrap_or_default();
         self.fault(&format!("Did you mean '{dashes}{other}{value}'?"));
     }
 
     /// Reports missing required options, and too few or too many positional arguments.
     fn check_missing(&mut self) {
-        let count = self.given.iter().filter(|(name, ..)| name.is_empty()).count();
+        let count = self
+            .given
+            .iter()
+            .filter(|(name, ..)| name.is_empty())
+            .count();
         let more = |text: &str| format!("{text}: See: {} --help", self.called);
         match self.tool.positional {
             Positional::Many if count == 0 => {
                 let more = more("Must specify at least 1 positional argument");
-                self.fault(&format!("Not enough positional command line arguments specified!\n{more}"));
+                self.fault(&format!(
+                    "Not enough positional command line arguments specified!\n{more}"
+                ));
             }
             Positional::One if count > 1 => {
                 let more = more("Can specify at most 1 positional arguments");
@@ -187,11 +273,19 @@ impl Parser<'_> {
             }
             _ => {}
         }
-        let mut missing: Vec<&Opt> = self.tool.options.iter().filter(|option| option.required).collect();
+        let mut missing: Vec<&Opt> = self
+            .tool
+            .options
+            .iter()
+            .filter(|option| option.required)
+            .collect();
         missing.retain(|option| !self.given.iter().any(|(name, ..)| *name == option.name));
         for option in missing {
             let dashes = if option.name.len() == 1 { "-" } else { "--" };
-            self.fault(&format!("for the {dashes}{} option: must be specified at least once!", option.name));
+            self.fault(&format!(
+                "for the {dashes}{} option: must be specified at least once!",
+                option.name
+            ));
         }
     }
 }
@@ -208,7 +302,9 @@ pub(super) fn boolean(value: &OsStr) -> Option<bool> {
 /// Parses a number with LLVM's rules: decimal, or another base after `0x`, `0b`, `0o` or `0`.
 pub(super) fn number(value: &OsStr) -> Option<i64> {
     let text = value.to_str()?;
-    let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (negative, text) = text
+        .strip_prefix('-')
+        .map_or((false, text), |rest| (true, rest));
     let lower = text.to_ascii_lowercase();
     let (digits, base) = match lower.as_bytes() {
         [b'0', b'x', ..] => (&lower[2..], 16),
@@ -225,5 +321,9 @@ pub(super) fn number(value: &OsStr) -> Option<i64> {
 
 /// Splits a comma list into its values.
 pub(super) fn commas(value: &OsStr) -> Vec<&OsStr> {
-    value.as_bytes().split(|byte| *byte == b',').map(OsStr::from_bytes).collect()
+    value
+        .as_bytes()
+        .split(|byte| *byte == b',')
+        .map(OsStr::from_bytes)
+        .collect()
 }

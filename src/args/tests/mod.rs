@@ -1,4 +1,5 @@
-//! Tests of the command line: each fault, each table row, recorded command lines, random command lines.
+//! Tests of the command line: each fault, each table row, recorded command lines, random command
+//! lines.
 
 mod faults;
 mod options;
@@ -14,7 +15,10 @@ use super::{ArgumentList, Role};
 
 /// Arguments separated by spaces.
 fn words(line: &str) -> Vec<OsString> {
-    line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
+    line.split(' ')
+        .filter(|word| !word.is_empty())
+        .map(OsString::from)
+        .collect()
 }
 
 fn ledger(role: Role, line: &str) -> ArgumentList {
@@ -26,7 +30,9 @@ fn request(line: &str) -> LinkRequest {
 }
 
 fn error(line: &str) -> String {
-    match ArgumentList::parse(Role::Wrapper, words(line)).and_then(|ledger| LinkRequest::new(&ledger)) {
+    match ArgumentList::parse(Role::Wrapper, words(line))
+        .and_then(|ledger| LinkRequest::new(&ledger))
+    {
         Ok(_) => panic!("`{line}` is taken"),
         Err(error) => error.to_string(),
     }
@@ -38,10 +44,14 @@ fn host(role: Role, line: &str) -> String {
 }
 
 fn joined(line: &[OsString]) -> String {
-    line.iter().map(|token| token.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    line.iter()
+        .map(|token| token.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-/// Inputs as text: `a.o`, `-lm`, followed by the state: `+whole`, `+lazy`, `+static`, `+needed`, `+data`, `+group0`.
+/// Inputs as text: `a.o`, `-lm`, followed by the state: `+whole`, `+lazy`, `+static`, `+needed`,
+/// `+data`, `+group0`.
 fn inputs(line: &str) -> Vec<String> {
     request(line).inputs.iter().map(describe).collect()
 }

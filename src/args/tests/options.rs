@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::request::{BitcodeLibrary, Distribute, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit};
+use super::super::request::{
+    BitcodeLibrary, Distribute, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit,
+};
 use super::super::{Id, Route, own_rows};
 use super::*;
 
@@ -12,85 +14,173 @@ type Check = fn(&LinkRequest) -> bool;
 
 /// An example of each option, and a check of the resulting request.
 const CASES: &[(&str, Check)] = &[
-    ("--bitcode-library=openmp-amdgcn-amd-amdhsa-gfx90a=lib.bc", |r| {
-        r.bitcode_libraries[0].is_for("openmp", "amdgcn-amd-amdhsa", "gfx90a") && r.bitcode_libraries[0].path == *"lib.bc"
-    }),
+    (
+        "--bitcode-library=openmp-amdgcn-amd-amdhsa-gfx90a=lib.bc",
+        |r| {
+            r.bitcode_libraries[0].is_for("openmp", "amdgcn-amd-amdhsa", "gfx90a")
+                && r.bitcode_libraries[0].path == *"lib.bc"
+        },
+    ),
     ("--builtin-bitcode=nvptx64-nvidia-cuda=d.bc", |r| {
         r.builtin_bitcode[0].for_triple("nvptx64-nvidia-cuda") == Some(OsStr::new("d.bc"))
     }),
     ("--clang-backend", |r| r.inputs.is_empty()),
     ("--compress", |r| r.compress),
-    ("--compression-level=9", |r| r.compression_level.as_deref() == Some("9")),
+    ("--compression-level=9", |r| {
+        r.compression_level.as_deref() == Some("9")
+    }),
     ("--cuda-path=/c", |r| r.cuda_path == Some("/c".into())),
-    ("--device-compiler=-O3", |r| r.device_compiler[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("-O3"))),
+    ("--device-compiler=-O3", |r| {
+        r.device_compiler[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("-O3"))
+    }),
     ("--device-debug", |r| r.device_debug),
-    ("--device-linker=amdgcn-amd-amdhsa=-x", |r| r.device_linker[0].for_triple("nvptx64-nvidia-cuda").is_none()),
+    ("--device-linker=amdgcn-amd-amdhsa=-x", |r| {
+        r.device_linker[0]
+            .for_triple("nvptx64-nvidia-cuda")
+            .is_none()
+    }),
     ("--dry-run", |r| r.dry_run),
     ("--embed-bitcode", |r| r.embed_bitcode),
     ("--emit-fatbin-only", |r| r.emit_fatbin_only),
     ("--help a.o", |r| r.inputs.len() == 1),
     ("--help-hidden a.o", |r| r.inputs.len() == 1),
-    ("--host-triple=aarch64-linux-gnu", |r| r.host_triple.as_deref() == Some("aarch64-linux-gnu")),
-    ("-host-triple aarch64-linux-gnu", |r| r.host_triple.as_deref() == Some("aarch64-linux-gnu") && r.inputs.is_empty()),
-    ("--linker-path=/usr/bin/ld", |r| r.linker_path == Some("/usr/bin/ld".into())),
-    ("-linker-path /usr/bin/ld", |r| r.linker_path == Some("/usr/bin/ld".into()) && r.inputs.is_empty()),
-    ("-mllvm -a --offload-opt=-b -offload-opt=-c -mllvm -d", |r| {
-        let expected = ["-a", "-b", "-c", "-d"];
-        r.llvm_options.iter().map(LlvmOption::value).eq(expected.map(OsStr::new))
-            && r.llvm_options[3] == LlvmOption::Mllvm("-d".into())
+    ("--host-triple=aarch64-linux-gnu", |r| {
+        r.host_triple.as_deref() == Some("aarch64-linux-gnu")
     }),
+    ("-host-triple aarch64-linux-gnu", |r| {
+        r.host_triple.as_deref() == Some("aarch64-linux-gnu") && r.inputs.is_empty()
+    }),
+    ("--linker-path=/usr/bin/ld", |r| {
+        r.linker_path == Some("/usr/bin/ld".into())
+    }),
+    ("-linker-path /usr/bin/ld", |r| {
+        r.linker_path == Some("/usr/bin/ld".into()) && r.inputs.is_empty()
+    }),
+    (
+        "-mllvm -a --offload-opt=-b -offload-opt=-c -mllvm -d",
+        |r| {
+            let expected = ["-a", "-b", "-c", "-d"];
+            r.llvm_options
+                .iter()
+                .map(LlvmOption::value)
+                .eq(expected.map(OsStr::new))
+                && r.llvm_options[3] == LlvmOption::Mllvm("-d".into())
+        },
+    ),
     ("--no-lto", |r| r.no_lto),
     ("--no-offld-note", |r| r.no_note),
     ("--no-offload-runtime", |r| r.no_offload_runtime),
-    ("--offld-clang=c --offld-linker=l", |r| r.offld_clang == Some("c".into()) && r.offld_linker == Some("l".into())),
-    ("--offld-sycl-registration=22 --offld-sycl-registration=24", |r| r.sycl_release == Some(24)),
-    ("--offload-opt=-x", |r| r.llvm_options == [LlvmOption::OffloadOpt("-x".into())]),
-    ("--opt-level=O2", |r| r.opt_level.as_deref() == Some("O2")),
-    ("--override-image=openmp=a=b.o", |r| r.override_images == [("openmp".to_owned(), "a=b.o".into())]),
-    ("--pass-remarks=a --pass-remarks-analysis=b --pass-remarks-missed=c", |r| {
-        let expected = ["-pass-remarks=a", "-pass-remarks-analysis=b", "-pass-remarks-missed=c"];
-        r.llvm_options.iter().map(LlvmOption::value).eq(expected.map(OsStr::new))
+    ("--offld-clang=c --offld-linker=l", |r| {
+        r.offld_clang == Some("c".into()) && r.offld_linker == Some("l".into())
     }),
+    (
+        "--offld-sycl-registration=22 --offld-sycl-registration=24",
+        |r| r.sycl_release == Some(24),
+    ),
+    ("--offload-opt=-x", |r| {
+        r.llvm_options == [LlvmOption::OffloadOpt("-x".into())]
+    }),
+    ("--opt-level=O2", |r| r.opt_level.as_deref() == Some("O2")),
+    ("--override-image=openmp=a=b.o", |r| {
+        r.override_images == [("openmp".to_owned(), "a=b.o".into())]
+    }),
+    (
+        "--pass-remarks=a --pass-remarks-analysis=b --pass-remarks-missed=c",
+        |r| {
+            let expected = [
+                "-pass-remarks=a",
+                "-pass-remarks-analysis=b",
+                "-pass-remarks-missed=c",
+            ];
+            r.llvm_options
+                .iter()
+                .map(LlvmOption::value)
+                .eq(expected.map(OsStr::new))
+        },
+    ),
     ("--print-wrapped-module", |r| r.print_wrapped_module),
-    ("--ptxas-arg=-v -ptxas-args -w", |r| r.ptxas_args == words("-v -w")),
+    ("--ptxas-arg=-v -ptxas-args -w", |r| {
+        r.ptxas_args == words("-v -w")
+    }),
     ("--reproduce=r.tar", |r| r.reproduce == Some("r.tar".into())),
     ("--reproduce r.tar", |r| r.reproduce == Some("r.tar".into())),
     ("--save-temps", |r| r.save_temps),
-    ("--should-extract=gfx908,gfx90a --should-extract=gfx908,,sm_80", |r| r.should_extract == ["gfx908", "gfx90a", "sm_80"]),
+    (
+        "--should-extract=gfx908,gfx90a --should-extract=gfx908,,sm_80",
+        |r| r.should_extract == ["gfx908", "gfx90a", "sm_80"],
+    ),
     ("-strip-sections", |r| r.inputs.is_empty()),
     ("-target-embed-bc", |r| r.embed_bitcode),
     ("-target-feature amdgcn-amd-amdhsa=+xnack", |r| {
         r.target_features[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("+xnack"))
     }),
     ("-target-library=openmp-t-a=p", |r| {
-        r.bitcode_libraries == [BitcodeLibrary { target: "openmp-t-a".into(), path: "p".into() }]
+        r.bitcode_libraries
+            == [BitcodeLibrary {
+                target: "openmp-t-a".into(),
+                path: "p".into(),
+            }]
     }),
     ("-v -g -dry-run -save-temps -embed-bitcode -- a.o", |r| {
         r.verbose && r.device_debug && r.dry_run && r.save_temps && r.embed_bitcode
     }),
     ("--verbose -- a.o", |r| r.verbose),
     ("--version a.o", |r| r.inputs.len() == 1),
-    ("--wrapper-cache=/c --wrapper-cache=off", |r| r.cache.as_deref() == Some(OsStr::new("off"))),
-    ("--wrapper-memory=1.5G", |r| r.memory == Some(MemoryLimit::Bytes(3 << 29))),
-    ("--wrapper-memory=8G --wrapper-memory=off", |r| r.memory == Some(MemoryLimit::Off)),
-    ("--wrapper-memory=auto", |r| r.memory == Some(MemoryLimit::Free)),
-    ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
-    ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| r.jobs == Jobs::Jobserver),
-    ("--wrapper-distribute", |r| r.distribute == Some(Distribute::On)),
-    ("--wrapper-distribute=on --wrapper-distribute=off", |r| r.distribute == Some(Distribute::Off)),
-    ("--wrapper-distribute=auto", |r| r.distribute == Some(Distribute::Auto)),
-    ("--wrapper-late-images=auto", |r| r.late_images == Some(LateImages::Auto)),
-    ("--wrapper-late-images=on", |r| r.late_images == Some(LateImages::On)),
-    ("--wrapper-late-images=on --wrapper-late-images=off", |r| r.late_images == Some(LateImages::Off)),
-    ("--wrapper-launcher=srun --wrapper-launcher=", |r| r.launching.launcher.as_deref() == Some(OsStr::new(""))),
-    ("--wrapper-launcher=srun", |r| r.launching.launcher.as_deref() == Some(OsStr::new("srun"))),
-    ("--wrapper-launcher-wait=5", |r| r.launching.wait == Some(5)),
-    ("--wrapper-remote-jobs=4 --wrapper-remote-jobs=8", |r| r.launching.jobs == Some(8)),
-    ("--wrapper-lto-partitions=auto", |r| r.lto_partitions == Some(LtoPartitions::Auto)),
-    ("--wrapper-lto-partitions=auto --wrapper-lto-partitions=4", |r| r.lto_partitions == Some(LtoPartitions::N(4))),
-    ("--wrapper-time-trace=t --wrapper-time-trace-granularity=10", |r| {
-        r.time_trace == Some("t".into()) && r.time_trace_granularity == 10
+    ("--wrapper-cache=/c --wrapper-cache=off", |r| {
+        r.cache.as_deref() == Some(OsStr::new("off"))
     }),
+    ("--wrapper-memory=1.5G", |r| {
+        r.memory == Some(MemoryLimit::Bytes(3 << 29))
+    }),
+    ("--wrapper-memory=8G --wrapper-memory=off", |r| {
+        r.memory == Some(MemoryLimit::Off)
+    }),
+    ("--wrapper-memory=auto", |r| {
+        r.memory == Some(MemoryLimit::Free)
+    }),
+    ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
+    ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| {
+        r.jobs == Jobs::Jobserver
+    }),
+    ("--wrapper-distribute", |r| {
+        r.distribute == Some(Distribute::On)
+    }),
+    ("--wrapper-distribute=on --wrapper-distribute=off", |r| {
+        r.distribute == Some(Distribute::Off)
+    }),
+    ("--wrapper-distribute=auto", |r| {
+        r.distribute == Some(Distribute::Auto)
+    }),
+    ("--wrapper-late-images=auto", |r| {
+        r.late_images == Some(LateImages::Auto)
+    }),
+    ("--wrapper-late-images=on", |r| {
+        r.late_images == Some(LateImages::On)
+    }),
+    ("--wrapper-late-images=on --wrapper-late-images=off", |r| {
+        r.late_images == Some(LateImages::Off)
+    }),
+    ("--wrapper-launcher=srun --wrapper-launcher=", |r| {
+        r.launching.launcher.as_deref() == Some(OsStr::new(""))
+    }),
+    ("--wrapper-launcher=srun", |r| {
+        r.launching.launcher.as_deref() == Some(OsStr::new("srun"))
+    }),
+    ("--wrapper-launcher-wait=5", |r| r.launching.wait == Some(5)),
+    ("--wrapper-remote-jobs=4 --wrapper-remote-jobs=8", |r| {
+        r.launching.jobs == Some(8)
+    }),
+    ("--wrapper-lto-partitions=auto", |r| {
+        r.lto_partitions == Some(LtoPartitions::Auto)
+    }),
+    (
+        "--wrapper-lto-partitions=auto --wrapper-lto-partitions=4",
+        |r| r.lto_partitions == Some(LtoPartitions::N(4)),
+    ),
+    (
+        "--wrapper-time-trace=t --wrapper-time-trace-granularity=10",
+        |r| r.time_trace == Some("t".into()) && r.time_trace_granularity == 10,
+    ),
     ("--wrapper-verbose", |r| r.verbose),
     ("--wrapper-why", |r| r.why),
 ];
@@ -102,39 +192,79 @@ fn every_own_option_sets_something_and_stays_off_the_host_line() {
         let ledger = ledger(Role::Wrapper, line);
         let request = LinkRequest::new(&ledger).expect(line);
         assert!(check(&request), "{line}: {request:?}");
-        for arg in ledger.args().iter().filter_map(|arg| arg.id().map(|id| (id, arg.route))) {
-            assert!(arg.1 == Route::Wrapper || matches!(arg.0, Id::Help | Id::Version), "{line}");
+        for arg in ledger
+            .args()
+            .iter()
+            .filter_map(|arg| arg.id().map(|id| (id, arg.route)))
+        {
+            assert!(
+                arg.1 == Route::Wrapper || matches!(arg.0, Id::Help | Id::Version),
+                "{line}"
+            );
             seen.insert(arg.0);
         }
     }
-    let missing: Vec<_> = own_rows().iter().filter(|row| !seen.contains(&row.id)).map(|row| row.name).collect();
+    let missing: Vec<_> = own_rows()
+        .iter()
+        .filter(|row| !seen.contains(&row.id))
+        .map(|row| row.name)
+        .collect();
     assert!(missing.is_empty(), "no case: {missing:?}");
 }
 
 #[test]
 fn the_defaults() {
     let request = request("a.o");
-    assert_eq!(request, LinkRequest { inputs: request.inputs.clone(), time_trace_granularity: 500, ..LinkRequest::default() });
+    assert_eq!(
+        request,
+        LinkRequest {
+            inputs: request.inputs.clone(),
+            time_trace_granularity: 500,
+            ..LinkRequest::default()
+        }
+    );
     assert_eq!(request.jobs, Jobs::Auto);
 }
 
 #[test]
 fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
-    assert_eq!(host(Role::Ld, "-mllvm -x a.o -o y"), "-mllvm -x a.o -o y W -lR");
+    assert_eq!(
+        host(Role::Ld, "-mllvm -x a.o -o y"),
+        "-mllvm -x a.o -o y W -lR"
+    );
     assert_eq!(host(Role::Wrapper, "-mllvm -x a.o -o y"), "a.o -o y W -lR");
-    // LLVM's wrapper accepts only the form with a separate value; the joined form belongs to the linker.
-    assert_eq!(host(Role::Wrapper, "-mllvm=-x --mllvm -y a.o -o y"), "-mllvm=-x --mllvm -y a.o -o y W -lR");
+    // LLVM's wrapper accepts only the form with a separate value; the joined form belongs to the
+    // linker.
+    assert_eq!(
+        host(Role::Wrapper, "-mllvm=-x --mllvm -y a.o -o y"),
+        "-mllvm=-x --mllvm -y a.o -o y W -lR"
+    );
     let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
     let request = LinkRequest::new(&ledger).expect("a link");
     assert!(request.llvm_options.is_empty() && request.save_temps && request.opt_level.is_none());
-    assert_eq!(joined(&ledger.host_line(&[], &[])), "-mllvm -x a.o --opt-level=O2");
+    assert_eq!(
+        joined(&ledger.host_line(&[], &[])),
+        "-mllvm -x a.o --opt-level=O2"
+    );
 }
 
 #[test]
 fn only_the_separator_of_llvm_14_to_16_is_consumed() {
-    assert_eq!(host(Role::Wrapper, "-host-triple t -v -linker-path ld -- -v -o x a.o"), "-v -o x W a.o -lR");
-    assert_eq!(host(Role::Wrapper, "--linker-path=ld -o x -- a.o"), "-o x W -- a.o -lR");
-    assert_eq!(host(Role::Wrapper, "--linker-path=ld a.o -- -o x"), "a.o -- -o x W -lR");
+    assert_eq!(
+        host(
+            Role::Wrapper,
+            "-host-triple t -v -linker-path ld -- -v -o x a.o"
+        ),
+        "-v -o x W a.o -lR"
+    );
+    assert_eq!(
+        host(Role::Wrapper, "--linker-path=ld -o x -- a.o"),
+        "-o x W -- a.o -lR"
+    );
+    assert_eq!(
+        host(Role::Wrapper, "--linker-path=ld a.o -- -o x"),
+        "a.o -- -o x W -lR"
+    );
     assert_eq!(host(Role::Ld, "-- -o x a.o"), "-- -o x W a.o -lR");
     assert!(!request("-o x -v a.o").verbose);
 }
@@ -147,19 +277,32 @@ fn link_exe_forms() {
     assert_eq!(request.output, Some("r.exe".into()));
     assert_eq!(request.library_dirs, ["l", "m", "n"].map(PathBuf::from));
     assert_eq!(request.default_libraries, words("libcmt"));
-    assert_eq!((request.undefined, request.entry_is_named), (vec!["main".to_owned(), "_main".to_owned()], true));
+    assert_eq!(
+        (request.undefined, request.entry_is_named),
+        (vec!["main".to_owned(), "_main".to_owned()], true)
+    );
     assert!(request.emulation.is_none());
-    assert_eq!(inputs(line), ["x.obj", "/dir/y.obj", "/z.obj", "a.lib+whole", "b.lib"]);
+    assert_eq!(
+        inputs(line),
+        ["x.obj", "/dir/y.obj", "/z.obj", "a.lib+whole", "b.lib"]
+    );
     assert_eq!(inputs("a.lib /wholearchive"), ["a.lib+whole"]);
     let more = "--linker-path=/x/lld-link.exe /nodefaultlib:libcmt -NoDefaultLib -noentry -export:f=g,@1,data -include:h -wrap:w \
                 /alternatename:a=b -dll x.obj";
     let request = self::request(more);
     assert_eq!(request.undefined, ["g", "_g", "h"]);
-    assert_eq!((request.without_libraries, request.no_default_libraries), (words("libcmt"), true));
+    assert_eq!(
+        (request.without_libraries, request.no_default_libraries),
+        (words("libcmt"), true)
+    );
     assert_eq!(request.alternate_names, [("a".to_owned(), "b".to_owned())]);
     assert!(request.entry_is_named && request.shared && request.wrapped_symbols == ["w"]);
-    // On a GNU command line, only the options that LLVM's wrapper accepts are known, and only in lower case.
-    assert_eq!(inputs("/out:x /OUT:y /tmp/a.o -libpath:d"), ["/OUT:y", "/tmp/a.o"]);
+    // On a GNU command line, only the options that LLVM's wrapper accepts are known, and only in
+    // lower case.
+    assert_eq!(
+        inputs("/out:x /OUT:y /tmp/a.o -libpath:d"),
+        ["/OUT:y", "/tmp/a.o"]
+    );
 }
 
 #[test]
@@ -167,23 +310,43 @@ fn host_options_for_scanning_are_read() {
     let line = "-L a -Lb --library-path=c --library-path d --sysroot=/s -rpath e --rpath=f -R g -r -shared --gc-sections -m elf_i386 \
                 -e start -u f --require-defined=g --defsym h=i+0x10*SIZEOF(.text) --wrap j -z now -zdefs a.o";
     let request = request(line);
-    assert_eq!(request.library_dirs, ["a", "b", "c", "d"].map(PathBuf::from));
+    assert_eq!(
+        request.library_dirs,
+        ["a", "b", "c", "d"].map(PathBuf::from)
+    );
     assert_eq!(request.sysroot, Some("/s".into()));
     assert_eq!(request.rpaths, words("e f g"));
     assert!(request.relocatable && request.shared && request.gc_sections && !request.static_link);
     assert_eq!(request.emulation.as_deref(), Some("elf_i386"));
     assert_eq!(request.undefined, ["start", "f", "g"]);
     assert_eq!(request.late_undefined, ["start"]);
-    let needs: Vec<&String> = request.defsyms.iter().flat_map(|defsym| &defsym.needs).collect();
+    let needs: Vec<&String> = request
+        .defsyms
+        .iter()
+        .flat_map(|defsym| &defsym.needs)
+        .collect();
     assert_eq!(needs, ["i", "SIZEOF", ".text"]);
-    let scripts =
-        super::request("-T a.ld -Tb.ld --script=c.ld -dT d.ld --default-script e.ld --undefined-glob=f* --undefined-glob g? a.o");
-    assert_eq!(scripts.scripts, ["a.ld", "b.ld", "c.ld", "d.ld", "e.ld"].map(PathBuf::from));
-    assert_eq!((scripts.undefined_globs, scripts.inputs.len()), (vec!["f*".to_owned(), "g?".to_owned()], 1));
-    assert_eq!((request.wrapped_symbols, request.z_keywords), (vec!["j".to_owned()], words("now defs")));
+    let scripts = super::request(
+        "-T a.ld -Tb.ld --script=c.ld -dT d.ld --default-script e.ld --undefined-glob=f* --undefined-glob g? a.o",
+    );
+    assert_eq!(
+        scripts.scripts,
+        ["a.ld", "b.ld", "c.ld", "d.ld", "e.ld"].map(PathBuf::from)
+    );
+    assert_eq!(
+        (scripts.undefined_globs, scripts.inputs.len()),
+        (vec!["f*".to_owned(), "g?".to_owned()], 1)
+    );
+    assert_eq!(
+        (request.wrapped_symbols, request.z_keywords),
+        (vec!["j".to_owned()], words("now defs"))
+    );
     assert!(!super::request("--gc-sections --no-gc-sections").gc_sections);
     assert!(super::request("-G a.o").shared && !super::request("-G 8 a.o").shared);
-    assert_eq!(inputs("-b binary d --format=elf64-x86-64 a.o"), ["d+data", "a.o"]);
+    assert_eq!(
+        inputs("-b binary d --format=elf64-x86-64 a.o"),
+        ["d+data", "a.o"]
+    );
 }
 
 #[test]
@@ -192,32 +355,73 @@ fn wrong_values_name_the_option() {
         let expected = format!("--wrapper-memory={wrong}: expected auto, off or a size such as 8G");
         assert_eq!(error(&format!("--wrapper-memory={wrong}")), expected);
     }
-    assert_eq!(error("--wrapper-jobs=0"), "--wrapper-jobs=0: expected a positive integer or 'jobserver', got '0'");
-    assert_eq!(error("--wrapper-jobs=-1"), "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'");
-    assert_eq!(error("--wrapper-jobs="), "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''");
-    assert_eq!(error("--wrapper-late-images=yes"), "--wrapper-late-images=yes: expected auto, on or off");
-    assert_eq!(error("--wrapper-remote-jobs=0"), "--wrapper-remote-jobs=0: expected a positive number");
-    assert_eq!(error("--wrapper-launcher-wait=x"), "--wrapper-launcher-wait=x: expected a number of seconds");
-    for wrong in ["0", "many", "", "-1", "+2", "2.5", "257", "99999999999999999999", "Auto"] {
+    assert_eq!(
+        error("--wrapper-jobs=0"),
+        "--wrapper-jobs=0: expected a positive integer or 'jobserver', got '0'"
+    );
+    assert_eq!(
+        error("--wrapper-jobs=-1"),
+        "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'"
+    );
+    assert_eq!(
+        error("--wrapper-jobs="),
+        "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''"
+    );
+    assert_eq!(
+        error("--wrapper-late-images=yes"),
+        "--wrapper-late-images=yes: expected auto, on or off"
+    );
+    assert_eq!(
+        error("--wrapper-remote-jobs=0"),
+        "--wrapper-remote-jobs=0: expected a positive number"
+    );
+    assert_eq!(
+        error("--wrapper-launcher-wait=x"),
+        "--wrapper-launcher-wait=x: expected a number of seconds"
+    );
+    for wrong in [
+        "0",
+        "many",
+        "",
+        "-1",
+        "+2",
+        "2.5",
+        "257",
+        "99999999999999999999",
+        "Auto",
+    ] {
         assert_eq!(
             error(&format!("--wrapper-lto-partitions={wrong}")),
-            format!("--wrapper-lto-partitions={wrong}: expected auto or a number from 1 to 256, got '{wrong}'")
+            format!(
+                "--wrapper-lto-partitions={wrong}: expected auto or a number from 1 to 256, got '{wrong}'"
+            )
         );
     }
-    assert_eq!(error("--override-image=openmp"), "--override-image=openmp: expected <kind>=<file>");
-    assert_eq!(error("--override-image=openmp="), "--override-image=openmp=: expected <kind>=<file>");
+    assert_eq!(
+        error("--override-image=openmp"),
+        "--override-image=openmp: expected <kind>=<file>"
+    );
+    assert_eq!(
+        error("--override-image=openmp="),
+        "--override-image=openmp=: expected <kind>=<file>"
+    );
     assert_eq!(
         error("--wrapper-time-trace-granularity=x"),
         "--wrapper-time-trace-granularity=x: expected a number of microseconds, got 'x'"
     );
     for option in ["-o", "--output", "-mllvm", "-host-triple", "--linker-path"] {
-        assert_eq!(error(&format!("a.o {option}")), format!("{option}: missing argument"));
+        assert_eq!(
+            error(&format!("a.o {option}")),
+            format!("{option}: missing argument")
+        );
     }
 }
 
 #[test]
 fn unknown_arguments_are_forwarded() {
-    let tokens: Vec<OsString> = ["", "-", "--", "-o", "x", "", "--unknown=1", "-unknown"].map(OsString::from).to_vec();
+    let tokens: Vec<OsString> = ["", "-", "--", "-o", "x", "", "--unknown=1", "-unknown"]
+        .map(OsString::from)
+        .to_vec();
     let ledger = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
     assert_eq!(ledger.host_line(&[], &[]), tokens);
     assert!(LinkRequest::new(&ledger).expect("a link").inputs.is_empty());
@@ -230,7 +434,13 @@ fn names_that_are_not_utf_8_survive() {
         bytes.extend(b"\xff\xfe.o");
         OsString::from_vec(bytes)
     };
-    let tokens = vec![odd("-o"), odd("dir/"), odd("-L"), odd("--linker-path="), odd("-l")];
+    let tokens = vec![
+        odd("-o"),
+        odd("dir/"),
+        odd("-L"),
+        odd("--linker-path="),
+        odd("-l"),
+    ];
     let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
     let request = LinkRequest::new(&ledger).expect("a link");
     assert_eq!(request.output, Some(odd("").into()));
@@ -239,5 +449,8 @@ fn names_that_are_not_utf_8_survive() {
     assert_eq!(request.inputs[0].name, InputName::File(odd("dir/").into()));
     assert_eq!(request.inputs[1].name, InputName::Library(odd("")));
     assert_eq!((request.inputs[0].token, request.inputs[1].token), (1, 4));
-    assert_eq!(ledger.host_line(&[], &[]), [&tokens[..3], &tokens[4..]].concat());
+    assert_eq!(
+        ledger.host_line(&[], &[]),
+        [&tokens[..3], &tokens[4..]].concat()
+    );
 }

@@ -1,5 +1,6 @@
-//! Tests with command lines recorded from compilers. Each file in `tests/command-lines` contains the compiler's command, the
-//! command line, and the tokens that offld reads from it; `BLESS=1` rewrites the tokens.
+//! Tests with command lines recorded from compilers. Each file in `tests/command-lines` contains
+//! the compiler's command, the command line, and the tokens that offld reads from it; `BLESS=1`
+//! rewrites the tokens.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,21 +15,57 @@ fn read_line(role: Role, line: &str) -> String {
     let ledger = ArgumentList::read(role, argv.clone()).expect(line);
     let request = LinkRequest::new(&ledger).expect(line);
     let host = ledger.host_line(&words("W"), &words("-lR"));
-    let ours: Vec<_> = ledger.args().iter().filter(|arg| arg.route == Route::Wrapper).collect();
+    let ours: Vec<_> = ledger
+        .args()
+        .iter()
+        .filter(|arg| arg.route == Route::Wrapper)
+        .collect();
     let mut text = String::new();
     let mut say = |what: &str, value: String| {
         let _ = writeln!(text, "{what}: {value}");
     };
-    say("ours", ours.iter().map(|arg| joined(&ledger.tokens()[arg.tokens.clone()])).collect::<Vec<_>>().join(" "));
+    say(
+        "ours",
+        ours.iter()
+            .map(|arg| joined(&ledger.tokens()[arg.tokens.clone()]))
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
     say("output", format!("{:?}", request.output));
-    let place = host.iter().position(|token| token == "W").expect("the object");
+    let place = host
+        .iter()
+        .position(|token| token == "W")
+        .expect("the object");
     say("object after", joined(&host[..place]));
-    let place = host.iter().position(|token| token == "-lR").expect("the library");
+    let place = host
+        .iter()
+        .position(|token| token == "-lR")
+        .expect("the library");
     say("library before", joined(&host[place + 1..]));
-    say("inputs", request.inputs.iter().map(describe).collect::<Vec<_>>().join(" "));
-    say("library dirs", request.library_dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" "));
+    say(
+        "inputs",
+        request
+            .inputs
+            .iter()
+            .map(describe)
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
+    say(
+        "library dirs",
+        request
+            .library_dirs
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
     let bare = ledger.host_line(&[], &[]);
-    let theirs = ledger.args().iter().filter(|arg| arg.route != Route::Wrapper).flat_map(|arg| arg.tokens.clone());
+    let theirs = ledger
+        .args()
+        .iter()
+        .filter(|arg| arg.route != Route::Wrapper)
+        .flat_map(|arg| arg.tokens.clone());
     assert!(theirs.map(|index| &argv[index]).eq(&bare), "{line}");
     if ours.is_empty() {
         assert_eq!(bare, argv);
@@ -44,13 +81,24 @@ fn recorded_lines_read_as_they_were() {
         let path = entry.expect("a recording").path();
         let file = fs::read_to_string(&path).expect("a recording");
         let lines: Vec<&str> = file.lines().collect();
-        let [command, role, line, expected @ ..] = &lines[..] else { panic!("{}: too short", path.display()) };
-        let role_of = if *role == "role: ld" { Role::Ld } else { Role::Wrapper };
+        let [command, role, line, expected @ ..] = &lines[..] else {
+            panic!("{}: too short", path.display())
+        };
+        let role_of = if *role == "role: ld" {
+            Role::Ld
+        } else {
+            Role::Wrapper
+        };
         let read = read_line(role_of, line);
         if bless {
             fs::write(&path, format!("{command}\n{role}\n{line}\n{read}")).expect("a recording");
         } else {
-            assert_eq!(read.lines().collect::<Vec<_>>(), expected, "{}", path.display());
+            assert_eq!(
+                read.lines().collect::<Vec<_>>(),
+                expected,
+                "{}",
+                path.display()
+            );
         }
         count += 1;
     }

@@ -11,14 +11,20 @@ use super::super::response::{Style, expand, needs_spill, spill, style_of, tokeni
 use super::*;
 
 fn tokens(text: &str, style: Style) -> Vec<String> {
-    tokenize(text.as_bytes(), style).into_iter().map(|token| token.to_string_lossy().into_owned()).collect()
+    tokenize(text.as_bytes(), style)
+        .into_iter()
+        .map(|token| token.to_string_lossy().into_owned())
+        .collect()
 }
 
 #[test]
 fn gnu_quoting() {
     let read = |text| tokens(text, Style::Gnu);
     assert_eq!(read(" a\tb\r\nc  "), ["a", "b", "c"]);
-    assert_eq!(read(r#""a b" 'c "d"' e\ f "g\"h" 'i\'j' k"l"'m'"#), ["a b", "c \"d\"", "e f", "g\"h", "i'j", "klm"]);
+    assert_eq!(
+        read(r#""a b" 'c "d"' e\ f "g\"h" 'i\'j' k"l"'m'"#),
+        ["a b", "c \"d\"", "e f", "g\"h", "i'j", "klm"]
+    );
     assert_eq!(read(r#"C:\\x "\\" '' "" \"#), ["C:\\x", "\\", "", "", "\\"]);
     assert_eq!(read("\"a\nb\""), ["a\nb"]);
 }
@@ -26,16 +32,43 @@ fn gnu_quoting() {
 #[test]
 fn windows_quoting() {
     let read = |text| tokens(text, Style::Windows);
-    assert_eq!(read(r#"C:\a\b.obj "C:\a b\" c"#), [r"C:\a\b.obj", r#"C:\a b" c"#]);
-    assert_eq!(read(r#""C:\a b\\" c a\\\"b a\\"b c" "x""y" '' """#), [r"C:\a b\", "c", r#"a\"b"#, r"a\b c", "x\"y", "''", ""]);
+    assert_eq!(
+        read(r#"C:\a\b.obj "C:\a b\" c"#),
+        [r"C:\a\b.obj", r#"C:\a b" c"#]
+    );
+    assert_eq!(
+        read(r#""C:\a b\\" c a\\\"b a\\"b c" "x""y" '' """#),
+        [r"C:\a b\", "c", r#"a\"b"#, r"a\b c", "x\"y", "''", ""]
+    );
 }
 
 #[test]
 fn windows_rules_apply_to_microsofts_linker_only() {
-    assert_eq!(style_of(Role::Wrapper, &words("--host-triple=x86_64-pc-windows-msvc @x")), Style::Windows);
-    assert_eq!(style_of(Role::Wrapper, &words("--host-triple=x86_64-w64-windows-gnu @x")), Style::Gnu);
-    assert_eq!(style_of(Role::Ld, &words("--rsp-quoting=windows @x")), Style::Windows);
-    assert_eq!(style_of(Role::Wrapper, &words("--host-triple=x86_64-pc-windows-msvc --rsp-quoting=posix")), Style::Gnu);
+    assert_eq!(
+        style_of(
+            Role::Wrapper,
+            &words("--host-triple=x86_64-pc-windows-msvc @x")
+        ),
+        Style::Windows
+    );
+    assert_eq!(
+        style_of(
+            Role::Wrapper,
+            &words("--host-triple=x86_64-w64-windows-gnu @x")
+        ),
+        Style::Gnu
+    );
+    assert_eq!(
+        style_of(Role::Ld, &words("--rsp-quoting=windows @x")),
+        Style::Windows
+    );
+    assert_eq!(
+        style_of(
+            Role::Wrapper,
+            &words("--host-triple=x86_64-pc-windows-msvc --rsp-quoting=posix")
+        ),
+        Style::Gnu
+    );
 }
 
 fn folder() -> tempfile::TempDir {
@@ -56,7 +89,10 @@ fn files_name_files() {
     fs::write(folder.path().join("inner"), "'c d'").expect("write");
     let args = vec!["x".into(), at(&outer), "@".into(), at(folder.path())];
     let expected = ["x", "a", "c d", "@gone", "b", "@"].map(OsString::from);
-    assert_eq!(expand(args, Style::Gnu).expect("expanded"), [&expected[..], &[at(folder.path())]].concat());
+    assert_eq!(
+        expand(args, Style::Gnu).expect("expanded"),
+        [&expected[..], &[at(folder.path())]].concat()
+    );
 }
 
 #[test]
@@ -65,11 +101,19 @@ fn a_file_may_be_named_twice_but_not_by_itself() {
     let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
     fs::write(&a, "@b @b").expect("write");
     fs::write(&b, "x").expect("write");
-    assert_eq!(expand(vec![at(&a)], Style::Gnu).expect("expanded"), words("x x"));
+    assert_eq!(
+        expand(vec![at(&a)], Style::Gnu).expect("expanded"),
+        words("x x")
+    );
     fs::write(&b, "@a").expect("write");
-    let error = expand(vec![at(&a)], Style::Gnu).expect_err("a circle").to_string();
+    let error = expand(vec![at(&a)], Style::Gnu)
+        .expect_err("a circle")
+        .to_string();
     let [a, b] = [a.display(), b.display()];
-    assert_eq!(error, format!("response files include each other: `{a}` -> `{b}` -> `{a}`"));
+    assert_eq!(
+        error,
+        format!("response files include each other: `{a}` -> `{b}` -> `{a}`")
+    );
 }
 
 #[test]
@@ -78,16 +122,25 @@ fn utf_16_with_a_byte_order_mark_is_read() {
     let path = folder.path().join("rsp");
     let units: Vec<u16> = "\u{feff}\"ä b\" c".encode_utf16().collect();
     for bytes in [
-        units.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<_>>(),
+        units
+            .iter()
+            .flat_map(|unit| unit.to_le_bytes())
+            .collect::<Vec<_>>(),
         units.iter().flat_map(|unit| unit.to_be_bytes()).collect(),
     ] {
         fs::write(&path, &bytes).expect("write");
-        assert_eq!(expand(vec![at(&path)], Style::Windows).expect("expanded"), ["ä b", "c"].map(OsString::from));
+        assert_eq!(
+            expand(vec![at(&path)], Style::Windows).expect("expanded"),
+            ["ä b", "c"].map(OsString::from)
+        );
         fs::write(&path, &bytes[..bytes.len() - 1]).expect("write");
         assert!(expand(vec![at(&path)], Style::Windows).is_err());
     }
     fs::write(&path, "\u{feff}ä").expect("write");
-    assert_eq!(expand(vec![at(&path)], Style::Gnu).expect("expanded"), ["ä"].map(OsString::from));
+    assert_eq!(
+        expand(vec![at(&path)], Style::Gnu).expect("expanded"),
+        ["ä"].map(OsString::from)
+    );
 }
 
 #[test]
@@ -111,9 +164,27 @@ proptest! {
 #[test]
 fn child_processes_read_back_spilled_arguments() {
     let folder = folder();
-    let names = ["a b.o", "q\"r.o", "s't.o", "back\\slash.o", "end\\", "new\nline.o", "\\\"both\\\\\".o", "$x`y`.o", "tab\t.o"];
-    let mut args: Vec<OsString> = names.iter().map(|name| folder.path().join(name).into()).collect();
-    args.push(folder.path().join(OsString::from_vec(b"\xff\xfe.o".to_vec())).into());
+    let names = [
+        "a b.o",
+        "q\"r.o",
+        "s't.o",
+        "back\\slash.o",
+        "end\\",
+        "new\nline.o",
+        "\\\"both\\\\\".o",
+        "$x`y`.o",
+        "tab\t.o",
+    ];
+    let mut args: Vec<OsString> = names
+        .iter()
+        .map(|name| folder.path().join(name).into())
+        .collect();
+    args.push(
+        folder
+            .path()
+            .join(OsString::from_vec(b"\xff\xfe.o".to_vec()))
+            .into(),
+    );
     for arg in &args {
         fs::write(arg, "").expect("write");
     }

@@ -4,7 +4,9 @@ use std::ptr;
 
 use proptest::prelude::*;
 
-use super::super::{Arg, ArgKind, Dashes, OptionRow, Route, Scope, Shape, host_rows, link_exe_rows, own_rows};
+use super::super::{
+    Arg, ArgKind, Dashes, OptionRow, Route, Scope, Shape, host_rows, link_exe_rows, own_rows,
+};
 use super::*;
 
 #[test]
@@ -12,9 +14,18 @@ fn rows_are_in_order_and_unique() {
     for table in [own_rows(), host_rows(), link_exe_rows()] {
         for pair in table.windows(2) {
             let key = |row: &OptionRow| (row.name.as_bytes(), row.dashes);
-            assert!(key(&pair[0]) < key(&pair[1]), "{} and {}", pair[0].name, pair[1].name);
+            assert!(
+                key(&pair[0]) < key(&pair[1]),
+                "{} and {}",
+                pair[0].name,
+                pair[1].name
+            );
             let both_hold = pair[0].dashes.accept(pair[1].dashes) || pair[1].dashes == Dashes::Any;
-            assert!(pair[0].name != pair[1].name || !both_hold || pair[0].scope != pair[1].scope, "{}", pair[0].name);
+            assert!(
+                pair[0].name != pair[1].name || !both_hold || pair[0].scope != pair[1].scope,
+                "{}",
+                pair[0].name
+            );
         }
     }
 }
@@ -22,10 +33,19 @@ fn rows_are_in_order_and_unique() {
 #[test]
 fn names_fit_their_shape() {
     for row in own_rows().iter().chain(host_rows()) {
-        assert!(row.shape.is_letter() <= (row.name.len() == 1 && row.dashes == Dashes::One), "{}", row.name);
+        assert!(
+            row.shape.is_letter() <= (row.name.len() == 1 && row.dashes == Dashes::One),
+            "{}",
+            row.name
+        );
         // With one dash, these are `-o` with a value.
-        let output_with_one_dash = ["output", "omagic", "oformat", "out-implib", "output-def"].contains(&row.name);
-        assert!(!output_with_one_dash || row.dashes == Dashes::Two, "{}", row.name);
+        let output_with_one_dash =
+            ["output", "omagic", "oformat", "out-implib", "output-def"].contains(&row.name);
+        assert!(
+            !output_with_one_dash || row.dashes == Dashes::Two,
+            "{}",
+            row.name
+        );
     }
 }
 
@@ -63,14 +83,29 @@ fn every_row_is_found_by_each_of_its_spellings() {
     for row in own_rows().iter().chain(host_rows()) {
         for (tokens, operand) in spellings(row) {
             let mut line = tokens.join(" ");
-            line.push_str(if row.scope == Scope::BeforeSeparator { " -- a.o" } else { " a.o" });
+            line.push_str(if row.scope == Scope::BeforeSeparator {
+                " -- a.o"
+            } else {
+                " a.o"
+            });
             let ledger = ledger(Role::Wrapper, &line);
             let arg = &ledger.args()[0];
             // In this role, `mllvm` with one dash is offld's option; it has a row in both tables.
-            assert!(matches!(arg.kind, ArgKind::Known(found) if ptr::eq(found, row) || row.name == "mllvm"), "{line}");
-            assert_eq!(arg.value.as_deref(), operand.map(std::ffi::OsStr::new), "{line}");
+            assert!(
+                matches!(arg.kind, ArgKind::Known(found) if ptr::eq(found, row) || row.name == "mllvm"),
+                "{line}"
+            );
+            assert_eq!(
+                arg.value.as_deref(),
+                operand.map(std::ffi::OsStr::new),
+                "{line}"
+            );
             assert_eq!(arg.tokens.len(), tokens.len(), "{line}");
-            assert_eq!(ledger.args().iter().filter(|arg| arg.is_input()).count(), 1 + usize::from(arg.is_input()), "{line}");
+            assert_eq!(
+                ledger.args().iter().filter(|arg| arg.is_input()).count(),
+                1 + usize::from(arg.is_input()),
+                "{line}"
+            );
         }
     }
 }
@@ -80,24 +115,44 @@ fn every_link_exe_row_is_found_with_each_prefix() {
     for row in link_exe_rows() {
         for prefix in ["/", "-", "/?", "-?"] {
             let value = if row.shape == Shape::Flag { "" } else { ":v" };
-            let line = format!("--host-triple=x86_64-pc-windows-msvc {prefix}{}{value}", row.name);
+            let line = format!(
+                "--host-triple=x86_64-pc-windows-msvc {prefix}{}{value}",
+                row.name
+            );
             let ledger = ledger(Role::Wrapper, &line);
-            assert!(matches!(ledger.args()[1].kind, ArgKind::Known(found) if ptr::eq(found, row)), "{line}");
+            assert!(
+                matches!(ledger.args()[1].kind, ArgKind::Known(found) if ptr::eq(found, row)),
+                "{line}"
+            );
         }
     }
 }
 
 fn covers(args: &[Arg], tokens: usize) -> bool {
-    let ends = args.iter().try_fold(0, |at, arg| (arg.tokens.start == at && !arg.tokens.is_empty()).then_some(arg.tokens.end));
+    let ends = args.iter().try_fold(0, |at, arg| {
+        (arg.tokens.start == at && !arg.tokens.is_empty()).then_some(arg.tokens.end)
+    });
     ends == Some(tokens)
 }
 
 /// A token: an option of any table in any spelling, or arbitrary text.
 fn token() -> impl Strategy<Value = OsString> {
-    let names: Vec<&'static OptionRow> = own_rows().iter().chain(host_rows()).chain(link_exe_rows()).collect();
-    let option = (proptest::sample::select(names), "-{0,2}", "(=|:|)", "[a-z0-9./=]{0,4}")
-        .prop_map(|(row, dashes, mid, value)| OsString::from(format!("{dashes}{}{mid}{value}", row.name)));
-    let bytes = proptest::collection::vec(1u8.., 0..6).prop_map(std::os::unix::ffi::OsStringExt::from_vec);
+    let names: Vec<&'static OptionRow> = own_rows()
+        .iter()
+        .chain(host_rows())
+        .chain(link_exe_rows())
+        .collect();
+    let option = (
+        proptest::sample::select(names),
+        "-{0,2}",
+        "(=|:|)",
+        "[a-z0-9./=]{0,4}",
+    )
+        .prop_map(|(row, dashes, mid, value)| {
+            OsString::from(format!("{dashes}{}{mid}{value}", row.name))
+        });
+    let bytes =
+        proptest::collection::vec(1u8.., 0..6).prop_map(std::os::unix::ffi::OsStringExt::from_vec);
     prop_oneof![3 => option, 1 => bytes, 1 => "[-/@]{0,2}[a-zA-Z(). ]{0,4}".prop_map(OsString::from)]
 }
 

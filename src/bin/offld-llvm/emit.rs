@@ -1,6 +1,7 @@
-//! Translates a registration `Plan` to an LLVM module, and the module to text, object, assembly or bitcode. `offld::registration`
-//! decides the contents of the registration. The module's text equals that of LLVM 22's wrapper, except for its `target datalayout`
-//! and the differences that `tests` lists. This file has the code that the offload kinds share; each kind has its own file.
+//! Translates a registration `Plan` to an LLVM module, and the module to text, object, assembly or
+//! bitcode. `offld::registration` decides the contents of the registration. The module's text
+//! equals that of LLVM 22's wrapper, except for its `target datalayout` and the differences that
+//! `tests` lists. This file has the code that the offload kinds share; each kind has its own file.
 
 use super::context::QuietContext;
 use super::host::Host;
@@ -12,12 +13,15 @@ use inkwell::context::Context;
 use inkwell::llvm_sys::core::LLVMArrayType2;
 use inkwell::module::{FlagBehavior, Linkage, Module};
 use inkwell::targets::{FileType, TargetTriple};
-use inkwell::types::{ArrayType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType, StructType};
+use inkwell::types::{
+    ArrayType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType, StructType,
+};
 use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue, PointerValue};
 use inkwell::{AddressSpace, GlobalVisibility};
 use object::elf::{
-    FileHeader32, FileHeader64, GNU_PROPERTY_AARCH64_FEATURE_1_BTI, GNU_PROPERTY_AARCH64_FEATURE_1_PAC,
-    GNU_PROPERTY_X86_FEATURE_1_IBT, GNU_PROPERTY_X86_FEATURE_1_SHSTK, SHT_PROGBITS,
+    FileHeader32, FileHeader64, GNU_PROPERTY_AARCH64_FEATURE_1_BTI,
+    GNU_PROPERTY_AARCH64_FEATURE_1_PAC, GNU_PROPERTY_X86_FEATURE_1_IBT,
+    GNU_PROPERTY_X86_FEATURE_1_SHSTK, SHT_PROGBITS,
 };
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
@@ -26,12 +30,16 @@ use offld::model::Generation;
 use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
 use offld::programs::registration::host::Family;
 use offld::programs::registration::openmp::{self, RELOCATABLE_SECTION};
-use offld::programs::registration::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
+use offld::programs::registration::{
+    self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip,
+};
 use std::cell::RefCell;
 
 /// Returns the registration code of `plan` as LLVM prints it.
 pub(crate) fn print_module(plan: &Plan) -> Result<String> {
-    with_module(plan, Usage::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
+    with_module(plan, Usage::Module, |module, _| {
+        Ok(module.print_to_string().to_string_lossy().into_owned())
+    })
 }
 
 /// Returns the registration code of `plan` as an object for its host.
@@ -47,13 +55,19 @@ pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
 
 /// Returns the registration code of `plan` as assembly for its host.
 pub(crate) fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, Usage::Assembly, |module, host| generate(module, host, FileType::Assembly))
+    with_module(plan, Usage::Assembly, |module, host| {
+        generate(module, host, FileType::Assembly)
+    })
 }
 
 fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>> {
-    // The code generator also reads the triple of the module, and does not support abbreviated triples.
+    // The code generator also reads the triple of the module, and does not support abbreviated
+    // triples.
     module.set_triple(&host.machine.get_triple());
-    let buffer = host.machine.write_to_memory_buffer(module, kind).map_err(|error| anyhow!("{error}"))?;
+    let buffer = host
+        .machine
+        .write_to_memory_buffer(module, kind)
+        .map_err(|error| anyhow!("{error}"))?;
     // inkwell's buffer ends with a zero that is not part of the object.
     Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
 }
@@ -77,11 +91,17 @@ enum Usage {
     Object,
 }
 
-fn with_module<T>(plan: &Plan, usage: Usage, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
+fn with_module<T>(
+    plan: &Plan,
+    usage: Usage,
+    then: impl FnOnce(&Module<'_>, &Host) -> Result<T>,
+) -> Result<T> {
     let host = Host::new(&plan.host_triple)?;
     let context = QuietContext::new();
     let module = Emitter::new(context.llvm(), plan, &host, usage).emit()?;
-    module.verify().map_err(|error| anyhow!("LLVM rejects the registration code: {error}"))?;
+    module
+        .verify()
+        .map_err(|error| anyhow!("LLVM rejects the registration code: {error}"))?;
     let value = then(&module, &host)?;
     match context.error() {
         Some(error) => bail!("{error}"),
@@ -89,20 +109,37 @@ fn with_module<T>(plan: &Plan, usage: Usage, then: impl FnOnce(&Module<'_>, &Hos
     }
 }
 
-/// Whether the module contains OpenMP images in a section. Large images are in a separate object instead.
+/// Whether the module contains OpenMP images in a section. Large images are in a separate object
+/// instead.
 fn holds_openmp_images(plan: &Plan) -> bool {
-    let Images::OpenMp(images) = &plan.images else { return false };
-    images.iter().any(|image| matches!(image.place, ImagePlace::Inline(_)))
+    let Images::OpenMp(images) = &plan.images else {
+        return false;
+    };
+    images
+        .iter()
+        .any(|image| matches!(image.place, ImagePlace::Inline(_)))
 }
 
-/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type that wrappers search for images to
-/// extract. But a `-r` link has linked these images already, so a later link must ignore them (docs/spec/faults.md F17).
+/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type that
+/// wrappers search for images to extract. But a `-r` link has linked these images already, so a
+/// later link must ignore them (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
     let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
-    let (at, endian) = if is_64 { type_field::<FileHeader64<_>>(object)? } else { type_field::<FileHeader32<_>>(object)? };
+    let (at, endian) = if is_64 {
+        type_field::<FileHeader64<_>>(object)?
+    } else {
+        type_field::<FileHeader32<_>>(object)?
+    };
     let kind = SHT_PROGBITS.0;
-    let bytes = if endian.is_little_endian() { kind.to_le_bytes() } else { kind.to_be_bytes() };
-    object.get_mut(at..at + 4).context("section header past the end")?.copy_from_slice(&bytes);
+    let bytes = if endian.is_little_endian() {
+        kind.to_le_bytes()
+    } else {
+        kind.to_be_bytes()
+    };
+    object
+        .get_mut(at..at + 4)
+        .context("section header past the end")?
+        .copy_from_slice(&bytes);
     Ok(())
 }
 
@@ -112,11 +149,19 @@ fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(us
     let endian = header.endian()?;
     let sections = header.sections(endian, object)?;
     let named = |section: &Elf::SectionHeader| {
-        sections.section_name(endian, section).is_ok_and(|name| name == RELOCATABLE_SECTION.as_bytes())
+        sections
+            .section_name(endian, section)
+            .is_ok_and(|name| name == RELOCATABLE_SECTION.as_bytes())
     };
-    let index = sections.iter().position(named).context("no image section")?;
+    let index = sections
+        .iter()
+        .position(named)
+        .context("no image section")?;
     let table: usize = header.e_shoff(endian).into().try_into()?;
-    Ok((table + index * usize::from(header.e_shentsize(endian)) + 4, endian))
+    Ok((
+        table + index * usize::from(header.e_shentsize(endian)) + 4,
+        endian,
+    ))
 }
 
 /// A kind of control-flow protection with its encoding in LLVM modules.
@@ -132,8 +177,18 @@ struct Protection {
 
 /// The kinds of control-flow protection, in clang's order.
 const PROTECTIONS: [Protection; 5] = [
-    Protection { family: Family::X86, bit: GNU_PROPERTY_X86_FEATURE_1_SHSTK, flag: ("cf-protection-return", 1), attributes: &[] },
-    Protection { family: Family::X86, bit: GNU_PROPERTY_X86_FEATURE_1_IBT, flag: ("cf-protection-branch", 1), attributes: &[] },
+    Protection {
+        family: Family::X86,
+        bit: GNU_PROPERTY_X86_FEATURE_1_SHSTK,
+        flag: ("cf-protection-return", 1),
+        attributes: &[],
+    },
+    Protection {
+        family: Family::X86,
+        bit: GNU_PROPERTY_X86_FEATURE_1_IBT,
+        flag: ("cf-protection-branch", 1),
+        attributes: &[],
+    },
     Protection {
         family: Family::AArch64,
         bit: GNU_PROPERTY_AARCH64_FEATURE_1_BTI,
@@ -150,7 +205,10 @@ const PROTECTIONS: [Protection; 5] = [
         family: Family::AArch64,
         bit: GNU_PROPERTY_AARCH64_FEATURE_1_PAC,
         flag: ("sign-return-address", 2),
-        attributes: &[("sign-return-address", "non-leaf"), ("sign-return-address-key", "a_key")],
+        attributes: &[
+            ("sign-return-address", "non-leaf"),
+            ("sign-return-address-key", "a_key"),
+        ],
     },
 ];
 
@@ -174,7 +232,14 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let module = context.create_module(name);
         module.set_triple(&TargetTriple::create(&plan.host_triple));
         module.set_data_layout(&host.data.get_data_layout());
-        Emitter { context, module, host, plan, usage, used: RefCell::default() }
+        Emitter {
+            context,
+            module,
+            host,
+            plan,
+            usage,
+            used: RefCell::default(),
+        }
     }
 
     /// Whether this process generates code from the module.
@@ -185,7 +250,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     fn emit(self) -> Result<Module<'ctx>> {
         let (generation, coff) = (self.plan.generation, self.host.coff);
         match &self.plan.images {
-            Images::OpenMp(images) => emit_openmp::emit(&self, &openmp::registration(generation, coff), images),
+            Images::OpenMp(images) => {
+                emit_openmp::emit(&self, &openmp::registration(generation, coff), images)
+            }
             Images::Cuda(file) => emit_fatbin::emit(&self, &cuda::contract(generation, coff), file),
             Images::Hip(file) => emit_fatbin::emit(&self, &hip::contract(generation, coff), file),
             Images::Sycl(images) => emit_sycl::emit(&self, images),
@@ -196,23 +263,37 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             self.compiler_used(&used);
         }
         self.protect()?;
-        if let Some(abi) = self.host.abi.filter(|_| self.plan.host_triple.starts_with("riscv")) {
-            // Without the flag, a linker that compiles the bitcode would use another ABI for this module than for the others.
-            self.module.add_metadata_flag("target-abi", FlagBehavior::Error, self.context.metadata_string(abi));
+        if let Some(abi) = self
+            .host
+            .abi
+            .filter(|_| self.plan.host_triple.starts_with("riscv"))
+        {
+            // Without the flag, a linker that compiles the bitcode would use another ABI for this
+            // module than for the others.
+            self.module.add_metadata_flag(
+                "target-abi",
+                FlagBehavior::Error,
+                self.context.metadata_string(abi),
+            );
         }
         Ok(self.module)
     }
 
-    /// Marks the module as compatible with the control-flow protection of the program's objects, with the flags that clang writes
-    /// (`-fcf-protection`, `-mbranch-protection`).
+    /// Marks the module as compatible with the control-flow protection of the program's objects,
+    /// with the flags that clang writes (`-fcf-protection`, `-mbranch-protection`).
     fn protect(&self) -> Result<()> {
         // The smallest value of all linked modules counts.
         const MIN: u64 = 8;
         let int = |value| self.context.i32_type().const_int(value, false);
         for (name, value) in self.protections().map(|protection| protection.flag) {
-            let flag =
-                self.context.metadata_node(&[int(MIN).into(), self.context.metadata_string(name).into(), int(value).into()]);
-            self.module.add_global_metadata("llvm.module.flags", &flag).map_err(|error| anyhow!("{error}"))?;
+            let flag = self.context.metadata_node(&[
+                int(MIN).into(),
+                self.context.metadata_string(name).into(),
+                int(value).into(),
+            ]);
+            self.module
+                .add_global_metadata("llvm.module.flags", &flag)
+                .map_err(|error| anyhow!("{error}"))?;
         }
         Ok(())
     }
@@ -220,15 +301,22 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     /// Returns the kinds of control-flow protection of the module.
     fn protections(&self) -> impl Iterator<Item = &'static Protection> {
         let family = registration::host::family(&self.plan.host_triple);
-        let all = PROTECTIONS.iter().filter(move |protection| Some(protection.family) == family);
+        let all = PROTECTIONS
+            .iter()
+            .filter(move |protection| Some(protection.family) == family);
         all.filter(|protection| self.plan.protection & protection.bit != 0)
     }
 
-    /// Returns the start and stop symbols of the entry table, and adds the variable that makes the linker define them.
+    /// Returns the start and stop symbols of the entry table, and adds the variable that makes the
+    /// linker define them.
     pub(super) fn bounds(&self, bounds: &Bounds, entry: Struct) -> [PointerValue<'ctx>; 2] {
         let entry = self.struct_type(entry);
         let none = entry.array_type(0);
-        let kind: BasicTypeEnum<'ctx> = if bounds.array { none.into() } else { entry.into() };
+        let kind: BasicTypeEnum<'ctx> = if bounds.array {
+            none.into()
+        } else {
+            entry.into()
+        };
         let names = [&bounds.start, &bounds.stop];
         let symbols = names.map(|name| {
             let symbol = self.constant(name, kind, Linkage::External);
@@ -236,7 +324,11 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             symbol
         });
         match &bounds.defined {
-            BoundsDefined::BySortedSections { start, stop, after: (section, name) } => {
+            BoundsDefined::BySortedSections {
+                start,
+                stop,
+                after: (section, name),
+            } => {
                 // Printed modules have the same text as LLVM's, unless LLVM's do not work.
                 let adds_comdats = self.to_code() || self.plan.generation == Generation::Llvm14;
                 for (symbol, section) in symbols.iter().zip([start, stop]) {
@@ -244,7 +336,10 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                     symbol.set_initializer(&none.const_zero());
                     symbol.set_section(Some(section));
                     if adds_comdats {
-                        symbol.set_comdat(self.module.get_or_insert_comdat(&symbol.get_name().to_string_lossy()));
+                        symbol.set_comdat(
+                            self.module
+                                .get_or_insert_comdat(&symbol.get_name().to_string_lossy()),
+                        );
                     }
                 }
                 if adds_comdats {
@@ -276,11 +371,18 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         symbols.map(GlobalValue::as_pointer_value)
     }
 
-    /// Returns the variable `name` with the bytes of an image, in the section of its kind if `in_section`, or a reference to an
-    /// external image.
-    pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
+    /// Returns the variable `name` with the bytes of an image, in the section of its kind if
+    /// `in_section`, or a reference to an external image.
+    pub(super) fn image(
+        &self,
+        name: &str,
+        place: &ImagePlace,
+        in_section: bool,
+    ) -> GlobalValue<'ctx> {
         let kind = self.byte_array(place.array_length());
-        if let ImagePlace::External { symbol, .. } | ImagePlace::Between { start: symbol, .. } = place {
+        if let ImagePlace::External { symbol, .. } | ImagePlace::Between { start: symbol, .. } =
+            place
+        {
             return self.elsewhere(symbol, kind);
         }
         let global = self.constant(name, kind, Linkage::Internal);
@@ -290,7 +392,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             global.set_alignment(section.align);
         }
         match place {
-            ImagePlace::Inline(bytes) => global.set_initializer(&self.context.const_string(bytes, false)),
+            ImagePlace::Inline(bytes) => {
+                global.set_initializer(&self.context.const_string(bytes, false))
+            }
             _ => global.set_initializer(&kind.const_zero()),
         }
         if self.usage == Usage::Object && matches!(place, ImagePlace::Later { .. }) {
@@ -306,8 +410,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global
     }
 
-    /// Puts an image of zeros into a section without contents. On ELF, the section's name selects it. On COFF, variables of zeros
-    /// are in such a section (`.bss`), and no other variable may be in it.
+    /// Puts an image of zeros into a section without contents. On ELF, the section's name selects
+    /// it. On COFF, variables of zeros are in such a section (`.bss`), and no other variable may be
+    /// in it.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
         let section = registration::deferred_section(self.plan, self.host.coff);
         if self.host.coff {
@@ -328,15 +433,27 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         parameters: &[BasicMetadataTypeEnum<'ctx>],
     ) -> (FunctionValue<'ctx>, Builder<'ctx>) {
         let kind = self.context.void_type().fn_type(parameters, false);
-        let function = self.module.add_function(name, kind, Some(Linkage::Internal));
-        function.as_global_value().set_section(Some(FUNCTION_SECTION));
+        let function = self
+            .module
+            .add_function(name, kind, Some(Linkage::Internal));
+        function
+            .as_global_value()
+            .set_section(Some(FUNCTION_SECTION));
         if !self.host.features.is_empty() {
             // The ABI requires the features, and another program may compile the bitcode.
-            let features = self.context.create_string_attribute("target-features", self.host.features);
+            let features = self
+                .context
+                .create_string_attribute("target-features", self.host.features);
             function.add_attribute(AttributeLoc::Function, features);
         }
-        for (name, value) in self.protections().flat_map(|protection| protection.attributes) {
-            function.add_attribute(AttributeLoc::Function, self.context.create_string_attribute(name, value));
+        for (name, value) in self
+            .protections()
+            .flat_map(|protection| protection.attributes)
+        {
+            function.add_attribute(
+                AttributeLoc::Function,
+                self.context.create_string_attribute(name, value),
+            );
         }
         let builder = self.context.create_builder();
         builder.position_at_end(self.context.append_basic_block(function, "entry"));
@@ -345,17 +462,26 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
 
     /// Declares a function of the runtime that takes a pointer.
     pub(super) fn runtime(&self, name: &str) -> FunctionValue<'ctx> {
-        self.module.add_function(name, self.context.void_type().fn_type(&[self.pointer().into()], false), None)
+        self.module.add_function(
+            name,
+            self.context
+                .void_type()
+                .fn_type(&[self.pointer().into()], false),
+            None,
+        )
     }
 
-    /// Declares `int atexit(void (*)(void))`, or the function that it calls: `int __cxa_atexit(void (*)(void *), void *, void *)`.
-    /// glibc links `atexit` into each program from a static library. Many distributions compile that library without control-flow
+    /// Declares `int atexit(void (*)(void))`, or the function that it calls:
+    /// `int __cxa_atexit(void (*)(void *), void *, void *)`. glibc links `atexit` into each program
+    /// from a static library. Many distributions compile that library without control-flow
     /// protection, so the whole program would lose the protection.
     pub(super) fn at_exit(&self) -> FunctionValue<'ctx> {
         let pointer = self.pointer().into();
         let kind = |parameters: &[_]| self.context.i32_type().fn_type(parameters, false);
         match self.is_protected() {
-            true => self.module.add_function("__cxa_atexit", kind(&[pointer; 3]), None),
+            true => self
+                .module
+                .add_function("__cxa_atexit", kind(&[pointer; 3]), None),
             false => self.module.add_function("atexit", kind(&[pointer]), None),
         }
     }
@@ -381,9 +507,15 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         handle.set_visibility(GlobalVisibility::Hidden);
         let (handle, none) = (handle.as_pointer_value(), none.as_pointer_value());
         let is_there = builder.build_is_not_null(handle, "")?;
-        let place = builder.build_select(is_there, handle, none, "")?.into_pointer_value();
+        let place = builder
+            .build_select(is_there, handle, none, "")?
+            .into_pointer_value();
         let handle = builder.build_load(pointer, place, "")?;
-        builder.build_call(at_exit, &[function.into(), pointer.const_null().into(), handle.into()], "")?;
+        builder.build_call(
+            at_exit,
+            &[function.into(), pointer.const_null().into(), handle.into()],
+            "",
+        )?;
         Ok(())
     }
 
@@ -402,8 +534,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.structors("llvm.global_dtors", ".fini_array", function, priority);
     }
 
-    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`. Without it, `llvm.global_ctors` becomes
-    /// the section `.ctors`, which lld ignores. So in objects the section is set by name.
+    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`. Without
+    /// it, `llvm.global_ctors` becomes the section `.ctors`, which lld ignores. So in objects the
+    /// section is set by name.
     fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>, priority: u32) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
         let function = function.as_global_value().as_pointer_value();
@@ -413,9 +546,15 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             entry.set_section(Some(&format!("{section}.{}", priority)));
             return;
         }
-        let kind = self.context.struct_type(&[int.into(), pointer.into(), pointer.into()], false);
+        let kind = self
+            .context
+            .struct_type(&[int.into(), pointer.into(), pointer.into()], false);
         let priority = int.const_int(u64::from(priority), false);
-        let row = kind.const_named_struct(&[priority.into(), function.into(), pointer.const_null().into()]);
+        let row = kind.const_named_struct(&[
+            priority.into(),
+            function.into(),
+            pointer.const_null().into(),
+        ]);
         self.appending(list, kind.const_array(&[row]).into());
     }
 
@@ -428,7 +567,10 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     }
 
     fn compiler_used(&self, symbols: &[PointerValue<'ctx>]) {
-        let list = self.appending("llvm.compiler.used", self.pointer().const_array(symbols).into());
+        let list = self.appending(
+            "llvm.compiler.used",
+            self.pointer().const_array(symbols).into(),
+        );
         list.set_section(Some("llvm.metadata"));
     }
 
@@ -439,7 +581,12 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global
     }
 
-    pub(super) fn constant<T: BasicType<'ctx>>(&self, name: &str, kind: T, linkage: Linkage) -> GlobalValue<'ctx> {
+    pub(super) fn constant<T: BasicType<'ctx>>(
+        &self,
+        name: &str,
+        kind: T,
+        linkage: Linkage,
+    ) -> GlobalValue<'ctx> {
         let global = self.module.add_global(kind, None, name);
         global.set_linkage(linkage);
         global.set_constant(true);
@@ -475,19 +622,32 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         kind
     }
 
-    /// Returns an array type of bytes. inkwell's function has a 32-bit length, but images may be larger than 4 GiB.
+    /// Returns an array type of bytes. inkwell's function has a 32-bit length, but images may be
+    /// larger than 4 GiB.
     pub(super) fn byte_array(&self, size: u64) -> ArrayType<'ctx> {
-        #[expect(unsafe_code, reason = "LLVM's C API; the type belongs to the context that creates it")]
+        #[expect(
+            unsafe_code,
+            reason = "LLVM's C API; the type belongs to the context that creates it"
+        )]
         unsafe {
             ArrayType::new(LLVMArrayType2(self.context.i8_type().as_type_ref(), size))
         }
     }
 
     /// Returns the address `offset` bytes into an image.
-    pub(super) fn offset(&self, bytes: PointerValue<'ctx>, of: &ImagePlace, offset: u64, in_bounds: bool) -> PointerValue<'ctx> {
+    pub(super) fn offset(
+        &self,
+        bytes: PointerValue<'ctx>,
+        of: &ImagePlace,
+        offset: u64,
+        in_bounds: bool,
+    ) -> PointerValue<'ctx> {
         let kind = self.byte_array(of.array_length());
         let int = |value| self.context.i64_type().const_int(value, false);
-        #[expect(unsafe_code, reason = "the two indices fit the array type, and callers have checked the offset")]
+        #[expect(
+            unsafe_code,
+            reason = "the two indices fit the array type, and callers have checked the offset"
+        )]
         unsafe {
             match (in_bounds, offset == of.size()) {
                 (true, true) => bytes.const_in_bounds_gep(kind, &[int(1), int(0)]),

@@ -1,5 +1,6 @@
-//! Module for CUDA and HIP plans: the fatbinary, the structure that refers to it, the functions that register it, and the loop that
-//! registers each entry of the table. Values and blocks are created in the same order as in LLVM's wrapper.
+//! Module for CUDA and HIP plans: the fatbinary, the structure that refers to it, the functions
+//! that register it, and the loop that registers each entry of the table. Values and blocks are
+//! created in the same order as in LLVM's wrapper.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -8,7 +9,9 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::builder::Builder;
 use inkwell::module::Linkage;
 use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
-use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue,
+};
 use offld::programs::registration::ImagePlace;
 use offld::programs::registration::fatbin::{self, Argument, Call, Contract, EntryField};
 
@@ -27,12 +30,27 @@ struct Fatbin<'ctx, 'e> {
 
 impl<'ctx> Fatbin<'ctx, '_> {
     fn wrapper(&self, file: &ImagePlace) -> PointerValue<'ctx> {
-        let image = self.emitter.image(fatbin::IMAGE, file, true).as_pointer_value();
+        let image = self
+            .emitter
+            .image(fatbin::IMAGE, file, true)
+            .as_pointer_value();
         let kind = self.emitter.struct_type(fatbin::WRAPPER_TYPE);
-        let [magic, version] = [u64::from(self.how.magic), fatbin::WRAPPER_VERSION]
-            .map(|word| self.emitter.context.i32_type().const_int(word, false).into());
-        let value = kind.const_named_struct(&[magic, version, image.into(), self.emitter.pointer().const_null().into()]);
-        let wrapper = self.emitter.constant(fatbin::WRAPPER, kind, Linkage::Internal);
+        let [magic, version] = [u64::from(self.how.magic), fatbin::WRAPPER_VERSION].map(|word| {
+            self.emitter
+                .context
+                .i32_type()
+                .const_int(word, false)
+                .into()
+        });
+        let value = kind.const_named_struct(&[
+            magic,
+            version,
+            image.into(),
+            self.emitter.pointer().const_null().into(),
+        ]);
+        let wrapper = self
+            .emitter
+            .constant(fatbin::WRAPPER, kind, Linkage::Internal);
         wrapper.set_initializer(&value);
         wrapper.set_section(Some(self.how.wrapper_section));
         wrapper.set_alignment(fatbin::WRAPPER_ALIGN);
@@ -40,7 +58,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
     }
 
     /// Emits the constructor, the destructor, and the function that registers the entries.
-    fn functions(&self, wrapper: PointerValue<'ctx>, bounds: [PointerValue<'ctx>; 2]) -> Result<()> {
+    fn functions(
+        &self,
+        wrapper: PointerValue<'ctx>,
+        bounds: [PointerValue<'ctx>; 2],
+    ) -> Result<()> {
         let (emitter, how) = (self.emitter, self.how);
         let pointer = emitter.pointer();
         let handle_variable = emitter.module.add_global(pointer, None, how.handle);
@@ -50,7 +72,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let handle_variable = handle_variable.as_pointer_value();
         let (register, builder) = emitter.function(how.register, &[]);
         let (unregister, undo) = emitter.function(how.unregister, &[]);
-        let register_binary = emitter.module.add_function(how.register_binary, pointer.fn_type(&[pointer.into()], false), None);
+        let register_binary = emitter.module.add_function(
+            how.register_binary,
+            pointer.fn_type(&[pointer.into()], false),
+            None,
+        );
         let register_end = how.register_end.map(|name| emitter.runtime(name));
         let unregister_binary = emitter.runtime(how.unregister_binary);
         let at_exit = emitter.at_exit();
@@ -77,7 +103,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let (context, pointer) = (self.emitter.context, self.emitter.pointer());
         let declared = Declared {
             function: self.declare(&self.how.becomes.function),
-            variables: self.how.becomes.variables().map(|(_, call)| call.map(|call| self.declare(&call))),
+            variables: self
+                .how
+                .becomes
+                .variables()
+                .map(|(_, call)| call.map(|call| self.declare(&call))),
         };
         let (function, builder) = self.emitter.function(self.how.globals, &[pointer.into()]);
         let entry = builder.get_insert_block().context("no block")?;
@@ -85,7 +115,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let body = block("while.entry");
         let own_kind = self.how.kind.map(|kind| (kind, block("if.kind")));
         let (kernel, variable) = (block("if.then"), block("if.else"));
-        let cases = self.how.becomes.variables().map(|(name, _)| block(&format!("sw.{name}")));
+        let cases = self
+            .how
+            .becomes
+            .variables()
+            .map(|(name, _)| block(&format!("sw.{name}")));
         let (next, end) = (block("if.end"), block("while.end"));
 
         let some = builder.build_int_compare(IntPredicate::NE, start, stop, "")?;
@@ -93,27 +127,44 @@ impl<'ctx> Fatbin<'ctx, '_> {
         builder.position_at_end(body);
         let at = builder.build_phi(pointer, "entry")?;
         let current = at.as_basic_value().into_pointer_value();
-        let handle = function.get_first_param().context("no handle")?.into_pointer_value();
+        let handle = function
+            .get_first_param()
+            .context("no handle")?
+            .into_pointer_value();
         let values = self.read(&builder, handle, current)?;
         if let Some((kind, block)) = own_kind {
             let own = context.i16_type().const_int(kind.into(), false);
-            let is_own = builder.build_int_compare(IntPredicate::EQ, values.int(EntryField::Kind)?, own, "")?;
+            let is_own = builder.build_int_compare(
+                IntPredicate::EQ,
+                values.int(EntryField::Kind)?,
+                own,
+                "",
+            )?;
             builder.build_conditional_branch(is_own, block, next)?;
             builder.position_at_end(block);
         }
         let size = values.int(EntryField::Size)?;
-        let is_kernel = builder.build_int_compare(IntPredicate::EQ, size, size.get_type().const_zero(), "")?;
+        let is_kernel =
+            builder.build_int_compare(IntPredicate::EQ, size, size.get_type().const_zero(), "")?;
         builder.build_conditional_branch(is_kernel, kernel, variable)?;
 
         builder.position_at_end(kernel);
-        self.call(&builder, declared.function, &self.how.becomes.function, &values)?;
+        self.call(
+            &builder,
+            declared.function,
+            &self.how.becomes.function,
+            &values,
+        )?;
         builder.build_unconditional_branch(next)?;
         self.variables(&builder, (variable, cases, next), &declared, &values)?;
 
         builder.position_at_end(next);
         let kind = self.emitter.struct_type(self.how.entry);
         let one = self.emitter.size_type().const_int(1, false);
-        #[expect(unsafe_code, reason = "the table ends with an entry, so the result is the next entry or the end")]
+        #[expect(
+            unsafe_code,
+            reason = "the table ends with an entry, so the result is the next entry or the end"
+        )]
         let following = unsafe { builder.build_in_bounds_gep(kind, current, &[one], "") }?;
         let last = builder.build_int_compare(IntPredicate::EQ, following, stop, "")?;
         at.add_incoming(&[(&start, entry), (&following, next)]);
@@ -133,10 +184,18 @@ impl<'ctx> Fatbin<'ctx, '_> {
     ) -> Result<()> {
         let (start, cases, next) = blocks;
         let int = self.emitter.context.i32_type();
-        let targets: Vec<_> = cases.iter().zip(0..).map(|(block, kind)| (int.const_int(kind, false), *block)).collect();
+        let targets: Vec<_> = cases
+            .iter()
+            .zip(0..)
+            .map(|(block, kind)| (int.const_int(kind, false), *block))
+            .collect();
         builder.position_at_end(start);
         builder.build_switch(values.kind, next, &targets)?;
-        for ((block, function), (_, call)) in cases.iter().zip(declared.variables).zip(self.how.becomes.variables()) {
+        for ((block, function), (_, call)) in cases
+            .iter()
+            .zip(declared.variables)
+            .zip(self.how.becomes.variables())
+        {
             builder.position_at_end(*block);
             if let (Some(function), Some(call)) = (function, call) {
                 self.call(builder, function, &call, values)?;
@@ -147,19 +206,37 @@ impl<'ctx> Fatbin<'ctx, '_> {
     }
 
     /// Reads the entry at `current`.
-    fn read(&self, builder: &Builder<'ctx>, handle: PointerValue<'ctx>, current: PointerValue<'ctx>) -> Result<Values<'ctx>> {
+    fn read(
+        &self,
+        builder: &Builder<'ctx>,
+        handle: PointerValue<'ctx>,
+        current: PointerValue<'ctx>,
+    ) -> Result<Values<'ctx>> {
         let kind = self.emitter.struct_type(self.how.entry);
         let int = self.emitter.context.i32_type();
         let word = |value| int.const_int(value, false);
         let mut parts = Vec::new();
         for read in self.how.reads {
             let indices = [word(0), word(read.index.into())];
-            #[expect(unsafe_code, reason = "the indices come from the description of the entry's type")]
+            #[expect(
+                unsafe_code,
+                reason = "the indices come from the description of the entry's type"
+            )]
             let field = unsafe { builder.build_in_bounds_gep(kind, current, &indices, "") }?;
-            let of = kind.get_field_type_at_index(read.index).context("no such field")?;
-            parts.push((read.field, builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?));
+            let of = kind
+                .get_field_type_at_index(read.index)
+                .context("no such field")?;
+            parts.push((
+                read.field,
+                builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?,
+            ));
         }
-        let mut values = Values { handle, parts, kind: word(0), flags: [word(0); 3] };
+        let mut values = Values {
+            handle,
+            parts,
+            kind: word(0),
+            flags: [word(0); 3],
+        };
         values.narrow(builder, EntryField::Data, int, "")?;
         let flags = values.int(EntryField::Flags)?;
         values.kind = builder.build_and(flags, word(fatbin::TYPE_MASK), "type")?;
@@ -167,7 +244,12 @@ impl<'ctx> Fatbin<'ctx, '_> {
             let bit = builder.build_and(flags, word(1 << shift), "")?;
             *flag = builder.build_right_shift(bit, word(*shift), false, name)?;
         }
-        values.narrow(builder, EntryField::Size, self.emitter.size_type(), "size.host")?;
+        values.narrow(
+            builder,
+            EntryField::Size,
+            self.emitter.size_type(),
+            "size.host",
+        )?;
         Ok(values)
     }
 
@@ -177,17 +259,30 @@ impl<'ctx> Fatbin<'ctx, '_> {
             .arguments
             .iter()
             .map(|argument| match argument {
-                Argument::Handle | Argument::Address | Argument::AuxAddress | Argument::Name | Argument::Null => pointer.into(),
+                Argument::Handle
+                | Argument::Address
+                | Argument::AuxAddress
+                | Argument::Name
+                | Argument::Null => pointer.into(),
                 Argument::Size => self.emitter.size_type().into(),
                 Argument::Data | Argument::Flag(_) | Argument::Int(_) => context.i32_type().into(),
             })
             .collect();
-        let kind =
-            if call.returns { context.i32_type().fn_type(&kinds, false) } else { context.void_type().fn_type(&kinds, false) };
+        let kind = if call.returns {
+            context.i32_type().fn_type(&kinds, false)
+        } else {
+            context.void_type().fn_type(&kinds, false)
+        };
         self.emitter.module.add_function(call.name, kind, None)
     }
 
-    fn call(&self, builder: &Builder<'ctx>, function: FunctionValue<'ctx>, call: &Call, values: &Values<'ctx>) -> Result<()> {
+    fn call(
+        &self,
+        builder: &Builder<'ctx>,
+        function: FunctionValue<'ctx>,
+        call: &Call,
+        values: &Values<'ctx>,
+    ) -> Result<()> {
         let argument = |argument: &Argument| -> Result<BasicMetadataValueEnum<'ctx>> {
             Ok(match argument {
                 Argument::Handle => values.handle.into(),
@@ -196,18 +291,30 @@ impl<'ctx> Fatbin<'ctx, '_> {
                 Argument::Name => values.part(EntryField::Name)?.into(),
                 Argument::Size => values.part(EntryField::Size)?.into(),
                 Argument::Data => values.part(EntryField::Data)?.into(),
-                Argument::Flag(index) => (*values.flags.get(*index).context("no such flag")?).into(),
-                Argument::Int(value) => self.emitter.context.i32_type().const_int(i64::from(*value).cast_unsigned(), true).into(),
+                Argument::Flag(index) => {
+                    (*values.flags.get(*index).context("no such flag")?).into()
+                }
+                Argument::Int(value) => self
+                    .emitter
+                    .context
+                    .i32_type()
+                    .const_int(i64::from(*value).cast_unsigned(), true)
+                    .into(),
                 Argument::Null => self.emitter.pointer().const_null().into(),
             })
         };
-        let arguments = call.arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
+        let arguments = call
+            .arguments
+            .iter()
+            .map(argument)
+            .collect::<Result<Vec<_>>>()?;
         builder.build_call(function, &arguments, "")?;
         Ok(())
     }
 }
 
-/// The block that distinguishes kinds of variables, the four blocks that it branches to, and the block after those.
+/// The block that distinguishes kinds of variables, the four blocks that it branches to, and the
+/// block after those.
 type Blocks<'ctx> = (BasicBlock<'ctx>, [BasicBlock<'ctx>; 4], BasicBlock<'ctx>);
 
 /// The declared functions of the runtime.
@@ -227,7 +334,9 @@ struct Values<'ctx> {
 impl<'ctx> Values<'ctx> {
     fn part(&self, part: EntryField) -> Result<BasicValueEnum<'ctx>> {
         let found = self.parts.iter().find(|(each, _)| *each == part);
-        found.map(|(_, value)| *value).with_context(|| format!("entries of this generation have no {part:?}"))
+        found
+            .map(|(_, value)| *value)
+            .with_context(|| format!("entries of this generation have no {part:?}"))
     }
 
     fn int(&self, part: EntryField) -> Result<IntValue<'ctx>> {
@@ -235,7 +344,13 @@ impl<'ctx> Values<'ctx> {
     }
 
     /// Truncates `part` to the type `to`, if it is wider.
-    fn narrow(&mut self, builder: &Builder<'ctx>, part: EntryField, to: IntType<'ctx>, name: &str) -> Result<()> {
+    fn narrow(
+        &mut self,
+        builder: &Builder<'ctx>,
+        part: EntryField,
+        to: IntType<'ctx>,
+        name: &str,
+    ) -> Result<()> {
         for (_, value) in self.parts.iter_mut().filter(|(each, _)| *each == part) {
             let wide = value.into_int_value();
             if wide.get_type().get_bit_width() > to.get_bit_width() {

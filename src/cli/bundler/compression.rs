@@ -1,4 +1,5 @@
-//! Environment variables for settings that the bundler's command line omits (docs/spec/containers.md 2.14).
+//! Environment variables for settings that the bundler's command line omits
+//! (docs/spec/containers.md 2.14).
 
 use crate::args::cl::ParsedLine;
 use crate::formats::compressed::{Options, Version};
@@ -17,22 +18,33 @@ pub(super) struct Settings {
 impl Settings {
     /// The settings for `line`. A variable with an invalid value is ignored with LLVM's warning.
     pub(super) fn new(line: &ParsedLine, shell: &Shell) -> Settings {
-        let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        let ignored = variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
+        let variable =
+            |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let ignored =
+            variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
         let variable = |name: &str| if ignored { None } else { variable(name) };
         let is_one = |name: &str| variable(name).is_some_and(|value| value == "1");
-        let level = variable(session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL).and_then(|text| level(&text, shell));
-        let version = variable(session::COMPRESSED_BUNDLE_FORMAT_VERSION).and_then(|text| version(&text, shell));
+        let level = variable(session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL)
+            .and_then(|text| level(&text, shell));
+        let version = variable(session::COMPRESSED_BUNDLE_FORMAT_VERSION)
+            .and_then(|text| version(&text, shell));
         let default = Options::default();
         Settings {
-            compress: line.flag("compress").unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_COMPRESS)),
+            compress: line
+                .flag("compress")
+                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_COMPRESS)),
             options: Options {
                 version: version.unwrap_or(default.version),
-                level: line.int("compression-level").or(level).unwrap_or(default.level),
+                level: line
+                    .int("compression-level")
+                    .or(level)
+                    .unwrap_or(default.level),
                 workers: threads::for_compression(),
                 ..default
             },
-            verbose: line.flag("verbose").unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
+            verbose: line
+                .flag("verbose")
+                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
         }
     }
 
@@ -46,7 +58,10 @@ impl Settings {
 fn level(text: &str, shell: &Shell) -> Option<i32> {
     let level = decimal(text.strip_prefix('-').unwrap_or(text)).and_then(|_| text.parse().ok());
     if level.is_none() {
-        shell.line(&format!("Warning: Invalid value for {}: {text}. Ignoring it.", session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL));
+        shell.line(&format!(
+            "Warning: Invalid value for {}: {text}. Ignoring it.",
+            session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL
+        ));
     }
     level
 }
@@ -61,7 +76,9 @@ fn version(text: &str, shell: &Shell) -> Option<Version> {
             None
         }
         None => {
-            shell.line(&format!("Warning: Invalid value for {name}: {text}. Using default version 3."));
+            shell.line(&format!(
+                "Warning: Invalid value for {name}: {text}. Using default version 3."
+            ));
             None
         }
     }

@@ -1,4 +1,5 @@
-//! Parses points in time on a command line: a duration before now, a time of day, or a date with a time.
+//! Parses points in time on a command line: a duration before now, a time of day, or a date with a
+//! time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,16 +10,32 @@ use jiff::{Timestamp, civil};
 /// Parses `text` relative to `now`. If `text` has no time zone, the machine's time zone applies.
 pub(super) fn moment(text: &str, now: SystemTime) -> Result<SystemTime> {
     let zone = TimeZone::system();
-    if let Some(seconds) = text.strip_prefix('@').and_then(|seconds| seconds.parse::<u64>().ok()) {
-        return UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or_else(|| unknown(text));
+    if let Some(seconds) = text
+        .strip_prefix('@')
+        .and_then(|seconds| seconds.parse::<u64>().ok())
+    {
+        return UNIX_EPOCH
+            .checked_add(Duration::from_secs(seconds))
+            .ok_or_else(|| unknown(text));
     }
     if let Some(length) = length(text) {
-        return now.checked_sub(length).filter(|then| *then >= UNIX_EPOCH).ok_or_else(|| unknown(text));
+        return now
+            .checked_sub(length)
+            .filter(|then| *then >= UNIX_EPOCH)
+            .ok_or_else(|| unknown(text));
     }
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Ok(moment.into());
     }
-    if let Ok(time) = format!("{text}{}", if text.matches(':').count() == 1 { ":00" } else { "" }).parse::<civil::Time>()
+    if let Ok(time) = format!(
+        "{text}{}",
+        if text.matches(':').count() == 1 {
+            ":00"
+        } else {
+            ""
+        }
+    )
+    .parse::<civil::Time>()
         && text.contains(':')
         && !text.contains('-')
     {
@@ -49,7 +66,9 @@ fn length(text: &str) -> Option<Duration> {
             'd' => 24 * 60 * 60,
             _ => return None,
         };
-        total = total.checked_add(Duration::from_secs(count.parse::<u64>().ok()?.checked_mul(seconds)?))?;
+        total = total.checked_add(Duration::from_secs(
+            count.parse::<u64>().ok()?.checked_mul(seconds)?,
+        ))?;
         rest = after.get(1..)?;
     }
     (!text.is_empty()).then_some(total)
@@ -62,11 +81,17 @@ fn unknown(text: &str) -> anyhow::Error {
     )
 }
 
-/// Formats a point in time, in microseconds since 1970, in the machine's time zone: `2026-11-23 14:30:05`.
+/// Formats a point in time, in microseconds since 1970, in the machine's time zone:
+/// `2026-11-23 14:30:05`.
 pub(super) fn shown(micros: u64) -> String {
-    let moment = i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let moment = i64::try_from(micros)
+        .ok()
+        .and_then(|micros| Timestamp::from_microsecond(micros).ok());
     let zoned = moment.map(|moment| moment.to_zoned(TimeZone::system()));
-    zoned.map_or_else(|| format!("@{}", micros / 1_000_000), |zoned| zoned.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    zoned.map_or_else(
+        || format!("@{}", micros / 1_000_000),
+        |zoned| zoned.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
 }
 
 #[cfg(test)]
@@ -76,8 +101,18 @@ mod tests {
     #[test]
     fn moments() {
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let before = |text: &str| now.duration_since(moment(text, now).unwrap()).unwrap().as_secs();
-        let lengths = [("90s", 90), ("15m", 900), ("2h30m", 9000), ("1d", 86_400), ("@1699999999", 1)];
+        let before = |text: &str| {
+            now.duration_since(moment(text, now).unwrap())
+                .unwrap()
+                .as_secs()
+        };
+        let lengths = [
+            ("90s", 90),
+            ("15m", 900),
+            ("2h30m", 9000),
+            ("1d", 86_400),
+            ("@1699999999", 1),
+        ];
         for (text, seconds) in lengths {
             assert_eq!(before(text), seconds, "{text}");
         }
@@ -88,7 +123,19 @@ mod tests {
         assert_eq!(before(&text), 10, "{text}");
         let midnight = before("00:00");
         assert!(midnight < 25 * 60 * 60, "{midnight}");
-        for text in ["", "x", "5", "5y", "m", "@", "@x", "99999999999999999999s", "25:00", "2023-13-01T00:00", "200000d"] {
+        for text in [
+            "",
+            "x",
+            "5",
+            "5y",
+            "m",
+            "@",
+            "@x",
+            "99999999999999999999s",
+            "25:00",
+            "2023-13-01T00:00",
+            "200000d",
+        ] {
             assert!(moment(text, now).is_err(), "{text}");
         }
     }

@@ -15,13 +15,25 @@ fn found(folder: &Path, paths: &[&str]) -> Vec<String> {
     let (found, faults) = expand(&paths, &session);
     assert!(faults.is_empty(), "{faults:?}");
     let name = |path: &Path| path.strip_prefix(folder).unwrap().display().to_string();
-    let names = |file: &Found| [&file.path].into_iter().chain(&file.also).map(|path| name(path)).collect::<Vec<_>>();
+    let names = |file: &Found| {
+        [&file.path]
+            .into_iter()
+            .chain(&file.also)
+            .map(|path| name(path))
+            .collect::<Vec<_>>()
+    };
     found.iter().map(|file| names(file).join(" = ")).collect()
 }
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for path in ["top/a.txt", "top/a/file", "top/z/file", "out/lib/file", "out/other"] {
+    for path in [
+        "top/a.txt",
+        "top/a/file",
+        "top/z/file",
+        "out/lib/file",
+        "out/other",
+    ] {
         std::fs::create_dir_all(folder.path().join(path).parent().unwrap()).unwrap();
         std::fs::write(folder.path().join(path), path).unwrap();
     }
@@ -31,9 +43,18 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn files_are_in_the_order_of_their_names_and_named_ones_as_often_as_they_are() {
     let folder = folder();
-    assert_eq!(found(folder.path(), &["top"]), ["top/a/file", "top/a.txt", "top/z/file"]);
-    assert_eq!(found(folder.path(), &["top/z", "top", "top"]), ["top/z/file", "top/a/file", "top/a.txt"]);
-    assert_eq!(found(folder.path(), &["out/other", "out/other", "out"]), ["out/other = out/other", "out/other", "out/lib/file"]);
+    assert_eq!(
+        found(folder.path(), &["top"]),
+        ["top/a/file", "top/a.txt", "top/z/file"]
+    );
+    assert_eq!(
+        found(folder.path(), &["top/z", "top", "top"]),
+        ["top/z/file", "top/a/file", "top/a.txt"]
+    );
+    assert_eq!(
+        found(folder.path(), &["out/other", "out/other", "out"]),
+        ["out/other = out/other", "out/other", "out/lib/file"]
+    );
     assert_eq!(found(folder.path(), &["none"]), ["none"]);
 }
 
@@ -46,11 +67,19 @@ fn a_file_is_one_file_under_all_its_names() {
     symlink("link", top.join("a/chain")).unwrap();
     symlink("nowhere", top.join("a/dangling")).unwrap();
     std::fs::hard_link(top.join("a.txt"), top.join("z/hard")).unwrap();
-    let expected = ["top/a/chain = top/a/link", "top/a/file", "top/a.txt = top/z/hard", "top/z/file = top/0"];
+    let expected = [
+        "top/a/chain = top/a/link",
+        "top/a/file",
+        "top/a.txt = top/z/hard",
+        "top/z/file = top/0",
+    ];
     assert_eq!(found(folder.path(), &["top"]), expected);
     // Where the file itself is inspected, too, it is that.
     let all = found(folder.path(), &["top", "out"]);
-    assert_eq!(all[3..], ["out/lib/file", "out/other = top/a/chain = top/a/link"]);
+    assert_eq!(
+        all[3..],
+        ["out/lib/file", "out/other = top/a/chain = top/a/link"]
+    );
 }
 
 #[test]
@@ -60,11 +89,20 @@ fn links_to_folders_are_followed_once_and_never_upwards() {
     symlink("../out/lib", top.join("m")).unwrap();
     symlink("m", top.join("n")).unwrap();
     symlink("a", top.join("b")).unwrap();
-    for (link, to) in [("a/self", "."), ("a/up", ".."), ("a/around", "../.."), ("a/root", "/"), ("a/loop", "loop")] {
+    for (link, to) in [
+        ("a/self", "."),
+        ("a/up", ".."),
+        ("a/around", "../.."),
+        ("a/root", "/"),
+        ("a/loop", "loop"),
+    ] {
         symlink(to, top.join(link)).unwrap();
     }
     symlink("../../out", folder.path().join("out/lib/back")).unwrap();
-    assert_eq!(found(folder.path(), &["top"]), ["top/a/file", "top/a.txt", "top/m/file", "top/z/file"]);
+    assert_eq!(
+        found(folder.path(), &["top"]),
+        ["top/a/file", "top/a.txt", "top/m/file", "top/z/file"]
+    );
     // A link that is named is what it leads to.
     assert_eq!(found(folder.path(), &["top/m"]), ["top/m/file"]);
 }

@@ -1,5 +1,5 @@
-//! What is in COFF objects and in programs and libraries for Windows: headers, sections by what they are for, the relocations of
-//! each section, symbols and their names.
+//! What is in COFF objects and in programs and libraries for Windows: headers, sections by what
+//! they are for, the relocations of each section, symbols and their names.
 
 use anyhow::{Context, Result};
 use object::pe;
@@ -14,34 +14,70 @@ use crate::formats::offload_entries;
 const SECTION: u32 = 2;
 const HEADER: u32 = 6;
 
-/// The claims to the bytes of `data`, each as `label` but for what is found out; an error for what is no such file.
+/// The claims to the bytes of `data`, each as `label` but for what is found out; an error for what
+/// is no such file.
 pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     match FileKind::parse(data)? {
-        FileKind::CoffBig => object(pe::AnonObjectHeaderBigobj::parse(data, &mut 0)?, data, label, names),
+        FileKind::CoffBig => object(
+            pe::AnonObjectHeaderBigobj::parse(data, &mut 0)?,
+            data,
+            label,
+            names,
+        ),
         FileKind::Pe32 | FileKind::Pe64 => program(data, label, names),
-        _ => object(pe::ImageFileHeader::parse(data, &mut 0)?, data, label, names),
+        _ => object(
+            pe::ImageFileHeader::parse(data, &mut 0)?,
+            data,
+            label,
+            names,
+        ),
     }
 }
 
-fn object<H: CoffHeader>(header: &H, data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
+fn object<H: CoffHeader>(
+    header: &H,
+    data: &[u8],
+    label: Label,
+    names: &Names,
+) -> Result<Vec<Claim<Label>>> {
     let mut offset = 0;
     H::parse(data, &mut offset)?;
     let sections = header.sections(data, offset)?;
     let headers = offset + sections.len() as u64 * size_of::<pe::ImageSectionHeader>() as u64;
-    let mut claims = vec![claim(0, headers, HEADER, Label { part: Part::Headers, ..label })];
+    let mut claims = vec![claim(
+        0,
+        headers,
+        HEADER,
+        Label {
+            part: Part::Headers,
+            ..label
+        },
+    )];
     let symbols = header.symbols(data)?;
     let mut left = data.len();
     for section in sections.iter() {
         let name = section.name(symbols.strings()).unwrap_or_default();
-        left = left.checked_sub(name.len()).context("section names overlap")?;
+        left = left
+            .checked_sub(name.len())
+            .context("section names overlap")?;
         of_section(section, name, data, label, names, &mut claims);
     }
     let start = u64::from(header.pointer_to_symbol_table());
     if start != 0 {
         let size = u64::from(header.number_of_symbols()) * size_of::<H::SymbolBytes>() as u64;
-        let strings = data.get(usize::try_from(start + size).unwrap_or(usize::MAX)..).and_then(|rest| rest.first_chunk());
+        let strings = data
+            .get(usize::try_from(start + size).unwrap_or(usize::MAX)..)
+            .and_then(|rest| rest.first_chunk());
         let strings = strings.map_or(0, |size: &[u8; 4]| u64::from(u32::from_le_bytes(*size)));
-        claims.push(claim(start, size + strings, HEADER, Label { part: Part::Symbols, ..label }));
+        claims.push(claim(
+            start,
+            size + strings,
+            HEADER,
+            Label {
+                part: Part::Symbols,
+                ..label
+            },
+        ));
     }
     Ok(claims)
 }
@@ -50,22 +86,45 @@ fn program(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>
     let dos = pe::ImageDosHeader::parse(data)?;
     let mut offset = u64::from(dos.nt_headers_offset()) + 4;
     let start = offset;
-    let header =
-        pe::ImageFileHeader::parse(data.get(usize::try_from(start).unwrap_or(usize::MAX)..).unwrap_or_default(), &mut 0)?;
-    offset += size_of::<pe::ImageFileHeader>() as u64 + u64::from(header.size_of_optional_header.get(LittleEndian));
+    let header = pe::ImageFileHeader::parse(
+        data.get(usize::try_from(start).unwrap_or(usize::MAX)..)
+            .unwrap_or_default(),
+        &mut 0,
+    )?;
+    offset += size_of::<pe::ImageFileHeader>() as u64
+        + u64::from(header.size_of_optional_header.get(LittleEndian));
     let sections = header.sections(data, offset)?;
     let headers = offset + sections.len() as u64 * size_of::<pe::ImageSectionHeader>() as u64;
-    let mut claims = vec![claim(0, headers, HEADER, Label { part: Part::Headers, ..label })];
+    let mut claims = vec![claim(
+        0,
+        headers,
+        HEADER,
+        Label {
+            part: Part::Headers,
+            ..label
+        },
+    )];
     for section in sections.iter() {
         of_section(section, section.raw_name(), data, label, names, &mut claims);
     }
     let symbols = u64::from(header.pointer_to_symbol_table.get(LittleEndian));
     if symbols != 0 {
         // MinGW's linkers leave them there: symbols, and then the names of all of them.
-        let size = u64::from(header.number_of_symbols.get(LittleEndian)) * size_of::<pe::ImageSymbolBytes>() as u64;
-        let strings = data.get(usize::try_from(symbols + size).unwrap_or(usize::MAX)..).and_then(|rest| rest.first_chunk());
+        let size = u64::from(header.number_of_symbols.get(LittleEndian))
+            * size_of::<pe::ImageSymbolBytes>() as u64;
+        let strings = data
+            .get(usize::try_from(symbols + size).unwrap_or(usize::MAX)..)
+            .and_then(|rest| rest.first_chunk());
         let strings = strings.map_or(0, |size: &[u8; 4]| u64::from(u32::from_le_bytes(*size)));
-        claims.push(claim(symbols, size + strings, HEADER, Label { part: Part::Symbols, ..label }));
+        claims.push(claim(
+            symbols,
+            size + strings,
+            HEADER,
+            Label {
+                part: Part::Symbols,
+                ..label
+            },
+        ));
     }
     Ok(claims)
 }
@@ -78,7 +137,11 @@ fn of_section(
     names: &Names,
     claims: &mut Vec<Claim<Label>>,
 ) {
-    let own = Label { part: part(name, section.characteristics.get(LittleEndian)), section: names.of(name), ..label };
+    let own = Label {
+        part: part(name, section.characteristics.get(LittleEndian)),
+        section: names.of(name),
+        ..label
+    };
     let size = u64::from(section.size_of_raw_data.get(LittleEndian));
     let start = u64::from(section.pointer_to_raw_data.get(LittleEndian));
     if start != 0 {
@@ -87,21 +150,48 @@ fn of_section(
     let relocations = u64::from(section.pointer_to_relocations.get(LittleEndian));
     if let (true, Ok(all)) = (relocations != 0, section.coff_relocations(data)) {
         // Where there are more than a header can count, the first record holds the number of them.
-        let more = u64::from(section.characteristics.get(LittleEndian) & pe::IMAGE_SCN_LNK_NRELOC_OVFL != pe::SectionFlags(0));
+        let more = u64::from(
+            section.characteristics.get(LittleEndian) & pe::IMAGE_SCN_LNK_NRELOC_OVFL
+                != pe::SectionFlags(0),
+        );
         let size = (all.len() as u64 + more) * size_of::<pe::ImageRelocation>() as u64;
-        claims.push(claim(relocations, size, HEADER, Label { part: Part::Relocations, ..own }));
+        claims.push(claim(
+            relocations,
+            size,
+            HEADER,
+            Label {
+                part: Part::Relocations,
+                ..own
+            },
+        ));
     }
 }
 
 fn claim(start: u64, size: u64, depth: u32, to: Label) -> Claim<Label> {
-    Claim { start, end: start.saturating_add(size), depth, to }
+    Claim {
+        start,
+        end: start.saturating_add(size),
+        depth,
+        to,
+    }
 }
 
 fn part(name: &[u8], flags: pe::SectionFlags) -> Part {
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
+    let starts = |prefixes: &[&str]| {
+        prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()))
+    };
     // Names in programs are cut off after eight bytes.
-    let cut = |wanted: &str| name.starts_with(wanted.as_bytes()) || (name.len() == 8 && wanted.as_bytes().starts_with(name));
-    if [".hipFatBinSegment", ".nvFatBinSegment"].into_iter().chain(offload_entries::TABLES).any(cut) {
+    let cut = |wanted: &str| {
+        name.starts_with(wanted.as_bytes())
+            || (name.len() == 8 && wanted.as_bytes().starts_with(name))
+    };
+    if [".hipFatBinSegment", ".nvFatBinSegment"]
+        .into_iter()
+        .chain(offload_entries::TABLES)
+        .any(cut)
+    {
         return Part::Registration;
     }
     match () {

@@ -1,6 +1,7 @@
-//! What is in an ELF file: headers, sections by what they are for, and in device images the functions that code, symbols and names
-//! belong to. NVIDIA names the sections of a kernel after it (`.text.K`, `.nv.info.K`, `.nv.constant0.K`, `.rela.text.K`); in
-//! other images symbols say which bytes of `.text` a function has, and that of AMD's kernel descriptor is called `K.kd`.
+//! What is in an ELF file: headers, sections by what they are for, and in device images the
+//! functions that code, symbols and names belong to. NVIDIA names the sections of a kernel after it
+//! (`.text.K`, `.nv.info.K`, `.nv.constant0.K`, `.rela.text.K`); in other images symbols say which
+//! bytes of `.text` a function has, and that of AMD's kernel descriptor is called `K.kd`.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,9 @@ use object::elf as abi;
 use super::sweep::Claim;
 use super::{FunctionCode, Label, Name, Names, Part, SHARING, units};
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol};
+use crate::formats::elf::raw::{
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
+};
 use crate::formats::{offload_entries, slice};
 
 /// The depths of claims inside of an ELF file.
@@ -20,7 +23,8 @@ const SECTION: u32 = 2;
 const FUNCTION: u32 = 4;
 const HEADER: u32 = 6;
 
-/// How many dots of a section's name are looked at: the names of kernels stand behind the first few.
+/// How many dots of a section's name are looked at: the names of kernels stand behind the first
+/// few.
 const MOST_DOTS: usize = 16;
 
 /// What is in a file.
@@ -42,27 +46,72 @@ struct File<'a> {
     names: &'a [u8],
 }
 
-/// The claims to the bytes of the ELF file `data`, each as `label` but for what is found out. `device`: it is an image, of which
-/// functions are told apart.
-pub(super) fn read(data: &[u8], label: Label, names: &Names, device: bool) -> Result<Contents, Malformed> {
+/// The claims to the bytes of the ELF file `data`, each as `label` but for what is found out.
+/// `device`: it is an image, of which functions are told apart.
+pub(super) fn read(
+    data: &[u8],
+    label: Label,
+    names: &Names,
+    device: bool,
+) -> Result<Contents, Malformed> {
     let file = File::open(data)?;
     let mut contents = Contents::default();
     let mut claim = |start: u64, size: u64, depth: u32, to: Label| {
-        contents.claims.push(Claim { start, end: start.saturating_add(size), depth, to });
+        contents.claims.push(Claim {
+            start,
+            end: start.saturating_add(size),
+            depth,
+            to,
+        });
     };
-    let headers = Label { part: Part::Headers, ..label };
+    let headers = Label {
+        part: Part::Headers,
+        ..label
+    };
     claim(0, file.header.ehsize.into(), HEADER, headers);
-    let FileHeader { phoff, phnum, phentsize, shoff, shentsize, .. } = file.header;
-    claim(phoff, u64::from(phnum) * u64::from(phentsize), HEADER, headers);
-    claim(shoff, file.sections.len() as u64 * u64::from(shentsize), HEADER, headers);
-    let mut functions = if device { Functions::of(&file, names)? } else { Functions::default() };
+    let FileHeader {
+        phoff,
+        phnum,
+        phentsize,
+        shoff,
+        shentsize,
+        ..
+    } = file.header;
+    claim(
+        phoff,
+        u64::from(phnum) * u64::from(phentsize),
+        HEADER,
+        headers,
+    );
+    claim(
+        shoff,
+        file.sections.len() as u64 * u64::from(shentsize),
+        HEADER,
+        headers,
+    );
+    let mut functions = if device {
+        Functions::of(&file, names)?
+    } else {
+        Functions::default()
+    };
     let mut labels = Vec::with_capacity(file.sections.len());
     for section in &file.sections {
         let name = file.name(section);
         let (base, kernel) = functions.owner(name);
-        let section_name = if base.is_empty() { label.section } else { names.of(base) };
-        let mut own = Label { part: part(name, section, device), section: section_name, kernel, ..label };
-        let target = labels.get(section.info as usize).filter(|_| section.info_is_section() && kernel == Name::NONE);
+        let section_name = if base.is_empty() {
+            label.section
+        } else {
+            names.of(base)
+        };
+        let mut own = Label {
+            part: part(name, section, device),
+            section: section_name,
+            kernel,
+            ..label
+        };
+        let target = labels
+            .get(section.info as usize)
+            .filter(|_| section.info_is_section() && kernel == Name::NONE);
         if let Some(target) = target {
             own.kernel = Label::clone(target).kernel;
         }
@@ -85,10 +134,19 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names, device: bool) -> Re
 /// The claims of segments, for files whose section headers were taken away.
 fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32, Label)) {
     let FileHeader { phoff, phnum, .. } = file.header;
-    let Ok(segments) = ProgramHeader::table(file.class, file.data, phoff, phnum.into(), "program header past the end") else {
+    let Ok(segments) = ProgramHeader::table(
+        file.class,
+        file.data,
+        phoff,
+        phnum.into(),
+        "program header past the end",
+    ) else {
         return;
     };
-    for segment in segments.iter().filter(|segment| segment.kind == abi::PT_LOAD) {
+    for segment in segments
+        .iter()
+        .filter(|segment| segment.kind == abi::PT_LOAD)
+    {
         let part = if segment.flags.contains(abi::PF_X) {
             Part::Code
         } else if segment.flags.contains(abi::PF_W) {
@@ -96,20 +154,36 @@ fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32,
         } else {
             Part::Constants
         };
-        claim(segment.offset, segment.filesz, SECTION, Label { part, ..label });
+        claim(
+            segment.offset,
+            segment.filesz,
+            SECTION,
+            Label { part, ..label },
+        );
     }
 }
 
 impl<'a> File<'a> {
     fn open(data: &'a [u8]) -> Result<File<'a>, Malformed> {
         let (class, header) = FileHeader::read(data)?;
-        let mut file = File { data, class, header, sections: Vec::new(), names_index: 0, names: &[] };
+        let mut file = File {
+            data,
+            class,
+            header,
+            sections: Vec::new(),
+            names_index: 0,
+            names: &[],
+        };
         if header.shoff == 0 {
             return Ok(file);
         }
         let fault = "section header past the end";
         let first = SectionHeader::at(class, data, header.shoff, fault)?;
-        let count = if header.shnum == 0 { first.size } else { header.shnum.into() };
+        let count = if header.shnum == 0 {
+            first.size
+        } else {
+            header.shnum.into()
+        };
         file.sections = SectionHeader::table(class, data, header.shoff, count, fault)?;
         file.names_index = match header.shstrndx {
             abi::SHN_XINDEX => first.link as usize,
@@ -123,15 +197,24 @@ impl<'a> File<'a> {
         Ok(file)
     }
 
-    /// What may be taken of bytes that are read more than once; `what` is the fault of a file of which more is.
+    /// What may be taken of bytes that are read more than once; `what` is the fault of a file of
+    /// which more is.
     fn shared(&self, what: &'static str) -> Shared {
-        Shared { left: SHARING.saturating_mul(self.data.len() as u64), fault: Malformed::new(what, self.header.shoff) }
+        Shared {
+            left: SHARING.saturating_mul(self.data.len() as u64),
+            fault: Malformed::new(what, self.header.shoff),
+        }
     }
 
     /// The string table at this index, up to the zero that ends its last string.
     fn strings(&self, index: usize) -> &'a [u8] {
-        let table = self.sections.get(index).map_or(&[][..], |section| self.contents(section));
-        memchr::memrchr(0, table).and_then(|last| table.get(..=last)).unwrap_or_default()
+        let table = self
+            .sections
+            .get(index)
+            .map_or(&[][..], |section| self.contents(section));
+        memchr::memrchr(0, table)
+            .and_then(|last| table.get(..=last))
+            .unwrap_or_default()
     }
 
     /// The bytes of a section; none where they are not all there.
@@ -139,17 +222,26 @@ impl<'a> File<'a> {
         if section.is_empty_in_file() {
             return &[];
         }
-        slice(self.data, section.offset, section.size, "section past the end", section.offset).unwrap_or_default()
+        slice(
+            self.data,
+            section.offset,
+            section.size,
+            "section past the end",
+            section.offset,
+        )
+        .unwrap_or_default()
     }
 
-    /// Whether a section has no bytes in the file. NVIDIA's relocatable images give sections of memory that is set aside at run time
-    /// the type of others, or one of its own.
+    /// Whether a section has no bytes in the file. NVIDIA's relocatable images give sections of
+    /// memory that is set aside at run time the type of others, or one of its own.
     fn is_empty(&self, section: &SectionHeader) -> bool {
         const SET_ASIDE: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.merc.nv.shared."];
         const NAMES: [&[u8]; 3] = [b".nv.shared", b".nv.local", b".nv.global"];
         let name = self.name(section);
-        let set_aside = SET_ASIDE.iter().any(|start| name.starts_with(start)) || NAMES.contains(&name);
-        section.is_empty_for(self.header.machine) || (self.header.machine == abi::EM_CUDA && set_aside)
+        let set_aside =
+            SET_ASIDE.iter().any(|start| name.starts_with(start)) || NAMES.contains(&name);
+        section.is_empty_for(self.header.machine)
+            || (self.header.machine == abi::EM_CUDA && set_aside)
     }
 
     fn name(&self, section: &SectionHeader) -> &'a [u8] {
@@ -173,7 +265,9 @@ impl Shared {
 /// The string at `offset` of a table; empty where there is none.
 fn text(table: &[u8], offset: u32) -> &[u8] {
     let tail = table.get(offset as usize..).unwrap_or_default();
-    memchr::memchr(0, tail).and_then(|end| tail.get(..end)).unwrap_or_default()
+    memchr::memchr(0, tail)
+        .and_then(|end| tail.get(..end))
+        .unwrap_or_default()
 }
 
 /// The functions of an image.
@@ -201,25 +295,50 @@ impl<'a> Table<'a> {
     fn all(file: &File<'a>) -> Result<Vec<Table<'a>>, Malformed> {
         let mut left = file.shared("symbol tables or symbol names overlap");
         let is_extended = |section: &&SectionHeader| section.kind == abi::SHT_SYMTAB_SHNDX;
-        let extended: HashMap<u32, &SectionHeader> =
-            file.sections.iter().filter(is_extended).map(|section| (section.link, section)).collect();
+        let extended: HashMap<u32, &SectionHeader> = file
+            .sections
+            .iter()
+            .filter(is_extended)
+            .map(|section| (section.link, section))
+            .collect();
         let mut all = Vec::new();
-        for (index, section) in file.sections.iter().enumerate().filter(|(_, section)| is_symbol_table(file, section)) {
+        for (index, section) in file
+            .sections
+            .iter()
+            .enumerate()
+            .filter(|(_, section)| is_symbol_table(file, section))
+        {
             let strings_index = section.link as usize;
             let strings = file.strings(strings_index);
             let count = section.size / Symbol::size(file.class) as u64;
-            let symbols = Symbol::table(file.class, file.data, section.offset, count, "symbol past the end").unwrap_or_default();
+            let symbols = Symbol::table(
+                file.class,
+                file.data,
+                section.offset,
+                count,
+                "symbol past the end",
+            )
+            .unwrap_or_default();
             left.take((symbols.len() * Symbol::size(file.class) + strings.len()) as u64)?;
-            let indices = u32::try_from(index).ok().and_then(|index| extended.get(&index)).map(|section| file.contents(section));
+            let indices = u32::try_from(index)
+                .ok()
+                .and_then(|index| extended.get(&index))
+                .map(|section| file.contents(section));
             let with_section = |(number, symbol): (usize, Symbol)| {
                 let section = section_of_symbol(file.class, number, symbol.shndx, indices);
                 (symbol, section.map_or(0, |section| section as usize))
             };
-            let symbols: Vec<(Symbol, usize)> = symbols.into_iter().enumerate().map(with_section).collect();
+            let symbols: Vec<(Symbol, usize)> =
+                symbols.into_iter().enumerate().map(with_section).collect();
             for (symbol, _) in &symbols {
                 left.take(text(strings, symbol.name).len() as u64)?;
             }
-            all.push(Table { index, symbols, strings_index, strings });
+            all.push(Table {
+                index,
+                symbols,
+                strings_index,
+                strings,
+            });
         }
         Ok(all)
     }
@@ -227,20 +346,39 @@ impl<'a> Table<'a> {
 
 impl<'a> Functions<'a> {
     fn of(file: &File<'a>, names: &Names) -> Result<Functions<'a>, Malformed> {
-        let mut all = Functions { tables: Table::all(file)?, ..Functions::default() };
-        for Table { index, symbols, strings, .. } in &all.tables {
-            if !matches!(file.sections[*index].kind, abi::SHT_SYMTAB | abi::SHT_DYNSYM) {
+        let mut all = Functions {
+            tables: Table::all(file)?,
+            ..Functions::default()
+        };
+        for Table {
+            index,
+            symbols,
+            strings,
+            ..
+        } in &all.tables
+        {
+            if !matches!(
+                file.sections[*index].kind,
+                abi::SHT_SYMTAB | abi::SHT_DYNSYM
+            ) {
                 continue;
             }
-            all.units.extend(units::of_symbols(strings).iter().map(|unit| names.of(unit)));
-            for (symbol, _) in symbols.iter().filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FUNC) {
+            all.units
+                .extend(units::of_symbols(strings).iter().map(|unit| names.of(unit)));
+            for (symbol, _) in symbols
+                .iter()
+                .filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FUNC)
+            {
                 let name = text(strings, symbol.name);
                 if !name.is_empty() {
                     all.by_name.entry(name).or_insert_with(|| names.of(name));
                 }
             }
-            let files = symbols.iter().filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FILE);
-            let of_files = files.filter_map(|(symbol, _)| units::of_file_symbol(text(strings, symbol.name)));
+            let files = symbols
+                .iter()
+                .filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FILE);
+            let of_files =
+                files.filter_map(|(symbol, _)| units::of_file_symbol(text(strings, symbol.name)));
             all.units.extend(of_files.map(|unit| names.of(unit)));
         }
         all.units.sort();
@@ -248,68 +386,143 @@ impl<'a> Functions<'a> {
         Ok(all)
     }
 
-    /// The name of a section without that of a function at its end, and the function: the longest that stands after a dot.
+    /// The name of a section without that of a function at its end, and the function: the longest
+    /// that stands after a dot.
     fn owner<'n>(&self, section: &'n [u8]) -> (&'n [u8], Name) {
         if self.by_name.is_empty() {
             return (section, Name::NONE);
         }
-        for dot in memchr::memchr_iter(b'.', section).take(MOST_DOTS).filter(|dot| *dot > 0) {
-            if let Some(name) = section.get(dot + 1..).and_then(|rest| self.by_name.get(rest)) {
+        for dot in memchr::memchr_iter(b'.', section)
+            .take(MOST_DOTS)
+            .filter(|dot| *dot > 0)
+        {
+            if let Some(name) = section
+                .get(dot + 1..)
+                .and_then(|rest| self.by_name.get(rest))
+            {
                 return (&section[..dot], *name);
             }
         }
         (section, Name::NONE)
     }
 
-    /// Which function a symbol belongs to: the one that it names, or else the one that its section belongs to.
+    /// Which function a symbol belongs to: the one that it names, or else the one that its section
+    /// belongs to.
     fn of_symbol(&self, name: &[u8], section: usize, labels: &[Label]) -> Name {
-        let of_section = labels.get(section).filter(|_| section != 0).map_or(Name::NONE, |label| label.kernel);
+        let of_section = labels
+            .get(section)
+            .filter(|_| section != 0)
+            .map_or(Name::NONE, |label| label.kernel);
         if of_section != Name::NONE {
             return of_section;
         }
-        self.by_name.get(name).or_else(|| self.by_name.get(name.strip_suffix(b".kd")?)).copied().unwrap_or(Name::NONE)
+        self.by_name
+            .get(name)
+            .or_else(|| self.by_name.get(name.strip_suffix(b".kd")?))
+            .copied()
+            .unwrap_or(Name::NONE)
     }
 
     /// Adds the claims of functions: to their code, their descriptors, their symbols and names.
-    fn claim(&mut self, file: &File<'_>, labels: &[Label], contents: &mut Contents) -> Result<(), Malformed> {
+    fn claim(
+        &mut self,
+        file: &File<'_>,
+        labels: &[Label],
+        contents: &mut Contents,
+    ) -> Result<(), Malformed> {
         let mut claim = |start: u64, size: u64, depth: u32, to: Label| {
-            contents.claims.push(Claim { start, end: start.saturating_add(size), depth, to });
+            contents.claims.push(Claim {
+                start,
+                end: start.saturating_add(size),
+                depth,
+                to,
+            });
         };
-        if let (Some(names), Some(of_names)) = (file.sections.get(file.names_index), labels.get(file.names_index)) {
+        if let (Some(names), Some(of_names)) = (
+            file.sections.get(file.names_index),
+            labels.get(file.names_index),
+        ) {
             // Where a section has a name, the names are in the file.
-            let named =
-                |(section, label): &(&SectionHeader, &Label)| label.kernel != Name::NONE && !file.name(section).is_empty();
+            let named = |(section, label): &(&SectionHeader, &Label)| {
+                label.kernel != Name::NONE && !file.name(section).is_empty()
+            };
             for (section, label) in file.sections.iter().zip(labels).filter(named) {
-                let own = Label { kernel: label.kernel, ..*of_names };
-                claim(names.offset + u64::from(section.name), file.name(section).len() as u64 + 1, FUNCTION, own);
+                let own = Label {
+                    kernel: label.kernel,
+                    ..*of_names
+                };
+                claim(
+                    names.offset + u64::from(section.name),
+                    file.name(section).len() as u64 + 1,
+                    FUNCTION,
+                    own,
+                );
             }
         }
         let mut code = Vec::new();
         // Dynamic symbols are among the others, where there are others.
-        let all = self.tables.iter().any(|table| file.sections[table.index].kind == abi::SHT_SYMTAB);
-        let telling = if all { abi::SHT_SYMTAB } else { abi::SHT_DYNSYM };
+        let all = self
+            .tables
+            .iter()
+            .any(|table| file.sections[table.index].kind == abi::SHT_SYMTAB);
+        let telling = if all {
+            abi::SHT_SYMTAB
+        } else {
+            abi::SHT_DYNSYM
+        };
         let mut left = file.shared("functions overlap");
-        for Table { index, symbols, strings_index, strings } in &self.tables {
-            let (Some(table), Some(own)) = (file.sections.get(*index), labels.get(*index)) else { continue };
-            let names = file.sections.get(*strings_index).zip(labels.get(*strings_index));
-            for ((symbol, section), at) in symbols.iter().zip((table.offset..).step_by(Symbol::size(file.class))) {
+        for Table {
+            index,
+            symbols,
+            strings_index,
+            strings,
+        } in &self.tables
+        {
+            let (Some(table), Some(own)) = (file.sections.get(*index), labels.get(*index)) else {
+                continue;
+            };
+            let names = file
+                .sections
+                .get(*strings_index)
+                .zip(labels.get(*strings_index));
+            for ((symbol, section), at) in symbols
+                .iter()
+                .zip((table.offset..).step_by(Symbol::size(file.class)))
+            {
                 let name = text(strings, symbol.name);
                 let kernel = self.of_symbol(name, *section, labels);
                 if kernel != Name::NONE {
-                    claim(at, Symbol::size(file.class) as u64, FUNCTION, Label { kernel, ..*own });
+                    claim(
+                        at,
+                        Symbol::size(file.class) as u64,
+                        FUNCTION,
+                        Label { kernel, ..*own },
+                    );
                     if let Some((held, label)) = names.filter(|_| !name.is_empty()) {
                         let start = held.offset + u64::from(symbol.name);
-                        claim(start, name.len() as u64 + 1, FUNCTION, Label { kernel, ..*label });
+                        claim(
+                            start,
+                            name.len() as u64 + 1,
+                            FUNCTION,
+                            Label { kernel, ..*label },
+                        );
                     }
                 }
-                if let Some((start, label)) = place(file, symbol, *section, labels).filter(|_| table.kind == telling) {
+                if let Some((start, label)) =
+                    place(file, symbol, *section, labels).filter(|_| table.kind == telling)
+                {
                     let is_function = symbol.info.st_type() == abi::STT_FUNC;
                     if kernel != Name::NONE && (is_function || name.ends_with(b".kd")) {
                         claim(start, symbol.size, FUNCTION, Label { kernel, ..label });
                     }
                     if is_function && kernel != Name::NONE {
                         left.take(symbol.size)?;
-                        code.push(FunctionCode { name: kernel, offset: start, size: symbol.size, digest: None });
+                        code.push(FunctionCode {
+                            name: kernel,
+                            offset: start,
+                            size: symbol.size,
+                            digest: None,
+                        });
                     }
                 }
             }
@@ -319,10 +532,15 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// Where in the file what a symbol names starts, and the label of its section; none for what has no bytes in the file.
+/// Where in the file what a symbol names starts, and the label of its section; none for what has no
+/// bytes in the file.
 fn place(file: &File<'_>, symbol: &Symbol, index: usize, labels: &[Label]) -> Option<(u64, Label)> {
-    let section = file.sections.get(index).filter(|section| index != 0 && !file.is_empty(section))?;
-    // The values of symbols in relocatable files are offsets in their sections, whose addresses are zero.
+    let section = file
+        .sections
+        .get(index)
+        .filter(|section| index != 0 && !file.is_empty(section))?;
+    // The values of symbols in relocatable files are offsets in their sections, whose addresses are
+    // zero.
     let within = symbol.value.checked_sub(section.addr)?;
     let fits = symbol.size > 0 && within.checked_add(symbol.size)? <= section.size;
     fits.then(|| Some((section.offset.checked_add(within)?, *labels.get(index)?)))?
@@ -332,23 +550,40 @@ fn place(file: &File<'_>, symbol: &Symbol, index: usize, labels: &[Label]) -> Op
 fn is_symbol_table(file: &File<'_>, section: &SectionHeader) -> bool {
     let own = file.header.machine == abi::EM_CUDA && file.name(section).ends_with(b"symtab");
     matches!(section.kind, abi::SHT_SYMTAB | abi::SHT_DYNSYM)
-        || (own && !section.is_empty_in_file() && section.entsize == Symbol::size(file.class) as u64)
+        || (own
+            && !section.is_empty_in_file()
+            && section.entsize == Symbol::size(file.class) as u64)
 }
 
 /// What a section is for.
 fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
+    let starts = |prefixes: &[&str]| {
+        prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()))
+    };
     if !device && is_registration(name) {
         return Part::Registration;
     }
-    if starts(&[".debug", ".zdebug", ".gdb_index", ".gnu_debug", ".nv_debug", ".nv.debug", ".nv.merc.debug", ".nv.merc.nv_debug"])
-    {
+    if starts(&[
+        ".debug",
+        ".zdebug",
+        ".gdb_index",
+        ".gnu_debug",
+        ".nv_debug",
+        ".nv.debug",
+        ".nv.merc.debug",
+        ".nv.merc.nv_debug",
+    ]) {
         return Part::Debug;
     }
     if starts(&[".nv.capmerc", ".nv.merc"]) {
         return Part::Mercury;
     }
-    if section.is_relocations() || section.kind == abi::SHT_RELR || starts(&[".nv.resolvedrela", ".nv.rel.action"]) {
+    if section.is_relocations()
+        || section.kind == abi::SHT_RELR
+        || starts(&[".nv.resolvedrela", ".nv.rel.action"])
+    {
         return Part::Relocations;
     }
     if section.flags.contains(abi::SHF_EXECINSTR) || starts(&[".text"]) {
@@ -382,9 +617,12 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
     }
 }
 
-/// Whether a section of a host file registers device code: structs for the runtimes and tables of entries.
+/// Whether a section of a host file registers device code: structs for the runtimes and tables of
+/// entries.
 fn is_registration(name: &[u8]) -> bool {
     const SEGMENTS: [&[u8]; 2] = [b".hipFatBinSegment", b".nvFatBinSegment"];
     SEGMENTS.iter().any(|segment| name.starts_with(segment))
-        || offload_entries::TABLES.iter().any(|table| table.as_bytes() == name)
+        || offload_entries::TABLES
+            .iter()
+            .any(|table| table.as_bytes() == name)
 }

@@ -1,5 +1,6 @@
-//! Puts together what the walk has noted: what is compressed is inflated and gone into, and objects and images are read, on all
-//! cores; then each byte is given to the innermost thing that covers it.
+//! Puts together what the walk has noted: what is compressed is inflated and gone into, and objects
+//! and images are read, on all cores; then each byte is given to the innermost thing that covers
+//! it.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,9 @@ use super::super::bytes_of;
 use super::super::walk::Walk;
 use super::record::{Fill, Layout, Space, To};
 use super::sweep::{Claim, apportion, assign};
-use super::{Footprint, FunctionCode, Label, Leaf, Name, Names, Part, SizedImage, coff, elf, ptx, units};
+use super::{
+    Footprint, FunctionCode, Label, Leaf, Name, Names, Part, SizedImage, coff, elf, ptx, units,
+};
 use crate::formats::magic;
 use crate::io::file_slice::FileSlice;
 
@@ -24,9 +27,12 @@ struct Divided {
 }
 
 impl Walk<'_> {
-    /// What each byte belongs to, once everything has been gone through; and the errors, those of what was inflated last.
+    /// What each byte belongs to, once everything has been gone through; and the errors, those of
+    /// what was inflated last.
     pub(in crate::contents) fn footprint(mut self) -> (Footprint, Vec<String>) {
-        let Some(mut layout) = self.layout.take() else { return (Footprint::default(), self.errors) };
+        let Some(mut layout) = self.layout.take() else {
+            return (Footprint::default(), self.errors);
+        };
         let jobs = std::mem::take(&mut layout.jobs);
         let limits = self.limits();
         let inner: Vec<(Footprint, Vec<String>)> = jobs
@@ -39,27 +45,47 @@ impl Walk<'_> {
                 walk.footprint()
             })
             .collect();
-        let Layout { spaces, names, images, .. } = &layout;
+        let Layout {
+            spaces,
+            names,
+            images,
+            ..
+        } = &layout;
         let (names, images): (&Names, &[SizedImage]) = (names, images);
-        let divided: Vec<Divided> = spaces.par_iter().map(|space| divided(space, names, images)).collect();
+        let divided: Vec<Divided> = spaces
+            .par_iter()
+            .map(|space| divided(space, names, images))
+            .collect();
         let mut errors = self.errors;
         let footprint = together(layout, divided, inner, &mut errors);
         (footprint, errors)
     }
 }
 
-/// Sets the translation units of leaves: where an archive does not tell, and all images of a container name the same.
+/// Sets the translation units of leaves: where an archive does not tell, and all images of a
+/// container name the same.
 pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
     let mut of_container: HashMap<u64, Vec<Name>> = HashMap::new();
     for image in footprint.images.iter().filter(|image| image.container != 0) {
-        of_container.entry(image.container).or_default().extend(image.units.iter().filter(|unit| **unit != Name::NONE));
+        of_container
+            .entry(image.container)
+            .or_default()
+            .extend(image.units.iter().filter(|unit| **unit != Name::NONE));
     }
     for all in of_container.values_mut() {
         all.sort();
         all.dedup();
     }
-    for leaf in footprint.leaves.iter_mut().filter(|leaf| leaf.label.unit == Name::NONE) {
-        let image = leaf.label.image.place().and_then(|image| footprint.images.get(image));
+    for leaf in footprint
+        .leaves
+        .iter_mut()
+        .filter(|leaf| leaf.label.unit == Name::NONE)
+    {
+        let image = leaf
+            .label
+            .image
+            .place()
+            .and_then(|image| footprint.images.get(image));
         let Some(image) = image else { continue };
         let shared = of_container.get(&image.container);
         if let [one] = image.units.as_slice() {
@@ -74,11 +100,28 @@ pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
 fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
     let data = space.piece.bytes();
     let size = data.len() as u64;
-    let mut divided = Divided { shares: Vec::new(), functions: Vec::new(), units: Vec::new(), digest: None };
+    let mut divided = Divided {
+        shares: Vec::new(),
+        functions: Vec::new(),
+        units: Vec::new(),
+        digest: None,
+    };
     let mut nobody = space.label;
     let mut claims = space.claims.clone();
     let to_labels = |own: Vec<Claim<Label>>| {
-        own.into_iter().map(|Claim { start, end, depth, to }| Claim { start, end, depth, to: To::Label(to) })
+        own.into_iter().map(
+            |Claim {
+                 start,
+                 end,
+                 depth,
+                 to,
+             }| Claim {
+                start,
+                end,
+                depth,
+                to: To::Label(to),
+            },
+        )
     };
     match space.fill {
         Fill::Nothing => {}
@@ -102,7 +145,10 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
             }
             if format == "ptx" {
                 claims.extend(to_labels(ptx::read(data, space.label, names)));
-                divided.units = units::of_symbols(data).iter().map(|unit| names.of(unit)).collect();
+                divided.units = units::of_symbols(data)
+                    .iter()
+                    .map(|unit| names.of(unit))
+                    .collect();
             }
             if space.piece.is_made() {
                 // These bytes are gone when they have been counted.
@@ -122,19 +168,32 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
 /// A digest of the bytes, of which no more than a few are in memory at a time.
 fn digest(piece: &FileSlice) -> Option<u128> {
     const FEW: u64 = 64 << 10;
-    if piece.size() <= FEW { Some(xxh3_128(piece.bytes())) } else { bytes_of::quick_digest(piece).ok() }
+    if piece.size() <= FEW {
+        Some(xxh3_128(piece.bytes()))
+    } else {
+        bytes_of::quick_digest(piece).ok()
+    }
 }
 
-/// The claims of what is in an object, program or image; none for a file without sections, and for one that is damaged.
+/// The claims of what is in an object, program or image; none for a file without sections, and for
+/// one that is damaged.
 fn own_claims(data: &[u8], label: Label, names: &Names, device: bool) -> Option<elf::Contents> {
     if magic::elf_type(data).is_some() {
         return elf::read(data, label, names, device).ok();
     }
-    let is_coff = matches!(FileKind::parse(data), Ok(FileKind::Coff | FileKind::CoffBig | FileKind::Pe32 | FileKind::Pe64));
+    let is_coff = matches!(
+        FileKind::parse(data),
+        Ok(FileKind::Coff | FileKind::CoffBig | FileKind::Pe32 | FileKind::Pe64)
+    );
     if !is_coff || (device && !data.starts_with(b"MZ")) {
         return None;
     }
-    coff::read(data, label, names).ok().map(|claims| elf::Contents { claims, ..elf::Contents::default() })
+    coff::read(data, label, names)
+        .ok()
+        .map(|claims| elf::Contents {
+            claims,
+            ..elf::Contents::default()
+        })
 }
 
 /// What the bytes of an image of this format are, as far as nothing is known of what is in it.
@@ -155,7 +214,10 @@ fn together(
     inner: Vec<(Footprint, Vec<String>)>,
     errors: &mut Vec<String>,
 ) -> Footprint {
-    let mut footprint = Footprint { uncompressed: std::mem::take(&mut layout.uncompressed), ..Footprint::default() };
+    let mut footprint = Footprint {
+        uncompressed: std::mem::take(&mut layout.uncompressed),
+        ..Footprint::default()
+    };
     let shares = of_images(&mut layout, divided);
     footprint.images = std::mem::take(&mut layout.images);
     let mut of_jobs: Vec<Vec<Leaf>> = Vec::new();
@@ -178,19 +240,41 @@ fn together(
         let mut leaves = Vec::new();
         for (to, bytes) in shares {
             match to {
-                To::Label(label) => leaves.push(Leaf { label, file: bytes, inflated: bytes }),
-                To::Unread(label, inflated, _) => leaves.push(Leaf { label, file: bytes, inflated }),
+                To::Label(label) => leaves.push(Leaf {
+                    label,
+                    file: bytes,
+                    inflated: bytes,
+                }),
+                To::Unread(label, inflated, _) => leaves.push(Leaf {
+                    label,
+                    file: bytes,
+                    inflated,
+                }),
                 To::Space(space) => {
-                    let size = layout.spaces.get(space).map_or(0, |space| space.piece.size());
+                    let size = layout
+                        .spaces
+                        .get(space)
+                        .map_or(0, |space| space.piece.size());
                     let held = built.get_mut(space).map(std::mem::take).unwrap_or_default();
-                    leaves.extend(if size == bytes { held } else { scaled(held, bytes, true) });
+                    leaves.extend(if size == bytes {
+                        held
+                    } else {
+                        scaled(held, bytes, true)
+                    });
                 }
                 To::Job(job) => {
                     let held = of_jobs.get_mut(job).map(std::mem::take).unwrap_or_default();
                     if held.is_empty() {
                         // It could not be inflated, which is an error that has been noted.
-                        let label = Label { part: Part::Container, ..layout.spaces[index].label };
-                        leaves.push(Leaf { label, file: bytes, inflated: bytes });
+                        let label = Label {
+                            part: Part::Container,
+                            ..layout.spaces[index].label
+                        };
+                        leaves.push(Leaf {
+                            label,
+                            file: bytes,
+                            inflated: bytes,
+                        });
                     }
                     leaves.extend(scaled(held, bytes, false));
                 }
@@ -210,7 +294,13 @@ fn renumbered(footprint: &Footprint, leaves: Vec<Leaf>) -> Vec<Leaf> {
     let first = footprint.images.len();
     let renumber = |leaf: Leaf| {
         let image = leaf.label.image.after(first);
-        Leaf { label: Label { image, ..leaf.label }, ..leaf }
+        Leaf {
+            label: Label {
+                image,
+                ..leaf.label
+            },
+            ..leaf
+        }
     };
     leaves.into_iter().map(renumber).collect()
 }
@@ -227,14 +317,16 @@ fn of_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> 
         if let Fill::Device(image) = space.fill
             && let Some(image) = layout.images.get_mut(image)
         {
-            (image.functions, image.units, image.digest) = (divided.functions, divided.units, divided.digest);
+            (image.functions, image.units, image.digest) =
+                (divided.functions, divided.units, divided.digest);
         }
         divided.shares
     });
     each.collect()
 }
 
-/// Leaves that have `bytes` of the file together, each as its share of the bytes was; `inflated`: also of the inflated ones.
+/// Leaves that have `bytes` of the file together, each as its share of the bytes was; `inflated`:
+/// also of the inflated ones.
 fn scaled(mut leaves: Vec<Leaf>, bytes: u64, inflated: bool) -> Vec<Leaf> {
     let weights: Vec<u64> = leaves.iter().map(|leaf| leaf.file).collect();
     for (leaf, part) in leaves.iter_mut().zip(apportion(bytes, &weights)) {

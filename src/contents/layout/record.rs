@@ -10,7 +10,8 @@ use super::sweep::Claim;
 use super::{Footprint, ImageIndex, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
 use crate::io::file_slice::FileSlice;
 
-/// The depth of claims by what a thing is in; those of sections and symbols inside of an object are below.
+/// The depth of claims by what a thing is in; those of sections and symbols inside of an object are
+/// below.
 const NESTED: u32 = 16;
 
 /// Where a cursor is in the layout.
@@ -51,7 +52,8 @@ pub(super) struct Space {
 pub(super) enum To {
     /// Nothing that goes on.
     Label(Label),
-    /// Nothing that goes on, of which there are this many bytes inflated; and where it starts, so that two of a size are two.
+    /// Nothing that goes on, of which there are this many bytes inflated; and where it starts, so
+    /// that two of a size are two.
     Unread(Label, u64, u64),
     /// What is in this space, byte for byte.
     Space(usize),
@@ -94,75 +96,143 @@ impl Layout {
         Label {
             part,
             kind: self.names.of(cursor.facts.kinds.join(",").as_bytes()),
-            section: self.names.of(cursor.place.section().unwrap_or_default().as_bytes()),
+            section: self
+                .names
+                .of(cursor.place.section().unwrap_or_default().as_bytes()),
             kernel: Name::NONE,
             unit: cursor.spot.unit,
             member: cursor.spot.member,
-            container: self.names.of(cursor.place.container().unwrap_or_default().as_bytes()),
+            container: self
+                .names
+                .of(cursor.place.container().unwrap_or_default().as_bytes()),
             image: ImageIndex::NONE,
         }
     }
 
-    /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was inflated, or is another file).
+    /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was
+    /// inflated, or is another file).
     fn range(&self, spot: LayoutPosition, piece: &FileSlice) -> Option<(u64, u64)> {
         let space = self.spaces.get(spot.space)?.piece.bytes();
-        let start = piece.bytes().as_ptr().addr().checked_sub(space.as_ptr().addr())?;
+        let start = piece
+            .bytes()
+            .as_ptr()
+            .addr()
+            .checked_sub(space.as_ptr().addr())?;
         let end = start.checked_add(piece.bytes().len())?;
         (end <= space.len()).then_some((start as u64, end as u64))
     }
 
     fn claim(&mut self, cursor: &Cursor, piece: &FileSlice, more: u32, to: To) {
-        let Some((start, end)) = self.range(cursor.spot, piece) else { return };
+        let Some((start, end)) = self.range(cursor.spot, piece) else {
+            return;
+        };
         let depth = NESTED + 2 * u32::try_from(cursor.depth).unwrap_or(u32::MAX / 4) + more;
         if let Some(space) = self.spaces.get_mut(cursor.spot.space) {
-            space.claims.push(Claim { start, end, depth, to });
+            space.claims.push(Claim {
+                start,
+                end,
+                depth,
+                to,
+            });
         }
     }
 }
 
 impl Walk<'_> {
-    /// `cursor` in a space of its own that no other space holds: a file, or what a job has inflated.
+    /// `cursor` in a space of its own that no other space holds: a file, or what a job has
+    /// inflated.
     pub(in crate::contents) fn root(&mut self, cursor: &Cursor) -> Cursor {
-        let Some(layout) = &mut self.layout else { return cursor.clone() };
-        let label = layout.label(cursor, if cursor.place.container().is_some() { Part::Container } else { Part::Other });
+        let Some(layout) = &mut self.layout else {
+            return cursor.clone();
+        };
+        let label = layout.label(
+            cursor,
+            if cursor.place.container().is_some() {
+                Part::Container
+            } else {
+                Part::Other
+            },
+        );
         layout.roots.push(layout.spaces.len());
         let space = layout.spaces.len();
-        layout.spaces.push(Space { piece: cursor.piece.clone(), fill: Fill::Nothing, label, claims: Vec::new() });
-        Cursor { spot: LayoutPosition { space, ..cursor.spot }, ..cursor.clone() }
+        layout.spaces.push(Space {
+            piece: cursor.piece.clone(),
+            fill: Fill::Nothing,
+            label,
+            claims: Vec::new(),
+        });
+        Cursor {
+            spot: LayoutPosition {
+                space,
+                ..cursor.spot
+            },
+            ..cursor.clone()
+        }
     }
 
-    /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as `fill` says.
+    /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as
+    /// `fill` says.
     pub(in crate::contents) fn object(&mut self, cursor: &Cursor, fill: Fill) -> Cursor {
-        let Some(layout) = &mut self.layout else { return cursor.clone() };
+        let Some(layout) = &mut self.layout else {
+            return cursor.clone();
+        };
         let mut label = layout.label(cursor, Part::Other);
         if let Fill::Device(image) = fill {
             label.image = ImageIndex::of(image);
         }
         let space = layout.spaces.len();
         layout.claim(cursor, &cursor.piece, 1, To::Space(space));
-        layout.spaces.push(Space { piece: cursor.piece.clone(), fill, label, claims: Vec::new() });
-        Cursor { spot: LayoutPosition { space, ..cursor.spot }, ..cursor.clone() }
+        layout.spaces.push(Space {
+            piece: cursor.piece.clone(),
+            fill,
+            label,
+            claims: Vec::new(),
+        });
+        Cursor {
+            spot: LayoutPosition {
+                space,
+                ..cursor.spot
+            },
+            ..cursor.clone()
+        }
     }
 
     /// `cursor` as one for what is of the translation unit `unit`.
     pub(in crate::contents) fn unit(&self, cursor: Cursor, unit: &str) -> Cursor {
-        let unit = self.layout.as_ref().map_or(Name::NONE, |layout| layout.names.of(unit.as_bytes()));
-        Cursor { spot: LayoutPosition { unit, ..cursor.spot }, ..cursor }
+        let unit = self
+            .layout
+            .as_ref()
+            .map_or(Name::NONE, |layout| layout.names.of(unit.as_bytes()));
+        Cursor {
+            spot: LayoutPosition {
+                unit,
+                ..cursor.spot
+            },
+            ..cursor
+        }
     }
 
-    /// `cursor` as one for what is in the member `name` of the zip file or tar archive that it is in. A member of one that is a member
-    /// itself stands behind that.
+    /// `cursor` as one for what is in the member `name` of the zip file or tar archive that it is
+    /// in. A member of one that is a member itself stands behind that.
     pub(in crate::contents) fn member(&self, cursor: Cursor, name: &str) -> Cursor {
-        let Some(layout) = &self.layout else { return cursor };
+        let Some(layout) = &self.layout else {
+            return cursor;
+        };
         let member = match layout.names.text(cursor.spot.member) {
             outer if outer.is_empty() => layout.names.of(name.as_bytes()),
             outer => layout.names.of(format!("{outer}({name})").as_bytes()),
         };
-        Cursor { spot: LayoutPosition { member, ..cursor.spot }, ..cursor }
+        Cursor {
+            spot: LayoutPosition {
+                member,
+                ..cursor.spot
+            },
+            ..cursor
+        }
     }
 
-    /// Notes that the `size` bytes from `within` at `cursor` are a container, named as in the place of what is in it. What it holds
-    /// claims its bytes for itself.
+    /// Notes that the `size` bytes from `within` at `cursor` are a container, named as in the place
+    /// of what is in it. What it holds claims its bytes for itself.
     pub(in crate::contents) fn container(
         &mut self,
         cursor: &Cursor,
@@ -170,19 +240,36 @@ impl Walk<'_> {
         size: u64,
         container: &'static str,
     ) -> LayoutPosition {
-        let Some(layout) = &mut self.layout else { return cursor.spot };
-        let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, Part::Container) };
+        let Some(layout) = &mut self.layout else {
+            return cursor.spot;
+        };
+        let label = Label {
+            container: layout.names.of(container.as_bytes()),
+            ..layout.label(cursor, Part::Container)
+        };
         if let Some(piece) = cursor.piece.slice(within, size) {
             layout.claim(cursor, &piece, 0, To::Label(label));
         }
-        LayoutPosition { container: layout.names.container(), ..cursor.spot }
+        LayoutPosition {
+            container: layout.names.container(),
+            ..cursor.spot
+        }
     }
 
-    /// Notes that the `size` bytes from `within` at `cursor` are a container that could be compressed and is not.
-    pub(in crate::contents) fn not_compressed(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) {
+    /// Notes that the `size` bytes from `within` at `cursor` are a container that could be
+    /// compressed and is not.
+    pub(in crate::contents) fn not_compressed(
+        &mut self,
+        cursor: &Cursor,
+        within: u64,
+        size: u64,
+        container: &'static str,
+    ) {
         /// How many bytes are kept to tell how well it could be compressed.
         const SAMPLE: u64 = 64 << 10;
-        let Some(layout) = &mut self.layout else { return };
+        let Some(layout) = &mut self.layout else {
+            return;
+        };
         if cursor.place.is_compressed() || size < SAMPLE {
             return;
         }
@@ -190,31 +277,60 @@ impl Walk<'_> {
             if sample.is_made() {
                 sample = FileSlice::owned(sample.bytes().to_vec());
             }
-            layout.uncompressed.push(Uncompressed { container, size, sample });
+            layout.uncompressed.push(Uncompressed {
+                container,
+                size,
+                sample,
+            });
         }
     }
 
     /// Notes what bytes at `cursor` are that are not gone into.
     pub(in crate::contents) fn bytes(&mut self, cursor: &Cursor, part: Part) {
-        let Some(layout) = &mut self.layout else { return };
+        let Some(layout) = &mut self.layout else {
+            return;
+        };
         let label = layout.label(cursor, part);
         layout.claim(cursor, &cursor.piece, 0, To::Label(label));
     }
 
     /// As [`Walk::bytes`], for what is compressed and not inflated: it would be `inflated` bytes.
     pub(in crate::contents) fn unread(&mut self, cursor: &Cursor, part: Part, inflated: u64) {
-        let Some(layout) = &mut self.layout else { return };
+        let Some(layout) = &mut self.layout else {
+            return;
+        };
         let label = layout.label(cursor, part);
-        let start = layout.range(cursor.spot, &cursor.piece).map_or(0, |(start, _)| start);
+        let start = layout
+            .range(cursor.spot, &cursor.piece)
+            .map_or(0, |(start, _)| start);
         layout.claim(cursor, &cursor.piece, 0, To::Unread(label, inflated, start));
     }
 
     /// Notes `size` bytes that came out of a stream and are not kept.
-    pub(in crate::contents) fn streamed(&mut self, cursor: &Cursor, part: Part, container: &'static str, size: u64) {
-        let Some(layout) = self.layout.as_mut().filter(|_| size > 0) else { return };
-        let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, part) };
-        let leaves = vec![Leaf { label, file: size, inflated: size }];
-        layout.counted.push(Footprint { size, leaves, ..Footprint::default() });
+    pub(in crate::contents) fn streamed(
+        &mut self,
+        cursor: &Cursor,
+        part: Part,
+        container: &'static str,
+        size: u64,
+    ) {
+        let Some(layout) = self.layout.as_mut().filter(|_| size > 0) else {
+            return;
+        };
+        let label = Label {
+            container: layout.names.of(container.as_bytes()),
+            ..layout.label(cursor, part)
+        };
+        let leaves = vec![Leaf {
+            label,
+            file: size,
+            inflated: size,
+        }];
+        layout.counted.push(Footprint {
+            size,
+            leaves,
+            ..Footprint::default()
+        });
     }
 
     /// Notes `size` bytes of a stream at `cursor` that are passed over: they are not selected.
@@ -223,7 +339,8 @@ impl Walk<'_> {
         self.streamed(cursor, Part::LeftOut, "", size);
     }
 
-    /// Goes into bytes at `cursor` that came out of a stream and are not kept: where sizes are wanted, all is found out at once.
+    /// Goes into bytes at `cursor` that came out of a stream and are not kept: where sizes are
+    /// wanted, all is found out at once.
     pub(in crate::contents) fn enter_streamed(&mut self, cursor: &Cursor) {
         if self.layout.is_none() {
             return self.enter(cursor);
@@ -238,9 +355,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes an image; its bytes are divided afterwards. Returns the cursor for what the image itself holds.
+    /// Notes an image; its bytes are divided afterwards. Returns the cursor for what the image
+    /// itself holds.
     pub(in crate::contents) fn sized_image(&mut self, cursor: &Cursor, image: &Image) -> Cursor {
-        let Some(layout) = &mut self.layout else { return cursor.clone() };
+        let Some(layout) = &mut self.layout else {
+            return cursor.clone();
+        };
         let index = layout.images.len();
         let names = &layout.names;
         let sized = SizedImage {
@@ -264,21 +384,29 @@ impl Walk<'_> {
     /// Notes an image that is compressed and is not inflated.
     pub(in crate::contents) fn unread_image(&mut self, cursor: &Cursor, image: &Image) {
         let inner = self.sized_image(cursor, image);
-        let Some(layout) = &mut self.layout else { return };
-        let Some(label) = layout.spaces.get(inner.spot.space).map(|space| Label { part: Part::Image, ..space.label }) else {
+        let Some(layout) = &mut self.layout else {
+            return;
+        };
+        let Some(label) = layout.spaces.get(inner.spot.space).map(|space| Label {
+            part: Part::Image,
+            ..space.label
+        }) else {
             return;
         };
         layout.claim(&inner, &inner.piece, 0, To::Unread(label, image.size, 0));
     }
 
-    /// Goes into what `packed` inflates to: `job` inflates it and goes on. Where sizes are wanted, that is done when all else has
-    /// been gone through, on all cores; the bytes of `packed` belong to what comes out.
+    /// Goes into what `packed` inflates to: `job` inflates it and goes on. Where sizes are wanted,
+    /// that is done when all else has been gone through, on all cores; the bytes of `packed` belong
+    /// to what comes out.
     pub(in crate::contents) fn inflated(
         &mut self,
         packed: &Cursor,
         job: impl FnOnce(&mut Walk<'_>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let Some(layout) = &mut self.layout else { return job(self) };
+        let Some(layout) = &mut self.layout else {
+            return job(self);
+        };
         let index = layout.jobs.len();
         layout.claim(packed, &packed.piece, 1, To::Job(index));
         layout.jobs.push(Box::new(job));
@@ -286,8 +414,8 @@ impl Walk<'_> {
     }
 }
 
-/// How an image's architecture is called where sizes are compared: as the container or the image calls it, and for PTX the virtual
-/// one; without one, the triple.
+/// How an image's architecture is called where sizes are compared: as the container or the image
+/// calls it, and for PTX the virtual one; without one, the triple.
 fn arch(image: &Image) -> String {
     if !image.is_device() {
         return "host".to_owned();

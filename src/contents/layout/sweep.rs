@@ -1,12 +1,14 @@
-//! Every byte once: of all claims to a byte the deepest gets it, and what nobody claims is left over.
+//! Every byte once: of all claims to a byte the deepest gets it, and what nobody claims is left
+//! over.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A claim to the bytes from `start` to `end`. Of two claims to a byte the one that is deeper gets it; of two that are equally deep
-/// the one that starts first, and then the one that was made first.
+/// A claim to the bytes from `start` to `end`. Of two claims to a byte the one that is deeper gets
+/// it; of two that are equally deep the one that starts first, and then the one that was made
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim<T> {
     pub(super) start: u64,
@@ -36,25 +38,43 @@ impl PartialOrd for Active {
     }
 }
 
-/// How many of `size` bytes each gets; `nobody` gets those without a claim. What a claim has past the end counts for nothing. The
-/// numbers add up to `size`, and those who get nothing are left out. They are in the order of their first bytes.
-pub(super) fn assign<T: Copy + Eq + Hash>(size: u64, mut claims: Vec<Claim<T>>, nobody: T) -> Vec<(T, u64)> {
+/// How many of `size` bytes each gets; `nobody` gets those without a claim. What a claim has past
+/// the end counts for nothing. The numbers add up to `size`, and those who get nothing are left
+/// out. They are in the order of their first bytes.
+pub(super) fn assign<T: Copy + Eq + Hash>(
+    size: u64,
+    mut claims: Vec<Claim<T>>,
+    nobody: T,
+) -> Vec<(T, u64)> {
     claims.retain(|claim| claim.start < claim.end && claim.start < size);
     claims.sort_by_key(|claim| claim.start);
-    let mut shares = Shares { places: HashMap::new(), list: Vec::new() };
+    let mut shares = Shares {
+        places: HashMap::new(),
+        list: Vec::new(),
+    };
     let mut active: BinaryHeap<Active> = BinaryHeap::new();
     let (mut at, mut next) = (0, 0);
     while at < size {
         while let Some(claim) = claims.get(next).filter(|claim| claim.start <= at) {
-            active.push(Active { depth: claim.depth, start: Reverse(claim.start), order: Reverse(next) });
+            active.push(Active {
+                depth: claim.depth,
+                start: Reverse(claim.start),
+                order: Reverse(next),
+            });
             next += 1;
         }
         let starts = claims.get(next).map_or(size, |claim| claim.start);
-        while active.peek().is_some_and(|top| claims[top.order.0].end <= at) {
+        while active
+            .peek()
+            .is_some_and(|top| claims[top.order.0].end <= at)
+        {
             active.pop();
         }
         let (to, end) = match active.peek() {
-            Some(top) => (claims[top.order.0].to, claims[top.order.0].end.min(starts).min(size)),
+            Some(top) => (
+                claims[top.order.0].to,
+                claims[top.order.0].end.min(starts).min(size),
+            ),
             None => (nobody, starts),
         };
         shares.add(to, end - at);
@@ -85,8 +105,9 @@ impl<T: Copy + Eq + Hash> Shares<T> {
     }
 }
 
-/// Divides `total` in the proportion of `weights`, so that the parts add up to it: each gets the whole part of its share, and one
-/// more goes to those with the largest remainders. Where all weights are zero, everything goes to the first.
+/// Divides `total` in the proportion of `weights`, so that the parts add up to it: each gets the
+/// whole part of its share, and one more goes to those with the largest remainders. Where all
+/// weights are zero, everything goes to the first.
 pub(super) fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     let mut parts = vec![0; weights.len()];
@@ -109,7 +130,10 @@ pub(super) fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
     if more > 0 && more < rests.len() {
         rests.select_nth_unstable(more);
     }
-    rests.iter().take(more).for_each(|(_, index)| parts[*index] += 1);
+    rests
+        .iter()
+        .take(more)
+        .for_each(|(_, index)| parts[*index] += 1);
     parts
 }
 
@@ -121,15 +145,31 @@ mod tests {
     use super::*;
 
     fn claim(start: u64, end: u64, depth: u32, to: char) -> Claim<char> {
-        Claim { start, end, depth, to }
+        Claim {
+            start,
+            end,
+            depth,
+            to,
+        }
     }
 
     #[test]
     fn the_deepest_gets_a_byte_and_of_equals_the_first() {
-        let claims =
-            vec![claim(0, 10, 1, 'a'), claim(2, 6, 2, 'b'), claim(4, 8, 2, 'c'), claim(9, 40, 1, 'd'), claim(5, 5, 9, 'e')];
-        assert_eq!(assign(20, claims, '-'), [('a', 4), ('b', 4), ('c', 2), ('d', 10)]);
-        assert_eq!(assign(3, vec![claim(1, 2, 0, 'a'), claim(7, 9, 0, 'b')], '-'), [('-', 2), ('a', 1)]);
+        let claims = vec![
+            claim(0, 10, 1, 'a'),
+            claim(2, 6, 2, 'b'),
+            claim(4, 8, 2, 'c'),
+            claim(9, 40, 1, 'd'),
+            claim(5, 5, 9, 'e'),
+        ];
+        assert_eq!(
+            assign(20, claims, '-'),
+            [('a', 4), ('b', 4), ('c', 2), ('d', 10)]
+        );
+        assert_eq!(
+            assign(3, vec![claim(1, 2, 0, 'a'), claim(7, 9, 0, 'b')], '-'),
+            [('-', 2), ('a', 1)]
+        );
         assert_eq!(assign(0, vec![claim(0, 2, 0, 'a')], '-'), []);
     }
 
@@ -140,7 +180,10 @@ mod tests {
         assert_eq!(apportion(3, &[10, 19, 1]), [1, 2, 0]);
         assert_eq!(apportion(7, &[0, 0]), [7, 0]);
         assert_eq!(
-            apportion(u64::MAX, &[u64::MAX, u64::MAX]).iter().map(|part| u128::from(*part)).sum::<u128>(),
+            apportion(u64::MAX, &[u64::MAX, u64::MAX])
+                .iter()
+                .map(|part| u128::from(*part))
+                .sum::<u128>(),
             u128::from(u64::MAX)
         );
     }

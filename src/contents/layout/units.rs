@@ -1,19 +1,23 @@
-//! Which translation unit device code is of, as far as symbols tell. NVIDIA's compiler puts the name of the file into the names of
-//! what only one unit sees: `_INTERNAL_9bf1d7ca_4_a_cu_7a7eb9d1`, `_GLOBAL__N__57686b55_4_a_cu_45d778d9`,
-//! `__nv_static_25__45ddc4bb_4_b_cu_848acf13_…`: eight hexadecimal digits, the length of the file's name, and the name, with `_`
-//! for what is no letter or digit. Other compilers have symbols for files.
+//! Which translation unit device code is of, as far as symbols tell. NVIDIA's compiler puts the
+//! name of the file into the names of what only one unit sees:
+//! `_INTERNAL_9bf1d7ca_4_a_cu_7a7eb9d1`, `_GLOBAL__N__57686b55_4_a_cu_45d778d9`,
+//! `__nv_static_25__45ddc4bb_4_b_cu_848acf13_…`: eight hexadecimal digits, the length of the file's
+//! name, and the name, with `_` for what is no letter or digit. Other compilers have symbols for
+//! files.
 
 use std::collections::BTreeSet;
 
 use memchr::memmem;
 
-/// No file's name is longer (`NAME_MAX` of Linux). Where much longer ones were believed, names that lie within one another would
-/// be far larger than the file.
+/// No file's name is longer (`NAME_MAX` of Linux). Where much longer ones were believed, names that
+/// lie within one another would be far larger than the file.
 const LONGEST_NAME: usize = 255;
 /// How such names begin.
 const PREFIXES: [&[u8]; 3] = [b"_INTERNAL_", b"_GLOBAL__N__", b"__nv_static_"];
 /// What the names of source files end with.
-const EXTENSIONS: [&str; 13] = ["cu", "cuh", "hip", "cpp", "cxx", "cc", "c", "C", "f90", "F90", "f", "rs", "sycl"];
+const EXTENSIONS: [&str; 13] = [
+    "cu", "cuh", "hip", "cpp", "cxx", "cc", "c", "C", "f90", "F90", "f", "rs", "sycl",
+];
 
 /// The translation units that the names in a symbol table's strings, or in PTX, tell.
 pub(super) fn of_symbols(text: &[u8]) -> BTreeSet<Vec<u8>> {
@@ -27,31 +31,52 @@ pub(super) fn of_symbols(text: &[u8]) -> BTreeSet<Vec<u8>> {
     found
 }
 
-/// The file in what follows a prefix; `counted`: a number and two underscores stand before the rest.
+/// The file in what follows a prefix; `counted`: a number and two underscores stand before the
+/// rest.
 fn after_prefix(mut rest: &[u8], counted: bool) -> Option<Vec<u8>> {
     if counted {
         let (_, after) = number(rest)?;
         rest = after.strip_prefix(b"__")?;
     }
     let (hash, rest) = rest.split_at_checked(8)?;
-    let (length, rest) = number(rest.strip_prefix(b"_").filter(|_| hash.iter().all(u8::is_ascii_hexdigit))?)?;
+    let (length, rest) = number(
+        rest.strip_prefix(b"_")
+            .filter(|_| hash.iter().all(u8::is_ascii_hexdigit))?,
+    )?;
     let name = rest.strip_prefix(b"_")?.get(..length)?;
-    let is_name =
-        (1..=LONGEST_NAME).contains(&name.len()) && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let is_name = (1..=LONGEST_NAME).contains(&name.len())
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     let text = std::str::from_utf8(name).ok().filter(|_| is_name)?;
-    let with_dot = |extension: &str| text.strip_suffix(extension)?.strip_suffix('_').map(|stem| format!("{stem}.{extension}"));
-    Some(EXTENSIONS.into_iter().find_map(with_dot).unwrap_or_else(|| text.to_owned()).into_bytes())
+    let with_dot = |extension: &str| {
+        text.strip_suffix(extension)?
+            .strip_suffix('_')
+            .map(|stem| format!("{stem}.{extension}"))
+    };
+    Some(
+        EXTENSIONS
+            .into_iter()
+            .find_map(with_dot)
+            .unwrap_or_else(|| text.to_owned())
+            .into_bytes(),
+    )
 }
 
 /// A decimal number and what follows it.
 fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     const MOST_DIGITS: usize = 20;
-    let digits = text.iter().take(MOST_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = text
+        .iter()
+        .take(MOST_DIGITS)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let (number, rest) = text.split_at_checked(digits)?;
     Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
 }
 
-/// The file that a symbol for a file names, if it is a source file and not one that a link-time optimizer made up.
+/// The file that a symbol for a file names, if it is a source file and not one that a link-time
+/// optimizer made up.
 pub(super) fn of_file_symbol(name: &[u8]) -> Option<&[u8]> {
     let dot = memchr::memrchr(b'.', name)?;
     let extension = std::str::from_utf8(name.get(dot + 1..)?).ok()?;
@@ -66,7 +91,10 @@ mod tests {
     fn nvidias_names_tell_their_file() {
         let text = b"\0_Zx_INTERNAL_9bf1d7ca_9_curand_cu_7a7eb9d1\0_GLOBAL__N__57686b55_4_a_cu_45d778d9\0\
             __nv_static_25__45ddc4bb_4_b_cu_848acf13__Z1kPf\0_INTERNAL_9bf1d7ca_9_curand_cu_7a7eb9d1\0_INTERNAL_zz_4_a_cu\0_INTERNAL_9bf1d7ca_99_a";
-        let found: Vec<String> = of_symbols(text).into_iter().map(|unit| String::from_utf8(unit).unwrap()).collect();
+        let found: Vec<String> = of_symbols(text)
+            .into_iter()
+            .map(|unit| String::from_utf8(unit).unwrap())
+            .collect();
         assert_eq!(found, ["a.cu", "b.cu", "curand.cu"]);
     }
 

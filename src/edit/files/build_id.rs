@@ -1,4 +1,5 @@
-//! A build id of the new contents, for programs that debuggers and symbol servers should not take for the old ones.
+//! A build id of the new contents, for programs that debuggers and symbol servers should not take
+//! for the old ones.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -13,15 +14,20 @@ use sha2::{Digest, Sha256};
 use crate::io::file_slice::FileSlice;
 use crate::io::outputs::Output;
 
-/// Gives the file that has been written to `output` a new build id, where it has one: the start of the SHA-256 of the file with the
-/// old one in it, of the same length.
+/// Gives the file that has been written to `output` a new build id, where it has one: the start of
+/// the SHA-256 of the file with the old one in it, of the same length.
 ///
 /// # Errors
 /// The file cannot be read or written.
 pub(super) fn renew(output: &mut Output) -> Result<()> {
     output.flush()?;
-    let piece = FileSlice::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?;
-    let Some((offset, len)) = place(piece.bytes()) else { return Ok(()) };
+    let piece = FileSlice::try_open(&PathBuf::from(format!(
+        "/proc/self/fd/{}",
+        output.file().as_raw_fd()
+    )))?;
+    let Some((offset, len)) = place(piece.bytes()) else {
+        return Ok(());
+    };
     let mut hash = Sha256::new();
     std::io::copy(&mut piece.reader(), &mut HashWriter(&mut hash))?;
     let digest = hash.finalize();
@@ -48,7 +54,12 @@ impl Write for HashWriter<'_> {
 
 /// Where the build id of the ELF file `data` is, and how long it is.
 pub(in crate::edit) fn place(data: &[u8]) -> Option<(u64, usize)> {
-    let of = |id: &[u8]| (id.as_ptr().addr().wrapping_sub(data.as_ptr().addr()) as u64, id.len());
+    let of = |id: &[u8]| {
+        (
+            id.as_ptr().addr().wrapping_sub(data.as_ptr().addr()) as u64,
+            id.len(),
+        )
+    };
     match object::FileKind::parse(data).ok()? {
         object::FileKind::Elf64 => build_id::<elf::FileHeader64<Endianness>>(data).map(of),
         object::FileKind::Elf32 => build_id::<elf::FileHeader32<Endianness>>(data).map(of),
@@ -60,7 +71,9 @@ fn build_id<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<&[u8]> 
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
     for segment in header.program_headers(endian, data).ok()? {
-        let Some(mut notes) = segment.notes(endian, data).ok().flatten() else { continue };
+        let Some(mut notes) = segment.notes(endian, data).ok().flatten() else {
+            continue;
+        };
         while let Ok(Some(note)) = notes.next() {
             if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
                 return Some(note.desc());

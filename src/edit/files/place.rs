@@ -71,18 +71,35 @@ pub(super) fn digest(output: &Output) -> Result<String> {
 
 /// What has been written to `output`.
 pub(super) fn written(output: &Output) -> Result<FileSlice> {
-    Ok(FileSlice::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?)
+    Ok(FileSlice::try_open(&PathBuf::from(format!(
+        "/proc/self/fd/{}",
+        output.file().as_raw_fd()
+    )))?)
 }
 
-/// The files that are meant. For a folder of new files, the folders in it are made and links and other files are copied.
-pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) -> Result<Vec<Subject>> {
+/// The files that are meant. For a folder of new files, the folders in it are made and links and
+/// other files are copied.
+pub(super) fn subjects(
+    files: &[PathBuf],
+    options: &Options,
+    session: &Session,
+) -> Result<Vec<Subject>> {
     match &options.to {
         To::File(to) => {
-            let [path] = files else { bail!("-o takes a single input file: for several, pass -d DIR or --in-place") };
+            let [path] = files else {
+                bail!("-o takes a single input file: for several, pass -d DIR or --in-place")
+            };
             if path.is_dir() {
-                bail!("{}: -o takes a file, not a directory: for directories, pass -d DIR", path.display());
+                bail!(
+                    "{}: -o takes a file, not a directory: for directories, pass -d DIR",
+                    path.display()
+                );
             }
-            Ok(vec![Subject { path: path.clone(), to: Some(to.clone()), named: true }])
+            Ok(vec![Subject {
+                path: path.clone(),
+                to: Some(to.clone()),
+                named: true,
+            }])
         }
         To::InPlace => in_place(files, session),
         To::Folder(folder) => {
@@ -91,12 +108,21 @@ pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) 
                 if path.is_dir() {
                     let mut files = Vec::new();
                     tree(path, folder, !options.dry_run, &mut files)?;
-                    let found = files.into_iter().map(|(path, place)| Subject { path, to: Some(place), named: false });
+                    let found = files.into_iter().map(|(path, place)| Subject {
+                        path,
+                        to: Some(place),
+                        named: false,
+                    });
                     subjects.extend(found);
                 } else {
-                    let name =
-                        path.file_name().with_context(|| format!("{}: the path has no file name for -d", path.display()))?;
-                    subjects.push(Subject { path: path.clone(), to: Some(folder.join(name)), named: true });
+                    let name = path.file_name().with_context(|| {
+                        format!("{}: the path has no file name for -d", path.display())
+                    })?;
+                    subjects.push(Subject {
+                        path: path.clone(),
+                        to: Some(folder.join(name)),
+                        named: true,
+                    });
                 }
             }
             check_once(&subjects)?;
@@ -116,7 +142,14 @@ fn in_place(files: &[PathBuf], session: &Session) -> Result<Vec<Subject>> {
     if let Some((path, error)) = faults.into_iter().next() {
         return Err(error.context(path.display().to_string()));
     }
-    Ok(found.into_iter().map(|found| Subject { path: found.path, to: None, named: found.named }).collect())
+    Ok(found
+        .into_iter()
+        .map(|found| Subject {
+            path: found.path,
+            to: None,
+            named: found.named,
+        })
+        .collect())
 }
 
 /// That no two files go to one place.
@@ -124,7 +157,11 @@ fn check_once(subjects: &[Subject]) -> Result<()> {
     let mut places = std::collections::HashMap::new();
     for subject in subjects {
         if let Some(other) = places.insert(&subject.to, &subject.path) {
-            bail!("{} and {} have the same name, so -d cannot write both", other.display(), subject.path.display());
+            bail!(
+                "{} and {} have the same name, so -d cannot write both",
+                other.display(),
+                subject.path.display()
+            );
         }
     }
     Ok(())
@@ -141,8 +178,8 @@ pub(crate) enum Entry {
     Link(PathBuf),
 }
 
-/// Everything below the folder `from`, each with its path below it, in the order of the names: a folder, and then what is in it.
-/// Sockets, pipes and devices are left out.
+/// Everything below the folder `from`, each with its path below it, in the order of the names: a
+/// folder, and then what is in it. Sockets, pipes and devices are left out.
 ///
 /// # Errors
 /// A folder or link cannot be read.
@@ -159,12 +196,17 @@ fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) 
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, within) = (entry.path(), within.join(entry.file_name()));
-        let kind = entry.file_type().with_context(|| path.display().to_string())?;
+        let kind = entry
+            .file_type()
+            .with_context(|| path.display().to_string())?;
         if kind.is_dir() {
             found.push((within.clone(), Entry::Folder));
             entries_below(from, &within, found)?;
         } else if kind.is_symlink() {
-            found.push((within, Entry::Link(fs::read_link(&path).with_context(|| path.display().to_string())?)));
+            found.push((
+                within,
+                Entry::Link(fs::read_link(&path).with_context(|| path.display().to_string())?),
+            ));
         } else if kind.is_file() {
             found.push((within, Entry::File));
         }
@@ -172,17 +214,24 @@ fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) 
     Ok(())
 }
 
-/// Lists the files below the folder `from`, in the order of their names, each with its place below `to`. With `make`, the folders are
-/// made there with the modes of the old ones, and links are links again.
+/// Lists the files below the folder `from`, in the order of their names, each with its place below
+/// `to`. With `make`, the folders are made there with the modes of the old ones, and links are
+/// links again.
 ///
 /// # Errors
 /// A folder cannot be read, or its place not be made.
-pub(crate) fn tree(from: &Path, to: &Path, make: bool, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
+pub(crate) fn tree(
+    from: &Path,
+    to: &Path,
+    make: bool,
+    files: &mut Vec<(PathBuf, PathBuf)>,
+) -> Result<()> {
     let entries = entries(from)?;
     let folder = |from: &Path, to: &Path| {
         let context = || from.display().to_string();
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions()).with_context(context)
+        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions())
+            .with_context(context)
     };
     if make {
         folder(from, to)?;
@@ -194,7 +243,8 @@ pub(crate) fn tree(from: &Path, to: &Path, make: bool, files: &mut Vec<(PathBuf,
             Entry::Folder if make => folder(&path, &place)?,
             Entry::Link(target) if make => {
                 let _ = fs::remove_file(&place);
-                std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
+                std::os::unix::fs::symlink(target, &place)
+                    .with_context(|| place.display().to_string())?;
             }
             Entry::Folder | Entry::Link(_) => {}
         }

@@ -1,4 +1,5 @@
-//! Files that somebody has signed: with other bytes the signature is wrong, and what checks it refuses the file.
+//! Files that somebody has signed: with other bytes the signature is wrong, and what checks it
+//! refuses the file.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Zip files, Python wheels above all: members with device code are changed each by itself, the wheel's `RECORD` gets their new digests
-//! and sizes, and every other byte stays.
+//! Zip files, Python wheels above all: members with device code are changed each by itself, the
+//! wheel's `RECORD` gets their new digests and sizes, and every other byte stays.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -54,8 +54,8 @@ struct Done {
     gone: Option<(Vec<u8>, u64)>,
 }
 
-/// The zip file `piece` with what `decide` says of the images of its members; none where nothing changes. What became of the images is
-/// added to `change`.
+/// The zip file `piece` with what `decide` says of the images of its members; none where nothing
+/// changes. What became of the images is added to `change`.
 ///
 /// # Errors
 /// The zip file or a member is damaged, or cannot be changed; a wheel is signed.
@@ -77,7 +77,11 @@ pub(super) fn edit(
         if choice == Choice::Selected {
             reached.now_at(&name);
         }
-        let looked = if choice == Choice::Selected { looked_at(path, piece, member, options, session) } else { Ok(None) };
+        let looked = if choice == Choice::Selected {
+            looked_at(path, piece, member, options, session)
+        } else {
+            Ok(None)
+        };
         // For the progress bar, decompressing a member counts as half of the work.
         reached.more(member.size / 2);
         looked.with_context(|| within(member))
@@ -85,17 +89,39 @@ pub(super) fn edit(
     let mut looked: Vec<Option<Looked>> = members.par_iter().map(look).collect::<Result<_>>()?;
     let verdicts = decided_together(path, &members, &mut looked, decide)?;
     let each = |((member, looked), verdicts): ((&ZipMember<'_>, Option<Looked>), Vec<Verdict>)| {
-        let Some(looked) = looked else { return Ok(Done::default()) };
+        let Some(looked) = looked else {
+            return Ok(Done::default());
+        };
         reached.now_at(&member.shown_name());
-        let done = one((member, &within(member)), &looked, &verdicts, options, session);
+        let done = one(
+            (member, &within(member)),
+            &looked,
+            &verdicts,
+            options,
+            session,
+        );
         reached.more(member.size - member.size / 2);
-        done.map_err(|error| if error.is::<Fixed>() { error } else { error.context(within(member)) })
+        done.map_err(|error| {
+            if error.is::<Fixed>() {
+                error
+            } else {
+                error.context(within(member))
+            }
+        })
     };
-    let done: Vec<Done> = members.par_iter().zip(looked).zip(verdicts).map(each).collect::<Result<_>>()?;
+    let done: Vec<Done> = members
+        .par_iter()
+        .zip(looked)
+        .zip(verdicts)
+        .map(each)
+        .collect::<Result<_>>()?;
     let (mut all, mut gone) = (Vec::new(), HashMap::new());
     for one in done {
         if options.levels.only_smaller {
-            change.recompressed.get_or_insert_default().add(one.recompressed);
+            change
+                .recompressed
+                .get_or_insert_default()
+                .add(one.recompressed);
         }
         change.images.extend(one.images);
         change.emptied.extend(one.emptied);
@@ -103,9 +129,15 @@ pub(super) fn edit(
         gone.extend(one.gone);
     }
     let is_gone = |member: &&ZipMember<'_>| gone.contains_key(member.name);
-    change.removed_members = members.iter().filter(is_gone).map(ZipMember::shown_name).collect();
+    change.removed_members = members
+        .iter()
+        .filter(is_gone)
+        .map(ZipMember::shown_name)
+        .collect();
     if !change.keeps_images() {
-        change.emptied.extend(members.iter().filter(is_gone).map(within));
+        change
+            .emptied
+            .extend(members.iter().filter(is_gone).map(within));
     }
     if all.is_empty() && gone.is_empty() {
         return Ok(None);
@@ -113,19 +145,40 @@ pub(super) fn edit(
     if !options.force {
         check_unsigned(path, &members, "; pass --force to change it anyway")?;
     }
-    Ok(Some(put_together((path, piece), &members, all, &gone, session)?))
+    Ok(Some(put_together(
+        (path, piece),
+        &members,
+        all,
+        &gone,
+        session,
+    )?))
 }
 
-/// The zip file `piece` in which members have other contents, by their names. A wheel's `RECORD` has their digests.
+/// The zip file `piece` in which members have other contents, by their names. A wheel's `RECORD`
+/// has their digests.
 ///
 /// # Errors
 /// The zip file is damaged, a wheel is signed, or a temporary file cannot be written.
-pub(crate) fn with_contents(path: &Path, piece: &FileSlice, new: &HashMap<Vec<u8>, Rope>, session: &Session) -> Result<Rope> {
+pub(crate) fn with_contents(
+    path: &Path,
+    piece: &FileSlice,
+    new: &HashMap<Vec<u8>, Rope>,
+    session: &Session,
+) -> Result<Rope> {
     let zip = opened(path, piece)?;
     let members = members(path, &zip)?;
     check_unsigned(path, &members, "")?;
-    let each = |member: &ZipMember<'_>| Some(pack(member, new.get(member.name)?.clone(), &mut Spool::new(session)));
-    let all = members.par_iter().filter_map(each).collect::<Result<Vec<_>>>()?;
+    let each = |member: &ZipMember<'_>| {
+        Some(pack(
+            member,
+            new.get(member.name)?.clone(),
+            &mut Spool::new(session),
+        ))
+    };
+    let all = members
+        .par_iter()
+        .filter_map(each)
+        .collect::<Result<Vec<_>>>()?;
     put_together((path, piece), &members, all, &HashMap::new(), session)
 }
 
@@ -142,24 +195,29 @@ pub(crate) fn opened<'p>(path: &Path, piece: &'p FileSlice) -> Result<ZipFile<'p
 /// # Errors
 /// It is damaged.
 pub(crate) fn members<'z>(path: &Path, zip: &'z ZipFile<'_>) -> Result<Vec<ZipMember<'z>>> {
-    zip.members().collect::<Result<_, _>>().map_err(|fault| anyhow!(fault.in_archive(&path.display())))
+    zip.members()
+        .collect::<Result<_, _>>()
+        .map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
 
 /// That the wheel at `path`, which is to change, is not signed. `remedy` says what could be done.
 fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Result<()> {
-    let is_signature =
-        |member: &&ZipMember<'_>| member.name.ends_with(b".dist-info/RECORD.jws") || member.name.ends_with(b"RECORD.p7s");
+    let is_signature = |member: &&ZipMember<'_>| {
+        member.name.ends_with(b".dist-info/RECORD.jws") || member.name.ends_with(b"RECORD.p7s")
+    };
     match members.iter().find(is_signature) {
         Some(signature) => {
             let (path, name) = (path.display(), signature.shown_name());
-            bail!("{path}: the wheel is signed by `{name}`, and a change would invalidate the signature{remedy}")
+            bail!(
+                "{path}: the wheel is signed by `{name}`, and a change would invalidate the signature{remedy}"
+            )
         }
         None => Ok(()),
     }
 }
 
-/// The zip file with what has been packed anew in the places of the old members, and without those that are gone: their names and
-/// the places of their headers.
+/// The zip file with what has been packed anew in the places of the old members, and without those
+/// that are gone: their names and the places of their headers.
 fn put_together(
     (path, piece): (&Path, &FileSlice),
     members: &[ZipMember<'_>],
@@ -177,9 +235,18 @@ fn put_together(
     for part in plan(piece.bytes(), &contents, &gone).with_context(|| path.display().to_string())? {
         match part {
             Part::Old(range) => {
-                rope.push_piece(piece.slice(range.start, range.end.saturating_sub(range.start)).context("a range past the end")?);
+                rope.push_piece(
+                    piece
+                        .slice(range.start, range.end.saturating_sub(range.start))
+                        .context("a range past the end")?,
+                );
             }
-            Part::New(place) => rope.append(bytes.get_mut(place).and_then(Option::take).unwrap_or_default()),
+            Part::New(place) => rope.append(
+                bytes
+                    .get_mut(place)
+                    .and_then(Option::take)
+                    .unwrap_or_default(),
+            ),
             Part::Bytes(new) => rope.push_bytes(new),
             Part::Zeros(count) => rope.push_zeros(count),
         }
@@ -190,7 +257,8 @@ fn put_together(
 /// A member that may have device code, and what is in it.
 struct Looked {
     report: FileReport,
-    /// Its contents; none where there are no images in it. There may be more such members than files can be open at once.
+    /// Its contents; none where there are no images in it. There may be more such members than
+    /// files can be open at once.
     piece: Option<FileSlice>,
 }
 
@@ -207,13 +275,18 @@ fn looked_at(
         return Ok(None);
     }
     let piece = zip_member(zip, member)?.as_file();
-    let name = path.join(member.path().with_context(|| "the member's name points outside the zip file")?);
+    let name = path.join(
+        member
+            .path()
+            .with_context(|| "the member's name points outside the zip file")?,
+    );
     let report = looked_into(&name, &piece, options.image_bytes, &Arc::default(), session);
     let piece = Some(piece).filter(|_| !report.images.is_empty());
     Ok(Some(Looked { report, piece }))
 }
 
-/// What becomes of the images of each member. It is decided once for all of them, which are numbered through and know their members.
+/// What becomes of the images of each member. It is decided once for all of them, which are
+/// numbered through and know their members.
 fn decided_together(
     path: &Path,
     members: &[ZipMember<'_>],
@@ -222,7 +295,10 @@ fn decided_together(
 ) -> Result<Vec<Vec<Verdict>>> {
     let (mut all, mut counts) = (Vec::new(), Vec::new());
     for (member, looked) in members.iter().zip(looked.iter_mut()) {
-        let images = looked.as_mut().map(|looked| std::mem::take(&mut looked.report.images)).unwrap_or_default();
+        let images = looked
+            .as_mut()
+            .map(|looked| std::mem::take(&mut looked.report.images))
+            .unwrap_or_default();
         counts.push(images.len());
         for mut image in images {
             image.index = all.len();
@@ -238,7 +314,10 @@ fn decided_together(
             looked.report.images = images.collect();
         }
     }
-    Ok(counts.into_iter().map(|count| verdicts.by_ref().take(count).collect()).collect())
+    Ok(counts
+        .into_iter()
+        .map(|count| verdicts.by_ref().take(count).collect())
+        .collect())
 }
 
 /// What becomes of a member, which messages call as the second of the pair has it.
@@ -252,13 +331,35 @@ fn one(
     session.signals.check()?;
     let piece = match &looked.piece {
         Some(piece) => piece.clone(),
-        None => return looked.report.errors.first().map_or(Ok(Done::default()), |error| bail!("{error}")),
+        None => {
+            return looked
+                .report
+                .errors
+                .first()
+                .map_or(Ok(Done::default()), |error| bail!("{error}"));
+        }
     };
     let mut spool = Spool::new(session);
     let mut change = Change::of(String::new(), piece.size());
-    let bytes = carried_out((Path::new(place), &piece), &looked.report, verdicts, options, &mut change, &mut spool)?;
-    let (images, emptied, recompressed) = (change.images, change.emptied, change.recompressed.unwrap_or_default());
-    let mut done = Done { images, emptied, recompressed, ..Done::default() };
+    let bytes = carried_out(
+        (Path::new(place), &piece),
+        &looked.report,
+        verdicts,
+        options,
+        &mut change,
+        &mut spool,
+    )?;
+    let (images, emptied, recompressed) = (
+        change.images,
+        change.emptied,
+        change.recompressed.unwrap_or_default(),
+    );
+    let mut done = Done {
+        images,
+        emptied,
+        recompressed,
+        ..Done::default()
+    };
     if change.removed {
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
@@ -281,7 +382,10 @@ fn one(
 
 /// Packs the new contents of a member by the method of the old ones.
 fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed> {
-    let mut sums = Sums { crc: flate2::Crc::new(), sha256: Sha256::new() };
+    let mut sums = Sums {
+        crc: flate2::Crc::new(),
+        sha256: Sha256::new(),
+    };
     let plain = bytes.size();
     let (method, bytes) = match member.method {
         ZipMethod::Stored => {
@@ -291,7 +395,8 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
         // Every unpacker knows deflate.
         ZipMethod::Deflate | ZipMethod::Zstd => {
             let packed = spool.add(|file| {
-                let mut encoder = flate2::write::DeflateEncoder::new(&mut *file, flate2::Compression::new(LEVEL));
+                let mut encoder =
+                    flate2::write::DeflateEncoder::new(&mut *file, flate2::Compression::new(LEVEL));
                 bytes.write_to(&mut Both(&mut encoder, &mut sums))?;
                 encoder.finish()?;
                 Ok(())
@@ -299,8 +404,19 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
             (DEFLATE, packed.into())
         }
     };
-    let contents = NewContents { header: member.header, method, crc: sums.crc.sum(), packed: bytes.size(), plain };
-    Ok(Packed { name: member.name.to_vec(), contents, bytes, sha256: sums.sha256.finalize().into() })
+    let contents = NewContents {
+        header: member.header,
+        method,
+        crc: sums.crc.sum(),
+        packed: bytes.size(),
+        plain,
+    };
+    Ok(Packed {
+        name: member.name.to_vec(),
+        contents,
+        bytes,
+        sha256: sums.sha256.finalize().into(),
+    })
 }
 
 struct Sums {
@@ -335,13 +451,14 @@ impl<A: Write, B: Write> Write for Both<'_, A, B> {
     }
 }
 
-/// Whether a member is the list of a wheel's files (the specification "Recording installed projects", `RECORD`).
+/// Whether a member is the list of a wheel's files (the specification "Recording installed
+/// projects", `RECORD`).
 pub(crate) fn is_record(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/RECORD") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
 
-/// The list with the digests and sizes of the members that have changed, and without those that are gone; none where it names none of
-/// them.
+/// The list with the digests and sizes of the members that have changed, and without those that are
+/// gone; none where it names none of them.
 fn new_record(
     zip: &FileSlice,
     record: &ZipMember<'_>,
@@ -356,36 +473,55 @@ fn new_record(
     for line in text.split_inclusive('\n') {
         let end = line.trim_end_matches(['\r', '\n']);
         let path = path_of(end);
-        if path.as_ref().is_some_and(|path| gone.contains_key(path.as_bytes())) {
+        if path
+            .as_ref()
+            .is_some_and(|path| gone.contains_key(path.as_bytes()))
+        {
             any = true;
             continue;
         }
-        let of = |packed: &&Packed| path.as_ref().is_some_and(|path| path.as_bytes() == packed.name);
+        let of = |packed: &&Packed| {
+            path.as_ref()
+                .is_some_and(|path| path.as_bytes() == packed.name)
+        };
         match changed.iter().find(of) {
             Some(packed) => {
                 let path = end.rsplitn(3, ',').nth(2).unwrap_or_default();
                 let digest = URL_SAFE_NO_PAD.encode(packed.sha256);
-                new.push_str(&format!("{path},sha256={digest},{}{}", packed.contents.plain, &line[end.len()..]));
+                new.push_str(&format!(
+                    "{path},sha256={digest},{}{}",
+                    packed.contents.plain,
+                    &line[end.len()..]
+                ));
                 any = true;
             }
             None => new.push_str(line),
         }
     }
     let mut spool = Spool::new(session);
-    Ok(if any { Some(pack(record, new.into_bytes().into(), &mut spool)?) } else { None })
+    Ok(if any {
+        Some(pack(record, new.into_bytes().into(), &mut spool)?)
+    } else {
+        None
+    })
 }
 
 /// The member that a line of the list is about. Paths with commas or quotes are quoted as in CSV.
 fn path_of(line: &str) -> Option<String> {
     let path = line.rsplitn(3, ',').nth(2)?;
-    Some(match path.strip_prefix('"').and_then(|path| path.strip_suffix('"')) {
-        Some(quoted) => quoted.replace("\"\"", "\""),
-        None => path.to_owned(),
-    })
+    Some(
+        match path
+            .strip_prefix('"')
+            .and_then(|path| path.strip_suffix('"'))
+        {
+            Some(quoted) => quoted.replace("\"\"", "\""),
+            None => path.to_owned(),
+        },
+    )
 }
 
-/// The zip file `piece` in which those members of `selection` that have device code are compressed anew, and in them what `levels` says;
-/// none if there are no such members.
+/// The zip file `piece` in which those members of `selection` that have device code are compressed
+/// anew, and in them what `levels` says; none if there are no such members.
 ///
 /// # Errors
 /// As [`edit`] has them.
@@ -398,8 +534,26 @@ pub(crate) fn repacked(
 ) -> Result<Option<Rope>> {
     let to = super::To::InPlace;
     let (dry_run, force, allow_empty) = (true, true, true);
-    let (new_build_id, digests, image_bytes, selection) = (false, false, false, Arc::new(selection));
-    let options = Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes, selection };
+    let (new_build_id, digests, image_bytes, selection) =
+        (false, false, false, Arc::new(selection));
+    let options = Options {
+        to,
+        dry_run,
+        force,
+        allow_empty,
+        new_build_id,
+        levels,
+        digests,
+        image_bytes,
+        selection,
+    };
     let keep = |_: &Path, images: &[Image]| Ok(vec![Verdict::Keep; images.len()]);
-    edit((path, piece), &options, session, &keep, &mut Change::of(String::new(), piece.size()), &Reached::default())
+    edit(
+        (path, piece),
+        &options,
+        session,
+        &keep,
+        &mut Change::of(String::new(), piece.size()),
+        &Reached::default(),
+    )
 }

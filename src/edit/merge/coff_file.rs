@@ -1,6 +1,8 @@
-//! A COFF object, as compilers for Windows write it, as the plain values that ELF files have ([`HostFile`]), so that both are compared
-//! by one comparison. What COFF says and ELF has no word for is in fields that are only compared: a section's characteristics are the
-//! high half of its flags, the selection of its COMDAT is its size of an entry, and a symbol's storage class is its visibility.
+//! A COFF object, as compilers for Windows write it, as the plain values that ELF files have
+//! ([`HostFile`]), so that both are compared by one comparison. What COFF says and ELF has no word
+//! for is in fields that are only compared: a section's characteristics are the high half of its
+//! flags, the selection of its COMDAT is its size of an entry, and a symbol's storage class is its
+//! visibility.
 
 use std::collections::HashMap;
 
@@ -32,13 +34,29 @@ pub(super) fn read(data: &[u8]) -> Result<HostFile<'_>> {
 fn read_as<Coff: CoffHeader>(data: &[u8]) -> Result<HostFile<'_>> {
     let mut offset = 0;
     let coff = Coff::parse(data, &mut offset)?;
-    let is_64 = matches!(coff.machine(), pe::IMAGE_FILE_MACHINE_AMD64 | pe::IMAGE_FILE_MACHINE_ARM64);
-    let class = Class { is_64, endian: Endianness::Little };
+    let is_64 = matches!(
+        coff.machine(),
+        pe::IMAGE_FILE_MACHINE_AMD64 | pe::IMAGE_FILE_MACHINE_ARM64
+    );
+    let class = Class {
+        is_64,
+        endian: Endianness::Little,
+    };
     let empty = [0; 64];
     let header = FileHeader::of(class, &empty).context("no header")?;
-    let (machine, flags) = (elf::Machine(coff.machine().0), elf::FileFlags(coff.characteristics().0.into()));
-    let header = FileHeader { kind: elf::ET_REL, machine, flags, ..header };
-    let mut names = Names { left: data.len().saturating_mul(4) };
+    let (machine, flags) = (
+        elf::Machine(coff.machine().0),
+        elf::FileFlags(coff.characteristics().0.into()),
+    );
+    let header = FileHeader {
+        kind: elf::ET_REL,
+        machine,
+        flags,
+        ..header
+    };
+    let mut names = Names {
+        left: data.len().saturating_mul(4),
+    };
     let (mut sections, relocations) = sections(data, coff, offset, &mut names)?;
     let symbols = symbols(data, coff, &mut sections, &mut names)?;
     Ok(HostFile {
@@ -70,17 +88,31 @@ impl Names {
 /// The sections, of which the first is none, as in ELF files; and the relocations of each.
 type Sections<'d> = (Vec<Section<'d>>, Vec<&'d [pe::ImageRelocation]>);
 
-fn sections<'d, Coff: CoffHeader>(data: &'d [u8], coff: &Coff, offset: u64, names: &mut Names) -> Result<Sections<'d>> {
+fn sections<'d, Coff: CoffHeader>(
+    data: &'d [u8],
+    coff: &Coff,
+    offset: u64,
+    names: &mut Names,
+) -> Result<Sections<'d>> {
     let strings = coff.symbols(data)?.strings();
     let mut numbers: HashMap<&[u8], usize> = HashMap::new();
-    let none = Section { key: Key { name: &[], number: 0 }, header: SectionHeader::default(), body: &[] };
+    let none = Section {
+        key: Key {
+            name: &[],
+            number: 0,
+        },
+        header: SectionHeader::default(),
+        body: &[],
+    };
     let (mut found, mut relocations) = (vec![none], vec![&[][..]]);
     let (mut held, mut count) = (0_usize, 0_usize);
     for raw in coff.sections(data, offset)?.iter() {
         let name = names.take(raw.name(strings)?)?;
         let characteristics = raw.characteristics.get(LE);
         let at = u64::from(raw.pointer_to_raw_data.get(LE));
-        let body = raw.coff_data(data).map_err(|()| Malformed::new("section past the end", at))?;
+        let body = raw
+            .coff_data(data)
+            .map_err(|()| Malformed::new("section past the end", at))?;
         let own = raw.coff_relocations(data)?;
         held = held.saturating_add(body.len());
         count = count.saturating_add(own.len());
@@ -89,24 +121,39 @@ fn sections<'d, Coff: CoffHeader>(data: &'d [u8], coff: &Coff, offset: u64, name
         }
         let is_empty = characteristics.contains(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA);
         let is_removed = characteristics.contains(pe::IMAGE_SCN_LNK_REMOVE);
-        let in_memory = if is_removed { elf::SectionFlags::default() } else { elf::SHF_ALLOC };
+        let in_memory = if is_removed {
+            elf::SectionFlags::default()
+        } else {
+            elf::SHF_ALLOC
+        };
         let header = SectionHeader {
-            kind: if is_empty { elf::SHT_NOBITS } else { elf::SHT_PROGBITS },
+            kind: if is_empty {
+                elf::SHT_NOBITS
+            } else {
+                elf::SHT_PROGBITS
+            },
             flags: elf::SectionFlags(in_memory.0 | u64::from(characteristics.0) << 32),
             offset: at,
             size: raw.size_of_raw_data.get(LE).into(),
             ..SectionHeader::default()
         };
         let number = numbers.entry(name).or_insert(0);
-        found.push(Section { key: Key { name, number: *number }, header, body });
+        found.push(Section {
+            key: Key {
+                name,
+                number: *number,
+            },
+            header,
+            body,
+        });
         relocations.push(own);
         *number += 1;
     }
     Ok((found, relocations))
 }
 
-/// The symbols by their numbers, one higher than in the object: the first is none, as in ELF files. What is said of sections goes into
-/// their headers.
+/// The symbols by their numbers, one higher than in the object: the first is none, as in ELF files.
+/// What is said of sections goes into their headers.
 fn symbols<'d, Coff: CoffHeader>(
     data: &'d [u8],
     coff: &Coff,
@@ -119,7 +166,10 @@ fn symbols<'d, Coff: CoffHeader>(
     }
     let mut found = vec![no_symbol(); table.len() + 1];
     for (index, symbol) in table.iter() {
-        let section = symbol.section_number().index().map(|section| section as usize);
+        let section = symbol
+            .section_number()
+            .index()
+            .map(|section| section as usize);
         if section.is_some_and(|section| section >= sections.len()) {
             bail!("symbol {}: its section does not exist", index.0);
         }
@@ -130,7 +180,8 @@ fn symbols<'d, Coff: CoffHeader>(
             let aux = table.aux_section(index)?;
             own.header.entsize = aux.selection.0.into();
             if aux.selection == pe::IMAGE_COMDAT_SELECT_ASSOCIATIVE {
-                own.header.link = u32::from(aux.number.get(LE)) | u32::from(aux.high_number.get(LE)) << 16;
+                own.header.link =
+                    u32::from(aux.number.get(LE)) | u32::from(aux.high_number.get(LE)) << 16;
                 own.header.flags |= elf::SHF_LINK_ORDER;
             }
         }
@@ -151,13 +202,19 @@ fn symbols<'d, Coff: CoffHeader>(
             _ if symbol.derived_type() == pe::IMAGE_SYM_DTYPE_FUNCTION => elf::STT_FUNC,
             _ => elf::STT_NOTYPE,
         };
-        let place = found.get_mut(index.0 + 1).context("symbol index past the end")?;
+        let place = found
+            .get_mut(index.0 + 1)
+            .context("symbol index past the end")?;
         *place = Symbol {
             name: names.take(symbol.name(table.strings())?)?,
             info: elf::SymbolInfo::new(bind, kind),
             other: class.0,
             section,
-            special: if section.is_some() { 0 } else { symbol.section_number().0 as u16 },
+            special: if section.is_some() {
+                0
+            } else {
+                symbol.section_number().0 as u16
+            },
             value: symbol.value().into(),
             size,
             stands_for,
@@ -169,7 +226,16 @@ fn symbols<'d, Coff: CoffHeader>(
 /// What stands in the places of what is no symbol: it is left out, as names of files are.
 fn no_symbol<'d>() -> Symbol<'d> {
     let info = elf::SymbolInfo::new(elf::STB_LOCAL, elf::STT_FILE);
-    Symbol { name: &[], info, other: 0, section: None, special: 0, value: 0, size: 0, stands_for: &[] }
+    Symbol {
+        name: &[],
+        info,
+        other: 0,
+        section: None,
+        special: 0,
+        value: 0,
+        size: 0,
+        stands_for: &[],
+    }
 }
 
 /// A relocation as ELF files have them. What is added is kept at the place itself.

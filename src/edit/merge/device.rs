@@ -1,5 +1,6 @@
-//! What in a host file belongs to its device code, by ranges of the file: the images and containers, the rows and numbers of
-//! OpenMP's descriptors, and the pointers to containers. These are what a merge changes, so they are not compared.
+//! What in a host file belongs to its device code, by ranges of the file: the images and
+//! containers, the rows and numbers of OpenMP's descriptors, and the pointers to containers. These
+//! are what a merge changes, so they are not compared.
 
 use std::ops::Range;
 
@@ -13,27 +14,43 @@ use crate::formats::offload_sections;
 use crate::registration::read::{self, Registered};
 
 /// What the names of sections begin with that hold device code and nothing else.
-const SECTIONS: [&str; 5] = [offload_sections::NAME, ".hip_fatbin", ".nv_fatbin", "__nv_relfatbin", "__CLANG_OFFLOAD_BUNDLE__"];
+const SECTIONS: [&str; 5] = [
+    offload_sections::NAME,
+    ".hip_fatbin",
+    ".nv_fatbin",
+    "__nv_relfatbin",
+    "__CLANG_OFFLOAD_BUNDLE__",
+];
 /// The number of images in a descriptor of OpenMP has 32 bits.
 const COUNT: u64 = 4;
 
-/// The ranges of the ELF file or COFF object `data` that hold device code or say where it is, in order and apart from each other.
+/// The ranges of the ELF file or COFF object `data` that hold device code or say where it is, in
+/// order and apart from each other.
 ///
 /// # Errors
 /// What is damaged in the file's headers, or in what it registers.
 pub(crate) fn ranges(data: &[u8]) -> Result<Vec<Range<u64>>> {
     let file = HostFile::read(data)?;
-    let sections = file.sections.iter().filter(|section| is_device(section) && !section.header.is_empty_in_file());
-    let mut all: Vec<_> =
-        sections.map(|section| section.header.offset..section.header.offset + section.body.len() as u64).collect();
+    let sections = file
+        .sections
+        .iter()
+        .filter(|section| is_device(section) && !section.header.is_empty_in_file());
+    let mut all: Vec<_> = sections
+        .map(|section| section.header.offset..section.header.offset + section.body.len() as u64)
+        .collect();
     all.extend(registered(&read::read(data)?, file.class));
     Ok(joined(all))
 }
 
 /// Whether a section holds device code and nothing else.
 pub(super) fn is_device(section: &Section<'_>) -> bool {
-    let is_named = || SECTIONS.iter().any(|start| section.key.name.starts_with(start.as_bytes()));
-    section.header.kind == SHT_LLVM_OFFLOADING || section.header.kind == elf::SHT_PROGBITS && is_named()
+    let is_named = || {
+        SECTIONS
+            .iter()
+            .any(|start| section.key.name.starts_with(start.as_bytes()))
+    };
+    section.header.kind == SHT_LLVM_OFFLOADING
+        || section.header.kind == elf::SHT_PROGBITS && is_named()
 }
 
 fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
@@ -46,7 +63,12 @@ fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
         all.push(descriptor.rows..descriptor.rows.saturating_add(size));
         all.extend(descriptor.images.iter().map(|image| image.start..image.end));
     }
-    all.extend(found.wrappers.iter().map(|wrapper| wrapper.pointer.offset..wrapper.pointer.offset.saturating_add(word)));
+    all.extend(
+        found
+            .wrappers
+            .iter()
+            .map(|wrapper| wrapper.pointer.offset..wrapper.pointer.offset.saturating_add(word)),
+    );
     all
 }
 
@@ -68,6 +90,11 @@ pub(super) fn joined(mut all: Vec<Range<u64>>) -> Vec<Range<u64>> {
 pub(super) fn within(ranges: &[Range<u64>], offset: u64, size: u64) -> Vec<Range<u64>> {
     let end = offset.saturating_add(size);
     let first = ranges.partition_point(|range| range.end <= offset);
-    let inside = ranges.iter().skip(first).take_while(|range| range.start < end);
-    inside.map(|range| range.start.max(offset) - offset..range.end.min(end) - offset).collect()
+    let inside = ranges
+        .iter()
+        .skip(first)
+        .take_while(|range| range.start < end);
+    inside
+        .map(|range| range.start.max(offset) - offset..range.end.min(end) - offset)
+        .collect()
 }

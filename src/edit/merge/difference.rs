@@ -1,4 +1,5 @@
-//! Where the host halves of two builds differ, for people: by section and symbol, each with what can be done about it.
+//! Where the host halves of two builds differ, for people: by section and symbol, each with what
+//! can be done about it.
 
 use std::fmt;
 
@@ -26,7 +27,12 @@ pub(crate) struct Difference {
 impl Difference {
     /// A difference of the file as a whole.
     pub(super) fn of_file(what: String) -> Self {
-        Difference { section: String::new(), symbol: None, what, remedy: None }
+        Difference {
+            section: String::new(),
+            symbol: None,
+            what,
+            remedy: None,
+        }
     }
 }
 
@@ -59,17 +65,30 @@ pub(super) struct Names<'d> {
 impl<'d> Names<'d> {
     pub(super) fn of(file: &HostFile<'d>) -> Self {
         let named = |symbol: &&Symbol<'_>| {
-            !symbol.name.is_empty() && !matches!(symbol.kind(), elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS)
+            !symbol.name.is_empty()
+                && !matches!(
+                    symbol.kind(),
+                    elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS
+                )
         };
-        let all = file.symbols.iter().chain(&file.dynamic_symbols).filter(named);
-        let mut symbols: Vec<_> = all.filter_map(|symbol| Some((symbol.section?, symbol.value, symbol.name))).collect();
+        let all = file
+            .symbols
+            .iter()
+            .chain(&file.dynamic_symbols)
+            .filter(named);
+        let mut symbols: Vec<_> = all
+            .filter_map(|symbol| Some((symbol.section?, symbol.value, symbol.name)))
+            .collect();
         symbols.sort();
         Names { symbols }
     }
 
-    /// The symbol before a place, and how far before: `value` is an offset in a section of an object, an address in a program.
+    /// The symbol before a place, and how far before: `value` is an offset in a section of an
+    /// object, an address in a program.
     pub(super) fn at(&self, section: usize, value: u64) -> Option<(String, u64)> {
-        let after = self.symbols.partition_point(|(of, at, _)| (*of, *at) <= (section, value));
+        let after = self
+            .symbols
+            .partition_point(|(of, at, _)| (*of, *at) <= (section, value));
         let (of, at, name) = self.symbols.get(after.checked_sub(1)?)?;
         (*of == section).then(|| (printable_name(name), value - at))
     }
@@ -84,17 +103,37 @@ pub(super) struct Differences {
 
 impl Differences {
     pub(super) fn add(&mut self, difference: Difference) {
-        if self.found.len() < MOST { self.found.push(difference) } else { self.more += 1 }
+        if self.found.len() < MOST {
+            self.found.push(difference)
+        } else {
+            self.more += 1
+        }
     }
 
     /// A difference in `section`, of which no symbol is known.
     pub(super) fn in_section(&mut self, section: String, what: String) {
-        self.add(Difference { section, symbol: None, what, remedy: None });
+        self.add(Difference {
+            section,
+            symbol: None,
+            what,
+            remedy: None,
+        });
     }
 
     /// A difference of the symbol `name` in `section`.
-    pub(super) fn of_symbol(&mut self, section: String, name: &[u8], what: String, remedy: Option<Remedy>) {
-        self.add(Difference { section, symbol: Some((printable_name(name), 0)), what, remedy });
+    pub(super) fn of_symbol(
+        &mut self,
+        section: String,
+        name: &[u8],
+        what: String,
+        remedy: Option<Remedy>,
+    ) {
+        self.add(Difference {
+            section,
+            symbol: Some((printable_name(name), 0)),
+            what,
+            remedy,
+        });
     }
 
     /// How many have been found.
@@ -105,7 +144,10 @@ impl Differences {
     /// All of them; how many there are beyond those that are told is the last.
     pub(super) fn finish(mut self) -> Vec<Difference> {
         if self.more > 0 {
-            self.found.push(Difference::of_file(format!("and {} more differences", self.more)));
+            self.found.push(Difference::of_file(format!(
+                "and {} more differences",
+                self.more
+            )));
         }
         self.found
     }

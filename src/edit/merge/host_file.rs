@@ -1,5 +1,6 @@
-//! An ELF file as plain values of one form for every class and byte order: its sections, symbols and relocations, with nothing that
-//! says where they stand in the tables of this file. COFF objects are put into the same form (`coff_file`).
+//! An ELF file as plain values of one form for every class and byte order: its sections, symbols
+//! and relocations, with nothing that says where they stand in the tables of this file. COFF
+//! objects are put into the same form (`coff_file`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,10 +12,13 @@ use object::{Endian, Endianness};
 
 use super::coff_file;
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol};
+use crate::formats::elf::raw::{
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol,
+};
 use crate::formats::slice;
 
-/// What a section is known by in both files: its name, and which of the sections of this name it is.
+/// What a section is known by in both files: its name, and which of the sections of this name it
+/// is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key<'d> {
     pub(super) name: &'d [u8],
@@ -116,7 +120,8 @@ impl<'d> HostFile<'d> {
     /// Reads the object, program or shared library `data`.
     ///
     /// # Errors
-    /// What is damaged in its headers, names or symbols; sections that share their bytes; a program without section headers.
+    /// What is damaged in its headers, names or symbols; sections that share their bytes; a program
+    /// without section headers.
     pub(super) fn read(data: &'d [u8]) -> Result<Self> {
         if !data.starts_with(&elf::ELFMAG) {
             return coff_file::read(data);
@@ -126,22 +131,42 @@ impl<'d> HostFile<'d> {
             bail!("neither an object nor a program or shared library");
         }
         let sections = sections(data, class, &header)?;
-        let lent = sections.iter().fold(0, |sum: u64, section| sum.saturating_add(section.body.len() as u64));
+        let lent = sections.iter().fold(0, |sum: u64, section| {
+            sum.saturating_add(section.body.len() as u64)
+        });
         if lent > data.len() as u64 {
             return Err(Malformed::new("sections overlap", header.shoff).into());
         }
         let mut names_left = data.len().saturating_mul(4);
         let mut of_kind = |kind| {
-            let table = sections.iter().position(|section| section.header.kind == kind);
-            table.map_or(Ok(Vec::new()), |table| symbols(class, &sections, table, &mut names_left))
+            let table = sections
+                .iter()
+                .position(|section| section.header.kind == kind);
+            table.map_or(Ok(Vec::new()), |table| {
+                symbols(class, &sections, table, &mut names_left)
+            })
         };
         let (symbols, dynamic_symbols) = (of_kind(elf::SHT_SYMTAB)?, of_kind(elf::SHT_DYNSYM)?);
-        let segments = ProgramHeader::table(class, data, header.phoff, header.phnum.into(), "program headers past the end")?;
-        let stack = segments.iter().find(|segment| segment.kind == elf::PT_GNU_STACK);
-        let first = segments.iter().find(|segment| segment.kind == elf::PT_LOAD && segment.offset == 0);
+        let segments = ProgramHeader::table(
+            class,
+            data,
+            header.phoff,
+            header.phnum.into(),
+            "program headers past the end",
+        )?;
+        let stack = segments
+            .iter()
+            .find(|segment| segment.kind == elf::PT_GNU_STACK);
+        let first = segments
+            .iter()
+            .find(|segment| segment.kind == elf::PT_LOAD && segment.offset == 0);
         // As the loader places it: aligned from its start on.
         let tls = segments.iter().find(|segment| segment.kind == elf::PT_TLS);
-        let tls_end = tls.and_then(|tls| tls.vaddr.checked_add(tls.memsz)?.checked_next_multiple_of(tls.align.max(1)));
+        let tls_end = tls.and_then(|tls| {
+            tls.vaddr
+                .checked_add(tls.memsz)?
+                .checked_next_multiple_of(tls.align.max(1))
+        });
         let most_relocations = data.len() / 2;
         Ok(HostFile {
             class,
@@ -178,8 +203,16 @@ impl<'d> HostFile<'d> {
             return (0..all.len()).map(|index| (index, vec![index])).collect();
         }
         let mut tables: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (index, section) in self.sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
-            tables.entry(section.header.info as usize).or_default().push(index);
+        for (index, section) in self
+            .sections
+            .iter()
+            .enumerate()
+            .filter(|(_, section)| section.header.is_relocations())
+        {
+            tables
+                .entry(section.header.info as usize)
+                .or_default()
+                .push(index);
         }
         tables
     }
@@ -190,11 +223,19 @@ impl<'d> HostFile<'d> {
     /// A table that is cut short, or of a form that is not known.
     pub(super) fn relocations(&self, index: usize) -> Result<Vec<Relocation>> {
         if let Relocations::Coff(all) = &self.relocations {
-            return Ok(all.get(index).into_iter().flat_map(|own| own.iter()).map(coff_file::relocation).collect());
+            return Ok(all
+                .get(index)
+                .into_iter()
+                .flat_map(|own| own.iter())
+                .map(coff_file::relocation)
+                .collect());
         }
-        let Some(section) = self.sections.get(index) else { return Ok(Vec::new()) };
+        let Some(section) = self.sections.get(index) else {
+            return Ok(Vec::new());
+        };
         let (body, endian) = (section.body, self.class.endian);
-        let mips = self.class.is_64 && endian == Endianness::Little && self.header.machine == elf::EM_MIPS;
+        let mips =
+            self.class.is_64 && endian == Endianness::Little && self.header.machine == elf::EM_MIPS;
         let found = match (section.header.kind, self.class.is_64) {
             (elf::SHT_RELA, true) => rela::<Rela64<Endianness>>(body, endian, mips),
             (elf::SHT_RELA, false) => rela::<Rela32<Endianness>>(body, endian, false),
@@ -210,10 +251,23 @@ impl<'d> HostFile<'d> {
             .with_context(|| format!("{}: damaged relocations", section.shown()))
     }
 
-    fn relr<Elf: read::FileHeader<Endian = Endianness>>(&self, body: &[u8]) -> Option<Vec<Relocation>> {
+    fn relr<Elf: read::FileHeader<Endian = Endianness>>(
+        &self,
+        body: &[u8],
+    ) -> Option<Vec<Relocation>> {
         let places = RelrIterator::<'_, Elf>::new(self.class.endian, records(body)?);
-        let at = |place: u64| Relocation { place, kind: 0, symbol: 0, addend: None };
-        Some(places.take(self.most_relocations.saturating_add(1)).map(|place| at(place.into())).collect())
+        let at = |place: u64| Relocation {
+            place,
+            kind: 0,
+            symbol: 0,
+            addend: None,
+        };
+        Some(
+            places
+                .take(self.most_relocations.saturating_add(1))
+                .map(|place| at(place.into()))
+                .collect(),
+        )
     }
 
     /// The number at `at` of `bytes`, as wide as `width` says: 4 or 8 bytes.
@@ -231,7 +285,11 @@ fn records<R: Pod>(body: &[u8]) -> Option<&[R]> {
     pod::slice_from_all_bytes(body).ok()
 }
 
-fn rela<R: Rela<Endian = Endianness> + Pod>(body: &[u8], endian: Endianness, mips: bool) -> Option<Vec<Relocation>> {
+fn rela<R: Rela<Endian = Endianness> + Pod>(
+    body: &[u8],
+    endian: Endianness,
+    mips: bool,
+) -> Option<Vec<Relocation>> {
     let each = |record: &R| Relocation {
         place: record.r_offset(endian).into(),
         kind: record.r_type(endian, mips).0,
@@ -241,7 +299,10 @@ fn rela<R: Rela<Endian = Endianness> + Pod>(body: &[u8], endian: Endianness, mip
     Some(records::<R>(body)?.iter().map(each).collect())
 }
 
-fn rel<R: Rel<Endian = Endianness> + Pod>(body: &[u8], endian: Endianness) -> Option<Vec<Relocation>> {
+fn rel<R: Rel<Endian = Endianness> + Pod>(
+    body: &[u8],
+    endian: Endianness,
+) -> Option<Vec<Relocation>> {
     let each = |record: &R| Relocation {
         place: record.r_offset(endian).into(),
         kind: record.r_type(endian).0,
@@ -276,11 +337,24 @@ fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec
         return Err(Malformed::new("section headers of an unknown size", 0).into());
     }
     let first = SectionHeader::at(class, data, header.shoff, CUT)?;
-    let count = if header.shnum == 0 { first.size } else { header.shnum.into() };
+    let count = if header.shnum == 0 {
+        first.size
+    } else {
+        header.shnum.into()
+    };
     let headers = SectionHeader::table(class, data, header.shoff, count, CUT)?;
-    let names = if header.shstrndx == elf::SHN_XINDEX { first.link as usize } else { usize::from(header.shstrndx.0) };
-    let names = headers.get(names).filter(|header| header.kind == elf::SHT_STRTAB);
-    let names = body(data, names.ok_or(Malformed::new("no section names", header.shoff))?)?;
+    let names = if header.shstrndx == elf::SHN_XINDEX {
+        first.link as usize
+    } else {
+        usize::from(header.shstrndx.0)
+    };
+    let names = headers
+        .get(names)
+        .filter(|header| header.kind == elf::SHT_STRTAB);
+    let names = body(
+        data,
+        names.ok_or(Malformed::new("no section names", header.shoff))?,
+    )?;
     let mut left = data.len().saturating_mul(4);
     let mut numbers: HashMap<&[u8], usize> = HashMap::new();
     let mut found = Vec::with_capacity(headers.len());
@@ -288,8 +362,19 @@ fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec
         let name = name(names, header.name, &mut left)?;
         let number = numbers.entry(name).or_insert(0);
         // The null section's size may be the number of sections.
-        let body = if index == 0 { &[][..] } else { body(data, header)? };
-        found.push(Section { key: Key { name, number: *number }, header: *header, body });
+        let body = if index == 0 {
+            &[][..]
+        } else {
+            body(data, header)?
+        };
+        found.push(Section {
+            key: Key {
+                name,
+                number: *number,
+            },
+            header: *header,
+            body,
+        });
         *number += 1;
     }
     Ok(found)
@@ -299,40 +384,76 @@ fn body<'d>(data: &'d [u8], header: &SectionHeader) -> Result<&'d [u8], Malforme
     if header.is_empty_in_file() {
         return Ok(&[]);
     }
-    slice(data, header.offset, header.size, "section past the end", header.offset)
+    slice(
+        data,
+        header.offset,
+        header.size,
+        "section past the end",
+        header.offset,
+    )
 }
 
-/// The string at `offset` of a table. `left` is how many bytes all names of a file may still have: they may share their bytes, and
-/// a small file could say much.
+/// The string at `offset` of a table. `left` is how many bytes all names of a file may still have:
+/// they may share their bytes, and a small file could say much.
 fn name<'d>(table: &'d [u8], offset: u32, left: &mut usize) -> Result<&'d [u8], Malformed> {
     if offset == 0 && table.is_empty() {
         return Ok(&[]);
     }
-    let tail = table.get(offset as usize..).ok_or(Malformed::new("name past the end", offset.into()))?;
+    let tail = table
+        .get(offset as usize..)
+        .ok_or(Malformed::new("name past the end", offset.into()))?;
     let tail = tail.get(..*left).unwrap_or(tail);
-    let len = memchr::memchr(0, tail).ok_or(Malformed::new("name without an end", offset.into()))?;
+    let len =
+        memchr::memchr(0, tail).ok_or(Malformed::new("name without an end", offset.into()))?;
     *left = left.saturating_sub(len);
     Ok(tail.get(..len).unwrap_or_default())
 }
 
-fn symbols<'d>(class: Class, sections: &[Section<'d>], table: usize, left: &mut usize) -> Result<Vec<Symbol<'d>>> {
-    let Some(own) = sections.get(table) else { return Ok(Vec::new()) };
-    let names = sections.get(own.header.link as usize).map_or(&[][..], |section| section.body);
-    let is_extended =
-        |section: &&Section<'_>| section.header.kind == elf::SHT_SYMTAB_SHNDX && section.header.link as usize == table;
-    let extended = sections.iter().find(is_extended).map(|section| section.body);
+fn symbols<'d>(
+    class: Class,
+    sections: &[Section<'d>],
+    table: usize,
+    left: &mut usize,
+) -> Result<Vec<Symbol<'d>>> {
+    let Some(own) = sections.get(table) else {
+        return Ok(Vec::new());
+    };
+    let names = sections
+        .get(own.header.link as usize)
+        .map_or(&[][..], |section| section.body);
+    let is_extended = |section: &&Section<'_>| {
+        section.header.kind == elf::SHT_SYMTAB_SHNDX && section.header.link as usize == table
+    };
+    let extended = sections
+        .iter()
+        .find(is_extended)
+        .map(|section| section.body);
     let mut found = Vec::new();
     for (number, record) in own.body.chunks_exact(RawSymbol::size(class)).enumerate() {
-        let raw = RawSymbol::of(class, record).ok_or(Malformed::new("symbol past the end", own.header.offset))?;
-        let section = section_of_symbol(class, number, raw.shndx, extended).map(|index| index as usize);
+        let raw = RawSymbol::of(class, record)
+            .ok_or(Malformed::new("symbol past the end", own.header.offset))?;
+        let section =
+            section_of_symbol(class, number, raw.shndx, extended).map(|index| index as usize);
         let name = name(names, raw.name, left).with_context(|| format!("symbol {number}"))?;
         if section.is_some_and(|index| index >= sections.len()) {
-            let at = own.header.offset.saturating_add((number * record.len()) as u64);
+            let at = own
+                .header
+                .offset
+                .saturating_add((number * record.len()) as u64);
             return Err(Malformed::new("a symbol in a section that does not exist", at).into());
         }
         let special = if section.is_some() { 0 } else { raw.shndx.0 };
         let (info, other, value, size) = (raw.info, raw.other.0, raw.value, raw.size);
-        found.push(Symbol { name, info, other, section, special, value, size, stands_for: &[] });
+        found.push(Symbol {
+            name,
+            info,
+            other,
+            section,
+            special,
+            value,
+            size,
+            stands_for: &[],
+        });
     }
     Ok(found)
 }

@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use super::lockstep::{Build, Locations, Shape};
 use super::{HostHalf, compare_hosts, device_ranges};
 
-/// Where the host halves of `builds` differ from that of the first one, each with its place and, where one is known, the remedy.
-/// Nothing where they agree.
+/// Where the host halves of `builds` differ from that of the first one, each with its place and,
+/// where one is known, the remedy. Nothing where they agree.
 ///
 /// # Errors
 /// A build is damaged, is of a format that cannot be merged, or of another one than the first.
@@ -39,20 +39,36 @@ fn compare(locations: &Locations, found: &mut Vec<HostDifference>) -> Result<()>
         }
         Shape::Host => {
             let ranges = device_ranges(base.piece.bytes()).with_context(|| base.place.clone())?;
-            let first = HostHalf { name: &base.place, data: base.piece.bytes(), device: &ranges };
+            let first = HostHalf {
+                name: &base.place,
+                data: base.piece.bytes(),
+                device: &ranges,
+            };
             for location in locations.all.iter().skip(1) {
-                let ranges = device_ranges(location.piece.bytes()).with_context(|| location.place.clone())?;
-                let other = HostHalf { name: &location.place, data: location.piece.bytes(), device: &ranges };
+                let ranges = device_ranges(location.piece.bytes())
+                    .with_context(|| location.place.clone())?;
+                let other = HostHalf {
+                    name: &location.place,
+                    data: location.piece.bytes(),
+                    device: &ranges,
+                };
                 let differences = compare_hosts(&first, &other)?;
                 let told = |difference: super::Difference| HostDifference {
-                    text: format!("{} differs from {}: {difference}", location.place, base.place),
+                    text: format!(
+                        "{} differs from {}: {difference}",
+                        location.place, base.place
+                    ),
                     has_remedy: difference.remedy.is_some(),
                 };
                 found.extend(differences.into_iter().map(told));
             }
         }
         Shape::Other => {
-            let differs = locations.all.iter().skip(1).filter(|location| !location.piece.has_bytes_of(&base.piece));
+            let differs = locations
+                .all
+                .iter()
+                .skip(1)
+                .filter(|location| !location.piece.has_bytes_of(&base.piece));
             let told = |other: &super::lockstep::Location| HostDifference {
                 text: format!(
                     "{} differs from {} and has no host half to compare; make the file the same in every build, or remove it from \

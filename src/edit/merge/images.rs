@@ -1,5 +1,6 @@
-//! Which images of which build go into the merged file, in which order. Images stand in units: those of which a runtime takes one.
-//! A unit of the result has the images of the same unit of every build.
+//! Which images of which build go into the merged file, in which order. Images stand in units:
+//! those of which a runtime takes one. A unit of the result has the images of the same unit of
+//! every build.
 
 use std::collections::BTreeMap;
 
@@ -40,20 +41,21 @@ pub(crate) struct Taken {
     pub(crate) also: Vec<(usize, usize)>,
 }
 
-/// What is an object or program known by in every build: the members of archives that it is in, and which of several of one name.
+/// What is an object or program known by in every build: the members of archives that it is in, and
+/// which of several of one name.
 type ContentKey<'f> = (&'f [String], usize);
 /// What a unit is known by in every build.
 type UnitKey<'f> = (ContentKey<'f>, OffloadKind, usize);
 /// The units of a build.
 type Units<'f> = BTreeMap<UnitKey<'f>, Unit<'f>>;
 
-/// What the merged file has of `builds`, the reports on files of one source that were compiled for different devices. The reports
-/// must have kernels, what is registered, and hashes.
+/// What the merged file has of `builds`, the reports on files of one source that were compiled for
+/// different devices. The reports must have kernels, what is registered, and hashes.
 ///
 /// # Errors
-/// What speaks against it, by name: a build that cannot be read; a unit that one build lacks; an image that is not what its
-/// container says; a registered kernel that an image lacks; two images for one target that differ, or two targets of which a
-/// runtime could not tell which to take.
+/// What speaks against it, by name: a build that cannot be read; a unit that one build lacks; an
+/// image that is not what its container says; a registered kernel that an image lacks; two images
+/// for one target that differ, or two targets of which a runtime could not tell which to take.
 pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
     for report in builds {
         if let Some(error) = report.errors.first() {
@@ -61,7 +63,9 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
         }
     }
     let all: Vec<Units<'_>> = builds.iter().map(of_build).collect();
-    let Some(first) = all.first() else { return Ok(Vec::new()) };
+    let Some(first) = all.first() else {
+        return Ok(Vec::new());
+    };
     for (index, units) in all.iter().enumerate() {
         same_units(builds, (0, first), (index, units))?;
     }
@@ -74,7 +78,13 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
         same_kernels(builds, key, &together)?;
         let ((members, _), kind, index) = *key;
         let images = order(builds, key, &together)?;
-        merged.push(MergedUnit { members: members.to_vec(), kind, index, place: unit.place.clone(), images });
+        merged.push(MergedUnit {
+            members: members.to_vec(),
+            kind,
+            index,
+            place: unit.place.clone(),
+            images,
+        });
     }
     Ok(merged)
 }
@@ -105,18 +115,35 @@ fn numbered<'f>(content: &Content<'f>) -> Vec<(usize, OffloadKind, Unit<'f>)> {
 }
 
 /// That two builds have the same units.
-fn same_units(builds: &[FileReport], (one, first): (usize, &Units<'_>), (other, second): (usize, &Units<'_>)) -> Result<()> {
-    for ((build, units), (missing, theirs)) in [((one, first), (other, second)), ((other, second), (one, first))] {
-        let Some((key, _)) = units.iter().find(|(key, _)| !theirs.contains_key(*key)) else { continue };
+fn same_units(
+    builds: &[FileReport],
+    (one, first): (usize, &Units<'_>),
+    (other, second): (usize, &Units<'_>),
+) -> Result<()> {
+    for ((build, units), (missing, theirs)) in [
+        ((one, first), (other, second)),
+        ((other, second), (one, first)),
+    ] {
+        let Some((key, _)) = units.iter().find(|(key, _)| !theirs.contains_key(*key)) else {
+            continue;
+        };
         let (content, kind, _) = key;
-        let there: Vec<&str> = theirs.keys().filter(|(other, ..)| other == content).map(|(_, kind, _)| kind.title()).collect();
+        let there: Vec<&str> = theirs
+            .keys()
+            .filter(|(other, ..)| other == content)
+            .map(|(_, kind, _)| kind.title())
+            .collect();
         let has = match there.as_slice() {
             [] => "none".to_owned(),
             kinds if kinds.contains(&kind.title()) => "fewer containers".to_owned(),
             kinds => format!("device code for {}", kinds.join(" and ")),
         };
         let place = shown(builds, build, key);
-        bail!("{place} has device code for {}, but {} has {has} in its place", kind.title(), file(builds, missing));
+        bail!(
+            "{place} has device code for {}, but {} has {has} in its place",
+            kind.title(),
+            file(builds, missing)
+        );
     }
     Ok(())
 }
@@ -128,16 +155,33 @@ fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
             bail!("{place}: {}", disagreement.text);
         }
     }
-    let Some(kernels) = unit.kernels.as_ref().filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl) else {
+    let Some(kernels) = unit
+        .kernels
+        .as_ref()
+        .filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl)
+    else {
         return Ok(());
     };
     if unit.images.is_empty() && !kernels.is_empty() {
-        bail!("{place}: {} kernels are registered with {}, but no image has them", kernels.len(), unit.kind.title());
+        bail!(
+            "{place}: {} kernels are registered with {}, but no image has them",
+            kernels.len(),
+            unit.kind.title()
+        );
     }
     for image in &unit.images {
         let Some(names) = names(image) else { continue };
-        if let Some(kernel) = kernels.iter().flatten().find(|kernel| !names.contains(**kernel)) {
-            bail!("{place}: kernel `{}` is registered and not in image {} ({})", shown_name(kernel), image.index, name(image));
+        if let Some(kernel) = kernels
+            .iter()
+            .flatten()
+            .find(|kernel| !names.contains(**kernel))
+        {
+            bail!(
+                "{place}: kernel `{}` is registered and not in image {} ({})",
+                shown_name(kernel),
+                image.index,
+                name(image)
+            );
         }
     }
     Ok(())
@@ -146,11 +190,20 @@ fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
 /// That no build lacks a kernel that another one has, where no table tells which are registered.
 fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<()> {
     // SYCL's images each have some of the kernels.
-    if key.1 == OffloadKind::Sycl || units.iter().all(|unit| unit.kernels.is_some() && !unit.shares_entries) {
+    if key.1 == OffloadKind::Sycl
+        || units
+            .iter()
+            .all(|unit| unit.kernels.is_some() && !unit.shares_entries)
+    {
         return Ok(());
     }
-    let images = units.iter().enumerate().flat_map(|(build, unit)| unit.images.iter().map(move |image| (build, *image)));
-    let known: Vec<_> = images.filter_map(|(build, image)| Some((build, image, listed(image)?))).collect();
+    let images = units
+        .iter()
+        .enumerate()
+        .flat_map(|(build, unit)| unit.images.iter().map(move |image| (build, *image)));
+    let known: Vec<_> = images
+        .filter_map(|(build, image)| Some((build, image, listed(image)?)))
+        .collect();
     for (one, has, kernels) in &known {
         for (other, lacks, theirs) in known.iter().filter(|(other, ..)| other != one) {
             if let Some(kernel) = kernels.difference(theirs).next() {
@@ -171,7 +224,8 @@ fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -
 /// The images of a unit of all builds, in the order of a link.
 fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<Vec<Taken>> {
     // Images for one target by build. An object that was linked of several has several of them.
-    let mut by_target: BTreeMap<(Target, &'static str), BTreeMap<usize, Vec<&Image>>> = BTreeMap::new();
+    let mut by_target: BTreeMap<(Target, &'static str), BTreeMap<usize, Vec<&Image>>> =
+        BTreeMap::new();
     for (build, unit) in units.iter().enumerate() {
         for image in &unit.images {
             // A driver takes PTX where there is no code, so that both may be there.
@@ -183,37 +237,53 @@ fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Resul
     ambiguous(builds, key, &by_target)?;
     let mut taken = Vec::new();
     for of_target in by_target.values() {
-        let Some((build, images)) = of_target.first_key_value() else { continue };
+        let Some((build, images)) = of_target.first_key_value() else {
+            continue;
+        };
         let mut also = vec![Vec::new(); images.len()];
         for (other, theirs) in of_target.iter().skip(1) {
-            let is_same = |(one, other): (&&Image, &&Image)| one.sha256.is_some() && one.sha256 == other.sha256;
+            let is_same = |(one, other): (&&Image, &&Image)| {
+                one.sha256.is_some() && one.sha256 == other.sha256
+            };
             if images.len() != theirs.len() || !images.iter().zip(theirs).all(is_same) {
                 let (place, other) = (shown(builds, *build, key), file(builds, *other));
                 let target = images.first().map(|image| name(image)).unwrap_or_default();
-                bail!("{place} and {other} have different images for {target}: a runtime would take only one of them");
+                bail!(
+                    "{place} and {other} have different images for {target}: a runtime would take only one of them"
+                );
             }
-            also.iter_mut().zip(theirs).for_each(|(also, image)| also.push((*other, image.index)));
+            also.iter_mut()
+                .zip(theirs)
+                .for_each(|(also, image)| also.push((*other, image.index)));
         }
-        taken.extend(images.iter().zip(also).map(|(image, also)| Taken { build: *build, image: image.index, also }));
+        taken.extend(images.iter().zip(also).map(|(image, also)| Taken {
+            build: *build,
+            image: image.index,
+            also,
+        }));
     }
     Ok(taken)
 }
 
-/// That no build brings a target id which leaves open what one of another build fixes for the same processor: a runtime would take
-/// either of both.
+/// That no build brings a target id which leaves open what one of another build fixes for the same
+/// processor: a runtime would take either of both.
 fn ambiguous<V>(
     builds: &[FileReport],
     key: &UnitKey<'_>,
     by_target: &BTreeMap<(Target, &'static str), BTreeMap<usize, V>>,
 ) -> Result<()> {
-    let all: Vec<_> = by_target.iter().map(|((target, _), builds)| (target, id(target), builds)).collect();
+    let all: Vec<_> = by_target
+        .iter()
+        .map(|((target, _), builds)| (target, id(target), builds))
+        .collect();
     for (at, (target, id, of_builds)) in all.iter().enumerate() {
         for (other, other_id, theirs) in all.iter().skip(at + 1) {
             let together = of_builds.keys().any(|build| theirs.contains_key(build));
             if together || !id.is_in_conflict(other_id) {
                 continue;
             }
-            let [one, two] = [of_builds, theirs].map(|builds| builds.keys().next().copied().unwrap_or_default());
+            let [one, two] =
+                [of_builds, theirs].map(|builds| builds.keys().next().copied().unwrap_or_default());
             let (place, source) = (shown(builds, one, key), file(builds, two));
             bail!(
                 "{place} has an image for {target}, and {source} for {other}: a runtime takes the first on a device that runs both"
@@ -225,24 +295,37 @@ fn ambiguous<V>(
 
 /// A target as the id of an entry of a bundle, whose rules say which ones are in conflict.
 fn id(target: &Target) -> Id {
-    Id { kind: "hip".to_owned(), triple: target.triple.clone(), target_id: target.arch.clone() }
+    Id {
+        kind: "hip".to_owned(),
+        triple: target.triple.clone(),
+        target_id: target.arch.clone(),
+    }
 }
 
 /// What an image is for, with its target id as compilers spell it.
 fn canonical(image: &Image) -> Target {
     let target = target(image);
-    let arch = if target.is_amdgcn() { canonical_target_id(&target.arch) } else { target.arch.clone() };
+    let arch = if target.is_amdgcn() {
+        canonical_target_id(&target.arch)
+    } else {
+        target.arch.clone()
+    };
     Target::new(&target.triple, &arch)
 }
 
 /// The file of a build, for people.
 fn file(builds: &[FileReport], build: usize) -> String {
-    builds.get(build).map(|report| printable(&report.file).into_owned()).unwrap_or_default()
+    builds
+        .get(build)
+        .map(|report| printable(&report.file).into_owned())
+        .unwrap_or_default()
 }
 
 /// Where a unit of a build is, for people.
 fn shown(builds: &[FileReport], build: usize, ((members, _), ..): &UnitKey<'_>) -> String {
-    members.iter().fold(file(builds, build), |text, member| format!("{text}({})", printable(member)))
+    members.iter().fold(file(builds, build), |text, member| {
+        format!("{text}({})", printable(member))
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The merged file is put together: the first build with the images of the others in it. `row` merges containers in a row, `entries`
-//! what is in one of them, `host_file` objects and programs.
+//! The merged file is put together: the first build with the images of the others in it. `row`
+//! merges containers in a row, `entries` what is in one of them, `host_file` objects and programs.
 
 mod entries;
 mod host_file;
@@ -20,20 +20,32 @@ use crate::formats::compose::Part;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
-/// The file merged of `builds`, with the images that `units` name ([`check_images`](super::check_images)); none where it is the first
-/// build as it was. What had to be compressed or composed for it is in `spool`.
+/// The file merged of `builds`, with the images that `units` name
+/// ([`check_images`](super::check_images)); none where it is the first build as it was. What had to
+/// be compressed or composed for it is in `spool`.
 ///
 /// # Errors
 /// A build is damaged, or an image is where none can be added; the error says where and why.
-pub(crate) fn join(builds: &[Build<'_>], units: &[MergedUnit], spool: &mut Spool) -> Result<Option<Rope>> {
+pub(crate) fn join(
+    builds: &[Build<'_>],
+    units: &[MergedUnit],
+    spool: &mut Spool,
+) -> Result<Option<Rope>> {
     let locations = Locations::of(builds);
-    let mut joiner = Joiner { shelves: shelves(builds, units), placed: HashSet::new(), spool };
+    let mut joiner = Joiner {
+        shelves: shelves(builds, units),
+        placed: HashSet::new(),
+        spool,
+    };
     let outcome = joiner.enter(&locations)?;
     joiner.check_all_placed(builds, units)?;
     match outcome {
         Outcome::Same => Ok(None),
         Outcome::New(changed) => Ok(Some(changed.bytes)),
-        Outcome::Gone => Err(anyhow!("{}: nothing is left of the file", locations.base()?.place)),
+        Outcome::Gone => Err(anyhow!(
+            "{}: nothing is left of the file",
+            locations.base()?.place
+        )),
     }
 }
 
@@ -51,7 +63,8 @@ enum Fate {
 struct BuildImages {
     /// By their numbers. What runtimes do not see has none: the host's entries of bundles.
     fates: HashMap<usize, Fate>,
-    /// Their numbers, with how deep they are, by the offset in the file of the outermost container that they are in.
+    /// Their numbers, with how deep they are, by the offset in the file of the outermost container
+    /// that they are in.
     containers: HashMap<u64, Vec<(usize, usize)>>,
 }
 
@@ -87,17 +100,26 @@ impl Joiner<'_> {
                     .with_context(|| base.place.clone())?
                     .outcome())
             }
-            Shape::Other => bail!("{}: files of this format cannot be merged", locations.base()?.place),
+            Shape::Other => bail!(
+                "{}: files of this format cannot be merged",
+                locations.base()?.place
+            ),
         }
     }
 
     /// Notes that images are there which are the same in all builds, since all is.
     fn note_same(&mut self, locations: &Locations) {
         for (build, (location, shelf)) in locations.all.iter().zip(&self.shelves).enumerate() {
-            let Some(start) = location.piece.file_offset(0) else { continue };
-            let here =
-                shelf.containers.iter().filter(|(at, _)| (start..start.saturating_add(location.piece.size())).contains(at));
-            self.placed.extend(here.flat_map(|(_, images)| images).map(|(image, _)| (build, *image)));
+            let Some(start) = location.piece.file_offset(0) else {
+                continue;
+            };
+            let here = shelf.containers.iter().filter(|(at, _)| {
+                (start..start.saturating_add(location.piece.size())).contains(at)
+            });
+            self.placed.extend(
+                here.flat_map(|(_, images)| images)
+                    .map(|(image, _)| (build, *image)),
+            );
         }
     }
 
@@ -107,7 +129,10 @@ impl Joiner<'_> {
         let (mut sizes, mut ropes) = (Vec::new(), Vec::new());
         for member in locations.members()? {
             let piece = &member.base()?.piece;
-            let offset = piece.file_offset(0).and_then(|at| at.checked_sub(start)).context("a member outside of its archive")?;
+            let offset = piece
+                .file_offset(0)
+                .and_then(|at| at.checked_sub(start))
+                .context("a member outside of its archive")?;
             if let Outcome::New(Changed { bytes, .. }) = self.enter(&member)? {
                 sizes.push((offset, bytes.size()));
                 ropes.push(bytes);
@@ -117,15 +142,23 @@ impl Joiner<'_> {
         if sizes.is_empty() {
             return Ok(Outcome::Same);
         }
-        let parts = plan(base.piece.bytes(), &sizes).map_err(|fault| anyhow!(fault.in_archive(&base.place)))?;
-        Ok(Outcome::New(assembled(&base.piece, parts, ropes).with_context(|| base.place.clone())?.into()))
+        let parts = plan(base.piece.bytes(), &sizes)
+            .map_err(|fault| anyhow!(fault.in_archive(&base.place)))?;
+        Ok(Outcome::New(
+            assembled(&base.piece, parts, ropes)
+                .with_context(|| base.place.clone())?
+                .into(),
+        ))
     }
 
     /// That every image which was to be taken of the other builds is in the file.
     fn check_all_placed(&self, builds: &[Build<'_>], units: &[MergedUnit]) -> Result<()> {
         for taken in units.iter().flat_map(|unit| &unit.images) {
             if taken.build > 0 && !self.placed.contains(&(taken.build, taken.image)) {
-                let file = builds.get(taken.build).map(|build| build.path.display().to_string()).unwrap_or_default();
+                let file = builds
+                    .get(taken.build)
+                    .map(|build| build.path.display().to_string())
+                    .unwrap_or_default();
                 bail!("{file}: cannot merge image {} at its location", taken.image);
             }
         }
@@ -137,13 +170,17 @@ fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<BuildImages> {
     let mut shelves: Vec<BuildImages> = builds.iter().map(shelf).collect();
     let mut set = |build: usize, image: usize, fate: Fate| {
         if let Some(shelf) = shelves.get_mut(build) {
-            // An image of several runtimes is in several units, and stands where the first of these is.
+            // An image of several runtimes is in several units, and stands where the first of these
+            // is.
             shelf.fates.entry(image).or_insert(fate);
         }
     };
     for (rank, taken) in units.iter().flat_map(|unit| &unit.images).enumerate() {
         set(taken.build, taken.image, Fate::Taken(rank));
-        taken.also.iter().for_each(|(build, image)| set(*build, *image, Fate::Also));
+        taken
+            .also
+            .iter()
+            .for_each(|(build, image)| set(*build, *image, Fate::Also));
     }
     shelves
 }
@@ -152,7 +189,11 @@ fn shelf(build: &Build<'_>) -> BuildImages {
     let mut shelf = BuildImages::default();
     for (number, image) in build.report.images.iter().enumerate() {
         if let Some(at) = outermost(image) {
-            shelf.containers.entry(at).or_default().push((number, image.path.len()));
+            shelf
+                .containers
+                .entry(at)
+                .or_default()
+                .push((number, image.path.len()));
         }
     }
     shelf
@@ -166,7 +207,8 @@ fn outermost(image: &Image) -> Option<u64> {
     })?
 }
 
-/// The parts of what `base` becomes, put together; `new` has the contents of the new ones, by their places.
+/// The parts of what `base` becomes, put together; `new` has the contents of the new ones, by their
+/// places.
 fn assembled(base: &FileSlice, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope> {
     let mut new: Vec<Option<Rope>> = new.into_iter().map(Some).collect();
     let mut bytes = Rope::default();
@@ -174,9 +216,16 @@ fn assembled(base: &FileSlice, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope>
         match part {
             Part::Old(range) => {
                 let size = range.end.saturating_sub(range.start);
-                bytes.push_piece(base.slice(range.start, size).context("a range past the end")?);
+                bytes.push_piece(
+                    base.slice(range.start, size)
+                        .context("a range past the end")?,
+                );
             }
-            Part::New(place) => bytes.append(new.get_mut(place).and_then(Option::take).context("contents are missing")?),
+            Part::New(place) => bytes.append(
+                new.get_mut(place)
+                    .and_then(Option::take)
+                    .context("contents are missing")?,
+            ),
             Part::Bytes(own) => bytes.push_bytes(own),
             Part::Zeros(count) => bytes.push_zeros(count),
         }

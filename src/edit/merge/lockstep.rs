@@ -1,4 +1,5 @@
-//! The same place in every build: what is there has one format in all of them, and members of archives stand in one order.
+//! The same place in every build: what is there has one format in all of them, and members of
+//! archives stand in one order.
 
 use std::path::Path;
 
@@ -24,10 +25,11 @@ pub(crate) struct Build<'b> {
     pub(crate) report: &'b FileReport,
 }
 
-/// Fills in what a fatbinary that is a file by itself does not say: that its images are for CUDA. Without a runtime they would be in
-/// nobody's way, and images that differ would not be found.
+/// Fills in what a fatbinary that is a file by itself does not say: that its images are for CUDA.
+/// Without a runtime they would be in nobody's way, and images that differ would not be found.
 pub(crate) fn name_kinds(report: &mut FileReport) {
-    let is_nameless = |image: &&mut Image| image.kinds.is_empty() && image.container == Some("fatbinary");
+    let is_nameless =
+        |image: &&mut Image| image.kinds.is_empty() && image.container == Some("fatbinary");
     for image in report.images.iter_mut().filter(is_nameless) {
         image.kinds.push(OffloadKind::Cuda.name().to_owned());
     }
@@ -70,7 +72,10 @@ impl Locations {
             piece: build.piece.clone(),
             place: printable(&build.path.display().to_string()).into_owned(),
         };
-        Locations { all: builds.iter().map(location).collect(), depth: 0 }
+        Locations {
+            all: builds.iter().map(location).collect(),
+            depth: 0,
+        }
     }
 
     /// The place in the first build, whose file the others are merged into.
@@ -87,14 +92,22 @@ impl Locations {
         if self.depth > MAX_NESTING {
             bail!("{}: nested more than {MAX_NESTING} deep", base.place);
         }
-        if self.all.iter().all(|location| location.piece.has_bytes_of(&base.piece)) {
+        if self
+            .all
+            .iter()
+            .all(|location| location.piece.has_bytes_of(&base.piece))
+        {
             return Ok(Shape::Same);
         }
         let (shape, name) = shape_of(base)?;
         for location in &self.all {
             let (_, other) = shape_of(location)?;
             if other != name {
-                bail!("{} is {name}, but {} is {other}", base.place, location.place);
+                bail!(
+                    "{} is {name}, but {} is {other}",
+                    base.place,
+                    location.place
+                );
             }
         }
         Ok(shape)
@@ -106,25 +119,55 @@ impl Locations {
     /// An archive is damaged, or they have not the same members in the same order.
     pub(super) fn members(&self) -> Result<Vec<Locations>> {
         let base = self.base()?;
-        let all = self.all.iter().map(members_of).collect::<Result<Vec<_>>>()?;
+        let all = self
+            .all
+            .iter()
+            .map(members_of)
+            .collect::<Result<Vec<_>>>()?;
         let (first, others) = all.split_first().context("no builds to merge")?;
         for (location, theirs) in self.all.iter().skip(1).zip(others) {
-            let same = first.iter().zip(theirs).position(|(one, other)| one.0 != other.0);
-            if let Some(((one, _), (other, _))) = same.and_then(|at| Some((first.get(at)?, theirs.get(at)?))) {
+            let same = first
+                .iter()
+                .zip(theirs)
+                .position(|(one, other)| one.0 != other.0);
+            if let Some(((one, _), (other, _))) =
+                same.and_then(|at| Some((first.get(at)?, theirs.get(at)?)))
+            {
                 let order = "merged archives must have the same members in the same order";
-                bail!("{} has the member {one}, but {} has {other} in its place: {order}", base.place, location.place);
+                bail!(
+                    "{} has the member {one}, but {} has {other} in its place: {order}",
+                    base.place,
+                    location.place
+                );
             }
             if first.len() != theirs.len() {
-                bail!("{} has {} members, but {} has {}", base.place, first.len(), location.place, theirs.len());
+                bail!(
+                    "{} has {} members, but {} has {}",
+                    base.place,
+                    first.len(),
+                    location.place,
+                    theirs.len()
+                );
             }
         }
-        let member = |at: usize| all.iter().filter_map(|of_build| Some(of_build.get(at)?.1.clone())).collect();
-        Ok((0..first.len()).map(|at| Locations { all: member(at), depth: self.depth + 1 }).collect())
+        let member = |at: usize| {
+            all.iter()
+                .filter_map(|of_build| Some(of_build.get(at)?.1.clone()))
+                .collect()
+        };
+        Ok((0..first.len())
+            .map(|at| Locations {
+                all: member(at),
+                depth: self.depth + 1,
+            })
+            .collect())
     }
 
     /// Lets go of what was read of these bytes.
     pub(super) fn release(&self) {
-        self.all.iter().for_each(|location| location.piece.release());
+        self.all
+            .iter()
+            .for_each(|location| location.piece.release());
     }
 }
 
@@ -133,22 +176,39 @@ fn shape_of(location: &Location) -> Result<(Shape, &'static str)> {
     let data = location.piece.bytes();
     Ok(match byte_kind(data, true) {
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => {
-            bail!("{}: thin archives cannot be merged: merge the member files", location.place)
+            bail!(
+                "{}: thin archives cannot be merged: merge the member files",
+                location.place
+            )
         }
         ByteKind::Archive => (Shape::Archive, "an archive"),
-        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) if !is_device_elf(data) => (Shape::Host, "a host ELF file"),
+        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) if !is_device_elf(data) => {
+            (Shape::Host, "a host ELF file")
+        }
         ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => (Shape::Host, "a COFF object"),
         ByteKind::Object(_) if is_device_elf(data) => (Shape::Other, "a bare device image"),
-        ByteKind::Object(_) => bail!("{}: objects of this format cannot be merged", location.place),
+        ByteKind::Object(_) => bail!(
+            "{}: objects of this format cannot be merged",
+            location.place
+        ),
         ByteKind::Containers => (Shape::Containers, "a container of device code"),
         ByteKind::TextBundle(_) => bail!("{}: text bundles cannot be merged", location.place),
         ByteKind::Zip => bail!(
             "{}: cannot merge a zip file inside another file, or with a file of another type: merge the files in it",
             location.place
         ),
-        ByteKind::Tar => bail!("{}: tar archives cannot be merged: merge the files in them", location.place),
-        ByteKind::Compressed(_) => bail!("{}: compressed files cannot be merged: decompress them first", location.place),
-        ByteKind::Bitcode => bail!("{}: host bitcode cannot be merged: compile it to an object first", location.place),
+        ByteKind::Tar => bail!(
+            "{}: tar archives cannot be merged: merge the files in them",
+            location.place
+        ),
+        ByteKind::Compressed(_) => bail!(
+            "{}: compressed files cannot be merged: decompress them first",
+            location.place
+        ),
+        ByteKind::Bitcode => bail!(
+            "{}: host bitcode cannot be merged: compile it to an object first",
+            location.place
+        ),
         ByteKind::Empty => (Shape::Other, "empty"),
         ByteKind::Spirv | ByteKind::Ptx | ByteKind::TileIr => (Shape::Other, "a bare device image"),
         ByteKind::Zstd | ByteKind::Unknown => (Shape::Other, "of an unknown format"),
@@ -165,8 +225,14 @@ fn members_of(location: &Location) -> Result<Vec<(String, Location)>> {
         let MemberContents::Within { offset, size } = member.contents else {
             bail!("{place}: members of thin archives cannot be merged: merge the member files");
         };
-        let piece = location.piece.slice(offset, size).with_context(|| place.clone())?;
+        let piece = location
+            .piece
+            .slice(offset, size)
+            .with_context(|| place.clone())?;
         Ok((name, Location { piece, place }))
     };
-    members(location.piece.bytes()).map_err(describe)?.map(one).collect()
+    members(location.piece.bytes())
+        .map_err(describe)?
+        .map(one)
+        .collect()
 }

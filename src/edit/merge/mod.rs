@@ -1,18 +1,24 @@
-//! Merging builds of one source that were each compiled for other devices: the proof that this can be done, the plan, and the file.
+//! Merging builds of one source that were each compiled for other devices: the proof that this can
+//! be done, the plan, and the file.
 //!
-//! [`differences`] goes through all builds at once (`alike`, `hosts`). [`compare_hosts`] compares the host halves of two files, everything but their device code (`device`): objects section by section
-//! (`objects`), programs and shared libraries so that an address counts for what stands there (`linked`), since device code of
-//! another size moves everything behind it. `place_names` knows names that tell a place and no difference. [`check_images`] puts
-//! the images of all builds together: which are taken, in which order. [`join`] makes the merged file of that.
+//! [`differences`] goes through all builds at once (`alike`, `hosts`). [`compare_hosts`] compares
+//! the host halves of two files, everything but their device code (`device`): objects section by
+//! section (`objects`), programs and shared libraries so that an address counts for what stands
+//! there (`linked`), since device code of another size moves everything behind it. `place_names`
+//! knows names that tell a place and no difference. [`check_images`] puts the images of all builds
+//! together: which are taken, in which order. [`join`] makes the merged file of that.
 //!
-//! Not compared is what does not change what the host does, or is made anew: build ids, `.comment`, offld's own note, everything
-//! about debugging (`.debug_*` as a whole, and with it the paths in there), string tables and the order of symbols, what the
-//! compiler notes for linkers (`.llvm_addrsig`, `.llvm.call-graph-profile`), copies of the source as bitcode (`.llvmbc`,
-//! `.llvmcmd`), the names of source files among the symbols, and in programs every section that is not loaded.
+//! Not compared is what does not change what the host does, or is made anew: build ids, `.comment`,
+//! offld's own note, everything about debugging (`.debug_*` as a whole, and with it the paths in
+//! there), string tables and the order of symbols, what the compiler notes for linkers
+//! (`.llvm_addrsig`, `.llvm.call-graph-profile`), copies of the source as bitcode (`.llvmbc`,
+//! `.llvmcmd`), the names of source files among the symbols, and in programs every section that is
+//! not loaded.
 //!
-//! What is proven of programs and libraries: every byte that differs is part of an address or a distance, in a place where one can
-//! be, that leads to the same byte of the same section in both. It is a proof against builds that are not of one source, and none
-//! against somebody who makes two files to deceive it: what is equal is taken for equal without asking what it stands for, and
+//! What is proven of programs and libraries: every byte that differs is part of an address or a
+//! distance, in a place where one can be, that leads to the same byte of the same section in both.
+//! It is a proof against builds that are not of one source, and none against somebody who makes two
+//! files to deceive it: what is equal is taken for equal without asking what it stands for, and
 //! code is not disassembled.
 
 mod coff_file;
@@ -49,7 +55,8 @@ use crate::formats::elf::link_note;
 use crate::model::{Generation, printable};
 use crate::registration::read::{self, Registered};
 
-/// The type of the section that says which functions call each other how often (`SHT_LLVM_CALL_GRAPH_PROFILE`).
+/// The type of the section that says which functions call each other how often
+/// (`SHT_LLVM_CALL_GRAPH_PROFILE`).
 const SHT_LLVM_CALL_GRAPH_PROFILE: elf::SectionType = elf::SectionType(0x6fff_4c09);
 /// How many names are told that differ in a place alone: all of them for one reason.
 const MOST_NAMES: usize = 3;
@@ -68,7 +75,8 @@ const NOT_COMPARED: [&str; 13] = [
     // In COFF objects these two have no type of their own.
     ".llvm_addrsig",
     ".llvm.call-graph-profile",
-    // Up to a page that fills the last of those which the loader makes read-only: of what it is depends on where it stands.
+    // Up to a page that fills the last of those which the loader makes read-only: of what it is
+    // depends on where it stands.
     ".relro_padding",
 ];
 
@@ -95,29 +103,48 @@ impl<'d> ParsedHost<'d> {
     fn read(half: &HostHalf<'d>) -> Result<ParsedHost<'d>> {
         let file = HostFile::read(half.data).with_context(|| half.name.to_owned())?;
         let registered = read::read(half.data).with_context(|| half.name.to_owned())?;
-        Ok(ParsedHost { name: half.name, file, device: device::joined(half.device.to_vec()), registered })
+        Ok(ParsedHost {
+            name: half.name,
+            file,
+            device: device::joined(half.device.to_vec()),
+            registered,
+        })
     }
 
-    /// The parts of a section that belong to device code, as offsets in it. A section of which all does is one part.
+    /// The parts of a section that belong to device code, as offsets in it. A section of which all
+    /// does is one part.
     fn device_parts(&self, section: &Section<'_>) -> Vec<Range<u64>> {
         if device::is_device(section) {
             return std::iter::once(0..section.header.size).collect();
         }
-        device::within(&self.device, section.header.offset, section.body.len() as u64)
+        device::within(
+            &self.device,
+            section.header.offset,
+            section.body.len() as u64,
+        )
     }
 
     /// The names by which device code is looked up, and all other symbols.
     fn names(&self) -> BTreeSet<&[u8]> {
         let file = &self.file;
-        let symbols = file.symbols.iter().chain(&file.dynamic_symbols).filter(|symbol| symbol.kind() != elf::STT_FILE);
-        let entries = self.registered.tables.iter().flat_map(|table| &table.entries);
+        let symbols = file
+            .symbols
+            .iter()
+            .chain(&file.dynamic_symbols)
+            .filter(|symbol| symbol.kind() != elf::STT_FILE);
+        let entries = self
+            .registered
+            .tables
+            .iter()
+            .flat_map(|table| &table.entries);
         let entries = entries.filter_map(|entry| Some(entry.name.as_deref()?.as_bytes()));
         symbols.map(|symbol| symbol.name).chain(entries).collect()
     }
 }
 
-/// Where the host halves of two files differ; nothing where they are the same, so that device code of one can be put into the
-/// other. There may be more differences than are told, and the last one says so then.
+/// Where the host halves of two files differ; nothing where they are the same, so that device code
+/// of one can be put into the other. There may be more differences than are told, and the last one
+/// says so then.
 ///
 /// # Errors
 /// A file that is damaged, or is no ELF object, program or shared library, and no COFF object.
@@ -133,7 +160,12 @@ pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<
     let pairs = place_names::pairs(&one.names(), &other.names());
     if !pairs.is_empty() {
         for pair in pairs.iter().take(MOST_NAMES) {
-            let what = format!("is in {}, but {} has `{}` instead", printable(one.name), printable(other.name), pair.other);
+            let what = format!(
+                "is in {}, but {} has `{}` instead",
+                printable(one.name),
+                printable(other.name),
+                pair.other
+            );
             found.of_symbol(String::new(), pair.one.as_bytes(), what, Some(pair.remedy));
         }
         if let Some(more) = pairs.len().checked_sub(MOST_NAMES).filter(|more| *more > 0) {
@@ -154,16 +186,32 @@ fn headers(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences
     let (first, second) = (&one.file.header, &other.file.header);
     let mut expect = |is_same: bool, what: &str| {
         if !is_same {
-            let what = format!("{what} of {} and of {} differ", printable(one.name), printable(other.name));
+            let what = format!(
+                "{what} of {} and of {} differ",
+                printable(one.name),
+                printable(other.name)
+            );
             found.add(Difference::of_file(what));
         }
     };
     expect(first.machine == second.machine, "the machine types");
-    expect(one.file.class == other.file.class, "the pointer sizes or byte orders");
-    expect(first.kind == second.kind, "the types (object, program at fixed addresses, position-independent)");
+    expect(
+        one.file.class == other.file.class,
+        "the pointer sizes or byte orders",
+    );
+    expect(
+        first.kind == second.kind,
+        "the types (object, program at fixed addresses, position-independent)",
+    );
     expect(first.flags == second.flags, "the machine flags");
-    expect(first.ident.os_abi == second.ident.os_abi, "the operating systems");
-    expect(one.file.stack_flags == other.file.stack_flags, "the stack permissions");
+    expect(
+        first.ident.os_abi == second.ident.os_abi,
+        "the operating systems",
+    );
+    expect(
+        one.file.stack_flags == other.file.stack_flags,
+        "the stack permissions",
+    );
 }
 
 /// Whether the tables of entries are of one release: a runtime reads no table of two.
@@ -171,27 +219,46 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
     let sizes = |half: &ParsedHost<'_>| -> BTreeSet<(String, Option<u64>)> {
         let tables = half.registered.tables.iter();
         // After a relocatable link a table's name has a tag at its end.
-        let plain = |name: &str| name.rsplit_once("entries").map_or(name.to_owned(), |(start, _)| format!("{start}entries"));
-        tables.map(|table| (plain(&table.section), table.entry_size)).collect()
+        let plain = |name: &str| {
+            name.rsplit_once("entries")
+                .map_or(name.to_owned(), |(start, _)| format!("{start}entries"))
+        };
+        tables
+            .map(|table| (plain(&table.section), table.entry_size))
+            .collect()
     };
     let (first, second) = (sizes(one), sizes(other));
-    // Without a table it is of another kind of device code, or has none: the comparison of sections says so.
+    // Without a table it is of another kind of device code, or has none: the comparison of sections
+    // says so.
     if first == second || first.is_empty() || second.is_empty() {
         return;
     }
     let shown = |half: &ParsedHost<'_>, sizes: &BTreeSet<(String, Option<u64>)>| {
         let each = sizes.iter().map(|(section, size)| match size {
-            Some(size) => format!("`{section}` with entries of {size} bytes, {}", release(section, *size)),
+            Some(size) => format!(
+                "`{section}` with entries of {size} bytes, {}",
+                release(section, *size)
+            ),
             None => format!("`{section}` of an unknown release"),
         });
         let all = each.collect::<Vec<_>>().join(" and ");
         format!("{} has {all}", printable(half.name))
     };
-    let is_older = first.iter().chain(&second).any(|(section, _)| section != Generation::Llvm21.openmp_entry_section());
-    let what = if is_older { "older entry table" } else { "entry table" };
+    let is_older = first
+        .iter()
+        .chain(&second)
+        .any(|(section, _)| section != Generation::Llvm21.openmp_entry_section());
+    let what = if is_older {
+        "older entry table"
+    } else {
+        "entry table"
+    };
     let what = format!("{what}: {}; {}", shown(one, &first), shown(other, &second));
     let remedy = Some("compile every build with the same LLVM version");
-    found.add(Difference { remedy, ..Difference::of_file(what) });
+    found.add(Difference {
+        remedy,
+        ..Difference::of_file(what)
+    });
 }
 
 /// The releases whose tables these are.
@@ -207,10 +274,16 @@ fn release(section: &str, entry_size: u64) -> &'static str {
 /// Whether a section is not compared, as the head of this file says.
 fn is_left_out(section: &Section<'_>, is_object: bool) -> bool {
     let header = &section.header;
-    let by_name = NOT_COMPARED.iter().any(|start| section.key.name.starts_with(start.as_bytes()));
+    let by_name = NOT_COMPARED
+        .iter()
+        .any(|start| section.key.name.starts_with(start.as_bytes()));
     let by_type = matches!(
         header.kind,
-        elf::SHT_NULL | elf::SHT_SYMTAB | elf::SHT_SYMTAB_SHNDX | SHT_LLVM_ADDRSIG | SHT_LLVM_CALL_GRAPH_PROFILE
+        elf::SHT_NULL
+            | elf::SHT_SYMTAB
+            | elf::SHT_SYMTAB_SHNDX
+            | SHT_LLVM_ADDRSIG
+            | SHT_LLVM_CALL_GRAPH_PROFILE
     ) || header.kind == elf::SHT_STRTAB && !header.is_allocated();
     by_name || by_type || !is_object && !header.is_allocated()
 }

@@ -1,6 +1,6 @@
-//! Compares the host halves of two objects, ELF or COFF: their sections by name, and of those with one name by their order, with contents,
-//! relocations and groups; and their symbols. A relocation counts for what it is against by name, since both files number their
-//! symbols as they like.
+//! Compares the host halves of two objects, ELF or COFF: their sections by name, and of those with
+//! one name by their order, with contents, relocations and groups; and their symbols. A relocation
+//! counts for what it is against by name, since both files number their symbols as they like.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,18 +18,33 @@ use crate::model::{printable, printable_name};
 ///
 /// # Errors
 /// Damaged relocations.
-pub(super) fn compare(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) -> Result<()> {
+pub(super) fn compare(
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
+    found: &mut Differences,
+) -> Result<()> {
     let (first, second) = (View::of(one), View::of(other));
     for (name, missing, there) in [(other.name, &first, &second), (one.name, &second, &first)] {
-        for (key, index) in missing.sections.iter().filter(|(key, _)| !there.sections.contains_key(key)) {
+        for (key, index) in missing
+            .sections
+            .iter()
+            .filter(|(key, _)| !there.sections.contains_key(key))
+        {
             if !missing.is_all_device(*index) {
-                found.in_section(printable_name(key.name), format!("is not in {}", printable(name)));
+                found.in_section(
+                    printable_name(key.name),
+                    format!("is not in {}", printable(name)),
+                );
             }
         }
     }
     for (key, index) in &first.sections {
         if let Some(other) = second.sections.get(key) {
-            Pair { one: (&first, *index), other: (&second, *other) }.compare(found)?;
+            Pair {
+                one: (&first, *index),
+                other: (&second, *other),
+            }
+            .compare(found)?;
         }
     }
     symbols(&first, &second, found);
@@ -61,11 +76,23 @@ enum Against<'d> {
 impl<'h, 'd> View<'h, 'd> {
     fn of(half: &'h ParsedHost<'d>) -> Self {
         let file = &half.file;
-        let compared =
-            |section: &Section<'_>| !section.header.is_relocations() && !section.is_symbols() && !is_left_out(section, true);
-        let sections = file.sections.iter().enumerate().filter(|(_, section)| compared(section));
-        let sections = sections.map(|(index, section)| (section.key, index)).collect();
-        View { half, sections, names: Names::of(file), relocations: file.relocation_tables() }
+        let compared = |section: &Section<'_>| {
+            !section.header.is_relocations() && !section.is_symbols() && !is_left_out(section, true)
+        };
+        let sections = file
+            .sections
+            .iter()
+            .enumerate()
+            .filter(|(_, section)| compared(section));
+        let sections = sections
+            .map(|(index, section)| (section.key, index))
+            .collect();
+        View {
+            half,
+            sections,
+            names: Names::of(file),
+            relocations: file.relocation_tables(),
+        }
     }
 
     fn file(&self) -> &'h HostFile<'d> {
@@ -90,12 +117,20 @@ impl<'h, 'd> View<'h, 'd> {
 
     /// Whether a place of a section belongs to device code.
     fn is_device(&self, section: usize, value: u64) -> bool {
-        self.section(section)
-            .is_some_and(|own| device::is_device(own) || self.half.device_parts(own).iter().any(|part| part.contains(&value)))
+        self.section(section).is_some_and(|own| {
+            device::is_device(own)
+                || self
+                    .half
+                    .device_parts(own)
+                    .iter()
+                    .any(|part| part.contains(&value))
+        })
     }
 
     fn against(&self, symbol: usize) -> Against<'d> {
-        let Some(symbol) = self.file().symbols.get(symbol).filter(|_| symbol != 0) else { return Against::Nothing };
+        let Some(symbol) = self.file().symbols.get(symbol).filter(|_| symbol != 0) else {
+            return Against::Nothing;
+        };
         match symbol.section.and_then(|section| self.key(section)) {
             Some(key) if symbol.is_local() => Against::Place(key, symbol.value),
             _ if symbol.is_local() => Against::Other(symbol.name, symbol.special, symbol.value),
@@ -120,25 +155,45 @@ struct Pair<'v, 'h, 'd> {
 
 impl Pair<'_, '_, '_> {
     fn compare(&self, found: &mut Differences) -> Result<()> {
-        let (Some(one), Some(other)) = (self.one.0.section(self.one.1), self.other.0.section(self.other.1)) else {
+        let (Some(one), Some(other)) = (
+            self.one.0.section(self.one.1),
+            self.other.0.section(self.other.1),
+        ) else {
             return Ok(());
         };
         let (first, second) = (&one.header, &other.header);
-        let head = |own: &Section<'_>| (own.header.kind, own.header.flags, own.header.align, own.header.entsize);
+        let head = |own: &Section<'_>| {
+            (
+                own.header.kind,
+                own.header.flags,
+                own.header.align,
+                own.header.entsize,
+            )
+        };
         if self.one.0.is_all_device(self.one.1) && self.other.0.is_all_device(self.other.1) {
             return Ok(());
         }
         if head(one) != head(other) {
-            found.in_section(one.shown(), "the type, flags, alignment or entry sizes differ".to_owned());
+            found.in_section(
+                one.shown(),
+                "the type, flags, alignment or entry sizes differ".to_owned(),
+            );
             return Ok(());
         }
         if first.kind == elf::SHT_GROUP {
             self.group(found);
             return Ok(());
         }
-        let linked = |view: &View<'_, '_>, link: u32| view.key(link as usize).map(|key| printable_name(key.name));
-        if first.flags.contains(elf::SHF_LINK_ORDER) && linked(self.one.0, first.link) != linked(self.other.0, second.link) {
-            found.in_section(one.shown(), "the section belongs to different sections".to_owned());
+        let linked = |view: &View<'_, '_>, link: u32| {
+            view.key(link as usize).map(|key| printable_name(key.name))
+        };
+        if first.flags.contains(elf::SHF_LINK_ORDER)
+            && linked(self.one.0, first.link) != linked(self.other.0, second.link)
+        {
+            found.in_section(
+                one.shown(),
+                "the section belongs to different sections".to_owned(),
+            );
         }
         if first.size != second.size {
             let what = format!(
@@ -149,7 +204,12 @@ impl Pair<'_, '_, '_> {
                 printable(self.other.0.half.name)
             );
             let remedy = strings::remedy_of_all(one.body, other.body);
-            found.add(Difference { section: one.shown(), symbol: None, what, remedy });
+            found.add(Difference {
+                section: one.shown(),
+                symbol: None,
+                what,
+                remedy,
+            });
             return Ok(());
         }
         self.bytes(one, other, found);
@@ -160,20 +220,39 @@ impl Pair<'_, '_, '_> {
     fn bytes(&self, one: &Section<'_>, other: &Section<'_>, found: &mut Differences) {
         let parts = self.one.0.half.device_parts(one);
         if parts != self.other.0.half.device_parts(other) {
-            found.in_section(one.shown(), "device code is at different offsets".to_owned());
+            found.in_section(
+                one.shown(),
+                "device code is at different offsets".to_owned(),
+            );
             return;
         }
         for part in outside(&parts, one.body.len() as u64) {
             let range = part.start as usize..part.end as usize;
             let bytes = one.body.get(range.clone()).zip(other.body.get(range));
-            let Some(at) = bytes.and_then(|(one, other)| one.iter().zip(other).position(|(one, other)| one != other)) else {
+            let Some(at) = bytes.and_then(|(one, other)| {
+                one.iter().zip(other).position(|(one, other)| one != other)
+            }) else {
                 continue;
             };
             let at = part.start as usize + at;
             let remedy = strings::remedy_at(one.body, at, other.body, at);
-            let what = if remedy.is_some() { "names differ" } else { "bytes differ" };
-            let symbol = self.one.0.names.at(self.one.1, at as u64).or(Some((String::new(), at as u64)));
-            found.add(Difference { section: one.shown(), symbol, what: what.to_owned(), remedy });
+            let what = if remedy.is_some() {
+                "names differ"
+            } else {
+                "bytes differ"
+            };
+            let symbol = self
+                .one
+                .0
+                .names
+                .at(self.one.1, at as u64)
+                .or(Some((String::new(), at as u64)));
+            found.add(Difference {
+                section: one.shown(),
+                symbol,
+                what: what.to_owned(),
+                remedy,
+            });
             return;
         }
     }
@@ -182,17 +261,43 @@ impl Pair<'_, '_, '_> {
         let [first, second] = [self.one, self.other].map(|(view, index)| relocations(view, index));
         let (first, second) = (first?, second?);
         let differ = first.iter().zip(&second).find(|(one, other)| one != other);
-        let at = |place: u64| self.one.0.names.at(self.one.1, place).or(Some((String::new(), place)));
+        let at = |place: u64| {
+            self.one
+                .0
+                .names
+                .at(self.one.1, place)
+                .or(Some((String::new(), place)))
+        };
         if let Some(((place, _, one, _), (_, _, other, _))) = differ {
-            let what = format!("refers to {} in one build, to {} in the other", self.one.0.shown(one), self.other.0.shown(other));
-            let what = if one == other { "the relocations differ in place, type or addend".to_owned() } else { what };
+            let what = format!(
+                "refers to {} in one build, to {} in the other",
+                self.one.0.shown(one),
+                self.other.0.shown(other)
+            );
+            let what = if one == other {
+                "the relocations differ in place, type or addend".to_owned()
+            } else {
+                what
+            };
             let remedy = match (one, other) {
                 (Against::Name(one), Against::Name(other)) => place_names::remedy(one, other),
                 _ => None,
             };
-            found.add(Difference { section: section.shown(), symbol: at(*place), what, remedy });
+            found.add(Difference {
+                section: section.shown(),
+                symbol: at(*place),
+                what,
+                remedy,
+            });
         } else if first.len() != second.len() {
-            found.in_section(section.shown(), format!("{} relocations in one build, {} in the other", first.len(), second.len()));
+            found.in_section(
+                section.shown(),
+                format!(
+                    "{} relocations in one build, {} in the other",
+                    first.len(),
+                    second.len()
+                ),
+            );
         }
         Ok(())
     }
@@ -202,17 +307,34 @@ impl Pair<'_, '_, '_> {
         let [one, other] = [self.one, self.other].map(|(view, index)| {
             let section = view.section(index)?;
             let class = view.file().class;
-            let mut words = section.body.chunks_exact(4).filter_map(|word| class.word(word));
+            let mut words = section
+                .body
+                .chunks_exact(4)
+                .filter_map(|word| class.word(word));
             let flags = words.next();
-            let members = words.filter(|member| view.section(*member as usize).is_some_and(|own| !own.header.is_relocations()));
+            let members = words.filter(|member| {
+                view.section(*member as usize)
+                    .is_some_and(|own| !own.header.is_relocations())
+            });
             let members: Vec<_> = members.map(|member| view.key(member as usize)).collect();
-            let name = view.file().symbols.get(section.header.info as usize).map(|symbol| symbol.name);
+            let name = view
+                .file()
+                .symbols
+                .get(section.header.info as usize)
+                .map(|symbol| symbol.name);
             Some((flags, members, name))
         });
         if one != other {
-            let name = one.and_then(|(_, _, name)| name).map(|name| (printable_name(name), 0));
+            let name = one
+                .and_then(|(_, _, name)| name)
+                .map(|name| (printable_name(name), 0));
             let what = "the section groups differ".to_owned();
-            found.add(Difference { section: ".group".to_owned(), symbol: name, what, remedy: None });
+            found.add(Difference {
+                section: ".group".to_owned(),
+                symbol: name,
+                what,
+                remedy: None,
+            });
         }
     }
 }
@@ -230,15 +352,24 @@ fn outside(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// The relocations of a section, without those of device code: place, type, what they are against, addend.
+/// The relocations of a section, without those of device code: place, type, what they are against,
+/// addend.
 type Relocations<'d> = Vec<(u64, u32, Against<'d>, Option<i64>)>;
 
 fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>> {
     let mut all = Vec::new();
-    let device = view.section(index).map(|section| view.half.device_parts(section)).unwrap_or_default();
+    let device = view
+        .section(index)
+        .map(|section| view.half.device_parts(section))
+        .unwrap_or_default();
     for table in view.relocations.get(&index).into_iter().flatten() {
-        let read = view.file().relocations(*table).with_context(|| printable(view.half.name).into_owned())?;
-        let kept = read.iter().filter(|one| !device.iter().any(|part| part.contains(&one.place)));
+        let read = view
+            .file()
+            .relocations(*table)
+            .with_context(|| printable(view.half.name).into_owned())?;
+        let kept = read
+            .iter()
+            .filter(|one| !device.iter().any(|part| part.contains(&one.place)));
         all.extend(kept.map(|one| (one.place, one.kind, view.against(one.symbol), one.addend)));
     }
     // Those of one place belong together, in their order.
@@ -246,13 +377,15 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
     Ok(all)
 }
 
-/// A symbol with what is the same in both files: its name, section, value, size, type and binding, visibility, and what it stands for.
+/// A symbol with what is the same in both files: its name, section, value, size, type and binding,
+/// visibility, and what it stands for.
 type SymbolKey<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
 
 fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
     let (first, second) = (told(one), told(other));
     let (mut left, mut right) = (first.iter().peekable(), second.iter().peekable());
-    let section = |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
+    let section =
+        |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
     loop {
         let order = match (left.peek(), right.peek()) {
             (None, None) => return,
@@ -260,7 +393,9 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
             (None, Some(_)) => Ordering::Greater,
             (Some(one), Some(other)) if one == other => Ordering::Equal,
             (Some(one), Some(other)) if one.0 == other.0 => {
-                let what = "the symbol differs in section, value, size, type, binding or visibility".to_owned();
+                let what =
+                    "the symbol differs in section, value, size, type, binding or visibility"
+                        .to_owned();
                 found.of_symbol(section(one.1), one.0, what, None);
                 Ordering::Equal
             }
@@ -268,7 +403,12 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
         };
         let missing = |symbol: Option<&SymbolKey<'_>>, name: &str, found: &mut Differences| {
             if let Some(symbol) = symbol {
-                found.of_symbol(section(symbol.1), symbol.0, format!("is not in {}", printable(name)), None);
+                found.of_symbol(
+                    section(symbol.1),
+                    symbol.0,
+                    format!("is not in {}", printable(name)),
+                    None,
+                );
             }
         };
         match order {
@@ -279,18 +419,36 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
     }
 }
 
-/// The symbols of an object in an order that is the same in both files, without those of device code, of sections and of files.
+/// The symbols of an object in an order that is the same in both files, without those of device
+/// code, of sections and of files.
 fn told<'d>(view: &View<'_, 'd>) -> Vec<SymbolKey<'d>> {
     let is_left_out = |symbol: &Symbol<'_>| {
         let in_section = symbol.section.is_some_and(|index| {
-            view.is_device(index, symbol.value) || view.section(index).is_none_or(|section| is_left_out(section, true))
+            view.is_device(index, symbol.value)
+                || view
+                    .section(index)
+                    .is_none_or(|section| is_left_out(section, true))
         });
         in_section || matches!(symbol.kind(), elf::STT_FILE | elf::STT_SECTION)
     };
-    let symbols = view.file().symbols.iter().skip(1).filter(|symbol| !is_left_out(symbol));
+    let symbols = view
+        .file()
+        .symbols
+        .iter()
+        .skip(1)
+        .filter(|symbol| !is_left_out(symbol));
     let each = |symbol: &Symbol<'d>| {
         let key = symbol.section.and_then(|index| view.key(index));
-        (symbol.name, key, symbol.special, symbol.value, symbol.size, symbol.info.0, symbol.other, symbol.stands_for)
+        (
+            symbol.name,
+            key,
+            symbol.special,
+            symbol.value,
+            symbol.size,
+            symbol.info.0,
+            symbol.other,
+            symbol.stands_for,
+        )
     };
     let mut all: Vec<SymbolKey<'d>> = symbols.map(each).collect();
     all.sort();

@@ -1,6 +1,7 @@
-//! Names that say where a source file was, or in which command it was compiled, and that host code and images share: OpenMP names
-//! kernels by the device and inode number of their source, HIP and CUDA what is local to a file by a hash of the file and the
-//! command line. Where two builds differ in these alone, they are builds of one program that were not made to be merged.
+//! Names that say where a source file was, or in which command it was compiled, and that host code
+//! and images share: OpenMP names kernels by the device and inode number of their source, HIP and
+//! CUDA what is local to a file by a hash of the file and the command line. Where two builds differ
+//! in these alone, they are builds of one program that were not made to be merged.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,8 @@ use crate::model::printable_name;
 /// What makes names agree.
 pub(super) type Remedy = &'static str;
 
-/// For names of OpenMP's kernels, which LLVM makes from the numbers that the file system gives a file.
+/// For names of OpenMP's kernels, which LLVM makes from the numbers that the file system gives a
+/// file.
 pub(super) const ONE_TREE: Remedy = "OpenMP names kernels by the device and inode number of their source file: compile every \
     build from the same source files, not from copies of them";
 /// For what clang makes of the compilation unit's id.
@@ -39,30 +41,81 @@ enum Part {
 }
 
 const FORMS: [Form; 10] = [
-    Form { before: "__omp_offloading_", part: Part::DeviceAndInode, remedy: ONE_TREE },
-    Form { before: "_", part: Part::HexBefore("_decl_tgt_ref_ptr"), remedy: ONE_TREE },
-    Form { before: "__hip_cuid_", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: "__hip_gpubin_handle_", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: "__hip_fatbin_", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: ".static.", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: ".intern.", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: "__static__", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: "__intern__", part: Part::Id, remedy: FIXED_CUID },
-    Form { before: "_INTERNAL_", part: Part::Id, remedy: SAME_PATHS },
+    Form {
+        before: "__omp_offloading_",
+        part: Part::DeviceAndInode,
+        remedy: ONE_TREE,
+    },
+    Form {
+        before: "_",
+        part: Part::HexBefore("_decl_tgt_ref_ptr"),
+        remedy: ONE_TREE,
+    },
+    Form {
+        before: "__hip_cuid_",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: "__hip_gpubin_handle_",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: "__hip_fatbin_",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: ".static.",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: ".intern.",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: "__static__",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: "__intern__",
+        part: Part::Id,
+        remedy: FIXED_CUID,
+    },
+    Form {
+        before: "_INTERNAL_",
+        part: Part::Id,
+        remedy: SAME_PATHS,
+    },
 ];
 
 impl Part {
     /// How many bytes at the start of `rest` are the part; none where they are not of this form.
     fn len(self, rest: &[u8]) -> Option<usize> {
-        let hex = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .take_while(|byte| byte.is_ascii_hexdigit())
+                .count()
+        };
         match self {
             Part::DeviceAndInode => {
                 let device = hex(rest);
                 let after = rest.get(device..)?.strip_prefix(b"_")?;
                 let inode = hex(after);
-                (device > 0 && inode > 0 && after.get(inode) == Some(&b'_')).then_some(device + 1 + inode)
+                (device > 0 && inode > 0 && after.get(inode) == Some(&b'_'))
+                    .then_some(device + 1 + inode)
             }
-            Part::Id => Some(rest.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count()).filter(|len| *len > 0),
+            Part::Id => Some(
+                rest.iter()
+                    .take_while(|byte| byte.is_ascii_alphanumeric())
+                    .count(),
+            )
+            .filter(|len| *len > 0),
             Part::HexBefore(word) => {
                 let len = hex(rest);
                 (len > 0 && rest.get(len..)?.starts_with(word.as_bytes())).then_some(len)
@@ -71,16 +124,21 @@ impl Part {
     }
 }
 
-/// `name` with what says a place replaced by `*`, and what makes such names agree; none for a name that says no place.
+/// `name` with what says a place replaced by `*`, and what makes such names agree; none for a name
+/// that says no place.
 pub(super) fn without_place(name: &[u8]) -> (Cow<'_, [u8]>, Option<Remedy>) {
     let mut out: Cow<'_, [u8]> = Cow::Borrowed(name);
     let mut remedy = None;
     for form in &FORMS {
         let mut at = 0;
-        while let Some(found) = memchr::memmem::find(out.get(at..).unwrap_or_default(), form.before.as_bytes()) {
+        while let Some(found) =
+            memchr::memmem::find(out.get(at..).unwrap_or_default(), form.before.as_bytes())
+        {
             let start = at + found + form.before.len();
             at = start;
-            let Some(len) = form.part.len(out.get(start..).unwrap_or_default()) else { continue };
+            let Some(len) = form.part.len(out.get(start..).unwrap_or_default()) else {
+                continue;
+            };
             out.to_mut().splice(start..start + len, *b"*");
             at = start + 1;
             remedy = remedy.or(Some(form.remedy));
@@ -89,10 +147,15 @@ pub(super) fn without_place(name: &[u8]) -> (Cow<'_, [u8]>, Option<Remedy>) {
     (out, remedy)
 }
 
-/// What makes the names `one` and `other` agree, if they differ in what says a place and in nothing else.
+/// What makes the names `one` and `other` agree, if they differ in what says a place and in nothing
+/// else.
 pub(super) fn remedy(one: &[u8], other: &[u8]) -> Option<Remedy> {
     let ((plain, first), (other_plain, second)) = (without_place(one), without_place(other));
-    if one == other || plain != other_plain { None } else { first.or(second) }
+    if one == other || plain != other_plain {
+        None
+    } else {
+        first.or(second)
+    }
 }
 
 /// Two names that differ in what says a place.
@@ -103,7 +166,8 @@ pub(super) struct Pair {
     pub(super) remedy: Remedy,
 }
 
-/// The names that are in one of the sets alone, and have a counterpart in the other that differs in what says a place.
+/// The names that are in one of the sets alone, and have a counterpart in the other that differs in
+/// what says a place.
 pub(super) fn pairs(one: &BTreeSet<&[u8]>, other: &BTreeSet<&[u8]>) -> Vec<Pair> {
     let mut without: BTreeMap<Vec<u8>, &[u8]> = BTreeMap::new();
     for name in other.difference(one) {
@@ -114,7 +178,11 @@ pub(super) fn pairs(one: &BTreeSet<&[u8]>, other: &BTreeSet<&[u8]>) -> Vec<Pair>
     let pair = |name: &&[u8]| {
         let (plain, remedy) = without_place(name);
         let other = without.get(plain.as_ref())?;
-        Some(Pair { one: printable_name(name), other: printable_name(other), remedy: remedy? })
+        Some(Pair {
+            one: printable_name(name),
+            other: printable_name(other),
+            remedy: remedy?,
+        })
     };
     one.difference(other).filter_map(pair).collect()
 }
@@ -126,23 +194,55 @@ mod tests {
     #[test]
     fn names_of_clang_22_differ_in_the_place_alone() {
         for (one, other, expected) in [
-            ("__omp_offloading_fe01_1a2b3c_main_l10", "__omp_offloading_fe01_99_main_l10", Some(ONE_TREE)),
+            (
+                "__omp_offloading_fe01_1a2b3c_main_l10",
+                "__omp_offloading_fe01_99_main_l10",
+                Some(ONE_TREE),
+            ),
             (
                 ".offloading.entry.__omp_offloading_1_2__Z3runi_l9",
                 ".offloading.entry.__omp_offloading_1_3__Z3runi_l9",
                 Some(ONE_TREE),
             ),
-            ("__omp_offloading_fe01_1a2b3c_main_l10", "__omp_offloading_fe01_1a2b3c_main_l11", None),
-            ("__omp_offloading_fe01_1a2b3c_main_l10", "__omp_offloading_fe01_77_other_l10", None),
-            ("x_10303_decl_tgt_ref_ptr", "x_fe01_decl_tgt_ref_ptr", Some(ONE_TREE)),
-            ("__hip_cuid_72b87c161253813b", "__hip_cuid_bfa8ad16c8e3b056", Some(FIXED_CUID)),
-            ("_ZN12_GLOBAL__N_12k2EPi.intern.72b8", "_ZN12_GLOBAL__N_12k2EPi.intern.bfa8ad16", Some(FIXED_CUID)),
+            (
+                "__omp_offloading_fe01_1a2b3c_main_l10",
+                "__omp_offloading_fe01_1a2b3c_main_l11",
+                None,
+            ),
+            (
+                "__omp_offloading_fe01_1a2b3c_main_l10",
+                "__omp_offloading_fe01_77_other_l10",
+                None,
+            ),
+            (
+                "x_10303_decl_tgt_ref_ptr",
+                "x_fe01_decl_tgt_ref_ptr",
+                Some(ONE_TREE),
+            ),
+            (
+                "__hip_cuid_72b87c161253813b",
+                "__hip_cuid_bfa8ad16c8e3b056",
+                Some(FIXED_CUID),
+            ),
+            (
+                "_ZN12_GLOBAL__N_12k2EPi.intern.72b8",
+                "_ZN12_GLOBAL__N_12k2EPi.intern.bfa8ad16",
+                Some(FIXED_CUID),
+            ),
             ("_ZL8stat_dev.static.72b8", "_ZL8stat_dew.static.72b8", None),
-            ("_ZL1x__static__72b8", "_ZL1x__static__72b9", Some(FIXED_CUID)),
+            (
+                "_ZL1x__static__72b8",
+                "_ZL1x__static__72b9",
+                Some(FIXED_CUID),
+            ),
             ("main", "main", None),
             ("main", "mein", None),
         ] {
-            assert_eq!(remedy(one.as_bytes(), other.as_bytes()), expected, "{one} and {other}");
+            assert_eq!(
+                remedy(one.as_bytes(), other.as_bytes()),
+                expected,
+                "{one} and {other}"
+            );
         }
     }
 
@@ -156,16 +256,31 @@ mod tests {
             ".static.",
             "__hip_cuid_",
         ] {
-            assert_eq!(without_place(name.as_bytes()), (Cow::Borrowed(name.as_bytes()), None), "{name}");
+            assert_eq!(
+                without_place(name.as_bytes()),
+                (Cow::Borrowed(name.as_bytes()), None),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn only_names_without_a_counterpart_are_paired() {
-        let set = |names: &[&'static str]| names.iter().map(|name| name.as_bytes()).collect::<BTreeSet<_>>();
+        let set = |names: &[&'static str]| {
+            names
+                .iter()
+                .map(|name| name.as_bytes())
+                .collect::<BTreeSet<_>>()
+        };
         let one = set(&["a", "__hip_cuid_1", "__hip_cuid_2", "b"]);
         let other = set(&["a", "__hip_cuid_1", "__hip_cuid_3", "c"]);
-        let found: Vec<_> = pairs(&one, &other).into_iter().map(|pair| (pair.one, pair.other)).collect();
-        assert_eq!(found, [("__hip_cuid_2".to_owned(), "__hip_cuid_3".to_owned())]);
+        let found: Vec<_> = pairs(&one, &other)
+            .into_iter()
+            .map(|pair| (pair.one, pair.other))
+            .collect();
+        assert_eq!(
+            found,
+            [("__hip_cuid_2".to_owned(), "__hip_cuid_3".to_owned())]
+        );
     }
 }

@@ -20,7 +20,8 @@ fn around(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// What makes the strings of two sections agree, if there are as many and they differ in what says a place alone.
+/// What makes the strings of two sections agree, if there are as many and they differ in what says
+/// a place alone.
 pub(super) fn remedy_of_all(one: &[u8], other: &[u8]) -> Option<Remedy> {
     let mut remedy = None;
     let (mut first, mut second) = (one.split(|byte| *byte == 0), other.split(|byte| *byte == 0));
@@ -43,11 +44,21 @@ mod tests {
     fn names_are_found_around_a_byte() {
         let one = b"a\0__omp_offloading_1_22_f_l1\0b\0";
         let other = b"a\0__omp_offloading_1_23_f_l1\0b\0";
-        let at = one.iter().zip(other).position(|(one, other)| one != other).unwrap_or_default();
+        let at = one
+            .iter()
+            .zip(other)
+            .position(|(one, other)| one != other)
+            .unwrap_or_default();
         assert_eq!(remedy_at(one, at, other, at), Some(ONE_TREE));
         assert_eq!(remedy_of_all(one, other), Some(ONE_TREE));
-        assert_eq!(remedy_of_all(one, b"a\0__omp_offloading_1_2_f_l1\0b\0"), Some(ONE_TREE));
-        assert_eq!(remedy_of_all(one, b"a\0__omp_offloading_1_2_f_l1\0c\0"), None);
+        assert_eq!(
+            remedy_of_all(one, b"a\0__omp_offloading_1_2_f_l1\0b\0"),
+            Some(ONE_TREE)
+        );
+        assert_eq!(
+            remedy_of_all(one, b"a\0__omp_offloading_1_2_f_l1\0c\0"),
+            None
+        );
         assert_eq!(remedy_of_all(one, b"a\0__omp_offloading_1_2_f_l1\0"), None);
         assert_eq!(remedy_at(b"\0abc\0", 2, b"\0adc\0", 2), None);
         assert_eq!(remedy_at(b"abc", 1, b"adc", 1), None);

@@ -1,5 +1,5 @@
-//! Tests of the comparison on objects and programs that `cc` and the system's linker make of one source, with device code of
-//! different sizes, and on programs that are changed afterwards.
+//! Tests of the comparison on objects and programs that `cc` and the system's linker make of one
+//! source, with device code of different sizes, and on programs that are changed afterwards.
 
 mod machines;
 mod objects;
@@ -10,8 +10,9 @@ use std::process::Command;
 
 use super::*;
 
-/// A host with the parts that compilers make: a table of entries, images with their rows and descriptor as LLVM's wrapper writes
-/// them, functions that call each other, tables of jumps, pointers, strings, constants.
+/// A host with the parts that compilers make: a table of entries, images with their rows and
+/// descriptor as LLVM's wrapper writes them, functions that call each other, tables of jumps,
+/// pointers, strings, constants.
 const SOURCE: &str = r#"
 #ifndef ROWS
 #define ROWS 1
@@ -82,9 +83,17 @@ fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
         std::fs::write(&source, SOURCE).unwrap();
     }
     let mut command = Command::new("cc");
-    command.arg(&source).arg("-o").arg(&output).arg("-O2").args(words);
+    command
+        .arg(&source)
+        .arg("-o")
+        .arg(&output)
+        .arg("-O2")
+        .args(words);
     for (name, default) in [("SIZE", "64"), ("CONST", "const")] {
-        let is_given = |word: &&str| word.strip_prefix("-D").is_some_and(|rest| rest.starts_with(&format!("{name}=")));
+        let is_given = |word: &&str| {
+            word.strip_prefix("-D")
+                .is_some_and(|rest| rest.starts_with(&format!("{name}=")))
+        };
         if !words.iter().any(is_given) {
             command.arg(format!("-D{name}={default}"));
         }
@@ -97,9 +106,21 @@ fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
 fn differences(one: &[u8], other: &[u8]) -> Vec<String> {
     let (device, other_device) = (device_ranges(one).unwrap(), device_ranges(other).unwrap());
     let half = |name, data, device| HostHalf { name, data, device };
-    let found = compare_hosts(&half("one", one, &device), &half("other", other, &other_device)).unwrap();
-    let back = compare_hosts(&half("other", other, &other_device), &half("one", one, &device)).unwrap();
-    assert_eq!(found.is_empty(), back.is_empty(), "{found:?} and back {back:?}");
+    let found = compare_hosts(
+        &half("one", one, &device),
+        &half("other", other, &other_device),
+    )
+    .unwrap();
+    let back = compare_hosts(
+        &half("other", other, &other_device),
+        &half("one", one, &device),
+    )
+    .unwrap();
+    assert_eq!(
+        found.is_empty(),
+        back.is_empty(),
+        "{found:?} and back {back:?}"
+    );
     found.iter().map(Difference::to_string).collect()
 }
 
@@ -107,7 +128,10 @@ fn differences(one: &[u8], other: &[u8]) -> Vec<String> {
 #[track_caller]
 fn expect(one: &[u8], other: &[u8], start: &str) {
     let found = differences(one, other);
-    assert!(found.iter().any(|difference| difference.starts_with(start)), "no `{start}` in {found:#?}");
+    assert!(
+        found.iter().any(|difference| difference.starts_with(start)),
+        "no `{start}` in {found:#?}"
+    );
 }
 
 /// All words of both.

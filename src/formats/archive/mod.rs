@@ -1,4 +1,5 @@
-//! Archives of objects (`ar`): one reader for all variants that linkers accept, and a writer of GNU archives.
+//! Archives of objects (`ar`): one reader for all variants that linkers accept, and a writer of GNU
+//! archives.
 //!
 //! ```
 //! use offld::formats::archive::{MemberContents, members, write_plain};
@@ -18,5 +19,7 @@ pub(crate) mod resize;
 mod write;
 
 pub(crate) use read::shown_name;
-pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, member_at, members};
+pub use read::{
+    ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, member_at, members,
+};
 pub use write::{NewMember, write, write_plain};

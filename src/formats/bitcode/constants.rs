@@ -13,12 +13,20 @@ const STRING: u64 = 8;
 const C_STRING: u64 = 9;
 const DATA: u64 = 22;
 
-/// Returns the contents of those values among `ids` that are byte arrays. LLVM writes such an array as a string, or as a string
-/// with a terminating zero. Its reader also accepts data records. Arrays of zeros and arrays with undefined elements have other
-/// encodings, but cannot be images.
-pub(super) fn texts<'a>(module: &Module<'a>, ids: &BTreeSet<u64>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
+/// Returns the contents of those values among `ids` that are byte arrays. LLVM writes such an array
+/// as a string, or as a string with a terminating zero. Its reader also accepts data records.
+/// Arrays of zeros and arrays with undefined elements have other encodings, but cannot be images.
+pub(super) fn texts<'a>(
+    module: &Module<'a>,
+    ids: &BTreeSet<u64>,
+) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
     // The IDs of constants follow those of the global values.
-    let mut texts = Texts { module, ids, next: module.values.len() as u64, found: BTreeMap::new() };
+    let mut texts = Texts {
+        module,
+        ids,
+        next: module.values.len() as u64,
+        found: BTreeMap::new(),
+    };
     let mut cursor = module.cursor.clone();
     for scope in &module.constants {
         texts.block(&mut cursor, scope.clone())?;

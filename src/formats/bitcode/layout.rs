@@ -1,5 +1,5 @@
-//! The parts of a module's data layout that determine the sizes of integers and pointers and the prefix of symbol names (source:
-//! LLVM's language reference, "Data Layout").
+//! The parts of a module's data layout that determine the sizes of integers and pointers and the
+//! prefix of symbol names (source: LLVM's language reference, "Data Layout").
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -37,7 +37,11 @@ impl Layout {
         if let Some(space) = kind.strip_prefix('p') {
             // Letters after `p` are properties of the pointers, which do not matter here.
             let space = space.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-            let space = if space.is_empty() { 0 } else { space.parse().ok()? };
+            let space = if space.is_empty() {
+                0
+            } else {
+                space.parse().ok()?
+            };
             let size = bytes()?;
             let align = bytes().filter(|align| *align > 0).unwrap_or(size);
             self.pointers.retain(|(other, ..)| *other != space);
@@ -51,10 +55,14 @@ impl Layout {
         Some(())
     }
 
-    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else that of
-    /// the largest.
+    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger
+    /// width in the layout, else that of the largest.
     pub(super) fn integer(&self, width: u64) -> (u64, u64) {
-        let next = self.integers.iter().find(|(other, _)| *other >= width).or(self.integers.last());
+        let next = self
+            .integers
+            .iter()
+            .find(|(other, _)| *other >= width)
+            .or(self.integers.last());
         let align = next.map_or(1, |(_, align)| *align);
         (width.div_ceil(8).next_multiple_of(align), align)
     }
@@ -62,7 +70,9 @@ impl Layout {
     /// Size and alignment of a pointer of the address space.
     pub(super) fn pointer(&self, space: u64) -> (u64, u64) {
         let pointer_of = |space| self.pointers.iter().find(|(other, ..)| *other == space);
-        pointer_of(space).or(pointer_of(0)).map_or((8, 8), |(_, size, align)| (*size, *align))
+        pointer_of(space)
+            .or(pointer_of(0))
+            .map_or((8, 8), |(_, size, align)| (*size, *align))
     }
 }
 
@@ -72,13 +82,27 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_target() {
-        let x86_64 = Layout::read(b"e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128");
-        assert_eq!((x86_64.pointer(0), x86_64.pointer(270), x86_64.pointer(3)), ((8, 8), (4, 4), (8, 8)));
-        assert_eq!((x86_64.integer(64), x86_64.integer(128), x86_64.integer(24)), ((8, 8), (16, 16), (4, 4)));
+        let x86_64 = Layout::read(
+            b"e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128",
+        );
+        assert_eq!(
+            (x86_64.pointer(0), x86_64.pointer(270), x86_64.pointer(3)),
+            ((8, 8), (4, 4), (8, 8))
+        );
+        assert_eq!(
+            (x86_64.integer(64), x86_64.integer(128), x86_64.integer(24)),
+            ((8, 8), (16, 16), (4, 4))
+        );
         let i386 = Layout::read(b"e-m:x-p:32:32-p270:32:32-i128:128-f64:32:64");
-        assert_eq!((i386.pointer(0), i386.integer(64), i386.prefix), ((4, 4), (8, 4), "_"));
+        assert_eq!(
+            (i386.pointer(0), i386.integer(64), i386.prefix),
+            ((4, 4), (8, 4), "_")
+        );
         assert_eq!(Layout::read(b"").integer(64), (8, 4));
         assert_eq!(Layout::read(b"pe7:160:256:256:32").pointer(7), (20, 32));
-        assert_eq!(Layout::read(b"p:x-i8-i:-p:::-i18446744073709551615:8").pointer(0), (8, 8));
+        assert_eq!(
+            Layout::read(b"p:x-i8-i:-p:::-i18446744073709551615:8").pointer(0),
+            (8, 8)
+        );
     }
 }

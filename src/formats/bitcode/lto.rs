@@ -1,5 +1,5 @@
-//! The type of link-time optimization of a bitcode file. Linkers decide this for each module: one with a ThinLTO summary is
-//! optimized and compiled separately, all others are merged into one.
+//! The type of link-time optimization of a bitcode file. Linkers decide this for each module: one
+//! with a ThinLTO summary is optimized and compiled separately, all others are merged into one.
 
 use super::stream::{Found, modules, unwrapped};
 use crate::error::Malformed;
@@ -8,7 +8,8 @@ use crate::formats::bitstream::cursor::StreamEntry;
 /// The block with a module's ThinLTO summary. The summary of `-flto` is in another block.
 const GLOBALVAL_SUMMARY_BLOCK: u32 = 20;
 
-/// Whether linkers treat a module of `bitcode` as a ThinLTO module. Fails if `bitcode` is damaged or not bitcode.
+/// Whether linkers treat a module of `bitcode` as a ThinLTO module. Fails if `bitcode` is damaged
+/// or not bitcode.
 pub fn is_thin(bitcode: &[u8]) -> Result<bool, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let read = || {
@@ -23,7 +24,11 @@ pub fn is_thin(bitcode: &[u8]) -> Result<bool, Malformed> {
 }
 
 fn has_summary(found: Found<'_>) -> Result<bool, Malformed> {
-    let Found { mut cursor, mut scope, .. } = found;
+    let Found {
+        mut cursor,
+        mut scope,
+        ..
+    } = found;
     loop {
         match cursor.next(&mut scope)? {
             StreamEntry::End => return Ok(false),

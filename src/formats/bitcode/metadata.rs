@@ -25,7 +25,8 @@ const INDEX: u64 = 39;
 /// The name of the list. Each row has a global and the name of its section.
 const LIST: &[u8] = b"llvm.embedded.objects";
 
-/// The IDs of the values that the module lists for the section `.llvm.offloading`, in the order of the list.
+/// The IDs of the values that the module lists for the section `.llvm.offloading`, in the order of
+/// the list.
 pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
     let mut table = Table::default();
     let mut cursor = module.cursor.clone();
@@ -64,8 +65,12 @@ impl Table {
                 StreamEntry::Abbreviation(_) => {}
                 StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
-                    // Strings come first. Without the section's name there are no rows, so the rest, which may be long, is skipped.
-                    if open.code == STRINGS && !self.strings(cursor, open)? && self.sections.is_empty() {
+                    // Strings come first. Without the section's name there are no rows, so the
+                    // rest, which may be long, is skipped.
+                    if open.code == STRINGS
+                        && !self.strings(cursor, open)?
+                        && self.sections.is_empty()
+                    {
                         return Ok(());
                     }
                     if open.code != STRINGS {
@@ -76,7 +81,12 @@ impl Table {
         }
     }
 
-    fn record(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>, values: &mut Vec<u64>) -> Result<(), Malformed> {
+    fn record(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        open: Open<'_>,
+        values: &mut Vec<u64>,
+    ) -> Result<(), Malformed> {
         match open.code {
             OLD_STRING => {
                 if *cursor.bytes(open)? == *NAME.as_bytes() {
@@ -106,20 +116,28 @@ impl Table {
             _ => cursor.pass(open)?,
         }
         // Every other record is a node, including those that later LLVM releases add.
-        if !matches!(open.code, LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX) {
+        if !matches!(
+            open.code,
+            LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX
+        ) {
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Reads the record with all strings: their number, the offset of the characters in the blob, and the blob, which starts with
-    /// the lengths. Returns whether the section's name may be among them.
+    /// Reads the record with all strings: their number, the offset of the characters in the blob,
+    /// and the blob, which starts with the lengths. Returns whether the section's name may be among
+    /// them.
     fn strings(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>) -> Result<bool, Malformed> {
         let mut values = Vec::new();
         let blob = cursor.values(open, 3, &mut values)?.unwrap_or_default();
         let fault = cursor.fault("metadata strings are cut short");
-        let [_, count, offset] = values[..] else { return Err(fault) };
-        let split = usize::try_from(offset).ok().and_then(|offset| blob.split_at_checked(offset));
+        let [_, count, offset] = values[..] else {
+            return Err(fault);
+        };
+        let split = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| blob.split_at_checked(offset));
         let (lengths, chars) = split.ok_or(fault)?;
         let first = self.next;
         self.next = first.checked_add(count).ok_or(fault)?;
@@ -130,7 +148,10 @@ impl Table {
         for id in first..self.next {
             let length = lengths.vbr(6).map_err(|_| fault)?;
             let string;
-            (string, rest) = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length)).ok_or(fault)?;
+            (string, rest) = usize::try_from(length)
+                .ok()
+                .and_then(|length| rest.split_at_checked(length))
+                .ok_or(fault)?;
             if string == NAME.as_bytes() {
                 self.sections.insert(id);
             }

@@ -1,14 +1,16 @@
-//! Reads LLVM bitcode without LLVM: its producer, the device images that it embeds, and the symbols of its object file.
+//! Reads LLVM bitcode without LLVM: its producer, the device images that it embeds, and the symbols
+//! of its object file.
 //!
-//! All data comes from the records of the module, not from the symbol table (irsymtab) that may follow it. That table lacks entry
-//! tables and their layout. Tools other than compilers do not write it. It must be ignored if its producer is a different LLVM
-//! version, because its layout changes.
+//! All data comes from the records of the module, not from the symbol table (irsymtab) that may
+//! follow it. That table lacks entry tables and their layout. Tools other than compilers do not
+//! write it. It must be ignored if its producer is a different LLVM version, because its layout
+//! changes.
 //!
-//! The records of LLVM 3.0 to 22 are known. Later records, blocks and additional operands are skipped. Function bodies are skipped
-//! by their length.
+//! The records of LLVM 3.0 to 22 are known. Later records, blocks and additional operands are
+//! skipped. Function bodies are skipped by their length.
 //!
-//! `stream` finds the modules in a file, and `module` reads the records of a module. `constants`, `metadata` and `types` read its
-//! blocks for `images` and `symbols`.
+//! `stream` finds the modules in a file, and `module` reads the records of a module. `constants`,
+//! `metadata` and `types` read its blocks for `images` and `symbols`.
 //!
 //! Sources: LLVM's `BitCodeFormat` document and, for record codes, `llvm/Bitcode/LLVMBitCodes.h`.
 //!

@@ -1,5 +1,5 @@
-//! Reads the records of a module: its target, its sections, and its global values with their names. Stores the positions of its
-//! blocks for the other readers.
+//! Reads the records of a module: its target, its sections, and its global values with their names.
+//! Stores the positions of its blocks for the other readers.
 
 use std::borrow::Cow;
 
@@ -92,7 +92,11 @@ pub(super) struct Global<'a> {
 impl<'a> Module<'a> {
     /// Reads the module `found`.
     pub(super) fn read(found: Found<'a>) -> Result<Module<'a>, Malformed> {
-        let Found { mut cursor, mut scope, strtab } = found;
+        let Found {
+            mut cursor,
+            mut scope,
+            strtab,
+        } = found;
         let mut module = Module {
             triple: Cow::default(),
             data_layout: Cow::default(),
@@ -130,7 +134,10 @@ impl<'a> Module<'a> {
                             return Err(cursor.fault("a module of a version later than LLVM 22"));
                         }
                         [VERSION, number, ..] => version = *number,
-                        [code @ (GLOBAL_VARIABLE | FUNCTION | OLD_ALIAS | ALIAS | IFUNC), operands @ ..] => {
+                        [
+                            code @ (GLOBAL_VARIABLE | FUNCTION | OLD_ALIAS | ALIAS | IFUNC),
+                            operands @ ..,
+                        ] => {
                             module.values.push(named(
                                 &cursor,
                                 *code,
@@ -147,7 +154,9 @@ impl<'a> Module<'a> {
         // The inner blocks need the abbreviations that BLOCKINFO has defined by then.
         module.cursor = cursor;
         if version < WITH_STRTAB {
-            names.iter().try_for_each(|names| module.take_names(names))?;
+            names
+                .iter()
+                .try_for_each(|names| module.take_names(names))?;
         }
         Ok(module)
     }
@@ -179,15 +188,24 @@ impl<'a> Module<'a> {
                 StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
                     // A character takes at least six bits, which limits the length of a name.
-                    let most = usize::try_from(cursor.left()).unwrap_or(usize::MAX).saturating_mul(2);
+                    let most = usize::try_from(cursor.left())
+                        .unwrap_or(usize::MAX)
+                        .saturating_mul(2);
                     cursor.values(open, most, &mut values)?;
                     let (id, name) = match &values[..] {
-                        [NAMED_VALUE, id, name @ ..] | [NAMED_FUNCTION, id, _, name @ ..] => (*id, name),
+                        [NAMED_VALUE, id, name @ ..] | [NAMED_FUNCTION, id, _, name @ ..] => {
+                            (*id, name)
+                        }
                         _ => continue,
                     };
-                    let name: Option<Vec<u8>> = name.iter().map(|char| u8::try_from(*char).ok()).collect();
-                    let name = name.ok_or_else(|| cursor.fault("a character of more than 8 bits"))?;
-                    if let Some(value) = usize::try_from(id).ok().and_then(|id| self.values.get_mut(id)) {
+                    let name: Option<Vec<u8>> =
+                        name.iter().map(|char| u8::try_from(*char).ok()).collect();
+                    let name =
+                        name.ok_or_else(|| cursor.fault("a character of more than 8 bits"))?;
+                    if let Some(value) = usize::try_from(id)
+                        .ok()
+                        .and_then(|id| self.values.get_mut(id))
+                    {
                         value.name = Cow::Owned(name);
                     }
                 }
@@ -197,8 +215,13 @@ impl<'a> Module<'a> {
 
     /// The name of the section of `global`. Empty for none.
     pub(super) fn section(&self, global: &Global<'_>) -> &[u8] {
-        let index = global.section.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| self.sections.get(index)).map_or(&[], |name| name)
+        let index = global
+            .section
+            .checked_sub(1)
+            .and_then(|index| usize::try_from(index).ok());
+        index
+            .and_then(|index| self.sections.get(index))
+            .map_or(&[], |name| name)
     }
 }
 
@@ -213,10 +236,15 @@ fn named<'a>(
     let mut name = Cow::default();
     let mut rest = operands;
     if version >= WITH_STRTAB {
-        let [offset, size, after @ ..] = operands else { return Err(cursor.fault("a global value without a name")) };
+        let [offset, size, after @ ..] = operands else {
+            return Err(cursor.fault("a global value without a name"));
+        };
         if *size > 0 {
             let here = cursor.fault("a name past the end of the string table");
-            let strtab = strtab.ok_or(Malformed { what: "names without a string table", ..here })?;
+            let strtab = strtab.ok_or(Malformed {
+                what: "names without a string table",
+                ..here
+            })?;
             name = Cow::Borrowed(slice(strtab, *offset, *size, here.what, here.at)?);
         }
         rest = after;
@@ -256,7 +284,11 @@ fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global
         _ => {
             let skipped = if code == OLD_ALIAS { 0 } else { 1 };
             Global {
-                kind: if code == IFUNC { Kind::Ifunc } else { Kind::Alias },
+                kind: if code == IFUNC {
+                    Kind::Ifunc
+                } else {
+                    Kind::Alias
+                },
                 name,
                 of: operand(0)?,
                 by_pointer: false,

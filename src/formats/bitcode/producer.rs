@@ -1,4 +1,5 @@
-//! The producer of a bitcode file, from its IDENTIFICATION_BLOCK (`LLVM19.1.7`). Nothing after that block is read.
+//! The producer of a bitcode file, from its IDENTIFICATION_BLOCK (`LLVM19.1.7`). Nothing after that
+//! block is read.
 
 use super::stream::unwrapped;
 use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
@@ -6,7 +7,8 @@ use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
 const IDENTIFICATION_BLOCK: u32 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
 
-/// The major version of the LLVM that wrote `bitcode`. `None` if the file does not contain it (before LLVM 3.8) or is not bitcode.
+/// The major version of the LLVM that wrote `bitcode`. `None` if the file does not contain it
+/// (before LLVM 3.8) or is not bitcode.
 pub fn producer_major(bitcode: &[u8]) -> Option<u32> {
     crate::model::llvm_major(&producer(bitcode)?)
 }
@@ -47,7 +49,8 @@ mod tests {
     use super::*;
     use crate::formats::magic::BITCODE_WRAPPER;
 
-    /// The first 48 bytes of a file from clang 19.1.7: magic, identification block, start of the module.
+    /// The first 48 bytes of a file from clang 19.1.7: magic, identification block, start of the
+    /// module.
     #[rustfmt::skip]
     const CLANG_19: &[u8] = &[
         0x42, 0x43, 0xc0, 0xde, 0x35, 0x14, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x62, 0x0c, 0x30, 0x24,

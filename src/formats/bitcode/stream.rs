@@ -29,13 +29,26 @@ pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
     // Magic, version, offset, size, CPU type.
     let field = |at: u64| {
         let bytes = slice(data, at, 4, "the bitcode wrapper's header is cut short", at)?;
-        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        Ok(bytes
+            .iter()
+            .rev()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
     let (offset, size) = (field(8)?, field(12)?);
-    Ok((slice(data, offset, size, "the bitcode in the wrapper is past the end", 8)?, offset))
+    Ok((
+        slice(
+            data,
+            offset,
+            size,
+            "the bitcode in the wrapper is past the end",
+            8,
+        )?,
+        offset,
+    ))
 }
 
-/// Locates the modules in `stream`: one, or several with `-fsplit-lto-unit` and in concatenated files. Fails if there is none.
+/// Locates the modules in `stream`: one, or several with `-fsplit-lto-unit` and in concatenated
+/// files. Fails if there is none.
 pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
     let mut cursor = Cursor::new(stream)?;
     let start = cursor.clone();
@@ -47,12 +60,20 @@ pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
                 let mut inside = start.clone();
                 inside.again(&scope);
                 cursor.skip(scope.clone())?;
-                found.push(Found { cursor: inside, scope, strtab: None });
+                found.push(Found {
+                    cursor: inside,
+                    scope,
+                    strtab: None,
+                });
             }
             STRTAB_BLOCK => {
                 let table = string_table(&mut cursor, scope)?;
                 // A string table belongs to all modules after the previous table.
-                found.iter_mut().rev().take_while(|module| module.strtab.is_none()).for_each(|module| module.strtab = table);
+                found
+                    .iter_mut()
+                    .rev()
+                    .take_while(|module| module.strtab.is_none())
+                    .for_each(|module| module.strtab = table);
             }
             _ => cursor.skip(scope)?,
         }
@@ -60,7 +81,10 @@ pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
     Ok(found)
 }
 
-fn string_table<'a>(cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<Option<&'a [u8]>, Malformed> {
+fn string_table<'a>(
+    cursor: &mut Cursor<'a>,
+    mut scope: Scope,
+) -> Result<Option<&'a [u8]>, Malformed> {
     let (mut table, mut values) = (None, Vec::new());
     loop {
         match cursor.next(&mut scope)? {
@@ -69,7 +93,8 @@ fn string_table<'a>(cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<Option<
             StreamEntry::Abbreviation(_) => {}
             StreamEntry::Record(id) => {
                 let open = cursor.open(&scope, id)?;
-                if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?) {
+                if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?)
+                {
                     table = Some(blob);
                 }
             }

@@ -1,5 +1,5 @@
-//! Bitcode from clang 14 and 22, modules assembled for these tests (`tests/*.ll`), and damaged ones, read without LLVM. The suite
-//! compares many more with LLVM's tools.
+//! Bitcode from clang 14 and 22, modules assembled for these tests (`tests/*.ll`), and damaged
+//! ones, read without LLVM. The suite compares many more with LLVM's tools.
 
 use std::sync::Arc;
 
@@ -16,16 +16,33 @@ const CLANG_14: &[u8] = include_bytes!("tests/clang14-host.bc");
 const CLANG_22: &[u8] = include_bytes!("tests/clang22-omp-host.bc");
 
 fn names<'s>(symbols: &'s [Symbol<'_>]) -> Vec<(&'s str, bool)> {
-    symbols.iter().map(|symbol| (std::str::from_utf8(&symbol.name).unwrap(), symbol.weak)).collect()
+    symbols
+        .iter()
+        .map(|symbol| (std::str::from_utf8(&symbol.name).unwrap(), symbol.weak))
+        .collect()
 }
 
 #[test]
 fn images_are_those_that_the_module_lists() {
     let found = embedded_images(IMAGES).unwrap();
-    let found: Vec<_> = found.iter().map(|image| (&*image.section, &image.bytes[..])).collect();
-    let listed = [&b"one"[..], b"one", b"abc\0", b"a-c\0", b"a\xffc\0", b"\0\x01"].map(|bytes| (".llvm.offloading", bytes));
+    let found: Vec<_> = found
+        .iter()
+        .map(|image| (&*image.section, &image.bytes[..]))
+        .collect();
+    let listed = [
+        &b"one"[..],
+        b"one",
+        b"abc\0",
+        b"a-c\0",
+        b"a\xffc\0",
+        b"\0\x01",
+    ]
+    .map(|bytes| (".llvm.offloading", bytes));
     assert_eq!(found[..6], listed);
-    assert_eq!(found[6..], [(".llvm.offloading.nvptx64-nvidia-cuda.sm_70", &b"old"[..])]);
+    assert_eq!(
+        found[6..],
+        [(".llvm.offloading.nvptx64-nvidia-cuda.sm_70", &b"old"[..])]
+    );
     assert_eq!(embedded_images(SYMBOLS), Ok(Vec::new()));
 }
 
@@ -35,17 +52,49 @@ fn symbols_are_those_of_the_object() {
     assert_eq!(symbols.triple, "x86_64-unknown-linux-gnu");
     let strong = |name| (name, false);
     let weak = |name| (name, true);
-    let defined =
-        [strong("f"), weak("inline"), weak("odr"), strong("global"), strong("hidden"), strong("protected"), weak("weak")];
-    let more = [weak("common"), strong("raw"), strong("tls"), weak("alias"), strong("chosen")];
+    let defined = [
+        strong("f"),
+        weak("inline"),
+        weak("odr"),
+        strong("global"),
+        strong("hidden"),
+        strong("protected"),
+        weak("weak"),
+    ];
+    let more = [
+        weak("common"),
+        strong("raw"),
+        strong("tls"),
+        weak("alias"),
+        strong("chosen"),
+    ];
     let asm = [".globl", "from_asm", "jmp", "to_asm", "PLT"];
-    assert_eq!(names(&symbols.defined), [&defined[..], &more, &asm.map(weak)].concat());
-    let undefined = [strong("g"), strong("missing"), weak("maybe"), strong("inlined")];
-    assert_eq!(names(&symbols.undefined), [&undefined[..], &asm.map(strong)].concat());
+    assert_eq!(
+        names(&symbols.defined),
+        [&defined[..], &more, &asm.map(weak)].concat()
+    );
+    let undefined = [
+        strong("g"),
+        strong("missing"),
+        weak("maybe"),
+        strong("inlined"),
+    ];
+    assert_eq!(
+        names(&symbols.undefined),
+        [&undefined[..], &asm.map(strong)].concat()
+    );
     let named = |wanted: fn(&Symbol<'_>) -> bool| -> Vec<_> {
-        symbols.defined.iter().filter(|symbol| wanted(symbol)).map(|symbol| &symbol.name[..]).collect()
+        symbols
+            .defined
+            .iter()
+            .filter(|symbol| wanted(symbol))
+            .map(|symbol| &symbol.name[..])
+            .collect()
     };
-    assert_eq!(named(|symbol| symbol.hidden), [&b"inline"[..], b"hidden", b"chosen"]);
+    assert_eq!(
+        named(|symbol| symbol.hidden),
+        [&b"inline"[..], b"hidden", b"chosen"]
+    );
     assert_eq!(named(|symbol| symbol.common), [b"common"]);
     assert_eq!((symbols.entries, symbols.refers_to_bounds), (None, false));
 }
@@ -60,22 +109,44 @@ fn names_are_as_windows_has_them() {
 fn the_generation_follows_from_the_entries() {
     let entries = |bitcode| symbols(bitcode).unwrap().entries;
     assert_eq!(entries(CLANG_22), Some(Generation::Llvm21));
-    assert_eq!(entries(include_bytes!("tests/entries-15.bc")), Some(Generation::Llvm15));
-    assert_eq!(entries(include_bytes!("tests/entries-15-i386.bc")), Some(Generation::Llvm15));
-    assert_eq!(entries(include_bytes!("tests/entries-20.bc")), Some(Generation::Llvm20));
-    assert_eq!(entries(include_bytes!("tests/entries-coff.bc")), Some(Generation::Llvm21));
+    assert_eq!(
+        entries(include_bytes!("tests/entries-15.bc")),
+        Some(Generation::Llvm15)
+    );
+    assert_eq!(
+        entries(include_bytes!("tests/entries-15-i386.bc")),
+        Some(Generation::Llvm15)
+    );
+    assert_eq!(
+        entries(include_bytes!("tests/entries-20.bc")),
+        Some(Generation::Llvm20)
+    );
+    assert_eq!(
+        entries(include_bytes!("tests/entries-coff.bc")),
+        Some(Generation::Llvm21)
+    );
     assert!(!symbols(CLANG_22).unwrap().refers_to_bounds);
 }
 
 #[test]
 fn modules_of_clang_14_are_read() {
-    // Typed pointers. Assembled by llvm-as 14 from clang14-omp-host.ll, with an image in a named section.
+    // Typed pointers. Assembled by llvm-as 14 from clang14-omp-host.ll, with an image in a named
+    // section.
     let found = symbols(CLANG_14).unwrap();
-    assert_eq!((found.entries, producer_major(CLANG_14)), (Some(Generation::Llvm14), Some(14)));
+    assert_eq!(
+        (found.entries, producer_major(CLANG_14)),
+        (Some(Generation::Llvm14), Some(14))
+    );
     assert!(names(&found.undefined).contains(&("__tgt_target_mapper", false)));
     let images = embedded_images(CLANG_14).unwrap();
-    let images: Vec<_> = images.iter().map(|image| (&*image.section, &image.bytes[..])).collect();
-    assert_eq!(images, [(".llvm.offloading.x86_64-unknown-linux-gnu.", &b"RAW"[..])]);
+    let images: Vec<_> = images
+        .iter()
+        .map(|image| (&*image.section, &image.bytes[..]))
+        .collect();
+    assert_eq!(
+        images,
+        [(".llvm.offloading.x86_64-unknown-linux-gnu.", &b"RAW"[..])]
+    );
 }
 
 #[test]
@@ -83,7 +154,10 @@ fn all_modules_of_a_file_are_read() {
     let found = symbols(SPLIT).unwrap();
     let defined = names(&found.defined);
     // The first module declares the table, the second one defines it.
-    assert!(defined.contains(&("_ZTV1A", false)) && defined.contains(&("_ZN1A1fEv", false)), "{defined:?}");
+    assert!(
+        defined.contains(&("_ZTV1A", false)) && defined.contains(&("_ZN1A1fEv", false)),
+        "{defined:?}"
+    );
     assert_eq!(embedded_images(SPLIT), Ok(Vec::new()));
 }
 
@@ -102,7 +176,11 @@ fn a_wrapped_module_is_read() {
     wrapped.extend([0; 12]);
     assert_eq!(symbols(&wrapped), symbols(SYMBOLS));
     let at = |data: &[u8]| symbols(data).unwrap_err().at;
-    assert_eq!(at(&wrapped[..100]), 8, "the wrapper says how long the bitcode is");
+    assert_eq!(
+        at(&wrapped[..100]),
+        8,
+        "the wrapper says how long the bitcode is"
+    );
     wrapped[20] = 0;
     assert_eq!(at(&wrapped), 20, "offsets are those in the file");
 }
@@ -110,20 +188,42 @@ fn a_wrapped_module_is_read() {
 /// The bytes of `stream`.
 fn written(stream: &Stream) -> Vec<u8> {
     let pieces = bitstream::write(stream).unwrap().pieces;
-    let bytes = |piece| if let bitstream::StreamPiece::Bytes(bytes) = piece { bytes } else { panic!("a hole") };
+    let bytes = |piece| {
+        if let bitstream::StreamPiece::Bytes(bytes) = piece {
+            bytes
+        } else {
+            panic!("a hole")
+        }
+    };
     pieces.into_iter().flat_map(bytes).collect()
 }
 
 fn long(values: &[u64]) -> Item {
-    Item::Record(Record { abbreviation: None, values: values.to_vec(), tail: Tail::None })
+    Item::Record(Record {
+        abbreviation: None,
+        values: values.to_vec(),
+        tail: Tail::None,
+    })
 }
 
 fn block(id: u32, items: Vec<Item>) -> Item {
-    Item::Block(Block { id, width: 3, items, inherited: 0, was_at: 0 })
+    Item::Block(Block {
+        id,
+        width: 3,
+        items,
+        inherited: 0,
+        was_at: 0,
+    })
 }
 
 fn text(code: u64, text: &str) -> Item {
-    long(&[&[code], &text.bytes().map(u64::from).collect::<Vec<_>>()[..]].concat())
+    long(
+        &[
+            &[code],
+            &text.bytes().map(u64::from).collect::<Vec<_>>()[..],
+        ]
+        .concat(),
+    )
 }
 
 #[test]
@@ -136,11 +236,17 @@ fn what_later_releases_add_is_skipped() {
             for item in &mut module.items {
                 match item {
                     // Variables, functions, aliases, ifuncs.
-                    Item::Record(Record { abbreviation: None, values, .. }) if matches!(values[0], 7 | 8 | 14 | 18) => {
+                    Item::Record(Record {
+                        abbreviation: None,
+                        values,
+                        ..
+                    }) if matches!(values[0], 7 | 8 | 14 | 18) => {
                         values.extend([5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
                     }
                     // Constants, metadata, types.
-                    Item::Block(inner) if [11, 15, 17].contains(&inner.id) => inner.items.extend(later()),
+                    Item::Block(inner) if [11, 15, 17].contains(&inner.id) => {
+                        inner.items.extend(later())
+                    }
                     _ => {}
                 }
             }
@@ -155,28 +261,62 @@ fn what_later_releases_add_is_skipped() {
         assert_eq!(symbols(&later), symbols(bitcode));
         assert_eq!(embedded_images(&later), embedded_images(bitcode));
     }
-    let next = written(&Stream { items: vec![block(8, vec![long(&[1, 3])])] });
-    assert_eq!(symbols(&next).unwrap_err().what, "a module of a version later than LLVM 22");
+    let next = written(&Stream {
+        items: vec![block(8, vec![long(&[1, 3])])],
+    });
+    assert_eq!(
+        symbols(&next).unwrap_err().what,
+        "a module of a version later than LLVM 22"
+    );
 }
 
-/// LLVM 3.6: names are in a separate table, types are those of pointers, and aliases have no value type.
+/// LLVM 3.6: names are in a separate table, types are those of pointers, and aliases have no value
+/// type.
 #[test]
 fn old_modules_have_their_names_in_a_table() {
-    let types = block(17, vec![long(&[1, 4]), long(&[7, 32]), long(&[8, 0, 0]), long(&[18, 0, 0, 0]), long(&[8, 2, 0])]);
+    let types = block(
+        17,
+        vec![
+            long(&[1, 4]),
+            long(&[7, 32]),
+            long(&[8, 0, 0]),
+            long(&[18, 0, 0, 0]),
+            long(&[8, 2, 0]),
+        ],
+    );
     let records = [
         long(&[7, 1, 0, 6, 0, 0, 0]),
         long(&[7, 3, 1, 6, 1, 0, 1, 1]),
         long(&[8, 1, 0, 1, 7, 0, 0, 0, 0]),
         long(&[9, 1, 0, 4, 0]),
     ];
-    let mut names = vec![text(1, "\0variable"), text(1, "\u{1}entry"), text(3, "\u{2}\0maybe"), text(1, "\u{3}alias")];
+    let mut names = vec![
+        text(1, "\0variable"),
+        text(1, "\u{1}entry"),
+        text(3, "\u{2}\0maybe"),
+        text(1, "\u{3}alias"),
+    ];
     names.push(long(&[1, 1 << 40, 120]));
     let triple = [text(2, "nvptx64"), text(5, "omp_offloading_entries")];
-    let items = [vec![types], triple.into(), records.into(), vec![block(14, names)]].concat();
-    let found = written(&Stream { items: vec![block(8, items)] });
+    let items = [
+        vec![types],
+        triple.into(),
+        records.into(),
+        vec![block(14, names)],
+    ]
+    .concat();
+    let found = written(&Stream {
+        items: vec![block(8, items)],
+    });
     let found = symbols(&found).unwrap();
-    assert_eq!(names_of(&found), ("variable entry alias".into(), "maybe".into()));
-    assert_eq!((found.triple.as_str(), found.entries), ("nvptx64", Some(Generation::Llvm15)));
+    assert_eq!(
+        names_of(&found),
+        ("variable entry alias".into(), "maybe".into())
+    );
+    assert_eq!(
+        (found.triple.as_str(), found.entries),
+        ("nvptx64", Some(Generation::Llvm15))
+    );
 }
 
 /// The defined and the undefined symbols, weak ones last in each.
@@ -184,7 +324,10 @@ fn names_of(symbols: &ModuleSymbols<'_>) -> (String, String) {
     let joined = |symbols: &[Symbol<'_>]| {
         let mut all = names(symbols);
         all.sort_by_key(|(_, weak)| *weak);
-        all.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+        all.into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     (joined(&symbols.defined), joined(&symbols.undefined))
 }
@@ -197,11 +340,18 @@ fn truncated_modules_are_errors_with_offsets() {
             producer(cut);
             // Up to eight bytes after the last block are padding.
             for fault in [symbols(cut).err(), embedded_images(cut).err()] {
-                assert!(fault.is_some_and(|fault| fault.at <= len as u64), "{len} of {}: {fault:?}", whole.len());
+                assert!(
+                    fault.is_some_and(|fault| fault.at <= len as u64),
+                    "{len} of {}: {fault:?}",
+                    whole.len()
+                );
             }
         }
     }
-    assert_eq!(symbols(b"not bitcode at all.."), Err(Malformed::new("not a bitstream", 0)));
+    assert_eq!(
+        symbols(b"not bitcode at all.."),
+        Err(Malformed::new("not a bitstream", 0))
+    );
 }
 
 #[test]
@@ -215,7 +365,10 @@ fn damaged_bytes_do_not_panic() {
                 producer(&bytes);
                 let fault = symbols(&bytes).err();
                 let _ = embedded_images(&bytes);
-                assert!(fault.is_none_or(|fault| fault.at <= bytes.len() as u64), "{fault:?}");
+                assert!(
+                    fault.is_none_or(|fault| fault.at <= bytes.len() as u64),
+                    "{fault:?}"
+                );
                 faults += usize::from(fault.is_some());
             }
         }
@@ -225,34 +378,72 @@ fn damaged_bytes_do_not_panic() {
 
 #[test]
 fn small_files_cannot_request_much_memory() {
-    let abbreviation = |operands: &[bitstream::Operand]| Arc::new(bitstream::Abbreviation { operands: operands.to_vec() });
+    let abbreviation = |operands: &[bitstream::Operand]| {
+        Arc::new(bitstream::Abbreviation {
+            operands: operands.to_vec(),
+        })
+    };
     // Hundreds of literals in each record of a few bits.
     let many = abbreviation(&[bitstream::Operand::Literal(99); 400]);
-    let record = Item::Record(Record { abbreviation: Some((4, Arc::clone(&many))), values: vec![99; 400], tail: Tail::None });
+    let record = Item::Record(Record {
+        abbreviation: Some((4, Arc::clone(&many))),
+        values: vec![99; 400],
+        tail: Tail::None,
+    });
     let mut items = vec![Item::Abbreviation(many)];
     items.extend(vec![record; 4000]);
-    let bytes = written(&Stream { items: vec![block(8, items)] });
-    assert_eq!(symbols(&bytes).unwrap_err().what, "too many values of zero bits");
+    let bytes = written(&Stream {
+        items: vec![block(8, items)],
+    });
+    assert_eq!(
+        symbols(&bytes).unwrap_err().what,
+        "too many values of zero bits"
+    );
     // One long name shared by many symbols.
     let globals = (0..1000).map(|_| long(&[7, 0, 4000, 0, 2, 0, 0, 0, 0]));
     let items = std::iter::once(long(&[1, 2])).chain(globals).collect();
     let blob = abbreviation(&[bitstream::Operand::Literal(1), bitstream::Operand::Blob]);
-    let names = Record { abbreviation: Some((4, Arc::clone(&blob))), values: vec![1], tail: Tail::Blob(vec![b'x'; 4000]) };
+    let names = Record {
+        abbreviation: Some((4, Arc::clone(&blob))),
+        values: vec![1],
+        tail: Tail::Blob(vec![b'x'; 4000]),
+    };
     let table = block(23, vec![Item::Abbreviation(blob), Item::Record(names)]);
-    let bytes = written(&Stream { items: vec![block(8, items), table] });
-    assert_eq!(symbols(&bytes).unwrap_err().what, "symbols share their names");
+    let bytes = written(&Stream {
+        items: vec![block(8, items), table],
+    });
+    assert_eq!(
+        symbols(&bytes).unwrap_err().what,
+        "symbols share their names"
+    );
 }
 
 #[test]
 fn arrays_without_bits_are_refused() {
     use bitstream::Operand::{Array, Fixed, Literal};
     // LLVM defines such arrays in modules without types, but must not use them then.
-    let defined = Arc::new(bitstream::Abbreviation { operands: vec![Literal(99), Array, Fixed(0)] });
-    let using =
-        |values: &[u64]| Record { abbreviation: Some((4, Arc::clone(&defined))), values: values.to_vec(), tail: Tail::None };
+    let defined = Arc::new(bitstream::Abbreviation {
+        operands: vec![Literal(99), Array, Fixed(0)],
+    });
+    let using = |values: &[u64]| Record {
+        abbreviation: Some((4, Arc::clone(&defined))),
+        values: values.to_vec(),
+        tail: Tail::None,
+    };
     let module = |record: Record| {
-        written(&Stream { items: vec![block(8, vec![Item::Abbreviation(Arc::clone(&defined)), Item::Record(record)])] })
+        written(&Stream {
+            items: vec![block(
+                8,
+                vec![
+                    Item::Abbreviation(Arc::clone(&defined)),
+                    Item::Record(record),
+                ],
+            )],
+        })
     };
     assert_eq!(symbols(&module(using(&[99]))), Ok(ModuleSymbols::default()));
-    assert_eq!(symbols(&module(using(&[99, 0, 0]))).unwrap_err().what, "an array with elements of zero bits");
+    assert_eq!(
+        symbols(&module(using(&[99, 0, 0]))).unwrap_err().what,
+        "an array with elements of zero bits"
+    );
 }

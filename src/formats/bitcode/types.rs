@@ -1,4 +1,5 @@
-//! The types that determine the size of an offload entry: integers, pointers, and arrays and structs of them.
+//! The types that determine the size of an offload entry: integers, pointers, and arrays and
+//! structs of them.
 
 use super::layout::Layout;
 use super::module::{Global, Module};
@@ -16,7 +17,8 @@ const OPAQUE_POINTER: u64 = 25;
 
 /// The limit on the nesting of types. In damaged bitcode, a type can contain itself.
 const MAX_DEPTH: u32 = 32;
-/// The limit on the fields of a struct, including those of inner structs. Offload entries have at most nine.
+/// The limit on the fields of a struct, including those of inner structs. Offload entries have at
+/// most nine.
 const MAX_FIELDS: usize = 1024;
 
 /// Types by number.
@@ -35,7 +37,9 @@ enum Type {
 impl Types {
     /// Reads the types of `module`.
     pub(super) fn read(module: &Module<'_>) -> Result<Types, Malformed> {
-        let Some(mut scope) = module.types.clone() else { return Ok(Types(Vec::new())) };
+        let Some(mut scope) = module.types.clone() else {
+            return Ok(Types(Vec::new()));
+        };
         let (mut cursor, mut values, mut types) = (module.cursor.clone(), Vec::new(), Vec::new());
         cursor.again(&scope);
         loop {
@@ -49,10 +53,14 @@ impl Types {
                     types.push(match values[..] {
                         [COUNT | STRUCT_NAME, ..] => continue,
                         [INTEGER, width, ..] => Type::Integer(width),
-                        [POINTER, to, ref space @ ..] => Type::Pointer(Some(to), space.first().copied().unwrap_or(0)),
+                        [POINTER, to, ref space @ ..] => {
+                            Type::Pointer(Some(to), space.first().copied().unwrap_or(0))
+                        }
                         [OPAQUE_POINTER, space, ..] => Type::Pointer(None, space),
                         [ARRAY, count, element, ..] => Type::Array(count, element),
-                        [STRUCT | NAMED_STRUCT, packed, ref fields @ ..] => Type::Struct(packed != 0, fields.to_vec()),
+                        [STRUCT | NAMED_STRUCT, packed, ref fields @ ..] => {
+                            Type::Struct(packed != 0, fields.to_vec())
+                        }
                         _ => Type::Other,
                     });
                 }
@@ -61,7 +69,9 @@ impl Types {
     }
 
     fn get(&self, number: u64) -> Option<&Type> {
-        usize::try_from(number).ok().and_then(|number| self.0.get(number))
+        usize::try_from(number)
+            .ok()
+            .and_then(|number| self.0.get(number))
     }
 
     /// Whether type `number` is a byte array.
@@ -78,11 +88,18 @@ impl Types {
         };
         matches!(self.get(number)?, Type::Struct(..)).then_some(())?;
         let mut left = MAX_FIELDS;
-        self.size(number, layout, &mut left, MAX_DEPTH).map(|(size, _)| size)
+        self.size(number, layout, &mut left, MAX_DEPTH)
+            .map(|(size, _)| size)
     }
 
     /// Size and alignment of type `number`, in bytes.
-    fn size(&self, number: u64, layout: &Layout, left: &mut usize, depth: u32) -> Option<(u64, u64)> {
+    fn size(
+        &self,
+        number: u64,
+        layout: &Layout,
+        left: &mut usize,
+        depth: u32,
+    ) -> Option<(u64, u64)> {
         *left = left.checked_sub(1)?;
         let depth = depth.checked_sub(1)?;
         match self.get(number)? {

@@ -1,8 +1,10 @@
-//! The bits of a bitstream, lowest first: numbers of fixed width, numbers in chunks (VBR), words and bytes.
+//! The bits of a bitstream, lowest first: numbers of fixed width, numbers in chunks (VBR), words
+//! and bytes.
 
 use crate::error::Malformed;
 
-/// A position in a bitstream. Reading past the end is an error, which detects wrong lengths in the data.
+/// A position in a bitstream. Reading past the end is an error, which detects wrong lengths in the
+/// data.
 #[derive(Debug, Clone)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],
@@ -41,9 +43,14 @@ impl<'a> Bits<'a> {
         let start = usize::try_from(self.at / 8).unwrap_or(usize::MAX);
         // Fast path: the bits are within eight bytes of the data.
         if width + skip <= 64
-            && let Some(word) = start.checked_add(8).and_then(|end| self.data.get(start..end))
+            && let Some(word) = start
+                .checked_add(8)
+                .and_then(|end| self.data.get(start..end))
         {
-            let word = word.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let word = word
+                .iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte));
             self.at += u64::from(width);
             return Ok(word.checked_shr(skip).unwrap_or(0) & mask(width));
         }
@@ -55,8 +62,14 @@ impl<'a> Bits<'a> {
         let mut value = 0;
         let mut got = 0;
         while got < width {
-            let byte = usize::try_from(self.at / 8).ok().and_then(|at| self.data.get(at)).copied();
-            let byte = byte.ok_or(Malformed::new("the bitstream is cut short", self.data.len() as u64))?;
+            let byte = usize::try_from(self.at / 8)
+                .ok()
+                .and_then(|at| self.data.get(at))
+                .copied();
+            let byte = byte.ok_or(Malformed::new(
+                "the bitstream is cut short",
+                self.data.len() as u64,
+            ))?;
             let skip = (self.at % 8) as u32;
             let take = (8 - skip).min(width - got);
             value |= (u64::from(byte) >> skip & mask(take)) << got;
@@ -66,7 +79,8 @@ impl<'a> Bits<'a> {
         Ok(value)
     }
 
-    /// Reads a number in chunks of `width` bits (2 to 64). The highest bit of a chunk marks that another chunk follows.
+    /// Reads a number in chunks of `width` bits (2 to 64). The highest bit of a chunk marks that
+    /// another chunk follows.
     pub(crate) fn vbr(&mut self, width: u32) -> Result<u64, Malformed> {
         let more = 1u64 << (width - 1);
         let (mut value, mut shift) = (0u64, 0);
@@ -95,14 +109,23 @@ impl<'a> Bits<'a> {
 
     /// Skips `count` times `width` bits.
     pub(crate) fn pass(&mut self, count: u64, width: u32) -> Result<(), Malformed> {
-        let end = count.checked_mul(width.into()).and_then(|bits| self.at.checked_add(bits)).filter(|end| *end <= self.len());
+        let end = count
+            .checked_mul(width.into())
+            .and_then(|bits| self.at.checked_add(bits))
+            .filter(|end| *end <= self.len());
         self.at = end.ok_or_else(|| self.fault("a value past the end"))?;
         Ok(())
     }
 
     /// Returns the next `count` bytes. The position must be at the start of a byte.
     pub(crate) fn bytes(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
-        let bytes = crate::formats::slice(self.data, self.at / 8, count, "bytes past the end", self.at / 8)?;
+        let bytes = crate::formats::slice(
+            self.data,
+            self.at / 8,
+            count,
+            "bytes past the end",
+            self.at / 8,
+        )?;
         self.at += count * 8;
         Ok(bytes)
     }
@@ -150,21 +173,35 @@ mod tests {
     fn bytes_are_read_from_between_bytes() {
         let data: Vec<u8> = (0..40u32).map(|index| (index * 73 + 11) as u8).collect();
         for at in 0..20 {
-            let (mut one, mut two, mut out) = (Bits::new(&data, at), Bits::new(&data, at), Vec::new());
+            let (mut one, mut two, mut out) =
+                (Bits::new(&data, at), Bits::new(&data, at), Vec::new());
             one.shifted_bytes(37, &mut out).unwrap();
-            assert_eq!(out, (0..37).map(|_| two.fixed(8).unwrap() as u8).collect::<Vec<_>>());
+            assert_eq!(
+                out,
+                (0..37)
+                    .map(|_| two.fixed(8).unwrap() as u8)
+                    .collect::<Vec<_>>()
+            );
             assert_eq!(one.at(), two.at());
         }
         let mut bits = Bits::new(&data, 8 * 39 + 1);
         assert_eq!(bits.shifted_bytes(1, &mut Vec::new()).unwrap_err().at, 39);
-        assert_eq!(bits.shifted_bytes(u64::MAX, &mut Vec::new()).unwrap_err().at, 39);
+        assert_eq!(
+            bits.shifted_bytes(u64::MAX, &mut Vec::new())
+                .unwrap_err()
+                .at,
+            39
+        );
     }
 
     #[test]
     fn reading_past_the_end_is_an_error() {
         let mut bits = Bits::new(&[0xff; 9], 32);
         assert_eq!(bits.fixed(64).unwrap_err().at, 9);
-        assert_eq!(Bits::new(&[0xff; 12], 0).vbr(6).unwrap_err().what, "a number of more than 64 bits");
+        assert_eq!(
+            Bits::new(&[0xff; 12], 0).vbr(6).unwrap_err().what,
+            "a number of more than 64 bits"
+        );
         assert_eq!(Bits::new(&[1; 4], 31).pass(2, 1).unwrap_err().at, 3);
     }
 }

@@ -1,8 +1,9 @@
-//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records. Only the
-//! requested values of a record are stored. Used by the tree reader (`read`) and the readers of bitcode.
+//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of
+//! abbreviations, and records. Only the requested values of a record are stored. Used by the tree
+//! reader (`read`) and the readers of bitcode.
 //!
-//! Time and memory are bounded by the size of the data. Array elements must take at least one bit, and values without bits
-//! (literals) must not outnumber the bits of the data.
+//! Time and memory are bounded by the size of the data. Array elements must take at least one bit,
+//! and values without bits (literals) must not outnumber the bits of the data.
 
 use super::bits::Bits;
 use super::*;
@@ -84,7 +85,11 @@ impl<'a> Cursor<'a> {
         if !data.starts_with(&MAGIC) {
             return Err(Malformed::new("not a bitstream", 0));
         }
-        Ok(Cursor { bits: Bits::new(data, 32), given: BTreeMap::new(), literals_left: data.len() as u64 * 8 })
+        Ok(Cursor {
+            bits: Bits::new(data, 32),
+            given: BTreeMap::new(),
+            literals_left: data.len() as u64 * 8,
+        })
     }
 
     /// The error `what` at this position.
@@ -109,8 +114,12 @@ impl<'a> Cursor<'a> {
     fn head(&mut self, outer: u32) -> Result<Scope, Malformed> {
         let was_at = self.bits.at() - u64::from(outer);
         let (id, width) = (self.bits.vbr(8)?, self.bits.vbr(4)?);
-        let (Ok(id), Some(width)) = (u32::try_from(id), u32::try_from(width).ok().filter(|width| (2..=32).contains(width)))
-        else {
+        let (Ok(id), Some(width)) = (
+            u32::try_from(id),
+            u32::try_from(width)
+                .ok()
+                .filter(|width| (2..=32).contains(width)),
+        ) else {
             return Err(self.fault("a block with an invalid header"));
         };
         self.bits.align()?;
@@ -125,7 +134,16 @@ impl<'a> Cursor<'a> {
             self.given.clear();
         }
         let inherited = self.given.get(&id).cloned().unwrap_or_default();
-        Ok(Scope { id, width, was_at, start, end, inherited, own: Vec::new(), target: None })
+        Ok(Scope {
+            id,
+            width,
+            was_at,
+            start,
+            end,
+            inherited,
+            own: Vec::new(),
+            target: None,
+        })
     }
 
     /// Reads the next entry of `scope`. After `End`, the cursor is behind the block.
@@ -148,7 +166,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read instead, because later blocks need it.
+    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read instead, because
+    /// later blocks need it.
     pub(crate) fn skip(&mut self, mut scope: Scope) -> Result<(), Malformed> {
         if scope.id != BLOCKINFO {
             return self.bits.pass(scope.end.saturating_sub(self.bits.at()), 1);
@@ -157,7 +176,9 @@ impl<'a> Cursor<'a> {
         loop {
             match self.next(&mut scope)? {
                 StreamEntry::End => return Ok(()),
-                StreamEntry::Block(inner) => self.bits.pass(inner.end.saturating_sub(self.bits.at()), 1)?,
+                StreamEntry::Block(inner) => self
+                    .bits
+                    .pass(inner.end.saturating_sub(self.bits.at()), 1)?,
                 StreamEntry::Abbreviation(_) => {}
                 StreamEntry::Record(id) => {
                     let open = self.open(&scope, id)?;
@@ -176,7 +197,8 @@ impl<'a> Cursor<'a> {
     /// Handles a record of BLOCKINFO, which may select the block for the next abbreviations.
     pub(crate) fn block_info(&self, scope: &mut Scope, values: &[u64]) -> Result<(), Malformed> {
         if let (BLOCKINFO, [SETBID, block, ..]) = (scope.id, values) {
-            scope.target = Some(u32::try_from(*block).map_err(|_| self.fault("a block id too large"))?);
+            scope.target =
+                Some(u32::try_from(*block).map_err(|_| self.fault("a block id too large"))?);
         }
         Ok(())
     }
@@ -186,7 +208,9 @@ impl<'a> Cursor<'a> {
             scope.own.push(Arc::clone(made));
             return Ok(());
         }
-        let target = scope.target.ok_or_else(|| self.fault("an abbreviation without a block"))?;
+        let target = scope
+            .target
+            .ok_or_else(|| self.fault("an abbreviation without a block"))?;
         let given = self.given.entry(target).or_default();
         if given.len() >= MAX_GIVEN {
             return Err(self.fault("too many abbreviations for one block"));
@@ -213,10 +237,15 @@ impl<'a> Cursor<'a> {
             });
         }
         let scalars = |operands: &[Operand]| operands.iter().all(|operand| operand.is_scalar());
-        // The first value is the code, which cannot be an array or a blob. Only the last value can be one.
+        // The first value is the code, which cannot be an array or a blob. Only the last value can
+        // be one.
         let valid = match &operands[..] {
-            [code, before @ .., Operand::Array, element] => code.is_scalar() && scalars(before) && element.is_scalar(),
-            [code, before @ .., last] => code.is_scalar() && scalars(before) && *last != Operand::Array,
+            [code, before @ .., Operand::Array, element] => {
+                code.is_scalar() && scalars(before) && element.is_scalar()
+            }
+            [code, before @ .., last] => {
+                code.is_scalar() && scalars(before) && *last != Operand::Array
+            }
             [code] => code.is_scalar(),
             [] => false,
         };
@@ -234,20 +263,37 @@ impl<'a> Cursor<'a> {
         Ok(width as u32)
     }
 
-    /// Reads the code of a record of `scope` that is encoded with the abbreviation `id`. The caller must read the rest of the
-    /// record next.
+    /// Reads the code of a record of `scope` that is encoded with the abbreviation `id`. The caller
+    /// must read the rest of the record next.
     pub(crate) fn open<'s>(&mut self, scope: &'s Scope, id: u32) -> Result<Open<'s>, Malformed> {
         if id == UNABBREV_RECORD {
-            return Ok(Open { code: self.bits.vbr(6)?, abbreviation: None });
+            return Ok(Open {
+                code: self.bits.vbr(6)?,
+                abbreviation: None,
+            });
         }
-        let abbreviation = scope.abbreviation(id).ok_or_else(|| self.fault("an undefined abbreviation"))?;
-        let code = abbreviation.operands.first().copied().unwrap_or(Operand::Array);
-        Ok(Open { code: self.scalar(code)?, abbreviation: Some(abbreviation) })
+        let abbreviation = scope
+            .abbreviation(id)
+            .ok_or_else(|| self.fault("an undefined abbreviation"))?;
+        let code = abbreviation
+            .operands
+            .first()
+            .copied()
+            .unwrap_or(Operand::Array);
+        Ok(Open {
+            code: self.scalar(code)?,
+            abbreviation: Some(abbreviation),
+        })
     }
 
-    /// Reads `open` to its end. Stores its code and the values after it in `values`, at most `most` in total. Returns the bytes of
-    /// its blob.
-    pub(crate) fn values(&mut self, open: Open<'_>, most: usize, values: &mut Vec<u64>) -> Result<Option<&'a [u8]>, Malformed> {
+    /// Reads `open` to its end. Stores its code and the values after it in `values`, at most `most`
+    /// in total. Returns the bytes of its blob.
+    pub(crate) fn values(
+        &mut self,
+        open: Open<'_>,
+        most: usize,
+        values: &mut Vec<u64>,
+    ) -> Result<Option<&'a [u8]>, Malformed> {
         values.clear();
         values.push(open.code);
         let Some(abbreviation) = open.abbreviation else {
@@ -275,13 +321,19 @@ impl<'a> Cursor<'a> {
         Ok(None)
     }
 
-    fn array(&mut self, element: Option<Operand>, most: usize, values: &mut Vec<u64>) -> Result<(), Malformed> {
+    fn array(
+        &mut self,
+        element: Option<Operand>,
+        most: usize,
+        values: &mut Vec<u64>,
+    ) -> Result<(), Malformed> {
         let count = self.bits.vbr(6)?;
         let width = match element {
             Some(Operand::Fixed(width)) if width > 0 => Some(width),
             Some(Operand::Char6) => Some(6),
             Some(Operand::Vbr(_)) => None,
-            // LLVM defines arrays of elements without bits in modules without types, but such arrays are empty.
+            // LLVM defines arrays of elements without bits in modules without types, but such
+            // arrays are empty.
             _ if count == 0 => return Ok(()),
             _ => return Err(self.fault("an array with elements of zero bits")),
         };
@@ -296,7 +348,8 @@ impl<'a> Cursor<'a> {
         self.bits.pass(count - read, width.unwrap_or(0))
     }
 
-    /// Reads `open` to its end. Returns all values after its code and the bytes of its blob as one text.
+    /// Reads `open` to its end. Returns all values after its code and the bytes of its blob as one
+    /// text.
     pub(crate) fn bytes(&mut self, open: Open<'_>) -> Result<Cow<'a, [u8]>, Malformed> {
         let mut bytes = Vec::new();
         let Some(abbreviation) = open.abbreviation else {
@@ -335,11 +388,18 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Owned(bytes))
     }
 
-    fn array_bytes(&mut self, element: Option<Operand>, bytes: &mut Vec<u8>) -> Result<(), Malformed> {
+    fn array_bytes(
+        &mut self,
+        element: Option<Operand>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
         let count = self.bits.vbr(6)?;
-        let element = element.filter(|element| !matches!(element, Operand::Literal(_) | Operand::Fixed(0)));
+        let element =
+            element.filter(|element| !matches!(element, Operand::Literal(_) | Operand::Fixed(0)));
         for _ in 0..count {
-            let value = self.scalar(element.ok_or_else(|| self.fault("an array with elements of zero bits"))?)?;
+            let value = self.scalar(
+                element.ok_or_else(|| self.fault("an array with elements of zero bits"))?,
+            )?;
             bytes.push(self.byte(value)?);
         }
         Ok(())
@@ -358,11 +418,20 @@ impl<'a> Cursor<'a> {
         match operand {
             Operand::Fixed(width) if width > 0 => self.bits.fixed(width),
             Operand::Vbr(width) => self.bits.vbr(width),
-            Operand::Char6 => Ok(CHAR6_CHARS.get(self.bits.fixed(6)? as usize).copied().unwrap_or_default().into()),
+            Operand::Char6 => Ok(CHAR6_CHARS
+                .get(self.bits.fixed(6)? as usize)
+                .copied()
+                .unwrap_or_default()
+                .into()),
             Operand::Literal(_) | Operand::Fixed(_) => {
                 let left = self.literals_left.checked_sub(1);
-                self.literals_left = left.ok_or_else(|| self.fault("too many values of zero bits"))?;
-                Ok(if let Operand::Literal(value) = operand { value } else { 0 })
+                self.literals_left =
+                    left.ok_or_else(|| self.fault("too many values of zero bits"))?;
+                Ok(if let Operand::Literal(value) = operand {
+                    value
+                } else {
+                    0
+                })
             }
             Operand::Array | Operand::Blob => Err(self.fault("an invalid abbreviation")),
         }

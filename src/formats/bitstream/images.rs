@@ -1,11 +1,12 @@
-//! Inserts images into the bitcode of a module that LLVM wrote without them, because LLVM needs eleven times the memory of an
-//! image.
+//! Inserts images into the bitcode of a module that LLVM wrote without them, because LLVM needs
+//! eleven times the memory of an image.
 //!
-//! In the module, each image is an array of zeros with a reserved length as its mark, which no other type has. This code gives the
-//! types their real lengths, replaces the zeros by strings with holes as contents, and corrects offsets in the file.
+//! In the module, each image is an array of zeros with a reserved length as its mark, which no
+//! other type has. This code gives the types their real lengths, replaces the zeros by strings with
+//! holes as contents, and corrects offsets in the file.
 //!
-//! The strings are arrays of 8-bit fields, as LLVM writes them, but aligned to whole bytes. (Blobs are always aligned, but LLVM 22
-//! rejects blobs of 512 MiB and more.)
+//! The strings are arrays of 8-bit fields, as LLVM writes them, but aligned to whole bytes. (Blobs
+//! are always aligned, but LLVM 22 rejects blobs of 512 MiB and more.)
 
 use super::*;
 use crate::error::Malformed;
@@ -27,8 +28,8 @@ const CST_STRING: u64 = 8;
 /// The mark of the first image. The other marks follow. No real array is that long.
 pub const FIRST_MARK: u64 = 1 << 48;
 
-/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`, and its contents become a
-/// hole with the index k.
+/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is
+/// `FIRST_MARK + k`, and its contents become a hole with the index k.
 pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malformed> {
     let mut stream = read(bitcode)?;
     for item in &mut stream.items {
@@ -49,7 +50,10 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malform
         }
         written = again;
     }
-    Err(Malformed::new("the offsets of the module do not converge", 0))
+    Err(Malformed::new(
+        "the offsets of the module do not converge",
+        0,
+    ))
 }
 
 fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
@@ -63,13 +67,18 @@ fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
             _ => {}
         }
     }
-    if found.iter().zip(sizes).any(|(found, size)| !found && *size > 0) {
+    if found
+        .iter()
+        .zip(sizes)
+        .any(|(found, size)| !found && *size > 0)
+    {
         return Err(fault("the module lacks the array of an image"));
     }
     Ok(())
 }
 
-/// Gives the marked types their lengths. Returns the image index of each type, in their order, or `None` for other types.
+/// Gives the marked types their lengths. Returns the image index of each type, in their order, or
+/// `None` for other types.
 fn set_lengths(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malformed> {
     let mut types = Vec::new();
     for item in &mut block.items {
@@ -80,7 +89,10 @@ fn set_lengths(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, M
             [TYPE_ARRAY, length, ..] if *length >= FIRST_MARK => {
                 let index = usize::try_from(*length - FIRST_MARK).ok();
                 let marked = index.and_then(|index| Some((index, *sizes.get(index)?)));
-                let (index, size) = marked.ok_or(Malformed::new("an array of an unexpected length", block.was_at / 8))?;
+                let (index, size) = marked.ok_or(Malformed::new(
+                    "an array of an unexpected length",
+                    block.was_at / 8,
+                ))?;
                 *length = size;
                 image = Some(index);
             }
@@ -92,10 +104,24 @@ fn set_lengths(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, M
 }
 
 /// Replaces the zeros of images by strings with holes.
-fn replace_zeros(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
+fn replace_zeros(
+    block: &mut Block,
+    sizes: &[u64],
+    types: &[Option<usize>],
+    found: &mut [bool],
+) -> Result<(), Malformed> {
     let at = block.was_at / 8;
-    let own = block.items.iter().take_while(|item| matches!(item, Item::Abbreviation(_))).count();
-    if block.items.iter().skip(own).any(|item| matches!(item, Item::Abbreviation(_))) {
+    let own = block
+        .items
+        .iter()
+        .take_while(|item| matches!(item, Item::Abbreviation(_)))
+        .count();
+    if block
+        .items
+        .iter()
+        .skip(own)
+        .any(|item| matches!(item, Item::Abbreviation(_)))
+    {
         return Err(Malformed::new("abbreviations among the constants", at));
     }
     let id = FIRST_OWN + block.inherited + own as u32;
@@ -105,35 +131,53 @@ fn replace_zeros(block: &mut Block, sizes: &[u64], types: &[Option<usize>], foun
         let Item::Record(record) = item else { continue };
         match (&record.values[..], current) {
             ([CST_SETTYPE, number], _) => {
-                current = usize::try_from(*number).ok().and_then(|number| types.get(number).copied().flatten())
+                current = usize::try_from(*number)
+                    .ok()
+                    .and_then(|number| types.get(number).copied().flatten())
             }
             ([CST_NULL], Some(index)) => {
-                found.iter_mut().skip(index).take(1).for_each(|found| *found = true);
+                found
+                    .iter_mut()
+                    .skip(index)
+                    .take(1)
+                    .for_each(|found| *found = true);
                 let size = sizes.get(index).copied().unwrap_or_default();
-                let size =
-                    u32::try_from(size).map_err(|_| Malformed::new("an image of 4 GiB or more does not fit into bitcode", at))?;
+                let size = u32::try_from(size).map_err(|_| {
+                    Malformed::new("an image of 4 GiB or more does not fit into bitcode", at)
+                })?;
                 // LLVM rejects empty strings, so an empty image stays an array of no zeros.
                 if size > 0 {
                     let abbreviation = Some((id, Arc::clone(&strings[0])));
-                    *record = Record { abbreviation, values: vec![CST_STRING], tail: Tail::Hole { index, size } };
+                    *record = Record {
+                        abbreviation,
+                        values: vec![CST_STRING],
+                        tail: Tail::Hole { index, size },
+                    };
                 }
             }
-            (_, Some(_)) => return Err(Malformed::new("an image that is not an array of zeros", at)),
+            (_, Some(_)) => {
+                return Err(Malformed::new("an image that is not an array of zeros", at));
+            }
             _ => {}
         }
     }
     let last = id + strings.len() as u32 - 1;
     block.width = block.width.max(u32::BITS - last.leading_zeros());
-    block.items.splice(own..own, strings.map(Item::Abbreviation));
+    block
+        .items
+        .splice(own..own, strings.map(Item::Abbreviation));
     Ok(())
 }
 
-/// Corrects the offsets in the module: that of its symbol table, and those of functions in that table. An offset is the number of
-/// the word at which a block is entered.
+/// Corrects the offsets in the module: that of its symbol table, and those of functions in that
+/// table. An offset is the number of the word at which a block is entered.
 fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
     let correct = |offset: &mut u64, at: u64| {
         let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);
-        *offset = block.ok_or(Malformed::new("an offset without a block", at / 8))?.is_at / 32;
+        *offset = block
+            .ok_or(Malformed::new("an offset without a block", at / 8))?
+            .is_at
+            / 32;
         Ok(())
     };
     for item in &mut stream.items {

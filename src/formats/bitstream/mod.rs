@@ -1,10 +1,12 @@
-//! LLVM's bitstream, the container format of bitcode: blocks, records and abbreviations (source: LLVM's `BitCodeFormat` document).
+//! LLVM's bitstream, the container format of bitcode: blocks, records and abbreviations (source:
+//! LLVM's `BitCodeFormat` document).
 //!
-//! `cursor` reads a stream entry by entry, for callers that need a small part of it (`formats::bitcode`). `read` returns a tree,
-//! which `write` writes again: an unchanged stream is the same to the bit. Only `images`, which inserts device images into a
-//! module, knows LLVM IR.
+//! `cursor` reads a stream entry by entry, for callers that need a small part of it
+//! (`formats::bitcode`). `read` returns a tree, which `write` writes again: an unchanged stream is
+//! the same to the bit. Only `images`, which inserts device images into a module, knows LLVM IR.
 //!
-//! A byte array may be a hole: it has a length but no bytes, and the caller inserts them when it writes the file.
+//! A byte array may be a hole: it has a length but no bytes, and the caller inserts them when it
+//! writes the file.
 //!
 //! ```
 //! use offld::formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, read, write};
@@ -95,7 +97,8 @@ pub struct Block {
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The abbreviation with which the record is encoded, with its ID. `None` for an unabbreviated record.
+    /// The abbreviation with which the record is encoded, with its ID. `None` for an unabbreviated
+    /// record.
     pub abbreviation: Option<(u32, Arc<Abbreviation>)>,
     /// The code, then the operands.
     pub values: Vec<u64>,
@@ -110,8 +113,8 @@ pub enum Tail {
     None,
     /// The contents of a blob.
     Blob(Vec<u8>),
-    /// An array of `size` bytes that the caller inserts when it writes the file. The code is the record's only value, and the
-    /// abbreviation is the first of `Abbreviation::around_hole`.
+    /// An array of `size` bytes that the caller inserts when it writes the file. The code is the
+    /// record's only value, and the abbreviation is the first of `Abbreviation::around_hole`.
     Hole {
         /// The index of the hole.
         index: usize,
@@ -123,7 +126,8 @@ pub enum Tail {
 /// The encoding of a record, value by value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abbreviation {
-    /// One operand per value. `Array` stands for all remaining values, and the operand after it is their encoding.
+    /// One operand per value. `Array` stands for all remaining values, and the operand after it is
+    /// their encoding.
     pub operands: Vec<Operand>,
 }
 
@@ -148,11 +152,16 @@ pub enum Operand {
 const HOLE_CODE: u32 = 8;
 
 impl Abbreviation {
-    /// Eight encodings of a byte array record. They differ in the number of bits of the code, so that with one of them the array
-    /// starts at a whole byte.
+    /// Eight encodings of a byte array record. They differ in the number of bits of the code, so
+    /// that with one of them the array starts at a whole byte.
     pub fn around_hole() -> [Abbreviation; 8] {
-        [0, 1, 2, 3, 4, 5, 6, 7]
-            .map(|more| Abbreviation { operands: vec![Operand::Fixed(HOLE_CODE + more), Operand::Array, Operand::Fixed(8)] })
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|more| Abbreviation {
+            operands: vec![
+                Operand::Fixed(HOLE_CODE + more),
+                Operand::Array,
+                Operand::Fixed(8),
+            ],
+        })
     }
 }
 

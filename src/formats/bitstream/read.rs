@@ -31,14 +31,26 @@ fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block,
             StreamEntry::Record(id) => Item::Record(record(cursor, &mut scope, id)?),
         });
     }
-    Ok(Block { id: scope.id, width: scope.width, items, inherited: scope.inherited(), was_at: scope.was_at })
+    Ok(Block {
+        id: scope.id,
+        width: scope.width,
+        items,
+        inherited: scope.inherited(),
+        was_at: scope.was_at,
+    })
 }
 
 fn record(cursor: &mut Cursor<'_>, scope: &mut Scope, id: u32) -> Result<Record, Malformed> {
     let mut values = Vec::new();
     let open = cursor.open(scope, id)?;
-    let abbreviation = open.abbreviation.map(|abbreviation| (id, Arc::clone(abbreviation)));
+    let abbreviation = open
+        .abbreviation
+        .map(|abbreviation| (id, Arc::clone(abbreviation)));
     let blob = cursor.values(open, usize::MAX, &mut values)?;
     cursor.block_info(scope, &values)?;
-    Ok(Record { abbreviation, values, tail: blob.map_or(Tail::None, |bytes| Tail::Blob(bytes.to_vec())) })
+    Ok(Record {
+        abbreviation,
+        values,
+        tail: blob.map_or(Tail::None, |bytes| Tail::Blob(bytes.to_vec())),
+    })
 }

@@ -17,11 +17,21 @@ fn bytes(stream: &Stream) -> Vec<u8> {
 }
 
 fn long(values: &[u64]) -> Item {
-    Item::Record(Record { abbreviation: None, values: values.to_vec(), tail: Tail::None })
+    Item::Record(Record {
+        abbreviation: None,
+        values: values.to_vec(),
+        tail: Tail::None,
+    })
 }
 
 fn block(id: u32, items: Vec<Item>) -> Item {
-    Item::Block(Block { id, width: 4, items, inherited: 0, was_at: 0 })
+    Item::Block(Block {
+        id,
+        width: 4,
+        items,
+        inherited: 0,
+        was_at: 0,
+    })
 }
 
 fn value_of(operand: Operand) -> BoxedStrategy<u64> {
@@ -29,7 +39,9 @@ fn value_of(operand: Operand) -> BoxedStrategy<u64> {
         Operand::Literal(value) => Just(value).boxed(),
         Operand::Fixed(0) => Just(0).boxed(),
         Operand::Fixed(width) => (0..=u64::MAX >> (64 - width)).boxed(),
-        Operand::Char6 => prop::sample::select(CHAR6_CHARS.to_vec()).prop_map(u64::from).boxed(),
+        Operand::Char6 => prop::sample::select(CHAR6_CHARS.to_vec())
+            .prop_map(u64::from)
+            .boxed(),
         _ => any::<u64>().boxed(),
     }
 }
@@ -47,26 +59,39 @@ fn scalar() -> impl Strategy<Value = Operand> {
 fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Tail)> {
     let end = prop_oneof![
         Just(None),
-        scalar().prop_filter("takes bits", |of| !matches!(of, Operand::Literal(_) | Operand::Fixed(0))).prop_map(Some),
+        scalar()
+            .prop_filter("takes bits", |of| !matches!(
+                of,
+                Operand::Literal(_) | Operand::Fixed(0)
+            ))
+            .prop_map(Some),
     ];
-    (prop::collection::vec(scalar(), 1..5), end, any::<bool>()).prop_flat_map(|(scalars, array, blob)| {
-        let mut operands = scalars.clone();
-        let rest = match array {
-            Some(of) => {
-                operands.extend([Operand::Array, of]);
-                prop::collection::vec(value_of(of), 0..20).boxed()
-            }
-            None => Just(Vec::new()).boxed(),
-        };
-        let blob = if blob && array.is_none() {
-            operands.push(Operand::Blob);
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(Tail::Blob).boxed()
-        } else {
-            Just(Tail::None).boxed()
-        };
-        let values = scalars.into_iter().map(value_of).collect::<Vec<_>>();
-        (Just(Abbreviation { operands }), (values, rest).prop_map(|(one, two)| [one, two].concat()), blob)
-    })
+    (prop::collection::vec(scalar(), 1..5), end, any::<bool>()).prop_flat_map(
+        |(scalars, array, blob)| {
+            let mut operands = scalars.clone();
+            let rest = match array {
+                Some(of) => {
+                    operands.extend([Operand::Array, of]);
+                    prop::collection::vec(value_of(of), 0..20).boxed()
+                }
+                None => Just(Vec::new()).boxed(),
+            };
+            let blob = if blob && array.is_none() {
+                operands.push(Operand::Blob);
+                prop::collection::vec(any::<u8>(), 0..40)
+                    .prop_map(Tail::Blob)
+                    .boxed()
+            } else {
+                Just(Tail::None).boxed()
+            };
+            let values = scalars.into_iter().map(value_of).collect::<Vec<_>>();
+            (
+                Just(Abbreviation { operands }),
+                (values, rest).prop_map(|(one, two)| [one, two].concat()),
+                blob,
+            )
+        },
+    )
 }
 
 proptest! {
@@ -107,7 +132,8 @@ proptest! {
     }
 }
 
-/// A module with images of these lengths and LLVM's layout: types, constants, a function, and the table with its offset.
+/// A module with images of these lengths and LLVM's layout: types, constants, a function, and the
+/// table with its offset.
 fn module(lengths: &[u64]) -> Vec<u8> {
     let mut types = vec![long(&[1, 9]), long(&[7, 8])];
     let mut constants = Vec::new();
@@ -124,7 +150,9 @@ fn module(lengths: &[u64]) -> Vec<u8> {
             block(12, vec![long(&[1, 1])]),
             block(14, symbols),
         ];
-        Stream { items: vec![block(8, items)] }
+        Stream {
+            items: vec![block(8, items)],
+        }
     };
     let placed = write(&build(0, 0)).unwrap().placed;
     bytes(&build(placed[3].is_at / 32, placed[4].is_at / 32))
@@ -135,7 +163,17 @@ fn images_get_their_types_their_places_and_offsets() {
     let plain = module(&[FIRST_MARK, 12, FIRST_MARK + 1]);
     let pieces = insert(&plain, &[100_000, 0]).unwrap();
     assert!(
-        matches!(pieces[..], [StreamPiece::Bytes(_), StreamPiece::Hole { index: 0, size: 100_000 }, StreamPiece::Bytes(_)]),
+        matches!(
+            pieces[..],
+            [
+                StreamPiece::Bytes(_),
+                StreamPiece::Hole {
+                    index: 0,
+                    size: 100_000
+                },
+                StreamPiece::Bytes(_)
+            ]
+        ),
         "{pieces:?}"
     );
     let mut all = Vec::new();
@@ -145,26 +183,65 @@ fn images_get_their_types_their_places_and_offsets() {
             StreamPiece::Hole { size, .. } => all.resize(all.len() + size as usize, 0x81),
         }
     }
-    let Item::Block(module) = read(&all).unwrap().items.remove(0) else { panic!() };
-    let [Item::Block(types), Item::Record(table_at), Item::Block(constants), Item::Block(function), Item::Block(table)] =
-        &module.items[..]
+    let Item::Block(module) = read(&all).unwrap().items.remove(0) else {
+        panic!()
+    };
+    let [
+        Item::Block(types),
+        Item::Record(table_at),
+        Item::Block(constants),
+        Item::Block(function),
+        Item::Block(table),
+    ] = &module.items[..]
     else {
         panic!("{module:?}");
     };
-    assert_eq!(types.items[2..], [long(&[11, 100_000, 0]), long(&[11, 12, 0]), long(&[11, 0, 0])]);
+    assert_eq!(
+        types.items[2..],
+        [
+            long(&[11, 100_000, 0]),
+            long(&[11, 12, 0]),
+            long(&[11, 0, 0])
+        ]
+    );
     assert_eq!(table_at.values, [13, table.was_at / 32]);
     assert_eq!(table.items, [long(&[3, 5, function.was_at / 32])]);
-    let [made @ .., _, Item::Record(image), _, _, _, _] = &constants.items[..] else { panic!() };
-    assert!(made.len() == 8 && made.iter().all(|each| matches!(each, Item::Abbreviation(_))));
-    assert_eq!((constants.width, image.values.len(), image.values[0], &image.values[1..]), (4, 100_001, 8, &[0x81; 100_000][..]));
+    let [made @ .., _, Item::Record(image), _, _, _, _] = &constants.items[..] else {
+        panic!()
+    };
+    assert!(
+        made.len() == 8
+            && made
+                .iter()
+                .all(|each| matches!(each, Item::Abbreviation(_)))
+    );
+    assert_eq!(
+        (
+            constants.width,
+            image.values.len(),
+            image.values[0],
+            &image.values[1..]
+        ),
+        (4, 100_001, 8, &[0x81; 100_000][..])
+    );
     let rest = &constants.items[10..];
-    assert_eq!(rest, [long(&[1, 2]), long(&[2]), long(&[1, 3]), long(&[2])], "zeros that are no images stay");
+    assert_eq!(
+        rest,
+        [long(&[1, 2]), long(&[2]), long(&[1, 3]), long(&[2])],
+        "zeros that are no images stay"
+    );
 }
 
 #[test]
 fn a_module_without_the_places_is_an_error() {
     let fault = |lengths: &[u64], sizes: &[u64]| insert(&module(lengths), sizes).unwrap_err().what;
     assert_eq!(fault(&[7], &[3]), "the module lacks the array of an image");
-    assert_eq!(fault(&[FIRST_MARK + 1], &[3]), "an array of an unexpected length");
-    assert_eq!(fault(&[FIRST_MARK], &[1 << 32]), "an image of 4 GiB or more does not fit into bitcode");
+    assert_eq!(
+        fault(&[FIRST_MARK + 1], &[3]),
+        "an array of an unexpected length"
+    );
+    assert_eq!(
+        fault(&[FIRST_MARK], &[1 << 32]),
+        "an image of 4 GiB or more does not fit into bitcode"
+    );
 }

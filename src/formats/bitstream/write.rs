@@ -37,7 +37,8 @@ pub struct Placed {
     pub is_at: u64,
 }
 
-/// Writes `stream`. Fails if a value does not fit the abbreviation of its record. The error has the offset in the output.
+/// Writes `stream`. Fails if a value does not fit the abbreviation of its record. The error has the
+/// offset in the output.
 pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     let mut out = BitWriter::default();
     out.bytes.extend(MAGIC);
@@ -46,12 +47,19 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     let mut pieces = Vec::new();
     let mut done = 0;
     for (at, index, size) in out.holes {
-        pieces.push(StreamPiece::Bytes(out.bytes.get(done..at).unwrap_or_default().to_vec()));
+        pieces.push(StreamPiece::Bytes(
+            out.bytes.get(done..at).unwrap_or_default().to_vec(),
+        ));
         pieces.push(StreamPiece::Hole { index, size });
         done = at;
     }
-    pieces.push(StreamPiece::Bytes(out.bytes.get(done..).unwrap_or_default().to_vec()));
-    Ok(Written { pieces, placed: out.placed })
+    pieces.push(StreamPiece::Bytes(
+        out.bytes.get(done..).unwrap_or_default().to_vec(),
+    ));
+    Ok(Written {
+        pieces,
+        placed: out.placed,
+    })
 }
 
 #[derive(Default)]
@@ -91,7 +99,10 @@ impl BitWriter {
     }
 
     fn block(&mut self, block: &Block, outer_width: u32) -> Result<(), Malformed> {
-        self.placed.push(Placed { was_at: block.was_at, is_at: self.at() });
+        self.placed.push(Placed {
+            was_at: block.was_at,
+            is_at: self.at(),
+        });
         self.fixed(ENTER_SUBBLOCK.into(), outer_width)?;
         self.vbr(block.id.into(), 8)?;
         self.vbr(block.width.into(), 4)?;
@@ -102,7 +113,8 @@ impl BitWriter {
         self.items(&block.items, block.width)?;
         self.fixed(END_BLOCK.into(), block.width)?;
         self.align();
-        let words = u32::try_from((self.at() - start) / 32).map_err(|_| self.fault("a block of more than 16 GiB"))?;
+        let words = u32::try_from((self.at() - start) / 32)
+            .map_err(|_| self.fault("a block of more than 16 GiB"))?;
         if let Some(length) = self.bytes.get_mut(length_at..length_at + 4) {
             length.copy_from_slice(&words.to_le_bytes());
         }
@@ -135,7 +147,9 @@ impl BitWriter {
 
     fn record(&mut self, record: &Record, width: u32) -> Result<(), Malformed> {
         let Some((id, abbreviation)) = &record.abbreviation else {
-            let [code, operands @ ..] = &record.values[..] else { return Err(self.fault("a record without a code")) };
+            let [code, operands @ ..] = &record.values[..] else {
+                return Err(self.fault("a record without a code"));
+            };
             self.fixed(UNABBREV_RECORD.into(), width)?;
             self.vbr(*code, 6)?;
             self.vbr(operands.len() as u64, 6)?;
@@ -153,11 +167,15 @@ impl BitWriter {
                 Operand::Array => {
                     let each = operands.next().copied().unwrap_or(Operand::Literal(0));
                     self.vbr(values.len() as u64, 6)?;
-                    values.by_ref().try_for_each(|value| self.scalar(each, value))?;
+                    values
+                        .by_ref()
+                        .try_for_each(|value| self.scalar(each, value))?;
                 }
                 Operand::Blob => self.blob(&record.tail)?,
                 scalar => {
-                    let value = values.next().ok_or_else(|| self.fault("a record shorter than its abbreviation"))?;
+                    let value = values
+                        .next()
+                        .ok_or_else(|| self.fault("a record shorter than its abbreviation"))?;
                     self.scalar(*scalar, value)?;
                 }
             }
@@ -173,7 +191,10 @@ impl BitWriter {
             Operand::Literal(always) if always == value => Ok(()),
             Operand::Fixed(width) => self.fixed(value, width),
             Operand::Vbr(width) => self.vbr(value, width),
-            Operand::Char6 => match CHAR6_CHARS.iter().position(|char| u64::from(*char) == value) {
+            Operand::Char6 => match CHAR6_CHARS
+                .iter()
+                .position(|char| u64::from(*char) == value)
+            {
                 Some(index) => self.fixed(index as u64, 6),
                 None => Err(self.fault("a value too large for its abbreviation")),
             },
@@ -182,7 +203,9 @@ impl BitWriter {
     }
 
     fn blob(&mut self, tail: &Tail) -> Result<(), Malformed> {
-        let Tail::Blob(bytes) = tail else { return Err(self.fault("a record without bytes")) };
+        let Tail::Blob(bytes) = tail else {
+            return Err(self.fault("a record without bytes"));
+        };
         self.vbr(bytes.len() as u64, 6)?;
         self.align();
         self.bytes.extend(bytes);
@@ -190,9 +213,16 @@ impl BitWriter {
         Ok(())
     }
 
-    /// Writes a record with a hole. `id` is the first of eight abbreviations for it. The code uses the one with which the hole
-    /// starts at a whole byte.
-    fn hole(&mut self, id: u32, code: u64, index: usize, size: u32, width: u32) -> Result<(), Malformed> {
+    /// Writes a record with a hole. `id` is the first of eight abbreviations for it. The code uses
+    /// the one with which the hole starts at a whole byte.
+    fn hole(
+        &mut self,
+        id: u32,
+        code: u64,
+        index: usize,
+        size: u32,
+        width: u32,
+    ) -> Result<(), Malformed> {
         let chunks = (u32::BITS - size.leading_zeros()).div_ceil(5).max(1);
         let more = (8 - (self.open_bits + width + HOLE_CODE + 6 * chunks) % 8) % 8;
         self.fixed((id + more).into(), width)?;

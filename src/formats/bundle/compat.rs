@@ -1,5 +1,6 @@
-//! Compatibility of code objects with targets (docs/spec/containers.md 2.6, 3.6). A code object that does not specify a feature
-//! runs with and without it. A target that does not specify a feature cannot use a code object that does.
+//! Compatibility of code objects with targets (docs/spec/containers.md 2.6, 3.6). A code object
+//! that does not specify a feature runs with and without it. A target that does not specify a
+//! feature cannot use a code object that does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -47,7 +48,9 @@ impl fmt::Display for Verdict {
             Verdict::Exact => f.write_str("Compatible: Exact match:"),
             Verdict::KindOrTriple => f.write_str("Incompatible: Kind/Triple mismatch"),
             Verdict::Processor => f.write_str("Incompatible: Processor mismatch"),
-            Verdict::MoreFeatures => f.write_str("Incompatible: CodeObject has more features than target"),
+            Verdict::MoreFeatures => {
+                f.write_str("Incompatible: CodeObject has more features than target")
+            }
             Verdict::FixedForAny => write!(f, "{NOT_MATCHING} ANY value"),
             Verdict::OtherValue => write!(f, "{NOT_MATCHING} non-ANY value"),
             Verdict::Compatible => f.write_str("Compatible: Target IDs are compatible"),
@@ -55,8 +58,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Decides whether `target` can use the code object `object`. With `hip_openmp`, the kinds HIP and OpenMP are equal
-/// (`-hip-openmp-compatible`).
+/// Decides whether `target` can use the code object `object`. With `hip_openmp`, the kinds HIP and
+/// OpenMP are equal (`-hip-openmp-compatible`).
 pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let triples = compatible_triples(&object.triple, &target.triple);
     let ((_, object_id), (_, target_id)) = (object.device(), target.device());
@@ -67,9 +70,12 @@ pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     if !triples || !compatible_kinds(&object.kind, &target.kind, hip_openmp) {
         return Verdict::KindOrTriple;
     }
-    let parsed = [(object, &object_id), (target, &target_id)].map(|(id, text)| TargetId::of_triple(&id.triple, text));
+    let parsed = [(object, &object_id), (target, &target_id)]
+        .map(|(id, text)| TargetId::of_triple(&id.triple, text));
     match parsed {
-        [Some(object), Some(target)] if object.processor == target.processor => features(&object, &target),
+        [Some(object), Some(target)] if object.processor == target.processor => {
+            features(&object, &target)
+        }
         // An unknown processor is only compatible with itself.
         _ if same_id && !object_id.is_empty() => Verdict::Compatible,
         _ => Verdict::Processor,
@@ -92,13 +98,18 @@ fn features(object: &TargetId<'_>, target: &TargetId<'_>) -> Verdict {
 
 fn compatible_kinds(object: &str, target: &str, hip_openmp: bool) -> bool {
     let hip = |kind: &str| matches!(kind, "hip" | "hipv4");
-    let like_hip = |kind: &str| kind.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("hip"));
+    let like_hip = |kind: &str| {
+        kind.get(..3)
+            .is_some_and(|start| start.eq_ignore_ascii_case("hip"))
+    };
     let mixed = |one: &str, other: &str| one == "openmp" && like_hip(other);
-    object == target || hip(object) && hip(target) || hip_openmp && (mixed(object, target) || mixed(target, object))
+    object == target
+        || hip(object) && hip(target)
+        || hip_openmp && (mixed(object, target) || mixed(target, object))
 }
 
-/// The code objects of a bundle or an archive, indexed by processor. There may be many thousands, and a target is only compared
-/// with those of its processor.
+/// The code objects of a bundle or an archive, indexed by processor. There may be many thousands,
+/// and a target is only compared with those of its processor.
 #[derive(Debug)]
 pub struct Objects<'i> {
     ids: Vec<&'i Id>,
@@ -111,28 +122,44 @@ impl<'i> Objects<'i> {
         let ids: Vec<&Id> = ids.into_iter().collect();
         let mut processors: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, id) in ids.iter().enumerate() {
-            processors_of(id).into_iter().for_each(|name| processors.entry(name).or_default().push(index));
+            processors_of(id)
+                .into_iter()
+                .for_each(|name| processors.entry(name).or_default().push(index));
         }
         Objects { ids, processors }
     }
 
     /// The indices of the code objects that `target` can use, in order, each with its verdict.
     pub fn serving(&self, target: &Id, hip_openmp: bool) -> Vec<(usize, Verdict)> {
-        let of_processor = processors_of(target).into_iter().filter_map(|name| self.processors.get(&name));
+        let of_processor = processors_of(target)
+            .into_iter()
+            .filter_map(|name| self.processors.get(&name));
         let candidates: BTreeSet<usize> = of_processor.flatten().copied().collect();
-        let verdict = |index: usize| Some((index, compatibility(self.ids.get(index)?, target, hip_openmp)));
+        let verdict = |index: usize| {
+            Some((
+                index,
+                compatibility(self.ids.get(index)?, target, hip_openmp),
+            ))
+        };
         let verdicts = candidates.into_iter().filter_map(verdict);
         verdicts.filter(|(_, verdict)| verdict.serves()).collect()
     }
 
-    /// The index of the best code object for `target`: an exact match, else the one with the most features. If several are equal,
-    /// the same kind decides, then the same triple, then the order.
+    /// The index of the best code object for `target`: an exact match, else the one with the most
+    /// features. If several are equal, the same kind decides, then the same triple, then the order.
     pub fn best(&self, target: &Id, hip_openmp: bool) -> Option<usize> {
         let mut found = None;
         for (index, verdict) in self.serving(target, hip_openmp) {
-            let Some(object) = self.ids.get(index) else { continue };
+            let Some(object) = self.ids.get(index) else {
+                continue;
+            };
             let fixed = object.target_id.matches(':').count();
-            let rank = (verdict == Verdict::Exact, fixed, object.kind == target.kind, object.triple == target.triple);
+            let rank = (
+                verdict == Verdict::Exact,
+                fixed,
+                object.kind == target.kind,
+                object.triple == target.triple,
+            );
             if found.is_none_or(|(best, _)| rank > best) {
                 found = Some((rank, index));
             }
@@ -141,9 +168,11 @@ impl<'i> Objects<'i> {
     }
 }
 
-/// The processor, if it is known, and the whole target ID. Compatible IDs have at least one of them in common.
+/// The processor, if it is known, and the whole target ID. Compatible IDs have at least one of them
+/// in common.
 fn processors_of(id: &Id) -> BTreeSet<String> {
     let (_, target_id) = id.device();
-    let processor = TargetId::of_triple(&id.triple, &target_id).map(|parsed| parsed.processor.to_owned());
+    let processor =
+        TargetId::of_triple(&id.triple, &target_id).map(|parsed| parsed.processor.to_owned());
     processor.into_iter().chain([target_id]).collect()
 }

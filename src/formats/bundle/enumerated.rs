@@ -1,5 +1,5 @@
-//! Triples as LLVM compares them: each component is one of the known names, or unknown. All unknown names are equal, and versions
-//! are ignored (docs/spec/containers.md 2.5).
+//! Triples as LLVM compares them: each component is one of the known names, or unknown. All unknown
+//! names are equal, and versions are ignored (docs/spec/containers.md 2.5).
 
 use crate::formats::gpu::AmdArch;
 
@@ -57,12 +57,26 @@ impl<'a> Enumerated<'a> {
         let mut part = || parts.next().unwrap_or_default();
         let [arch, vendor, system, environment] = [part(), part(), part(), part()];
         let (arch, subarch) = architecture(arch);
-        let vendor = VENDORS.into_iter().find(|name| *name == vendor).unwrap_or(UNKNOWN);
+        let vendor = VENDORS
+            .into_iter()
+            .find(|name| *name == vendor)
+            .unwrap_or(UNKNOWN);
         let system = operating_system(system);
         let is_prefix = |name: &&&str| environment.starts_with(**name);
         let format = format_of(environment).unwrap_or_else(|| usual_format(arch, system));
-        let environment = ENVIRONMENTS.iter().find(is_prefix).copied().unwrap_or(UNKNOWN);
-        Enumerated { arch, subarch, vendor, system, environment, format }
+        let environment = ENVIRONMENTS
+            .iter()
+            .find(is_prefix)
+            .copied()
+            .unwrap_or(UNKNOWN);
+        Enumerated {
+            arch,
+            subarch,
+            vendor,
+            system,
+            environment,
+            format,
+        }
     }
 
     /// Whether code for this triple also runs as code for `other`.
@@ -73,8 +87,10 @@ impl<'a> Enumerated<'a> {
         };
         let machine = processor && self.system == other.system;
         // C is usually compiled for `w64`, and Rust for `pc`.
-        let vendor = self.vendor == other.vendor || self.system == "windows" && self.environment == "gnu";
-        let rest = self.vendor == "apple" || self.environment == other.environment && self.format == other.format;
+        let vendor =
+            self.vendor == other.vendor || self.system == "windows" && self.environment == "gnu";
+        let rest = self.vendor == "apple"
+            || self.environment == other.environment && self.format == other.format;
         machine && vendor && rest
     }
 
@@ -88,7 +104,8 @@ impl<'a> Enumerated<'a> {
     }
 }
 
-/// Whether code for the triple `object` is also code for `requested`. Both may have any form that occurs in IDs.
+/// Whether code for the triple `object` is also code for `requested`. Both may have any form that
+/// occurs in IDs.
 pub fn compatible_triples(object: &str, requested: &str) -> bool {
     let (object, requested) = (standard(object), standard(requested));
     object == requested || Enumerated::read(&object).fits(&Enumerated::read(&requested))
@@ -105,12 +122,18 @@ fn architecture(name: &str) -> (&str, &str) {
         };
         return (same.first().copied().unwrap_or(name), subarch);
     }
-    let x86 = name.strip_prefix('i').and_then(|rest| rest.strip_suffix("86")).is_some_and(|digit| digit.len() == 1);
+    let x86 = name
+        .strip_prefix('i')
+        .and_then(|rest| rest.strip_suffix("86"))
+        .is_some_and(|digit| digit.len() == 1);
     if x86 {
         return ("i386", "");
     }
     for family in ["armeb", "thumbeb", "arm", "thumb"] {
-        if let Some(version) = name.strip_prefix(family).filter(|version| version.is_empty() || version.starts_with('v')) {
+        if let Some(version) = name
+            .strip_prefix(family)
+            .filter(|version| version.is_empty() || version.starts_with('v'))
+        {
             return (&name[..family.len()], arm_version(version));
         }
     }
@@ -139,7 +162,10 @@ fn operating_system(name: &str) -> &'static str {
         Some("win32") => "windows",
         Some("visionos") => "xros",
         // The later versions are separate systems.
-        Some("wasi") => ["wasip1", "wasip2", "wasip3"].into_iter().find(|later| name.starts_with(later)).unwrap_or("wasi"),
+        Some("wasi") => ["wasip1", "wasip2", "wasip3"]
+            .into_iter()
+            .find(|later| name.starts_with(later))
+            .unwrap_or("wasi"),
         Some(system) => system,
         None => UNKNOWN,
     }
@@ -153,7 +179,10 @@ fn usual_format(arch: &str, system: &str) -> &'static str {
         ("s390x", "zos") => "goff",
         ("ppc" | "ppc64", "aix") => "xcoff",
         ("i386" | "x86_64" | "arm" | "thumb" | "aarch64" | "mipsel", "windows" | "uefi") => "coff",
-        (_, "darwin" | "macos" | "ios" | "tvos" | "watchos" | "driverkit" | "xros" | "bridgeos") => "macho",
+        (
+            _,
+            "darwin" | "macos" | "ios" | "tvos" | "watchos" | "driverkit" | "xros" | "bridgeos",
+        ) => "macho",
         _ => "elf",
     }
 }

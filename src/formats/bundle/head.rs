@@ -1,4 +1,5 @@
-//! Headers of binary bundles, read from a stream. The header lists the code objects, so that they need not be read.
+//! Headers of binary bundles, read from a stream. The header lists the code objects, so that they
+//! need not be read.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -29,8 +30,8 @@ pub struct Slot {
     pub at: u64,
 }
 
-/// Reads the header of the bundle at the start of `input`. A bundle that needs more than `available` bytes is an error.
-/// `Malformed::of` extracts format errors.
+/// Reads the header of the bundle at the start of `input`. A bundle that needs more than
+/// `available` bytes is an error. `Malformed::of` extracts format errors.
 pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, "not an offload bundle", 0)?;
@@ -45,12 +46,20 @@ pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
         let mut field = || number(&mut input, "bundle entry past the end", next);
         let (offset, size, id_len) = (field()?, field()?, field()?);
         let id = text(&mut input, id_len, next)?;
-        slots.push(Slot { id, offset, size, at: next });
+        slots.push(Slot {
+            id,
+            offset,
+            size,
+            at: next,
+        });
         next = next.saturating_add(ENTRY_SIZE).saturating_add(id_len);
     }
     let mut size = next;
     for slot in slots.iter().filter(|slot| slot.size > 0) {
-        let end = slot.offset.checked_add(slot.size).filter(|end| *end <= available);
+        let end = slot
+            .offset
+            .checked_add(slot.size)
+            .filter(|end| *end <= available);
         size = size.max(end.ok_or(Malformed::new("code object past the end", slot.at))?);
         if slot.offset < next {
             return Err(Malformed::new("code object inside the header", slot.at).into());
@@ -66,8 +75,13 @@ fn number(input: &mut impl Read, what: &'static str, at: u64) -> io::Result<u64>
 }
 
 fn fill(input: &mut impl Read, bytes: &mut [u8], what: &'static str, at: u64) -> io::Result<()> {
-    let to_malformed =
-        |error: io::Error| if error.kind() == ErrorKind::UnexpectedEof { Malformed::new(what, at).into() } else { error };
+    let to_malformed = |error: io::Error| {
+        if error.kind() == ErrorKind::UnexpectedEof {
+            Malformed::new(what, at).into()
+        } else {
+            error
+        }
+    };
     input.read_exact(bytes).map_err(to_malformed)
 }
 

@@ -1,5 +1,6 @@
-//! clang-offload-bundler's text bundle (docs/spec/containers.md 2.8): each code object between two comment lines with its ID. The
-//! reader streams line by line, so that neither the file nor a code object has to be in memory.
+//! clang-offload-bundler's text bundle (docs/spec/containers.md 2.8): each code object between two
+//! comment lines with its ID. The reader streams line by line, so that neither the file nor a code
+//! object has to be in memory.
 //!
 //! ```text
 //! EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____START__ " ID EOL  bytes  EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____END__ " ID EOL
@@ -16,7 +17,8 @@ use std::io::{self, BufRead, Read};
 use super::MAGIC;
 use crate::error::Malformed;
 
-/// The limit on line length: every ID is shorter. A longer line cannot be a marker, and its rest is skipped.
+/// The limit on line length: every ID is shorter. A longer line cannot be a marker, and its rest is
+/// skipped.
 const LONGEST_LINE: u64 = 64 << 10;
 
 /// A code object of a text bundle, by its range in the file.
@@ -45,10 +47,12 @@ fn marker(comment: &str, which: &str) -> String {
     format!("{comment} {}__{which}__ ", String::from_utf8_lossy(MAGIC))
 }
 
-/// Returns the code objects in `input`, in order. Data outside of them is ignored, so a file without markers has none.
+/// Returns the code objects in `input`, in order. Data outside of them is ignored, so a file
+/// without markers has none.
 ///
-/// Unlike LLVM's reader, this one accepts a marker at the start of the file, CR LF line ends, and nested text bundles. A start
-/// marker without an end marker is an error, while LLVM 22 writes its own memory to the output (docs/spec/faults.md B7).
+/// Unlike LLVM's reader, this one accepts a marker at the start of the file, CR LF line ends, and
+/// nested text bundles. A start marker without an end marker is an error, while LLVM 22 writes its
+/// own memory to the output (docs/spec/faults.md B7).
 pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     let mut scan = Scan {
         start: marker(comment, "START").into_bytes(),
@@ -61,7 +65,9 @@ pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     let mut before = Ending::None;
     loop {
         line.clear();
-        let len = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut line)? as u64;
+        let len = (&mut input)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)? as u64;
         if len == 0 {
             break;
         }
@@ -101,16 +107,30 @@ impl Ending {
     }
 }
 
-/// Skips the rest of a line that is too long. Returns the offset of the next line and the line end of this one.
+/// Skips the rest of a line that is too long. Returns the offset of the next line and the line end
+/// of this one.
 fn skip_line(input: &mut impl BufRead, mut at: u64) -> io::Result<(u64, Ending)> {
     let mut last = 0;
     loop {
         let buffer = input.fill_buf()?;
-        let Some(&end) = buffer.last() else { return Ok((at, Ending::None)) };
+        let Some(&end) = buffer.last() else {
+            return Ok((at, Ending::None));
+        };
         let (used, ending) = match memchr::memchr(b'\n', buffer) {
             Some(index) => {
-                let before = index.checked_sub(1).and_then(|index| buffer.get(index)).copied().unwrap_or(last);
-                (index + 1, if before == b'\r' { Ending::CrLf } else { Ending::Lf })
+                let before = index
+                    .checked_sub(1)
+                    .and_then(|index| buffer.get(index))
+                    .copied()
+                    .unwrap_or(last);
+                (
+                    index + 1,
+                    if before == b'\r' {
+                        Ending::CrLf
+                    } else {
+                        Ending::Lf
+                    },
+                )
             }
             None => (buffer.len(), Ending::None),
         };
@@ -144,35 +164,63 @@ impl Scan {
     /// Processes a line at offset `at`. `before` is the line end of the previous line.
     fn line(&mut self, line: &[u8], at: u64, before: Ending) -> Result<(), Malformed> {
         let ending = Ending::of(line);
-        let text = line.get(..line.len().saturating_sub(ending.size() as usize)).unwrap_or_default();
+        let text = line
+            .get(..line.len().saturating_sub(ending.size() as usize))
+            .unwrap_or_default();
         if let Some(id) = text.strip_prefix(&*self.start) {
-            let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", at))?;
+            let id =
+                std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", at))?;
             if ending == Ending::None {
-                return Err(Malformed::new("the text bundle is cut short in a start marker", at));
+                return Err(Malformed::new(
+                    "the text bundle is cut short in a start marker",
+                    at,
+                ));
             }
-            self.open.push(Open { id: id.to_owned(), marker: at, start: at + line.len() as u64, ending });
+            self.open.push(Open {
+                id: id.to_owned(),
+                marker: at,
+                start: at + line.len() as u64,
+                ending,
+            });
         } else if let Some(id) = text.strip_prefix(&*self.end) {
             self.close(id, at, before);
         }
         Ok(())
     }
 
-    /// Processes an end marker at offset `at`. It closes the innermost code object with that ID, or the innermost one if none has
-    /// it.
+    /// Processes an end marker at offset `at`. It closes the innermost code object with that ID, or
+    /// the innermost one if none has it.
     fn close(&mut self, id: &[u8], at: u64, before: Ending) {
-        let depth = self.open.iter().rposition(|open| open.id.as_bytes() == id).unwrap_or(self.open.len().saturating_sub(1));
+        let depth = self
+            .open
+            .iter()
+            .rposition(|open| open.id.as_bytes() == id)
+            .unwrap_or(self.open.len().saturating_sub(1));
         let closed = self.open.drain(depth.min(self.open.len())..).next();
         if let (Some(closed), true) = (closed, self.open.is_empty()) {
-            // The line end before the marker belongs to the marker. Its CR does so only in files whose markers end with CR LF.
-            let ending = if closed.ending == Ending::CrLf { before.size() } else { before.size().min(1) };
+            // The line end before the marker belongs to the marker. Its CR does so only in files
+            // whose markers end with CR LF.
+            let ending = if closed.ending == Ending::CrLf {
+                before.size()
+            } else {
+                before.size().min(1)
+            };
             let size = at.saturating_sub(ending).saturating_sub(closed.start);
-            self.found.push(Span { id: closed.id, start: closed.start, size });
+            self.found.push(Span {
+                id: closed.id,
+                start: closed.start,
+                size,
+            });
         }
     }
 
     fn finish(self) -> io::Result<Vec<Span>> {
         match self.open.first() {
-            Some(open) => Err(Malformed::new("a code object of the text bundle has no end marker", open.marker).into()),
+            Some(open) => Err(Malformed::new(
+                "a code object of the text bundle has no end marker",
+                open.marker,
+            )
+            .into()),
             None => Ok(self.found),
         }
     }

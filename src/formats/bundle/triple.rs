@@ -1,11 +1,13 @@
-//! Normalizes triples to the form in bundle IDs: each component at its own position, missing ones `unknown`. This is LLVM's
-//! normalizer for four components, with the names that LLVM 22 knows.
+//! Normalizes triples to the form in bundle IDs: each component at its own position, missing ones
+//! `unknown`. This is LLVM's normalizer for four components, with the names that LLVM 22 knows.
 
 use crate::formats::gpu::AmdArch;
 
 /// Vendors, by their full name.
-pub(super) const VENDORS: [&str; 16] =
-    ["amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe", "pc", "scei", "sie", "suse"];
+pub(super) const VENDORS: [&str; 16] = [
+    "amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe",
+    "pc", "scei", "sie", "suse",
+];
 
 /// Operating systems, by prefix: a version may follow.
 #[rustfmt::skip]
@@ -56,10 +58,16 @@ pub fn is_known_arch(name: &str) -> bool {
     };
     ARCHITECTURES.contains(&name)
         || AmdArch::parse(name).is_some()
-        || version("arm").or(version("thumb")).is_some_and(|version| ARM_VERSIONS.contains(&version))
-        || version("i").and_then(|rest| rest.strip_suffix("86")).is_some_and(|rest| digit(rest, '3'..='9'))
+        || version("arm")
+            .or(version("thumb"))
+            .is_some_and(|version| ARM_VERSIONS.contains(&version))
+        || version("i")
+            .and_then(|rest| rest.strip_suffix("86"))
+            .is_some_and(|rest| digit(rest, '3'..='9'))
         || version("dxilv1.").is_some_and(|minor| digit(minor, '0'..='9'))
-        || version("spirv32v1.").or(version("spirv64v1.")).is_some_and(|minor| digit(minor, '0'..='6'))
+        || version("spirv32v1.")
+            .or(version("spirv64v1."))
+            .is_some_and(|minor| digit(minor, '0'..='6'))
 }
 
 fn is_system(name: &str) -> bool {
@@ -67,20 +75,27 @@ fn is_system(name: &str) -> bool {
 }
 
 fn is_environment(name: &str) -> bool {
-    ENVIRONMENTS.iter().any(|environment| name.starts_with(environment))
+    ENVIRONMENTS
+        .iter()
+        .any(|environment| name.starts_with(environment))
 }
 
 pub(super) fn format_of(name: &str) -> Option<&'static str> {
     FORMATS.into_iter().find(|format| name.ends_with(format))
 }
 
-/// Whether `name` is valid at position `place` of a triple. With `in_place`, the component is already there, and an object format
-/// does not count as an environment.
+/// Whether `name` is valid at position `place` of a triple. With `in_place`, the component is
+/// already there, and an object format does not count as an environment.
 fn belongs(name: &str, place: usize, in_place: bool) -> bool {
     match place {
         0 => is_known_arch(name),
         1 => VENDORS.contains(&name),
-        2 if in_place => is_system(name) && !["cygwin", "msys", "mingw"].iter().any(|prefix| name.starts_with(prefix)),
+        2 if in_place => {
+            is_system(name)
+                && !["cygwin", "msys", "mingw"]
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
+        }
         2 => is_system(name),
         _ => is_environment(name) || (!in_place && format_of(name).is_some()),
     }
@@ -95,16 +110,27 @@ pub(crate) fn standard(triple: &str) -> String {
     let mut parts = parts.to_vec();
     for place in 0..4 {
         if !is_fixed(&fixed, place) {
-            let mut free = parts.iter().enumerate().filter(|(index, _)| !is_fixed(&fixed, *index));
-            let found = free.find(|(_, part)| belongs(part, place, false)).map(|(index, _)| index);
+            let mut free = parts
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| !is_fixed(&fixed, *index));
+            let found = free
+                .find(|(_, part)| belongs(part, place, false))
+                .map(|(index, _)| index);
             if let Some(index) = found {
                 move_to(&mut parts, &fixed, index, place);
-                fixed.iter_mut().skip(place).take(1).for_each(|fixed| *fixed = true);
+                fixed
+                    .iter_mut()
+                    .skip(place)
+                    .take(1)
+                    .for_each(|fixed| *fixed = true);
             }
         }
     }
     // `arm-none-eabi` lacks a system, not a vendor.
-    if fixed == [true, false, false, true] && parts.get(1..3).is_some_and(|middle| middle == ["none", ""]) {
+    if fixed == [true, false, false, true]
+        && parts.get(1..3).is_some_and(|middle| middle == ["none", ""])
+    {
         parts.swap(1, 2);
     }
     finish(&parts)
@@ -114,8 +140,8 @@ fn is_fixed(fixed: &[bool; 4], index: usize) -> bool {
     fixed.get(index) == Some(&true)
 }
 
-/// Moves the component at `from` to its position `to`. Displaced components move right, past those at their final position, to the
-/// next empty one.
+/// Moves the component at `from` to its position `to`. Displaced components move right, past those
+/// at their final position, to the next empty one.
 fn move_to<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize) {
     let next_free = |mut index: usize| {
         while is_fixed(fixed, index) {
@@ -147,7 +173,13 @@ fn move_to<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usi
 
 /// Joins the components under their current names.
 fn finish(parts: &[&str]) -> String {
-    let part = |place: usize| parts.get(place).copied().filter(|part| !part.is_empty()).unwrap_or("unknown");
+    let part = |place: usize| {
+        parts
+            .get(place)
+            .copied()
+            .filter(|part| !part.is_empty())
+            .unwrap_or("unknown")
+    };
     let [arch, vendor, mut system, given] = [part(0), part(1), part(2), part(3)];
     if system.starts_with("amdhsa") {
         return format!("{arch}-{vendor}-{system}-");
@@ -157,13 +189,20 @@ fn finish(parts: &[&str]) -> String {
         environment = format!("android{version}");
     }
     // SUSE's environment has always used hardware floating point.
-    if vendor == "suse" && given.starts_with("gnueabi") && !given.starts_with("gnueabihf") && !given.starts_with("gnueabit64") {
+    if vendor == "suse"
+        && given.starts_with("gnueabi")
+        && !given.starts_with("gnueabihf")
+        && !given.starts_with("gnueabit64")
+    {
         environment = "gnueabihf".to_owned();
     }
     if system.starts_with("windows") || system.starts_with("win32") {
         system = "windows";
         if !is_environment(given) {
-            environment = format_of(given).filter(|format| *format != "coff").unwrap_or("msvc").to_owned();
+            environment = format_of(given)
+                .filter(|format| *format != "coff")
+                .unwrap_or("msvc")
+                .to_owned();
         }
     } else if system.starts_with("mingw") {
         (system, environment) = ("windows", "gnu".to_owned());

@@ -1,6 +1,6 @@
-//! Adds and removes sections of COFF objects, with the layout of llvm-objcopy. The contents and relocations of each section follow
-//! without gaps, then new tables of symbols and long names. An object with too many sections for the small format becomes a big
-//! object.
+//! Adds and removes sections of COFF objects, with the layout of llvm-objcopy. The contents and
+//! relocations of each section follow without gaps, then new tables of symbols and long names. An
+//! object with too many sections for the small format becomes a big object.
 
 use super::strings::Strings;
 use super::{NewSection, ObjectPlan, Planner, section_name};
@@ -18,18 +18,40 @@ const MORE_RELOCATIONS: u32 = 0x0100_0000;
 const MOST_SECTIONS: usize = 65279;
 const SECTION_HEADER_SIZE: u64 = 40;
 /// The class ID in a big object's header, after machine and time.
-const BIG_CLASS: [u8; 16] = [0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc, 0xb8];
-const TOO_LARGE: Malformed = Malformed { what: "too large for a COFF object, which has at most 4 GiB", at: 0 };
+const BIG_CLASS: [u8; 16] = [
+    0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc, 0xb8,
+];
+const TOO_LARGE: Malformed = Malformed {
+    what: "too large for a COFF object, which has at most 4 GiB",
+    at: 0,
+};
 
-/// Returns the object `data` without the sections for which `remove` is true, and with `new` as its last sections.
-pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Malformed> {
+/// Returns the object `data` without the sections for which `remove` is true, and with `new` as its
+/// last sections.
+pub(super) fn rewrite(
+    data: &[u8],
+    remove: &dyn Fn(&[u8]) -> bool,
+    new: &[NewSection<'_>],
+) -> Result<ObjectPlan, Malformed> {
     let mut object = Object::parse(data)?;
     symbols::remove_sections(&mut object, remove)?;
     let names: Vec<Vec<u8>> = new.iter().map(|section| section_name(section.id)).collect();
     add(&mut object, new, &names)?;
     let mut strings = Strings::new(4);
-    strings.add(object.sections.iter().map(|section| section.name).filter(|name| is_long(name)));
-    strings.add(object.symbols.iter().map(|symbol| symbol.name).filter(|name| is_long(name)));
+    strings.add(
+        object
+            .sections
+            .iter()
+            .map(|section| section.name)
+            .filter(|name| is_long(name)),
+    );
+    strings.add(
+        object
+            .symbols
+            .iter()
+            .map(|symbol| symbol.name)
+            .filter(|name| is_long(name)),
+    );
     lay_out(&object, &strings)
 }
 
@@ -38,11 +60,19 @@ fn is_long(name: &[u8]) -> bool {
     name.len() > 8
 }
 
-fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]) -> Result<(), Malformed> {
+fn add<'a>(
+    object: &mut Object<'a>,
+    new: &[NewSection<'_>],
+    names: &'a [Vec<u8>],
+) -> Result<(), Malformed> {
     for (index, (section, name)) in new.iter().zip(names).enumerate() {
         let size = u32::try_from(section.size).map_err(|_| TOO_LARGE)?;
-        // Addresses have no meaning in objects. llvm-objcopy continues after that of the last section.
-        let address = object.sections.last().map_or(0, |last| last.address.wrapping_add(last.virtual_size));
+        // Addresses have no meaning in objects. llvm-objcopy continues after that of the last
+        // section.
+        let address = object
+            .sections
+            .last()
+            .map_or(0, |last| last.address.wrapping_add(last.virtual_size));
         object.sections.push(Section {
             name,
             virtual_size: size,
@@ -61,13 +91,20 @@ fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]
 fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut field = [0; 8];
-    let mut put = |bytes: &[u8]| field.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    let mut put = |bytes: &[u8]| {
+        field
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from)
+    };
     if !is_long(name) {
         put(name);
     } else if offset <= 9_999_999 {
         put(format!("/{offset}").as_bytes());
     } else if offset < 1 << 36 {
-        let digits = (0..6).rev().filter_map(|place| DIGITS.get((offset >> (6 * place) & 63) as usize).copied());
+        let digits = (0..6)
+            .rev()
+            .filter_map(|place| DIGITS.get((offset >> (6 * place) & 63) as usize).copied());
         put(&[b'/', b'/'].into_iter().chain(digits).collect::<Vec<u8>>());
     } else {
         return Err(TOO_LARGE);
@@ -91,8 +128,17 @@ fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<ObjectPlan, Mal
         u32::try_from(end).map_err(|_| TOO_LARGE)?;
         headers.extend(name_field(section.name, strings.offset(section.name))?);
         let characteristics = section.characteristics | if many { MORE_RELOCATIONS } else { 0 };
-        let fields = [section.virtual_size, section.address, section.raw_size, raw_at as u32, relocations_at as u32, 0];
-        fields.iter().for_each(|field| headers.extend(field.to_le_bytes()));
+        let fields = [
+            section.virtual_size,
+            section.address,
+            section.raw_size,
+            raw_at as u32,
+            relocations_at as u32,
+            0,
+        ];
+        fields
+            .iter()
+            .for_each(|field| headers.extend(field.to_le_bytes()));
         // The largest number that fits, and no line numbers.
         headers.extend((count.min(0xffff) as u16).to_le_bytes());
         headers.extend([0, 0]);
@@ -137,7 +183,11 @@ fn head(object: &Object<'_>, big: bool, table_at: u32, symbols: u32) -> Result<V
     Ok(head)
 }
 
-fn write_section(object: &Object<'_>, section: &Section<'_>, planner: &mut Planner) -> Result<(), Malformed> {
+fn write_section(
+    object: &Object<'_>,
+    section: &Section<'_>,
+    planner: &mut Planner,
+) -> Result<(), Malformed> {
     let size = u64::from(section.raw_size);
     match &section.body {
         read::Body::Lent(at) => planner.object(*at, size),
@@ -154,7 +204,10 @@ fn write_section(object: &Object<'_>, section: &Section<'_>, planner: &mut Plann
     }
     match symbols::relocations(object, relocations)? {
         Some(bytes) => planner.made(bytes),
-        None if relocations.count > 0 => planner.object(relocations.at, RELOCATION_SIZE * u64::from(relocations.count)),
+        None if relocations.count > 0 => planner.object(
+            relocations.at,
+            RELOCATION_SIZE * u64::from(relocations.count),
+        ),
         None => {}
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! Adds and removes sections of ELF objects, with the layout of llvm-objcopy. Old sections stay in their order, each at its
-//! alignment, then follow the new ones and the section headers. String tables are rebuilt.
+//! Adds and removes sections of ELF objects, with the layout of llvm-objcopy. Old sections stay in
+//! their order, each at its alignment, then follow the new ones and the section headers. String
+//! tables are rebuilt.
 //!
-//! In linked files, which have segments, everything up to the end of the last segment keeps its offset.
+//! In linked files, which have segments, everything up to the end of the last segment keeps its
+//! offset.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +13,9 @@ use super::{NewSection, ObjectPlan, Planner, section_name};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
-use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, string};
+use crate::formats::elf::raw::{
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, string,
+};
 use crate::formats::slice;
 use object::elf;
 
@@ -33,23 +37,58 @@ enum Body {
     New(usize),
 }
 
-/// Returns the object `data` without the sections for which `remove` is true, and with `new` as its last sections.
-pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Malformed> {
+/// Returns the object `data` without the sections for which `remove` is true, and with `new` as its
+/// last sections.
+pub(super) fn rewrite(
+    data: &[u8],
+    remove: &dyn Fn(&[u8]) -> bool,
+    new: &[NewSection<'_>],
+) -> Result<ObjectPlan, Malformed> {
     let object = Object::parse_any(data)?;
     object.check_overlap()?;
-    let edit = Edit { remove: &|section| remove(section.name), ..Edit::default() };
-    let Changed { object, numbers, edited, .. } = change(object, &edit)?;
-    let from_file: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
+    let edit = Edit {
+        remove: &|section| remove(section.name),
+        ..Edit::default()
+    };
+    let Changed {
+        object,
+        numbers,
+        edited,
+        ..
+    } = change(object, &edit)?;
+    let from_file: u64 = object
+        .sections
+        .iter()
+        .map(|section| section.body.len() as u64)
+        .sum();
     if from_file > data.len() as u64 {
-        // Bytes shared by several sections would be written once for each, so that a small file could need terabytes of output.
+        // Bytes shared by several sections would be written once for each, so that a small file
+        // could need terabytes of output.
         return Err(Malformed::new("sections overlap", 0));
     }
     let mut sections = remaining(data, &object, &numbers, edited)?;
-    sections.extend(new.iter().enumerate().map(|(index, section)| added(index, section)));
+    sections.extend(
+        new.iter()
+            .enumerate()
+            .map(|(index, section)| added(index, section)),
+    );
     let names = numbers.of(object.names).unwrap_or_default() as usize;
-    let symbols = object.symbols.and_then(|index| numbers.of(index)).map(|index| index as usize);
-    let old_strings = object.symbols.and_then(|index| object.sections.get(object.sections.get(index)?.header.link as usize));
-    rebuild_strings(object.class, &mut sections, names, symbols, old_strings.map_or(&[], |section| section.body))?;
+    let symbols = object
+        .symbols
+        .and_then(|index| numbers.of(index))
+        .map(|index| index as usize);
+    let old_strings = object.symbols.and_then(|index| {
+        object
+            .sections
+            .get(object.sections.get(index)?.header.link as usize)
+    });
+    rebuild_strings(
+        object.class,
+        &mut sections,
+        names,
+        symbols,
+        old_strings.map_or(&[], |section| section.body),
+    )?;
     lay_out(data, &object, sections, names)
 }
 
@@ -73,19 +112,31 @@ fn remaining<'a>(
             Cow::Owned(bytes) => Body::Made(bytes),
         };
         let end = old_offset.saturating_add(size.max(1));
-        let fixed =
-            segments.iter().any(|segment| segment.start <= old_offset && end <= segment.end) || in_memory_only(object, &header);
+        let fixed = segments
+            .iter()
+            .any(|segment| segment.start <= old_offset && end <= segment.end)
+            || in_memory_only(object, &header);
         if !header.is_empty_in_file() {
             header.size = size;
         }
         align_table(object.class, &mut header);
-        let name = object.sections.get(index).map_or(&[][..], |section| section.name);
-        sections.push(OutputSection { header, name: Cow::Borrowed(name), body, old_offset, fixed });
+        let name = object
+            .sections
+            .get(index)
+            .map_or(&[][..], |section| section.name);
+        sections.push(OutputSection {
+            header,
+            name: Cow::Borrowed(name),
+            body,
+            old_offset,
+            fixed,
+        });
     }
     Ok(sections)
 }
 
-/// Whether the section belongs to a linked file and has no bytes in it, so that its offset does not matter.
+/// Whether the section belongs to a linked file and has no bytes in it, so that its offset does not
+/// matter.
 fn in_memory_only(object: &Object<'_>, header: &SectionHeader) -> bool {
     object.head.phnum > 0 && header.kind == elf::SHT_NOBITS && header.is_allocated()
 }
@@ -129,7 +180,10 @@ fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malform
     let table_size = u64::from(head.phnum) * size as u64;
     let table = slice(data, at, table_size, "program headers past the end", at)?;
     let mut found = vec![0..FileHeader::size(class) as u64, at..at + table_size];
-    for ProgramHeader { offset, filesz, .. } in table.chunks_exact(size).filter_map(|record| ProgramHeader::of(class, record)) {
+    for ProgramHeader { offset, filesz, .. } in table
+        .chunks_exact(size)
+        .filter_map(|record| ProgramHeader::of(class, record))
+    {
         slice(data, offset, filesz, "segment past the end", at)?;
         found.push(offset..offset + filesz);
     }
@@ -144,20 +198,35 @@ fn rebuild_strings(
     symbols: Option<usize>,
     old_strings: &[u8],
 ) -> Result<(), Malformed> {
-    let symbol_names = symbols.and_then(|index| sections.get(index)).map(|table| table.header.link as usize);
+    let symbol_names = symbols
+        .and_then(|index| sections.get(index))
+        .map(|table| table.header.link as usize);
     let rebuilt = |index: usize| {
         let header = sections.get(index).map(|section| section.header);
         header.is_some_and(|header| header.kind == elf::SHT_STRTAB && !header.is_allocated())
     };
     if !rebuilt(names) {
-        return Err(Malformed::new("section names that are part of the program", 0));
+        return Err(Malformed::new(
+            "section names that are part of the program",
+            0,
+        ));
     }
     let symbol_names = symbol_names.filter(|index| rebuilt(*index));
-    let owned: Vec<Vec<u8>> = sections.iter().map(|section| section.name.to_vec()).collect();
-    let mut all: Vec<Symbol> = match symbols.filter(|_| symbol_names.is_some()).and_then(|index| sections.get(index)) {
-        Some(OutputSection { body: Body::Made(records), .. }) => {
-            records.chunks_exact(Symbol::size(class)).filter_map(|record| Symbol::of(class, record)).collect()
-        }
+    let owned: Vec<Vec<u8>> = sections
+        .iter()
+        .map(|section| section.name.to_vec())
+        .collect();
+    let mut all: Vec<Symbol> = match symbols
+        .filter(|_| symbol_names.is_some())
+        .and_then(|index| sections.get(index))
+    {
+        Some(OutputSection {
+            body: Body::Made(records),
+            ..
+        }) => records
+            .chunks_exact(Symbol::size(class))
+            .filter_map(|record| Symbol::of(class, record))
+            .collect(),
         _ => Vec::new(),
     };
     let mut each_name = Vec::with_capacity(all.len());
@@ -174,7 +243,11 @@ fn rebuild_strings(
         section_table.add(section_names);
         symbol_table.add(each_name.iter().copied());
     }
-    let symbol_strings = if shared { &section_table } else { &symbol_table };
+    let symbol_strings = if shared {
+        &section_table
+    } else {
+        &symbol_table
+    };
     let mut records = Vec::with_capacity(all.len() * Symbol::size(class));
     for (symbol, name) in all.iter_mut().zip(&each_name) {
         symbol.name = symbol_strings.offset(name) as u32;
@@ -207,23 +280,41 @@ fn lay_out(
     names: usize,
 ) -> Result<ObjectPlan, Malformed> {
     let class = object.class;
-    let mut end = segments(data, object)?.iter().map(|segment| segment.end).max().unwrap_or(FileHeader::size(class) as u64);
+    let mut end = segments(data, object)?
+        .iter()
+        .map(|segment| segment.end)
+        .max()
+        .unwrap_or(FileHeader::size(class) as u64);
     let linked = end;
-    let moving = sections.iter().enumerate().skip(1).filter(|(_, section)| !section.fixed);
-    let mut order: Vec<(u64, usize)> = moving.map(|(index, section)| (section.old_offset, index)).collect();
+    let moving = sections
+        .iter()
+        .enumerate()
+        .skip(1)
+        .filter(|(_, section)| !section.fixed);
+    let mut order: Vec<(u64, usize)> = moving
+        .map(|(index, section)| (section.old_offset, index))
+        .collect();
     order.sort_unstable();
     let mut gaps = 0;
     for (_, index) in &order {
-        let Some(OutputSection { header, .. }) = sections.get_mut(*index) else { continue };
+        let Some(OutputSection { header, .. }) = sections.get_mut(*index) else {
+            continue;
+        };
         let fault = Malformed::new("a section's alignment is too large", header.offset);
-        let start = end.checked_next_multiple_of(header.align.max(1)).ok_or(fault)?;
+        let start = end
+            .checked_next_multiple_of(header.align.max(1))
+            .ok_or(fault)?;
         gaps += start - end;
         // Without a limit, a small file could need any number of zeros.
         if gaps > (data.len() as u64).saturating_mul(2) + (64 << 20) {
             return Err(fault);
         }
         header.offset = start;
-        end = if header.is_empty_in_file() { start } else { start + header.size };
+        end = if header.is_empty_in_file() {
+            start
+        } else {
+            start + header.size
+        };
     }
     let table_at = end.next_multiple_of(if class.is_64 { 8 } else { 4 });
     if !class.is_64 && table_at > u64::from(u32::MAX) {
@@ -237,7 +328,9 @@ fn lay_out(
         planner.object(planner.end, linked - planner.end);
     }
     for (_, index) in order {
-        let Some(section) = sections.get_mut(index) else { continue };
+        let Some(section) = sections.get_mut(index) else {
+            continue;
+        };
         match &mut section.body {
             Body::Lent(0) => continue,
             Body::Lent(size) => {
@@ -260,7 +353,12 @@ fn lay_out(
 }
 
 /// The file header and the section headers, with the values of llvm-objcopy.
-fn own_tables(object: &Object<'_>, mut headers: Vec<SectionHeader>, names: usize, table_at: u64) -> (Vec<u8>, Vec<u8>) {
+fn own_tables(
+    object: &Object<'_>,
+    mut headers: Vec<SectionHeader>,
+    names: usize,
+    table_at: u64,
+) -> (Vec<u8>, Vec<u8>) {
     if let Some(null) = headers.first_mut() {
         *null = SectionHeader::default();
     }

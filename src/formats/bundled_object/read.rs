@@ -32,14 +32,16 @@ pub enum Kind {
     Xcoff,
 }
 
-/// The format of the object file `data`. `None` for other data, such as bitcode, archives, bundles, text.
+/// The format of the object file `data`. `None` for other data, such as bitcode, archives, bundles,
+/// text.
 pub fn kind(data: &[u8]) -> Option<Kind> {
     if data.starts_with(b"\0asm") {
         return Some(Kind::Wasm);
     }
     match FileKind::parse(data).ok()? {
         FileKind::Elf32 | FileKind::Elf64 => Some(Kind::Elf),
-        // COFF starts with a machine number instead of a magic number, so other files can start with the same bytes.
+        // COFF starts with a machine number instead of a magic number, so other files can start
+        // with the same bytes.
         FileKind::Coff => CoffFile::<&[u8]>::parse(data).is_ok().then_some(Kind::Coff),
         FileKind::CoffBig => Some(Kind::Coff),
         FileKind::Pe32 | FileKind::Pe64 => Some(Kind::Pe),
@@ -61,21 +63,27 @@ pub struct BundleSection<'a> {
     pub size: u64,
 }
 
-/// The sections of `data` that are entries of a bundle, in the order of the section table. Empty if `data` is not an ELF or COFF
-/// file.
+/// The sections of `data` that are entries of a bundle, in the order of the section table. Empty if
+/// `data` is not an ELF or COFF file.
 pub fn bundle_sections(data: &[u8]) -> Result<Vec<BundleSection<'_>>, Malformed> {
     let mut found = Vec::new();
     each_section(data, |name, range| {
         if let Some(id) = name.strip_prefix(MAGIC) {
-            let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", range.start))?;
-            found.push(BundleSection { id, at: range.start, size: range.end - range.start });
+            let id = std::str::from_utf8(id)
+                .map_err(|_| Malformed::new("bundle id is not text", range.start))?;
+            found.push(BundleSection {
+                id,
+                at: range.start,
+                size: range.end - range.start,
+            });
         }
         Ok(())
     })?;
     Ok(found)
 }
 
-/// The ranges of the nonempty `.hip_fatbin` sections of `data`, an ELF or COFF object, library or program.
+/// The ranges of the nonempty `.hip_fatbin` sections of `data`, an ELF or COFF object, library or
+/// program.
 pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     let linked_pe = kind(data) == Some(Kind::Pe);
     let mut found = Vec::new();
@@ -88,7 +96,8 @@ pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     Ok(found)
 }
 
-/// Calls `look` with the name and range of every section whose name looks like that of a bundle section.
+/// Calls `look` with the name and range of every section whose name looks like that of a bundle
+/// section.
 fn each_section<'a>(
     data: &'a [u8],
     mut look: impl FnMut(&'a [u8], Range<u64>) -> Result<(), Malformed>,
@@ -98,7 +107,9 @@ fn each_section<'a>(
     }
     let file = object::File::parse(data).map_err(|_| Malformed::new("inconsistent headers", 0))?;
     for section in file.sections() {
-        let name = section.name_bytes().map_err(|_| Malformed::new("a section's name is past the end", 0))?;
+        let name = section
+            .name_bytes()
+            .map_err(|_| Malformed::new("a section's name is past the end", 0))?;
         let (at, size) = section.file_range().unwrap_or_default();
         let interesting = name.starts_with(MAGIC) || name.starts_with(HIP_SECTION_PE);
         if interesting {

@@ -1,5 +1,6 @@
-//! String tables with LLVM's layout: no duplicates, and a string that is the suffix of another shares its bytes. The order depends
-//! only on the strings, so rewriting an unchanged object gives the same table.
+//! String tables with LLVM's layout: no duplicates, and a string that is the suffix of another
+//! shares its bytes. The order depends only on the strings, so rewriting an unchanged object gives
+//! the same table.
 
 use std::collections::HashMap;
 
@@ -14,18 +15,28 @@ pub(super) struct Strings<'a> {
 impl<'a> Strings<'a> {
     /// An empty table with `first` bytes before its first string.
     pub(super) fn new(first: u64) -> Self {
-        Strings { offsets: HashMap::new(), stored: Vec::new(), size: first }
+        Strings {
+            offsets: HashMap::new(),
+            stored: Vec::new(),
+            size: first,
+        }
     }
 
-    /// Appends strings, sorted by their last bytes, so that a suffix of another string directly follows it.
+    /// Appends strings, sorted by their last bytes, so that a suffix of another string directly
+    /// follows it.
     pub(super) fn add(&mut self, strings: impl IntoIterator<Item = &'a [u8]>) {
         let unknown = |string: &&[u8]| !string.is_empty() && !self.offsets.contains_key(string);
         let mut strings: Vec<&[u8]> = strings.into_iter().filter(unknown).collect();
         strings.sort_unstable_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
         strings.dedup();
         for string in strings {
-            if self.stored.last().is_some_and(|previous| previous.ends_with(string)) {
-                self.offsets.insert(string, self.size - string.len() as u64 - 1);
+            if self
+                .stored
+                .last()
+                .is_some_and(|previous| previous.ends_with(string))
+            {
+                self.offsets
+                    .insert(string, self.size - string.len() as u64 - 1);
                 continue;
             }
             self.offsets.insert(string, self.size);

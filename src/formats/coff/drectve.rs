@@ -1,4 +1,5 @@
-//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers treat like command-line options.
+//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers treat like
+//! command-line options.
 
 /// The directives that affect which objects are linked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -14,21 +15,30 @@ pub struct Directives {
     pub alternate_names: Vec<(String, String)>,
 }
 
-/// Parses the text of one section. Other directives are skipped, because only the linker needs them.
+/// Parses the text of one section. Other directives are skipped, because only the linker needs
+/// them.
 pub fn read(section: &[u8]) -> Directives {
     let text = section.strip_prefix(b"\xef\xbb\xbf").unwrap_or(section);
     let text = String::from_utf8_lossy(text);
     let mut all = Directives::default();
     for word in split_options(&text) {
-        let Some(body) = word.strip_prefix(['/', '-']) else { continue };
-        let Some((name, value)) = body.split_once(':') else { continue };
+        let Some(body) = word.strip_prefix(['/', '-']) else {
+            continue;
+        };
+        let Some((name, value)) = body.split_once(':') else {
+            continue;
+        };
         let value = value.to_owned();
         match name.to_ascii_lowercase().as_str() {
             "defaultlib" => all.default_libraries.push(value),
             "nodefaultlib" | "disallowlib" => all.without_libraries.push(value),
             "include" => all.include.push(value),
             "alternatename" => {
-                all.alternate_names.extend(value.split_once('=').map(|(from, to)| (from.to_owned(), to.to_owned())));
+                all.alternate_names.extend(
+                    value
+                        .split_once('=')
+                        .map(|(from, to)| (from.to_owned(), to.to_owned())),
+                );
             }
             _ => {}
         }
@@ -44,7 +54,11 @@ fn split_options(text: &str) -> Vec<String> {
         match letter {
             '"' => quoted = !quoted,
             ' ' | '\t' | '\r' | '\n' | '\0' if !quoted => options.push(String::new()),
-            _ => options.iter_mut().last().into_iter().for_each(|word| word.push(letter)),
+            _ => options
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|word| word.push(letter)),
         }
     }
     options.retain(|word| !word.is_empty());
@@ -64,6 +78,9 @@ mod tests {
         assert_eq!(read.without_libraries, ["libcmt"]);
         assert_eq!(read.include, ["_g"]);
         assert_eq!(read.alternate_names, [("__a".to_owned(), "__b".to_owned())]);
-        assert_eq!(super::read(b"\xff\xfe\"open /include:x"), Directives::default());
+        assert_eq!(
+            super::read(b"\xff\xfe\"open /include:x"),
+            Directives::default()
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Replaces the contents of sections of a COFF object, with a corresponding change of the file's size. Data after them moves. The
-//! file header, the section headers and the section symbols are updated.
+//! Replaces the contents of sections of a COFF object, with a corresponding change of the file's
+//! size. Data after them moves. The file header, the section headers and the section symbols are
+//! updated.
 
 #[cfg(test)]
 mod tests;
@@ -45,18 +46,24 @@ struct Section {
     flags: u32,
 }
 
-/// Returns the parts, in order, of the COFF object `data` with new section sizes. `NewSize::section` is the number of a section,
-/// starting at 1. Relocations of other sections and all symbols stay. Symbols beyond the new end of a section move to its start.
+/// Returns the parts, in order, of the COFF object `data` with new section sizes.
+/// `NewSize::section` is the number of a section, starting at 1. Relocations of other sections and
+/// all symbols stay. Symbols beyond the new end of a section move to its start.
 ///
 /// # Errors
-/// The object is damaged, or a value does not fit into its field. A section is listed twice, has no bytes in the file, has
-/// relocations, is a COMDAT section, or shares bytes with other data.
+/// The object is damaged, or a value does not fit into its field. A section is listed twice, has no
+/// bytes in the file, has relocations, is a COMDAT section, or shares bytes with other data.
 pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
     let head = head(data)?;
-    let sections = (0..head.sections).map(|index| section(data, &head, index)).collect::<Result<Vec<_>, _>>()?;
+    let sections = (0..head.sections)
+        .map(|index| section(data, &head, index))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut changes: BTreeMap<u64, (Range<u64>, usize, u64)> = BTreeMap::new();
     for (place, new) in sizes.iter().enumerate() {
-        let section = new.section.checked_sub(1).and_then(|index| sections.get(index));
+        let section = new
+            .section
+            .checked_sub(1)
+            .and_then(|index| sections.get(index));
         let section = section.ok_or(Malformed::new("no such section", head.sections_at))?;
         let fault = |what| Err(Malformed::new(what, section.at));
         if section.raw.is_empty() {
@@ -68,12 +75,19 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malforme
         if section.flags & pe::IMAGE_SCN_LNK_COMDAT.0 != 0 {
             return fault("cannot replace the contents of a COMDAT section");
         }
-        if changes.insert(section.raw.start, (section.raw.clone(), place, new.size)).is_some() {
+        if changes
+            .insert(section.raw.start, (section.raw.clone(), place, new.size))
+            .is_some()
+        {
             return fault("new contents for the same section twice");
         }
     }
     check_apart(data, &head, &sections, &changes)?;
-    let mut fields = Fields { data, changes: &changes, new: BTreeMap::new() };
+    let mut fields = Fields {
+        data,
+        changes: &changes,
+        new: BTreeMap::new(),
+    };
     fields.headers(&head, &sections, sizes)?;
     fields.symbols(&head, sizes)?;
     let fields = fields.new;
@@ -86,13 +100,19 @@ fn padding(old: &Range<u64>, size: u64) -> u64 {
     (old + MOVE_ALIGN - size % MOVE_ALIGN) % MOVE_ALIGN
 }
 
-fn parts(data: &[u8], changes: &BTreeMap<u64, (Range<u64>, usize, u64)>, fields: BTreeMap<u64, Vec<u8>>) -> Vec<Part> {
+fn parts(
+    data: &[u8],
+    changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
+    fields: BTreeMap<u64, Vec<u8>>,
+) -> Vec<Part> {
     let contents = changes.values().map(|(range, place, size)| {
         let mut parts = vec![Part::New(*place)];
         push_zeros(&mut parts, padding(range, *size));
         (range.clone(), parts)
     });
-    let fields = fields.into_iter().map(|(at, bytes)| (at..at + bytes.len() as u64, vec![Part::Bytes(bytes)]));
+    let fields = fields
+        .into_iter()
+        .map(|(at, bytes)| (at..at + bytes.len() as u64, vec![Part::Bytes(bytes)]));
     let mut new: Vec<(Range<u64>, Vec<Part>)> = contents.chain(fields).collect();
     new.sort_by_key(|(range, _)| range.start);
     let (mut all, mut at) = (Vec::new(), 0);
@@ -118,20 +138,27 @@ impl Fields<'_> {
         let before = self.changes.values().filter(|(range, ..)| range.end <= old);
         before.fold(old, |at, (range, _, size)| {
             let new = size.saturating_add(padding(range, *size));
-            at.saturating_sub(range.end - range.start).saturating_add(new)
+            at.saturating_sub(range.end - range.start)
+                .saturating_add(new)
         })
     }
 
     /// Sets the 32-bit field at `at`, if its value changes.
     fn set(&mut self, at: u64, value: u64) -> Result<(), Malformed> {
-        let value = u32::try_from(value).map_err(|_| Malformed::new("too large for a COFF object", at))?;
+        let value =
+            u32::try_from(value).map_err(|_| Malformed::new("too large for a COFF object", at))?;
         if number(self.data, at, 4)? != u64::from(value) {
             self.new.insert(at, value.to_le_bytes().to_vec());
         }
         Ok(())
     }
 
-    fn headers(&mut self, head: &Head, sections: &[Section], sizes: &[NewSize]) -> Result<(), Malformed> {
+    fn headers(
+        &mut self,
+        head: &Head,
+        sections: &[Section],
+        sizes: &[NewSize],
+    ) -> Result<(), Malformed> {
         if head.symbols_at != 0 {
             self.set(head.symbols_field, self.moved(head.symbols_at))?;
         }
@@ -140,11 +167,18 @@ impl Fields<'_> {
             if let Some(new) = new {
                 self.set(section.at + 16, new.size)?;
             }
-            for (range, field) in [(&section.raw, 20), (&section.relocations, 24), (&section.lines, 28)] {
+            for (range, field) in [
+                (&section.raw, 20),
+                (&section.relocations, 24),
+                (&section.lines, 28),
+            ] {
                 // A section without bytes may have an offset, which must stay inside the file.
                 if range.start != 0 {
                     let is_gone = field == 20 && new.is_some_and(|new| new.size == 0);
-                    self.set(section.at + field, if is_gone { 0 } else { self.moved(range.start) })?;
+                    self.set(
+                        section.at + field,
+                        if is_gone { 0 } else { self.moved(range.start) },
+                    )?;
                 }
             }
         }
@@ -157,13 +191,20 @@ impl Fields<'_> {
         while index < head.symbols {
             let at = head.symbols_at + index * head.symbol;
             let is_big = head.symbol > 18;
-            let (section, value) = (number(self.data, at + 12, if is_big { 4 } else { 2 })?, number(self.data, at + 8, 4)?);
-            let (class, more) = (number(self.data, at + head.symbol - 2, 1)?, number(self.data, at + head.symbol - 1, 1)?);
+            let (section, value) = (
+                number(self.data, at + 12, if is_big { 4 } else { 2 })?,
+                number(self.data, at + 8, 4)?,
+            );
+            let (class, more) = (
+                number(self.data, at + head.symbol - 2, 1)?,
+                number(self.data, at + head.symbol - 1, 1)?,
+            );
             if more >= head.symbols - index {
                 return Err(Malformed::new("symbols past the end", at));
             }
             if let Some(new) = sizes.iter().find(|new| new.section as u64 == section) {
-                let describes = class == u64::from(pe::IMAGE_SYM_CLASS_STATIC.0) && value == 0 && more > 0;
+                let describes =
+                    class == u64::from(pe::IMAGE_SYM_CLASS_STATIC.0) && value == 0 && more > 0;
                 if describes {
                     // The length, and the checksum, which only matters for COMDAT sections.
                     self.set(at + head.symbol, new.size)?;
@@ -192,7 +233,9 @@ fn check_apart(
         let strings = number(data, end, 4).unwrap_or(0);
         used.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
     }
-    let of_sections = sections.iter().flat_map(|section| [&section.raw, &section.relocations, &section.lines]);
+    let of_sections = sections
+        .iter()
+        .flat_map(|section| [&section.raw, &section.relocations, &section.lines]);
     used.extend(of_sections.filter(|range| !range.is_empty()).cloned());
     used.sort_by_key(|range| range.start);
     // These include the range of each changed section once.
@@ -201,7 +244,10 @@ fn check_apart(
     for range in used {
         let changes = changes.contains_key(&range.start);
         if range.start < end && (changes || last_changes) {
-            return Err(Malformed::new("a section with new contents shares its bytes", range.start));
+            return Err(Malformed::new(
+                "a section with new contents shares its bytes",
+                range.start,
+            ));
         }
         if range.end > end {
             (end, last_changes) = (range.end, changes);
@@ -231,9 +277,21 @@ fn head(data: &[u8]) -> Result<Head, Malformed> {
             symbol: 18,
         }
     };
-    slice(data, head.sections_at, head.sections * SECTION, "section headers past the end", head.sections_at)?;
+    slice(
+        data,
+        head.sections_at,
+        head.sections * SECTION,
+        "section headers past the end",
+        head.sections_at,
+    )?;
     if head.symbols_at != 0 {
-        slice(data, head.symbols_at, head.symbols * head.symbol, "symbols past the end", head.symbols_field)?;
+        slice(
+            data,
+            head.symbols_at,
+            head.symbols * head.symbol,
+            "symbols past the end",
+            head.symbols_field,
+        )?;
         return Ok(head);
     }
     Ok(Head { symbols: 0, ..head })
@@ -251,15 +309,31 @@ fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     }
     let range = |start: u64, size: u64| {
         let range = start..if start == 0 { 0 } else { start + size };
-        slice(data, range.start, range.end - range.start, "a section past the end", at).map(|_| range)
+        slice(
+            data,
+            range.start,
+            range.end - range.start,
+            "a section past the end",
+            at,
+        )
+        .map(|_| range)
     };
     let is_empty = flags & pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 != 0;
     let raw = range(raw, if is_empty { 0 } else { size })?;
-    Ok(Section { at, raw, relocations: range(relocations, count * RELOCATION)?, lines: range(lines, line_count * LINE)?, flags })
+    Ok(Section {
+        at,
+        raw,
+        relocations: range(relocations, count * RELOCATION)?,
+        lines: range(lines, line_count * LINE)?,
+        flags,
+    })
 }
 
 /// The number of `size` bytes, at most 4, at `at`.
 fn number(data: &[u8], at: u64, size: u64) -> Result<u64, Malformed> {
     let bytes = slice(data, at, size, "a field past the end", at)?;
-    Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    Ok(bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }

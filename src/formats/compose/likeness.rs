@@ -1,5 +1,5 @@
-//! The order of images that puts similar ones next to each other. A compressor stores shared content once, but only within its
-//! window.
+//! The order of images that puts similar ones next to each other. A compressor stores shared
+//! content once, but only within its window.
 
 use crate::formats::gpu::{AmdArch, TargetId};
 
@@ -14,11 +14,12 @@ pub struct Likeness<'a> {
     pub kernels: &'a [&'a str],
 }
 
-/// Returns the indices of `images`, grouped by triple and processor family, and within a family by kernel names. Families, and the
-/// images of a family, stay in the order of their first occurrence.
+/// Returns the indices of `images`, grouped by triple and processor family, and within a family by
+/// kernel names. Families, and the images of a family, stay in the order of their first occurrence.
 ///
-/// A runtime takes the first image that fits, so images that the same device might accept keep their order. They are in one family,
-/// and kernels only matter if each image of the family is for a different processor.
+/// A runtime takes the first image that fits, so images that the same device might accept keep
+/// their order. They are in one family, and kernels only matter if each image of the family is for
+/// a different processor.
 ///
 /// ```
 /// use offld::formats::compose::{Likeness, by_likeness};
@@ -35,11 +36,14 @@ pub fn by_likeness(images: &[Likeness<'_>]) -> Vec<usize> {
             None => families.push((family, vec![place])),
         }
     }
-    families.into_iter().flat_map(|(_, places)| by_kernels(images, places)).collect()
+    families
+        .into_iter()
+        .flat_map(|(_, places)| by_kernels(images, places))
+        .collect()
 }
 
-/// The group of images that are compiled for nearly the same instructions. All NVIDIA images are one family, because code for one
-/// architecture may run on others.
+/// The group of images that are compiled for nearly the same instructions. All NVIDIA images are
+/// one family, because code for one architecture may run on others.
 fn family(image: &Likeness<'_>) -> String {
     let of_name = || AmdArch::of_processor(image.target);
     let of_triple = || AmdArch::of_triple(image.triple).filter(|arch| !arch.is_any());
@@ -53,10 +57,9 @@ fn family(image: &Likeness<'_>) -> String {
 fn by_kernels(images: &[Likeness<'_>], places: Vec<usize>) -> Vec<usize> {
     let image_at = |place: &usize| images.get(*place);
     let processors: Vec<&str> = places.iter().filter_map(image_at).map(processor).collect();
-    let all_distinct = processors
-        .iter()
-        .enumerate()
-        .all(|(at, name)| is_single_processor(name) && !processors.iter().take(at).any(|other| other == name));
+    let all_distinct = processors.iter().enumerate().all(|(at, name)| {
+        is_single_processor(name) && !processors.iter().take(at).any(|other| other == name)
+    });
     if !all_distinct {
         return places;
     }
@@ -91,7 +94,14 @@ mod tests {
     use super::*;
 
     fn order(images: &[(&str, &str, &[&str])]) -> Vec<usize> {
-        let all: Vec<_> = images.iter().map(|(triple, target, kernels)| Likeness { triple, target, kernels }).collect();
+        let all: Vec<_> = images
+            .iter()
+            .map(|(triple, target, kernels)| Likeness {
+                triple,
+                target,
+                kernels,
+            })
+            .collect();
         by_likeness(&all)
     }
 
@@ -102,24 +112,49 @@ mod tests {
         let (one, other): (&[&str], &[&str]) = (&["a", "b"], &["c"]);
         let twisted: &[&str] = &["b", "a", "b"];
         assert_eq!(
-            order(&[(AMD, "gfx906", one), (AMD, "gfx908", other), (AMD, "gfx1030", one), (AMD, "gfx90a", twisted)]),
+            order(&[
+                (AMD, "gfx906", one),
+                (AMD, "gfx908", other),
+                (AMD, "gfx1030", one),
+                (AMD, "gfx90a", twisted)
+            ]),
             [0, 3, 1, 2]
         );
         assert_eq!(order(&[]), [0; 0]);
         // The triples of LLVM 24.
-        assert_eq!(order(&[("amdgpu9.08-amd-amdhsa", "", one), (AMD, "gfx1100", one), (AMD, "gfx90a", one)]), [0, 2, 1]);
+        assert_eq!(
+            order(&[
+                ("amdgpu9.08-amd-amdhsa", "", one),
+                (AMD, "gfx1100", one),
+                (AMD, "gfx90a", one)
+            ]),
+            [0, 2, 1]
+        );
     }
 
     #[test]
     fn images_for_one_device_keep_their_order() {
         let (one, other): (&[&str], &[&str]) = (&["a"], &["c"]);
-        for targets in [["gfx90a:xnack+", "gfx908", "gfx90a"], ["gfx9-generic", "gfx906", "gfx908"]] {
+        for targets in [
+            ["gfx90a:xnack+", "gfx908", "gfx90a"],
+            ["gfx9-generic", "gfx906", "gfx908"],
+        ] {
             let [x, y, z] = targets;
-            assert_eq!(order(&[(AMD, x, one), (AMD, y, other), (AMD, z, one)]), [0, 1, 2], "{targets:?}");
+            assert_eq!(
+                order(&[(AMD, x, one), (AMD, y, other), (AMD, z, one)]),
+                [0, 1, 2],
+                "{targets:?}"
+            );
         }
         let nvidia = "nvptx64-nvidia-cuda";
         let cpu = "x86_64-pc-linux-gnu";
-        let all = [(nvidia, "sm_80", one), (cpu, "", one), (nvidia, "sm_90", other), (nvidia, "sm_86", one), (cpu, "", other)];
+        let all = [
+            (nvidia, "sm_80", one),
+            (cpu, "", one),
+            (nvidia, "sm_90", other),
+            (nvidia, "sm_86", one),
+            (cpu, "", other),
+        ];
         assert_eq!(order(&all), [0, 2, 3, 1, 4]);
     }
 }

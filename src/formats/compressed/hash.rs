@@ -1,5 +1,5 @@
-//! The hash of a compressed bundle's uncompressed data. For large data, a second thread computes it, because hashing takes longer
-//! than decompression.
+//! The hash of a compressed bundle's uncompressed data. For large data, a second thread computes
+//! it, because hashing takes longer than decompression.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -33,7 +33,8 @@ struct Thread {
 impl Hasher {
     /// A hasher for about `size` bytes.
     pub(super) fn new(size: u64) -> Self {
-        let alone = size < THREAD_MIN || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let alone = size < THREAD_MIN
+            || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let thread_hash = if alone { None } else { Thread::new() };
         Hasher(thread_hash.map_or_else(|| Place::Caller(Md5::new()), Place::Thread))
     }
@@ -45,13 +46,19 @@ impl Hasher {
         }
     }
 
-    /// Returns the hash as headers store it: the first 8 bytes of the MD5, as a little-endian number.
+    /// Returns the hash as headers store it: the first 8 bytes of the MD5, as a little-endian
+    /// number.
     pub(super) fn finish(self) -> std::io::Result<u64> {
         let hash = match self.0 {
             Place::Caller(hash) => hash,
             Place::Thread(thread_hash) => thread_hash.finish()?,
         };
-        Ok(hash.finalize().iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(hash
+            .finalize()
+            .iter()
+            .take(8)
+            .rev()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 }
 
@@ -70,8 +77,16 @@ impl Thread {
             }
             hash
         };
-        let thread = std::thread::Builder::new().name("hash".to_owned()).spawn(work).ok()?;
-        Some(Thread { block: Vec::with_capacity(BLOCK), full, empty, thread })
+        let thread = std::thread::Builder::new()
+            .name("hash".to_owned())
+            .spawn(work)
+            .ok()?;
+        Some(Thread {
+            block: Vec::with_capacity(BLOCK),
+            full,
+            empty,
+            thread,
+        })
     }
 
     fn update(&mut self, mut bytes: &[u8]) {
@@ -80,7 +95,10 @@ impl Thread {
             self.block.extend_from_slice(now);
             bytes = later;
             if self.block.len() == BLOCK {
-                let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BLOCK));
+                let next = self
+                    .empty
+                    .try_recv()
+                    .unwrap_or_else(|_| Vec::with_capacity(BLOCK));
                 // Sending only fails if the thread has failed, which `finish` reports.
                 let _ = self.full.send(std::mem::replace(&mut self.block, next));
             }
@@ -90,6 +108,8 @@ impl Thread {
     fn finish(self) -> std::io::Result<Md5> {
         let _ = self.full.send(self.block);
         drop(self.full);
-        self.thread.join().map_err(|_| std::io::Error::other("the hashing thread failed"))
+        self.thread
+            .join()
+            .map_err(|_| std::io::Error::other("the hashing thread failed"))
     }
 }

@@ -1,5 +1,5 @@
-//! Reads compressed bundles as a stream: the header, then the decompressed data. Size and hash are compared with the header at the
-//! end.
+//! Reads compressed bundles as a stream: the header, then the decompressed data. Size and hash are
+//! compared with the header at the end.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,13 +8,15 @@ use super::{MAGIC, Method};
 use crate::error::{Error, Malformed};
 use crate::formats::slice;
 
-/// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
+/// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A
+/// header that claims more is wrong.
 const MAX_GROWTH: u64 = 32 << 10;
-/// The range of the window's logarithm, from zstd's default limit to its maximum. The window limits how far back data may refer.
+/// The range of the window's logarithm, from zstd's default limit to its maximum. The window limits
+/// how far back data may refer.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
 
-/// The logarithm of the largest window allowed for data of this size. The decoder allocates the window first, so small data must
-/// not request a large one.
+/// The logarithm of the largest window allowed for data of this size. The decoder allocates the
+/// window first, so small data must not request a large one.
 pub fn window_log(plain_size: u64) -> u32 {
     (u64::BITS - plain_size.leading_zeros()).clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end())
 }
@@ -49,7 +51,10 @@ impl Header {
         }
         let field = |offset: u64, len: u64| -> Result<u64, Malformed> {
             let bytes = slice(start, offset, len, "header past the end", at)?;
-            Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+            Ok(bytes
+                .iter()
+                .rev()
+                .fold(0, |value, byte| value << 8 | u64::from(*byte)))
         };
         let version = field(4, 2)? as u16;
         let method = match field(6, 2)? {
@@ -66,7 +71,14 @@ impl Header {
         if total.is_some_and(|total| total < size) {
             return Err(fault("size field too small"));
         }
-        Ok(Header { version, method, total, plain_size, hash, size })
+        Ok(Header {
+            version,
+            method,
+            total,
+            plain_size,
+            hash,
+            size,
+        })
     }
 
     /// Returns the stored form of the header.
@@ -76,11 +88,15 @@ impl Header {
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let method: u16 = if self.method == Method::Zstd { 1 } else { 0 };
         let mut bytes = MAGIC.to_vec();
-        [self.version, method].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        [self.version, method]
+            .iter()
+            .for_each(|field| bytes.extend(field.to_le_bytes()));
         let total = self.total.unwrap_or(0);
         let short = |size: u64, what: &str| {
             let limit = || Error::other(format!("{what} exceeds version {} limit", self.version));
-            u32::try_from(size).map(u32::to_le_bytes).map_err(|_| limit())
+            u32::try_from(size)
+                .map(u32::to_le_bytes)
+                .map_err(|_| limit())
         };
         let plain_size = || short(self.plain_size, "Uncompressed size");
         match self.version {
@@ -99,8 +115,9 @@ impl Header {
     }
 }
 
-/// A reader of the decompressed data of a compressed bundle. If size or hash differ from the header, the last read fails instead of
-/// returning the end. The data read before must not be used then.
+/// A reader of the decompressed data of a compressed bundle. If size or hash differ from the
+/// header, the last read fails instead of returning the end. The data read before must not be used
+/// then.
 pub struct Unpack<R: BufRead> {
     stream: Stream<R>,
     header: Header,
@@ -113,19 +130,30 @@ pub struct Unpack<R: BufRead> {
 
 impl<R: BufRead> std::fmt::Debug for Unpack<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unpack").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("Unpack")
+            .field("header", &self.header)
+            .finish_non_exhaustive()
     }
 }
 
 impl<R: BufRead> Unpack<R> {
-    /// Returns a reader of the data after `header`, which `packed` yields. `at` is the offset of the header, for errors.
+    /// Returns a reader of the data after `header`, which `packed` yields. `at` is the offset of
+    /// the header, for errors.
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
         let at = at.saturating_add(header.size);
-        let stream = Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
-        Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Hasher::new(header.plain_size)) })
+        let stream =
+            Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
+        Ok(Unpack {
+            stream,
+            header,
+            at,
+            left: header.plain_size,
+            hash: Some(Hasher::new(header.plain_size)),
+        })
     }
 
-    /// The source of the compressed data. After the last read, it is positioned at the end of that data.
+    /// The source of the compressed data. After the last read, it is positioned at the end of that
+    /// data.
     pub fn get_ref(&self) -> &R {
         match &self.stream {
             Stream::Zlib(decoder) => decoder.get_ref(),
@@ -144,7 +172,9 @@ impl<R: BufRead> Unpack<R> {
 
     /// Compares size and hash with the header at the end of the data.
     fn check(&mut self) -> io::Result<()> {
-        let Some(hash) = self.hash.take() else { return Ok(()) };
+        let Some(hash) = self.hash.take() else {
+            return Ok(());
+        };
         if self.left > 0 {
             return Err(self.fault("less data than the header states"));
         }
@@ -165,7 +195,10 @@ impl<R: BufRead> Read for Unpack<R> {
         if len == 0 && !buffer.is_empty() {
             self.check()?;
         }
-        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than the header states"))?;
+        self.left = self
+            .left
+            .checked_sub(len as u64)
+            .ok_or_else(|| self.fault("more data than the header states"))?;
         if let Some(hash) = &mut self.hash {
             hash.update(buffer.get(..len).unwrap_or_default());
         }

@@ -1,4 +1,5 @@
-//! Writes compressed bundles as a stream. The header contains the compressed size, so it is filled in at the end.
+//! Writes compressed bundles as a stream. The header contains the compressed size, so it is filled
+//! in at the end.
 
 use super::hash::Hasher;
 use super::{Header, Method};
@@ -10,7 +11,8 @@ use zstd::zstd_safe::CParameter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Version {
-    /// Version 1, of LLVM 18. It does not store the compressed size. Readers of later versions accept it.
+    /// Version 1, of LLVM 18. It does not store the compressed size. Readers of later versions
+    /// accept it.
     V1,
     /// Version 2, of LLVM 19 to 21, with 32-bit sizes.
     V2,
@@ -37,7 +39,9 @@ impl Version {
 
     /// The version with this number in headers.
     pub fn of(number: u16) -> Option<Self> {
-        [Version::V1, Version::V2, Version::V3].into_iter().find(|version| version.number() == number)
+        [Version::V1, Version::V2, Version::V3]
+            .into_iter()
+            .find(|version| version.number() == number)
     }
 }
 
@@ -49,16 +53,23 @@ pub struct Options {
     pub version: Version,
     /// The method. Every reader accepts zlib. HIP and packaged LLVM releases accept zstd too.
     pub method: Method,
-    /// The level of the method. A level outside of the method's range is replaced by the nearest one.
+    /// The level of the method. A level outside of the method's range is replaced by the nearest
+    /// one.
     pub level: i32,
-    /// The number of threads for large data, or 0 to compress in the caller's thread. zstd fails if it cannot start threads. The
-    /// output is the same for any number but 0, for which zstd divides the data differently. zlib uses no threads.
+    /// The number of threads for large data, or 0 to compress in the caller's thread. zstd fails if
+    /// it cannot start threads. The output is the same for any number but 0, for which zstd divides
+    /// the data differently. zlib uses no threads.
     pub workers: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { version: Version::V3, method: Method::Zstd, level: 3, workers: 1 }
+        Options {
+            version: Version::V3,
+            method: Method::Zstd,
+            level: 3,
+            workers: 1,
+        }
     }
 }
 
@@ -80,17 +91,21 @@ enum Encoder<W: Write> {
 
 impl<W: Write> std::fmt::Debug for Compressor<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compressor").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Compressor")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
-/// The logarithm of the window for data of this size. The window covers all data if memory allows, so that content shared by code
-/// objects of several targets is stored once. The compressor holds the window in memory. One-shot readers, such as those of LLVM
-/// and HIP, do not limit it.
+/// The logarithm of the window for data of this size. The window covers all data if memory allows,
+/// so that content shared by code objects of several targets is stored once. The compressor holds
+/// the window in memory. One-shot readers, such as those of LLVM and HIP, do not limit it.
 fn window_log(plain_size: u64, level: i32) -> u32 {
     // Users who choose the highest levels, which zstd calls ultra, have the memory.
     let longest = if level >= ULTRA { 31 } else { 28 };
-    let wanted = plain_size.checked_next_power_of_two().map_or(longest, u64::trailing_zeros);
+    let wanted = plain_size
+        .checked_next_power_of_two()
+        .map_or(longest, u64::trailing_zeros);
     wanted.clamp(LLVM_WINDOW_LOG, longest)
 }
 
@@ -99,17 +114,20 @@ const LLVM_WINDOW_LOG: u32 = 27;
 /// The first zstd level that needs much memory.
 const ULTRA: i32 = 20;
 
-/// The size of a worker's job. zstd's default is 2 MiB at low levels, where each job costs time and size. Above level 12 it is tens
-/// of MiB, which is too large to keep many workers busy and makes cancellation slow.
+/// The size of a worker's job. zstd's default is 2 MiB at low levels, where each job costs time and
+/// size. Above level 12 it is tens of MiB, which is too large to keep many workers busy and makes
+/// cancellation slow.
 const JOB: u32 = 8 << 20;
 
-/// The highest fast level of zstd, for which long-distance matching takes half of the time. Two candidates per hash instead of
-/// sixteen save a sixth of that. Larger jobs make up for the lost compression of large data.
+/// The highest fast level of zstd, for which long-distance matching takes half of the time. Two
+/// candidates per hash instead of sixteen save a sixth of that. Larger jobs make up for the lost
+/// compression of large data.
 const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
 const TWO_CANDIDATES: u32 = 1;
 
-/// Returns a zstd encoder for data of `plain_size` bytes, which writes one frame to `out`. `workers` is that of [`Options`].
+/// Returns a zstd encoder for data of `plain_size` bytes, which writes one frame to `out`.
+/// `workers` is that of [`Options`].
 pub(in crate::formats) fn encoder<W: Write>(
     out: W,
     plain_size: u64,
@@ -132,10 +150,14 @@ pub(in crate::formats) fn encoder<W: Write>(
 }
 
 impl<W: Write + Seek> Compressor<W> {
-    /// A compressor for data of `plain_size` bytes. Its output starts at the current position of `out`.
+    /// A compressor for data of `plain_size` bytes. Its output starts at the current position of
+    /// `out`.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self, Error> {
         if options.version != Version::V3 && plain_size > u64::from(u32::MAX) {
-            return Err(Error::other(format!("Uncompressed size exceeds version {} limit", options.version.number())));
+            return Err(Error::other(format!(
+                "Uncompressed size exceeds version {} limit",
+                options.version.number()
+            )));
         }
         let start = out.stream_position()?;
         let header = vec![0; options.version.header_size() as usize];
@@ -145,25 +167,46 @@ impl<W: Write + Seek> Compressor<W> {
                 let level = flate2::Compression::new(options.level.clamp(0, 9).unsigned_abs());
                 Encoder::Zlib(flate2::write::ZlibEncoder::new(out, level))
             }
-            Method::Zstd => Encoder::Zstd(encoder(out, plain_size, options.level, options.workers)?),
+            Method::Zstd => {
+                Encoder::Zstd(encoder(out, plain_size, options.level, options.workers)?)
+            }
         };
-        Ok(Compressor { encoder, options, start, plain_size, left: plain_size, hash: Hasher::new(plain_size) })
+        Ok(Compressor {
+            encoder,
+            options,
+            start,
+            plain_size,
+            left: plain_size,
+            hash: Hasher::new(plain_size),
+        })
     }
 
     /// Writes the rest of the output, then the header. All data must have been written before.
     pub fn finish(self) -> Result<W, Error> {
         if self.left > 0 {
-            return Err(Error::other(format!("the data to be compressed ends {} bytes early", self.left)));
+            return Err(Error::other(format!(
+                "the data to be compressed ends {} bytes early",
+                self.left
+            )));
         }
         let mut out = match self.encoder {
             Encoder::Zlib(encoder) => encoder.finish()?,
             Encoder::Zstd(encoder) => encoder.finish()?,
         };
         let end = out.stream_position()?;
-        let Options { version, method, .. } = self.options;
+        let Options {
+            version, method, ..
+        } = self.options;
         let (plain_size, hash) = (self.plain_size, self.hash.finish()?);
         let size = version.header_size();
-        let header = Header { version: version.number(), method, total: Some(end - self.start), plain_size, hash, size };
+        let header = Header {
+            version: version.number(),
+            method,
+            total: Some(end - self.start),
+            plain_size,
+            hash,
+            size,
+        };
         let header = header.to_bytes()?;
         out.seek(SeekFrom::Start(self.start))?;
         out.write_all(&header)?;

@@ -1,4 +1,5 @@
-//! Output of the programs' libraries, truncated and modified. `tests/suite/inspect/packages.rs` reads output of the programs.
+//! Output of the programs' libraries, truncated and modified. `tests/suite/inspect/packages.rs`
+//! reads output of the programs.
 
 use std::io::{Read, Write};
 
@@ -15,7 +16,10 @@ fn samples() -> [(Compression, Vec<u8>); 4] {
     let mut zstd = zstd::Encoder::new(Vec::new(), 3).unwrap();
     zstd.include_checksum(true).unwrap();
     zstd.write_all(PLAIN).unwrap();
-    let xz = XZ.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let xz = XZ
+        .split_whitespace()
+        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+        .collect();
     [
         (Compression::Gzip, gzip.finish().unwrap()),
         (Compression::Xz, xz),
@@ -35,7 +39,12 @@ fn unpack(compression: Compression, packed: &[u8]) -> Result<Vec<u8>, Malformed>
     let first = unpacked.by_ref().take(1 << 20).read_to_end(&mut plain);
     let fault = |error: &io::Error| Malformed::of(error).expect("only the data can be wrong");
     // Every read after an error fails.
-    assert_eq!(first.as_ref().err().map(fault), first.is_err().then(|| fault(&unpacked.read(&mut [0]).unwrap_err())));
+    assert_eq!(
+        first.as_ref().err().map(fault),
+        first
+            .is_err()
+            .then(|| fault(&unpacked.read(&mut [0]).unwrap_err()))
+    );
     assert!(unpacked.taken() <= packed.len() as u64);
     first.map(|_| plain).map_err(|error| fault(&error))
 }
@@ -45,7 +54,11 @@ fn formats_are_detected_and_concatenated_files_are_read() {
     for (compression, packed) in samples() {
         assert_eq!(Compression::of(&packed), Some(compression));
         assert_eq!(unpack(compression, &packed).unwrap(), PLAIN);
-        assert_eq!(unpack(compression, &[&packed[..], &packed].concat()).unwrap(), [PLAIN, PLAIN].concat(), "{compression:?}");
+        assert_eq!(
+            unpack(compression, &[&packed[..], &packed].concat()).unwrap(),
+            [PLAIN, PLAIN].concat(),
+            "{compression:?}"
+        );
     }
     assert_eq!(Compression::of(b"BZh91AY&SX"), None);
     assert_eq!(Compression::of(b"\x1f\x8b\x07"), None);
@@ -54,13 +67,25 @@ fn formats_are_detected_and_concatenated_files_are_read() {
 #[test]
 fn skippable_zstd_frames() {
     let [_, _, (compression, packed), _] = samples();
-    // The frame that pzstd writes before each of its frames, and an empty frame with the last of the sixteen magic numbers.
-    let (pzstd, empty) = (b"\x50\x2a\x4d\x18\x04\0\0\0\x33\0\0\0", b"\x5f\x2a\x4d\x18\0\0\0\0");
+    // The frame that pzstd writes before each of its frames, and an empty frame with the last of
+    // the sixteen magic numbers.
+    let (pzstd, empty) = (
+        b"\x50\x2a\x4d\x18\x04\0\0\0\x33\0\0\0",
+        b"\x5f\x2a\x4d\x18\0\0\0\0",
+    );
     let skipped = [&pzstd[..], empty, &packed, pzstd, &packed, empty].concat();
     assert_eq!(Compression::of(&skipped), Some(compression));
-    assert_eq!(unpack(compression, &skipped).unwrap(), [PLAIN, PLAIN].concat());
+    assert_eq!(
+        unpack(compression, &skipped).unwrap(),
+        [PLAIN, PLAIN].concat()
+    );
     // LZ4 has the same frames.
-    for other in [&pzstd[..], &[&pzstd[..], b"\x04\x22\x4d\x18"].concat(), &pzstd[..9], &[pzstd, &packed[..3]].concat()] {
+    for other in [
+        &pzstd[..],
+        &[&pzstd[..], b"\x04\x22\x4d\x18"].concat(),
+        &pzstd[..9],
+        &[pzstd, &packed[..3]].concat(),
+    ] {
         assert_eq!(Compression::of(other), None, "{other:x?}");
     }
 }
@@ -69,9 +94,19 @@ fn skippable_zstd_frames() {
 fn zeros_after_gzip_data_are_padding() {
     let [(compression, packed), ..] = samples();
     let zeros = [0; 300];
-    assert_eq!(unpack(compression, &[&packed[..], &zeros].concat()).unwrap(), PLAIN);
-    assert_eq!(unpack(compression, &[&packed[..], &zeros, &packed].concat()).unwrap(), [PLAIN, PLAIN].concat());
-    let fault = unpack(compression, &[&packed[..], &zeros, b"what is no file of gzip"].concat()).unwrap_err();
+    assert_eq!(
+        unpack(compression, &[&packed[..], &zeros].concat()).unwrap(),
+        PLAIN
+    );
+    assert_eq!(
+        unpack(compression, &[&packed[..], &zeros, &packed].concat()).unwrap(),
+        [PLAIN, PLAIN].concat()
+    );
+    let fault = unpack(
+        compression,
+        &[&packed[..], &zeros, b"what is no file of gzip"].concat(),
+    )
+    .unwrap_err();
     assert_eq!(fault.what, "the compressed data is damaged");
 }
 
@@ -80,7 +115,10 @@ fn files_that_are_cut_or_changed() {
     for (compression, packed) in samples() {
         for len in 1..packed.len() {
             let fault = unpack(compression, &packed[..len]).unwrap_err();
-            assert_eq!(fault.what, "the compressed data ends too early", "{compression:?}, {len} bytes");
+            assert_eq!(
+                fault.what, "the compressed data ends too early",
+                "{compression:?}, {len} bytes"
+            );
         }
         let mut found_by_checksum = 0;
         for at in 0..packed.len() {
@@ -88,10 +126,16 @@ fn files_that_are_cut_or_changed() {
             changed[at] = changed[at].wrapping_add(0x81);
             match unpack(compression, &changed) {
                 Ok(plain) => assert_eq!(plain, PLAIN, "{compression:?}: byte {at} was believed"),
-                Err(fault) => found_by_checksum += usize::from(fault.what == "the data does not match its checksum"),
+                Err(fault) => {
+                    found_by_checksum +=
+                        usize::from(fault.what == "the data does not match its checksum")
+                }
             }
         }
-        assert!(found_by_checksum > 0 || compression == Compression::Bzip2, "{compression:?}");
+        assert!(
+            found_by_checksum > 0 || compression == Compression::Bzip2,
+            "{compression:?}"
+        );
     }
 }
 
@@ -99,5 +143,8 @@ fn files_that_are_cut_or_changed() {
 fn a_window_that_needs_much_memory_is_refused() {
     // The header of a zstd frame with a window of 2 GiB, and a block of one byte.
     let zstd = b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00x";
-    assert_eq!(unpack(Compression::Zstd, zstd).unwrap_err().what, "decompression needs more than 128 MiB of memory");
+    assert_eq!(
+        unpack(Compression::Zstd, zstd).unwrap_err().what,
+        "decompression needs more than 128 MiB of memory"
+    );
 }

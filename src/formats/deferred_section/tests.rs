@@ -4,12 +4,20 @@ use super::*;
 use object::Endianness;
 use object::write::{Object as Writer, StandardSection};
 
-const WANTED: Wanted<'_> = Wanted { name: ".images", prefix: ".bss", listed: true };
+const WANTED: Wanted<'_> = Wanted {
+    name: ".images",
+    prefix: ".bss",
+    listed: true,
+};
 
 fn object(format: BinaryFormat, architecture: Architecture, name: &str, size: u64) -> Vec<u8> {
     let mut object = Writer::new(format, architecture, Endianness::Little);
     object.section_id(StandardSection::Text);
-    let section = object.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::UninitializedData);
+    let section = object.add_section(
+        Vec::new(),
+        name.as_bytes().to_vec(),
+        SectionKind::UninitializedData,
+    );
     for (symbol, value) in [(b"one", 0), (b"two", 16)] {
         object.add_symbol(object::write::Symbol {
             name: symbol.to_vec(),
@@ -40,7 +48,11 @@ fn the_section_gets_its_name_and_its_contents() {
         whole.extend(b"ONE-------------TWO");
         let file = File::parse(&*whole).unwrap();
         let section = file.section_by_name(".images").unwrap();
-        assert_eq!(section.data().unwrap(), b"ONE-------------TWO", "{format:?}");
+        assert_eq!(
+            section.data().unwrap(),
+            b"ONE-------------TWO",
+            "{format:?}"
+        );
         assert!(file.section_by_name(".bss.images").is_none());
         match section.flags() {
             object::SectionFlags::Elf { sh_flags, sh_type } => {
@@ -57,19 +69,54 @@ fn the_section_gets_its_name_and_its_contents() {
 
 #[test]
 fn f33_a_gigabyte_is_large_on_x86_64() {
-    let room = make_room(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.images", 1 << 30), WANTED).unwrap();
+    let room = make_room(
+        object(
+            BinaryFormat::Elf,
+            Architecture::X86_64,
+            ".bss.images",
+            1 << 30,
+        ),
+        WANTED,
+    )
+    .unwrap();
     let file = File::parse(&*room.object);
     // The contents are still missing, but the header is there.
     let section = file.as_ref().unwrap().section_by_name(".images").unwrap();
-    assert!(matches!(section.flags(), object::SectionFlags::Elf { sh_flags, .. } if sh_flags.0 == 0x1000_0002));
+    assert!(
+        matches!(section.flags(), object::SectionFlags::Elf { sh_flags, .. } if sh_flags.0 == 0x1000_0002)
+    );
 }
 
 #[test]
 fn invalid_objects_are_errors() {
     let fault = |object: Vec<u8>| make_room(object, WANTED).unwrap_err().what;
     assert_eq!(fault(b"text".to_vec()), "not an object");
-    assert_eq!(fault(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.other", 1)), "no section with deferred contents");
+    assert_eq!(
+        fault(object(
+            BinaryFormat::Elf,
+            Architecture::X86_64,
+            ".bss.other",
+            1
+        )),
+        "no section with deferred contents"
+    );
     let too_much = "contents too large for an object of this host";
-    assert_eq!(fault(object(BinaryFormat::Elf, Architecture::I386, ".bss.images", u32::MAX.into())), too_much);
-    assert_eq!(fault(object(BinaryFormat::Coff, Architecture::X86_64, ".bss", 1 << 31)), too_much);
+    assert_eq!(
+        fault(object(
+            BinaryFormat::Elf,
+            Architecture::I386,
+            ".bss.images",
+            u32::MAX.into()
+        )),
+        too_much
+    );
+    assert_eq!(
+        fault(object(
+            BinaryFormat::Coff,
+            Architecture::X86_64,
+            ".bss",
+            1 << 31
+        )),
+        too_much
+    );
 }

@@ -1,5 +1,5 @@
-//! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of sections and their table are
-//! written after it, and the header says where they are now.
+//! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of
+//! sections and their table are written after it, and the header says where they are now.
 
 use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
@@ -18,23 +18,52 @@ pub struct Changed {
     pub tail: Vec<u8>,
 }
 
-/// The ELF file `data` with one more section, the last one: its name, its type, flags and alignment, which is 8 at most, and its
-/// contents.
-pub(crate) fn section(data: &[u8], name: &str, header: SectionHeader, contents: &[u8]) -> Result<Changed, Malformed> {
+/// The ELF file `data` with one more section, the last one: its name, its type, flags and
+/// alignment, which is 8 at most, and its contents.
+pub(crate) fn section(
+    data: &[u8],
+    name: &str,
+    header: SectionHeader,
+    contents: &[u8],
+) -> Result<Changed, Malformed> {
     let (class, mut head) = FileHeader::read(data)?;
     let names_index = usize::from(head.shstrndx.0);
     let no_sections = head.shnum == 0;
-    if no_sections != (head.shoff == 0) || head.shnum >= elf::SHN_LORESERVE - 2 || names_index >= usize::from(head.shnum).max(1) {
-        return Err(Malformed::new("a section table that cannot be extended", head.shoff));
+    if no_sections != (head.shoff == 0)
+        || head.shnum >= elf::SHN_LORESERVE - 2
+        || names_index >= usize::from(head.shnum).max(1)
+    {
+        return Err(Malformed::new(
+            "a section table that cannot be extended",
+            head.shoff,
+        ));
     }
-    let mut headers = SectionHeader::table(class, data, head.shoff, head.shnum.into(), "section headers past the end")?;
+    let mut headers = SectionHeader::table(
+        class,
+        data,
+        head.shoff,
+        head.shnum.into(),
+        "section headers past the end",
+    )?;
     let mut names = match headers.get(names_index) {
-        Some(names) => slice(data, names.offset, names.size, "section names past the end", head.shoff)?.to_vec(),
+        Some(names) => slice(
+            data,
+            names.offset,
+            names.size,
+            "section names past the end",
+            head.shoff,
+        )?
+        .to_vec(),
         None => vec![0],
     };
     let mut tail = contents.to_vec();
     let tail_at = (data.len() as u64).next_multiple_of(8);
-    let added = SectionHeader { name: names.len() as u32, offset: tail_at, size: tail.len() as u64, ..header };
+    let added = SectionHeader {
+        name: names.len() as u32,
+        offset: tail_at,
+        size: tail.len() as u64,
+        ..header
+    };
     names.extend(name.bytes().chain([0]));
     let mut names_index = names_index;
     if no_sections {
@@ -42,7 +71,12 @@ pub(crate) fn section(data: &[u8], name: &str, header: SectionHeader, contents: 
         let name = names.len() as u32;
         names.extend(b".shstrtab\0");
         headers.push(SectionHeader::default());
-        headers.push(SectionHeader { name, kind: elf::SHT_STRTAB, align: 1, ..SectionHeader::default() });
+        headers.push(SectionHeader {
+            name,
+            kind: elf::SHT_STRTAB,
+            align: 1,
+            ..SectionHeader::default()
+        });
     }
     if let Some(own) = headers.get_mut(names_index) {
         own.offset = tail_at + tail.len() as u64;
@@ -52,13 +86,22 @@ pub(crate) fn section(data: &[u8], name: &str, header: SectionHeader, contents: 
     headers.push(added);
     tail.resize(tail.len().next_multiple_of(8), 0);
     head.shoff = tail_at + tail.len() as u64;
-    headers.iter().for_each(|header| header.append(class, &mut tail));
+    headers
+        .iter()
+        .for_each(|header| header.append(class, &mut tail));
     if !class.is_64 && tail_at + tail.len() as u64 > u32::MAX.into() {
-        return Err(Malformed::new("no room for another section within 4 GiB", tail_at));
+        return Err(Malformed::new(
+            "no room for another section within 4 GiB",
+            tail_at,
+        ));
     }
     head.shentsize = SectionHeader::size(class) as u16;
     // The number is less than the first one with a special meaning.
     head.shnum = headers.len() as u16;
     head.shstrndx = elf::SymbolSection(names_index as u16);
-    Ok(Changed { head: head.to_bytes(class), tail_at, tail })
+    Ok(Changed {
+        head: head.to_bytes(class),
+        tail_at,
+        tail,
+    })
 }

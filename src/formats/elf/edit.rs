@@ -1,9 +1,12 @@
-//! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections, renames sections and symbols, and marks
-//! sections for linkers to keep. All else stays as it is, to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes of removed
-//! sections are gone from the file. What is kept is lent, not copied: an object of gigabytes is written with little memory.
+//! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections,
+//! renames sections and symbols, and marks sections for linkers to keep. All else stays as it is,
+//! to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes
+//! of removed sections are gone from the file. What is kept is lent, not copied: an object of
+//! gigabytes is written with little memory.
 //!
-//! New names go to the end of the string table; old ones stay in it, because other strings may share their tails.
-//! Linked programs and libraries are not edited here: their layout is part of what they mean.
+//! New names go to the end of the string table; old ones stay in it, because other strings may
+//! share their tails. Linked programs and libraries are not edited here: their layout is part of
+//! what they mean.
 
 mod entry_tables;
 mod layout;
@@ -54,8 +57,9 @@ pub struct SymbolView<'a> {
 
 /// What is to be changed. A new name must hold no zero byte.
 pub struct Edit<'e> {
-    /// Whether this section goes; with it go its relocations, the symbols defined in it, and a group of which nothing is left. Not
-    /// asked about symbol tables, string tables and groups, which belong to the object.
+    /// Whether this section goes; with it go its relocations, the symbols defined in it, and a
+    /// group of which nothing is left. Not asked about symbol tables, string tables and groups,
+    /// which belong to the object.
     pub remove: &'e dyn Fn(SectionView<'_>) -> bool,
     /// The section's new name, if it gets one. Its relocations are renamed with it.
     pub rename_section: &'e dyn Fn(SectionView<'_>) -> Option<Vec<u8>>,
@@ -73,16 +77,31 @@ impl std::fmt::Debug for Edit<'_> {
 
 impl Default for Edit<'_> {
     fn default() -> Self {
-        Edit { remove: &|_| false, rename_section: &|_| None, rename_symbol: &|_| None, retain: &|_| false }
+        Edit {
+            remove: &|_| false,
+            rename_section: &|_| None,
+            rename_symbol: &|_| None,
+            retain: &|_| false,
+        }
     }
 }
 
-/// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to change. A section that others
-/// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed. Nor can one that holds
-/// symbols, strings or a group, whatever its name is.
+/// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to
+/// change. A section that others need (a relocation, a link, a group's signature) cannot be
+/// removed: that is an error, told where it is needed. Nor can one that holds symbols, strings or a
+/// group, whatever its name is.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
-    let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
-    let same_headers = object.sections.iter().zip(&edited).all(|(section, edited)| section.header == edited.header);
+    let Changed {
+        object,
+        numbers,
+        mut edited,
+        names,
+    } = change(Object::parse(data)?, edit)?;
+    let same_headers = object
+        .sections
+        .iter()
+        .zip(&edited)
+        .all(|(section, edited)| section.header == edited.header);
     if names.is_empty() && numbers.all_stay() && same_headers {
         return Ok(Rewritten::unchanged(data));
     }
@@ -103,7 +122,10 @@ pub(in crate::formats) struct Changed<'a> {
 }
 
 /// Makes `edit` in the sections of `object`.
-pub(in crate::formats) fn change<'a>(mut object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
+pub(in crate::formats) fn change<'a>(
+    mut object: Object<'a>,
+    edit: &Edit<'_>,
+) -> Result<Changed<'a>, Malformed> {
     let numbers = Numbers::without(&removed(&object, edit)?);
     if !numbers.all_stay() {
         object.check_overlap()?;
@@ -117,7 +139,12 @@ pub(in crate::formats) fn change<'a>(mut object: Object<'a>, edit: &Edit<'_>) ->
     names::rename_sections(&object, &numbers, edit, &mut names, &mut edited)?;
     retain_sections(&mut object, edit, &mut edited);
     groups(&object, &numbers, &mut edited);
-    Ok(Changed { object, numbers, edited, names })
+    Ok(Changed {
+        object,
+        numbers,
+        edited,
+        names,
+    })
 }
 
 /// `plan`, written to memory.
@@ -125,27 +152,46 @@ pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
     Ok(plan(data, edit)?.to_vec())
 }
 
-/// Which sections go: those asked for, the relocations of those, and groups of which nothing is left.
+/// Which sections go: those asked for, the relocations of those, and groups of which nothing is
+/// left.
 fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed> {
     let sections = &object.sections;
-    let mut removed: Vec<bool> =
-        sections.iter().enumerate().map(|(index, section)| index != 0 && (edit.remove)(section.view(index))).collect();
-    let tables = [elf::SHT_SYMTAB, elf::SHT_STRTAB, elf::SHT_SYMTAB_SHNDX, elf::SHT_GROUP];
-    if let Some((section, _)) =
-        sections.iter().zip(&removed).find(|(section, goes)| **goes && tables.contains(&section.header.kind))
+    let mut removed: Vec<bool> = sections
+        .iter()
+        .enumerate()
+        .map(|(index, section)| index != 0 && (edit.remove)(section.view(index)))
+        .collect();
+    let tables = [
+        elf::SHT_SYMTAB,
+        elf::SHT_STRTAB,
+        elf::SHT_SYMTAB_SHNDX,
+        elf::SHT_GROUP,
+    ];
+    if let Some((section, _)) = sections
+        .iter()
+        .zip(&removed)
+        .find(|(section, goes)| **goes && tables.contains(&section.header.kind))
     {
         let what = "cannot remove a section with symbols, strings or a group";
         return Err(Malformed::new(what, section.header.offset));
     }
     let goes = |removed: &[bool], section: u32| removed.get(section as usize) == Some(&true);
-    for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
+    for (index, section) in sections
+        .iter()
+        .enumerate()
+        .filter(|(_, section)| section.header.is_relocations())
+    {
         if goes(&removed, section.header.info)
             && let Some(removed) = removed.get_mut(index)
         {
             *removed = true;
         }
     }
-    for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.kind == elf::SHT_GROUP) {
+    for (index, section) in sections
+        .iter()
+        .enumerate()
+        .filter(|(_, section)| section.header.kind == elf::SHT_GROUP)
+    {
         let mut members = group_members(object.class, section).peekable();
         let all_go = members.peek().is_some() && members.all(|member| goes(&removed, member));
         if let Some(removed) = removed.get_mut(index) {
@@ -155,10 +201,13 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed>
     Ok(removed)
 }
 
-/// Marks the sections that linkers must keep. The flag is GNU's: GNU tools read it only in files whose header names that ABI.
+/// Marks the sections that linkers must keep. The flag is GNU's: GNU tools read it only in files
+/// whose header names that ABI.
 fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edited<'_>]) {
     let retained = object.sections.iter().zip(edited).enumerate().skip(1);
-    for (_, (_, edited)) in retained.filter(|(index, (section, _))| (edit.retain)(section.view(*index))) {
+    for (_, (_, edited)) in
+        retained.filter(|(index, (section, _))| (edit.retain)(section.view(*index)))
+    {
         edited.header.flags |= elf::SHF_GNU_RETAIN;
         if object.head.ident.os_abi == elf::ELFOSABI_NONE {
             object.head.ident.os_abi = elf::ELFOSABI_GNU;
@@ -168,7 +217,11 @@ fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edite
 
 /// The sections of the group that is in `section`; the first word of it is flags.
 fn group_members(class: Class, section: &Section<'_>) -> impl Iterator<Item = u32> {
-    section.body.chunks_exact(4).skip(1).filter_map(move |word| class.word(word))
+    section
+        .body
+        .chunks_exact(4)
+        .skip(1)
+        .filter_map(move |word| class.word(word))
 }
 
 /// Takes removed sections out of the groups, and renumbers the rest.
@@ -198,7 +251,12 @@ impl Numbers {
     /// The numbers without those that are removed.
     pub(crate) fn without(removed: &[bool]) -> Self {
         let mut next = 0..;
-        Numbers(removed.iter().map(|removed| if *removed { None } else { next.next() }).collect())
+        Numbers(
+            removed
+                .iter()
+                .map(|removed| if *removed { None } else { next.next() })
+                .collect(),
+        )
     }
 
     /// The new number of what was number `old`; none when it is gone, or never was.

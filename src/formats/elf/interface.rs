@@ -1,6 +1,7 @@
-//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section, and the dynamic symbols with
-//! their versions and names. Code and data are section headers without bytes, so that every symbol keeps its section. Programs can
-//! be linked against the result but not run with it.
+//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section,
+//! and the dynamic symbols with their versions and names. Code and data are section headers without
+//! bytes, so that every symbol keeps its section. Programs can be linked against the result but not
+//! run with it.
 
 use object::elf::{self, FileHeader64};
 use object::pod::bytes_of;
@@ -28,7 +29,8 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
             written.extend_from_slice(section.data(endian, data).ok()?);
             // Pads to the alignment of the next section.
             written.resize(written.len().next_multiple_of(16), 0);
-            // No real library has the same bytes in several sections; a small file that has could need terabytes of output.
+            // No real library has the same bytes in several sections; a small file that has could
+            // need terabytes of output.
             if written.len() > data.len() + 16 * sections.len() {
                 return None;
             }
@@ -42,15 +44,23 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
     header.e_shoff = U64::new(endian, written.len() as u64);
     header.e_phoff = U64::new(endian, 0);
     header.e_phnum = U16::new(endian, 0);
-    written.get_mut(..size_of_val(&header))?.copy_from_slice(bytes_of(&header));
+    written
+        .get_mut(..size_of_val(&header))?
+        .copy_from_slice(bytes_of(&header));
     written.append(&mut headers);
     Some(written)
 }
 
 fn is_interface(section: &elf::SectionHeader64<Endianness>, endian: Endianness) -> bool {
     let kind = section.sh_type(endian);
-    let dynamic =
-        [elf::SHT_DYNAMIC, elf::SHT_DYNSYM, elf::SHT_GNU_VERDEF, elf::SHT_GNU_VERNEED, elf::SHT_GNU_VERSYM].contains(&kind);
+    let dynamic = [
+        elf::SHT_DYNAMIC,
+        elf::SHT_DYNSYM,
+        elf::SHT_GNU_VERDEF,
+        elf::SHT_GNU_VERNEED,
+        elf::SHT_GNU_VERSYM,
+    ]
+    .contains(&kind);
     dynamic || (kind == elf::SHT_STRTAB && section.sh_flags(endian).contains(elf::SHF_ALLOC))
 }
 
@@ -61,7 +71,11 @@ mod tests {
     /// The first library of this test's own program that is there: any real one will do.
     fn library() -> Vec<u8> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let path = maps.lines().find_map(|line| line.find('/').map(|at| &line[at..]).filter(|path| path.contains("libc.so")));
+        let path = maps.lines().find_map(|line| {
+            line.find('/')
+                .map(|at| &line[at..])
+                .filter(|path| path.contains("libc.so"))
+        });
         std::fs::read(path.unwrap()).unwrap()
     }
 
@@ -76,7 +90,11 @@ mod tests {
             let all = header.section_headers(endian, data).unwrap().iter();
             let kept = all.filter(|section| is_interface(section, endian));
             kept.map(|section| {
-                (section.sh_name.get(endian), section.sh_addr.get(endian), section.data(endian, data).unwrap().to_vec())
+                (
+                    section.sh_name.get(endian),
+                    section.sh_addr.get(endian),
+                    section.data(endian, data).unwrap().to_vec(),
+                )
             })
             .collect()
         };
@@ -89,8 +107,14 @@ mod tests {
         let mut data = library();
         let header = *FileHeader64::<Endianness>::parse(&data[..]).unwrap();
         let endian = header.endian().unwrap();
-        let (start, count) = (header.e_shoff(endian) as usize, header.e_shnum(endian) as usize);
-        let dynsym = (0..count).map(|index| start + 64 * index).find(|at| data[at + 4..at + 8] == [11, 0, 0, 0]).unwrap();
+        let (start, count) = (
+            header.e_shoff(endian) as usize,
+            header.e_shnum(endian) as usize,
+        );
+        let dynsym = (0..count)
+            .map(|index| start + 64 * index)
+            .find(|at| data[at + 4..at + 8] == [11, 0, 0, 0])
+            .unwrap();
         let size = data.len() as u64;
         data[dynsym + 24..dynsym + 32].fill(0);
         data[dynsym + 32..dynsym + 40].copy_from_slice(&size.to_le_bytes());

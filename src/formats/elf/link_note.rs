@@ -1,5 +1,6 @@
-//! The note that says who linked the device code of a file: a section `.note.offld` with the versions of offld
-//! and of the device compiler. It is part of the program in memory, so that `strip` leaves it.
+//! The note that says who linked the device code of a file: a section `.note.offld` with the
+//! versions of offld and of the device compiler. It is part of the program in memory, so that
+//! `strip` leaves it.
 
 use super::append::{self, Changed};
 use super::raw::{FileHeader, SectionHeader, append_note};
@@ -31,7 +32,10 @@ impl LinkedBy {
     /// This offld, with the clang of the major version `compiler`.
     pub fn this(compiler: Option<u32>) -> LinkedBy {
         let device_compiler = compiler.map(|major| format!("clang {major}"));
-        LinkedBy { version: env!("CARGO_PKG_VERSION").to_owned(), device_compiler }
+        LinkedBy {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            device_compiler,
+        }
     }
 }
 
@@ -44,11 +48,17 @@ pub fn add(data: &[u8], by: &LinkedBy) -> Result<Changed, Malformed> {
     if let Some(compiler) = &by.device_compiler {
         append_note(class, &owner, COMPILER, compiler.as_bytes(), &mut notes);
     }
-    let header = SectionHeader { kind: elf::SHT_NOTE, flags: elf::SHF_ALLOC, align: 4, ..SectionHeader::default() };
+    let header = SectionHeader {
+        kind: elf::SHT_NOTE,
+        flags: elf::SHF_ALLOC,
+        align: 4,
+        ..SectionHeader::default()
+    };
     append::section(data, SECTION, header, &notes)
 }
 
-/// What the notes of the ELF file `data` say, each thing once. A file that was linked from several has the notes of all.
+/// What the notes of the ELF file `data` say, each thing once. A file that was linked from several
+/// has the notes of all.
 pub fn read(data: &[u8]) -> Result<Vec<LinkedBy>, object::read::Error> {
     match object::FileKind::parse(data)? {
         object::FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(data),
@@ -56,7 +66,9 @@ pub fn read(data: &[u8]) -> Result<Vec<LinkedBy>, object::read::Error> {
     }
 }
 
-fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(data: &[u8]) -> object::read::Result<Vec<LinkedBy>> {
+fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(
+    data: &[u8],
+) -> object::read::Result<Vec<LinkedBy>> {
     let header = Elf::parse(data)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, data)?;
@@ -64,7 +76,10 @@ fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(data: &[u8]) -> o
     let mut left = data.len() as u64;
     let mut found: Vec<LinkedBy> = Vec::new();
     let mut places = Vec::new();
-    for section in sections.iter().filter(|section| sections.section_name(endian, section) == Ok(SECTION.as_bytes())) {
+    for section in sections
+        .iter()
+        .filter(|section| sections.section_name(endian, section) == Ok(SECTION.as_bytes()))
+    {
         left = left.saturating_sub(section.sh_size(endian).into());
         places.extend(section.notes(endian, data)?.filter(|_| left > 0));
     }
@@ -80,7 +95,10 @@ fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(data: &[u8]) -> o
             let text = || String::from_utf8_lossy(note.desc()).into_owned();
             match (note.n_type(endian), of_section.last_mut()) {
                 _ if note.name() != OWNER => {}
-                (VERSION, _) => of_section.push(LinkedBy { version: text(), device_compiler: None }),
+                (VERSION, _) => of_section.push(LinkedBy {
+                    version: text(),
+                    device_compiler: None,
+                }),
                 (COMPILER, Some(last)) => last.device_compiler = Some(text()),
                 _ => {}
             }
@@ -101,7 +119,10 @@ mod tests {
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-    fn object(architecture: Architecture, endian: Endianness) -> Result<Vec<u8>, object::write::Error> {
+    fn object(
+        architecture: Architecture,
+        endian: Endianness,
+    ) -> Result<Vec<u8>, object::write::Error> {
         let mut object = Object::new(BinaryFormat::Elf, architecture, endian);
         let section = object.add_section(Vec::new(), b"code".to_vec(), SectionKind::ReadOnlyData);
         object.set_section_data(section, b"bytes".to_vec(), 1);
@@ -109,7 +130,11 @@ mod tests {
     }
 
     fn noted(data: &[u8], by: &LinkedBy) -> Result<Vec<u8>, Malformed> {
-        let Changed { head, tail_at, tail } = add(data, by)?;
+        let Changed {
+            head,
+            tail_at,
+            tail,
+        } = add(data, by)?;
         let mut noted = head.clone();
         noted.extend(&data[head.len()..]);
         noted.resize(tail_at as usize, 0);
@@ -132,7 +157,10 @@ mod tests {
                 let once = noted(&plain, &by)?;
                 assert_eq!(read(&once)?, std::slice::from_ref(&by));
                 assert_eq!(read(&noted(&once, &by)?)?, std::slice::from_ref(&by));
-                let other = LinkedBy { version: "0.1.0".to_owned(), device_compiler: None };
+                let other = LinkedBy {
+                    version: "0.1.0".to_owned(),
+                    device_compiler: None,
+                };
                 assert_eq!(read(&noted(&once, &other)?)?, [by, other]);
             }
         }
@@ -141,7 +169,10 @@ mod tests {
 
     #[test]
     fn every_prefix_and_every_flip_is_survived() -> Outcome {
-        let whole = noted(&object(Architecture::X86_64, Endianness::Little)?, &LinkedBy::this(Some(22)))?;
+        let whole = noted(
+            &object(Architecture::X86_64, Endianness::Little)?,
+            &LinkedBy::this(Some(22)),
+        )?;
         for len in 0..whole.len() {
             let _ = read(&whole[..len]);
         }

@@ -29,21 +29,31 @@ pub mod wrapper_notes;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
-/// The type of sections that hold containers of device images, whatever their names (`SHT_LLVM_OFFLOADING`, LLVM 15 on).
+/// The type of sections that hold containers of device images, whatever their names
+/// (`SHT_LLVM_OFFLOADING`, LLVM 15 on).
 pub const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
 /// The type of sections that list the symbols whose address matters (`SHT_LLVM_ADDRSIG`).
 pub const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
-/// The section may be placed beyond what 32-bit displacements reach, so that the rest of the program stays within
-/// (`SHF_X86_64_LARGE`).
+/// The section may be placed beyond what 32-bit displacements reach, so that the rest of the
+/// program stays within (`SHF_X86_64_LARGE`).
 pub const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
 
-/// The bytes of the first section with this name of the ELF file `data`; none when it has no such section.
-pub(crate) fn section<'a>(data: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>, object::read::Error> {
-    fn of<'a, Elf: FileHeader<Endian = Endianness>>(data: &'a [u8], name: &[u8]) -> object::read::Result<Option<&'a [u8]>> {
+/// The bytes of the first section with this name of the ELF file `data`; none when it has no such
+/// section.
+pub(crate) fn section<'a>(
+    data: &'a [u8],
+    name: &[u8],
+) -> Result<Option<&'a [u8]>, object::read::Error> {
+    fn of<'a, Elf: FileHeader<Endian = Endianness>>(
+        data: &'a [u8],
+        name: &[u8],
+    ) -> object::read::Result<Option<&'a [u8]>> {
         let header = Elf::parse(data)?;
         let endian = header.endian()?;
         let found = header.sections(endian, data)?.section_by_name(endian, name);
-        found.map(|(_, section)| section.data(endian, data)).transpose()
+        found
+            .map(|(_, section)| section.data(endian, data))
+            .transpose()
     }
     match object::FileKind::parse(data)? {
         object::FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(data, name),

@@ -1,5 +1,6 @@
-//! The GNU property that names the control-flow protection with which an object is compatible (`.note.gnu.property`). A program has
-//! only what all of its objects have, so an object without the property takes it from the whole program.
+//! The GNU property that names the control-flow protection with which an object is compatible
+//! (`.note.gnu.property`). A program has only what all of its objects have, so an object without
+//! the property takes it from the whole program.
 
 use super::raw::{Class, append_note};
 use object::read::elf::NoteIterator;
@@ -10,12 +11,14 @@ pub const SECTION: &[u8] = b".note.gnu.property";
 /// Indirect branch tracking and shadow stacks of x86.
 pub const X86: u32 = elf::GNU_PROPERTY_X86_FEATURE_1_IBT | elf::GNU_PROPERTY_X86_FEATURE_1_SHSTK;
 /// Branch target identification, pointer authentication and guarded control stacks of AArch64.
-pub const AARCH64: u32 = elf::GNU_PROPERTY_AARCH64_FEATURE_1_BTI | elf::GNU_PROPERTY_AARCH64_FEATURE_1_PAC | AARCH64_GCS;
+pub const AARCH64: u32 =
+    elf::GNU_PROPERTY_AARCH64_FEATURE_1_BTI | elf::GNU_PROPERTY_AARCH64_FEATURE_1_PAC | AARCH64_GCS;
 /// Guarded control stacks of AArch64.
 pub const AARCH64_GCS: u32 = 1 << 2;
 
-/// The type of the property for a machine, and those of its bits that registration code can have; none for other machines. RISC-V
-/// has such a property, too, but LLVM 22 makes code for it only as an experiment.
+/// The type of the property for a machine, and those of its bits that registration code can have;
+/// none for other machines. RISC-V has such a property, too, but LLVM 22 makes code for it only as
+/// an experiment.
 fn of_machine(machine: elf::Machine) -> Option<(elf::GnuPropertyType, u32)> {
     match machine {
         elf::EM_X86_64 | elf::EM_386 => Some((elf::GNU_PROPERTY_X86_FEATURE_1_AND, X86)),
@@ -25,14 +28,22 @@ fn of_machine(machine: elf::Machine) -> Option<(elf::GnuPropertyType, u32)> {
 }
 
 /// The features in the notes of a section. A malformed note ends the list.
-pub(crate) fn features<Elf>(machine: elf::Machine, endian: Endianness, mut notes: NoteIterator<'_, Elf>) -> u32
+pub(crate) fn features<Elf>(
+    machine: elf::Machine,
+    endian: Endianness,
+    mut notes: NoteIterator<'_, Elf>,
+) -> u32
 where
     Elf: object::read::elf::FileHeader<Endian = Endianness>,
 {
-    let Some((kind, known)) = of_machine(machine) else { return 0 };
+    let Some((kind, known)) = of_machine(machine) else {
+        return 0;
+    };
     let mut features = 0;
     while let Ok(Some(note)) = notes.next() {
-        let Some(mut properties) = note.gnu_properties(endian) else { continue };
+        let Some(mut properties) = note.gnu_properties(endian) else {
+            continue;
+        };
         while let Ok(Some(property)) = properties.next() {
             if property.pr_type() == kind {
                 features |= property.data_u32(endian).unwrap_or(0);
@@ -49,11 +60,19 @@ pub(crate) fn note(class: Class, machine: elf::Machine, features: u32) -> Option
     if features == 0 {
         return None;
     }
-    let mut property: Vec<u8> =
-        [kind.0, size_of::<u32>() as u32, features].into_iter().flat_map(|word| class.word_bytes(word)).collect();
+    let mut property: Vec<u8> = [kind.0, size_of::<u32>() as u32, features]
+        .into_iter()
+        .flat_map(|word| class.word_bytes(word))
+        .collect();
     property.resize(property.len().next_multiple_of(alignment(class)), 0);
     let mut section = Vec::new();
-    append_note(class, b"GNU\0", elf::NT_GNU_PROPERTY_TYPE_0, &property, &mut section);
+    append_note(
+        class,
+        b"GNU\0",
+        elf::NT_GNU_PROPERTY_TYPE_0,
+        &property,
+        &mut section,
+    );
     Some(section)
 }
 

@@ -1,6 +1,6 @@
-//! ELF's file header, section headers, program headers, symbols and notes, read and written for any class and byte order. The
-//! layouts are the raw structs of `object`; here both classes are converted to one type and back. Reading and writing without a
-//! change gives the same bytes.
+//! ELF's file header, section headers, program headers, symbols and notes, read and written for any
+//! class and byte order. The layouts are the raw structs of `object`; here both classes are
+//! converted to one type and back. Reading and writing without a change gives the same bytes.
 
 use crate::error::Malformed;
 use crate::formats::slice;
@@ -21,7 +21,11 @@ impl Class {
     /// The class of the ELF file `data`, by the first bytes of it.
     pub(crate) fn of(data: &[u8]) -> Result<Class, Malformed> {
         let fault = Malformed::new("not an ELF file", 0);
-        let [0x7f, b'E', b'L', b'F', class, encoding, ..] = *data.first_chunk::<16>().ok_or(fault)? else { return Err(fault) };
+        let [0x7f, b'E', b'L', b'F', class, encoding, ..] =
+            *data.first_chunk::<16>().ok_or(fault)?
+        else {
+            return Err(fault);
+        };
         let is_64 = match elf::FileClass(class) {
             elf::ELFCLASS32 => false,
             elf::ELFCLASS64 => true,
@@ -35,7 +39,8 @@ impl Class {
         Ok(Class { is_64, endian })
     }
 
-    /// Whether `data` is a 32-bit ELF file. This selects the raw structs of `object` to read it with.
+    /// Whether `data` is a 32-bit ELF file. This selects the raw structs of `object` to read it
+    /// with.
     pub(crate) fn is_32_bit(data: &[u8]) -> bool {
         Class::of(data).is_ok_and(|class| !class.is_64)
     }
@@ -76,35 +81,55 @@ pub(crate) trait Record: Sized {
 
     fn of_narrow(raw: &Self::Narrow, endian: Endianness) -> Self;
     fn of_wide(raw: &Self::Wide, endian: Endianness) -> Self;
-    /// Numbers that need 64 bits are truncated; the code that lays out a file makes sure that there are none.
+    /// Numbers that need 64 bits are truncated; the code that lays out a file makes sure that there
+    /// are none.
     fn narrow(&self, endian: Endianness) -> Self::Narrow;
     fn wide(&self, endian: Endianness) -> Self::Wide;
 
     /// How many bytes a record has.
     fn size(class: Class) -> usize {
-        if class.is_64 { size_of::<Self::Wide>() } else { size_of::<Self::Narrow>() }
+        if class.is_64 {
+            size_of::<Self::Wide>()
+        } else {
+            size_of::<Self::Narrow>()
+        }
     }
 
     /// The record at the start of `bytes`; none where it is cut short.
     fn of(class: Class, bytes: &[u8]) -> Option<Self> {
         if class.is_64 {
-            pod::from_bytes(bytes).ok().map(|(raw, _)| Self::of_wide(raw, class.endian))
+            pod::from_bytes(bytes)
+                .ok()
+                .map(|(raw, _)| Self::of_wide(raw, class.endian))
         } else {
-            pod::from_bytes(bytes).ok().map(|(raw, _)| Self::of_narrow(raw, class.endian))
+            pod::from_bytes(bytes)
+                .ok()
+                .map(|(raw, _)| Self::of_narrow(raw, class.endian))
         }
     }
 
-    /// The record at `at` of the file `data`. `what` is the fault of a file that ends before it does.
+    /// The record at `at` of the file `data`. `what` is the fault of a file that ends before it
+    /// does.
     fn at(class: Class, data: &[u8], at: u64, what: &'static str) -> Result<Self, Malformed> {
         let bytes = slice(data, at, Self::size(class) as u64, what, at)?;
         Self::of(class, bytes).ok_or(Malformed::new(what, at))
     }
 
-    /// `count` records from `at` on of the file `data`. `what` is the fault of a file that ends before they do.
-    fn table(class: Class, data: &[u8], at: u64, count: u64, what: &'static str) -> Result<Vec<Self>, Malformed> {
+    /// `count` records from `at` on of the file `data`. `what` is the fault of a file that ends
+    /// before they do.
+    fn table(
+        class: Class,
+        data: &[u8],
+        at: u64,
+        count: u64,
+        what: &'static str,
+    ) -> Result<Vec<Self>, Malformed> {
         let size = Self::size(class);
         let bytes = slice(data, at, count.saturating_mul(size as u64), what, at)?;
-        Ok(bytes.chunks_exact(size).filter_map(|record| Self::of(class, record)).collect())
+        Ok(bytes
+            .chunks_exact(size)
+            .filter_map(|record| Self::of(class, record))
+            .collect())
     }
 
     /// Puts the record at the end of `out`.
@@ -124,8 +149,8 @@ pub(crate) trait Record: Sized {
     }
 }
 
-/// One field from its raw form: `byte`s have no byte order, `short` and `int` have the same width in both classes, `word` and
-/// `flags` have the class's own.
+/// One field from its raw form: `byte`s have no byte order, `short` and `int` have the same width
+/// in both classes, `word` and `flags` have the class's own.
 macro_rules! get {
     (byte $raw:expr, $endian:ident) => {
         $raw
@@ -210,8 +235,8 @@ macro_rules! record {
 }
 
 record! {
-    /// The file header. The number of sections and the index of their names are those of the header itself; if they do not fit, the
-    /// first section header has them.
+    /// The file header. The number of sections and the index of their names are those of the header
+    /// itself; if they do not fit, the first section header has them.
     FileHeader of FileHeader32 and FileHeader64 {
         byte ident: elf::Ident = e_ident,
         short kind: elf::FileType = e_type,
@@ -277,7 +302,8 @@ impl FileHeader {
     /// The header of the ELF file `data`, and its class.
     pub(crate) fn read(data: &[u8]) -> Result<(Class, FileHeader), Malformed> {
         let class = Class::of(data)?;
-        let header = FileHeader::of(class, data).ok_or(Malformed::new("ELF header past the end", 0))?;
+        let header =
+            FileHeader::of(class, data).ok_or(Malformed::new("ELF header past the end", 0))?;
         Ok((class, header))
     }
 }
@@ -303,17 +329,24 @@ impl SectionHeader {
         matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
     }
 
-    /// Whether the section has no bytes in a file for `machine`. NVIDIA has section types of its own for uninitialized memory that
-    /// is set aside at run time: global, local and shared memory (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
+    /// Whether the section has no bytes in a file for `machine`. NVIDIA has section types of its
+    /// own for uninitialized memory that is set aside at run time: global, local and shared memory
+    /// (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
     pub(crate) fn is_empty_for(&self, machine: elf::Machine) -> bool {
         const SET_ASIDE: [u32; 3] = [0x7000_0007, 0x7000_0009, 0x7000_000a];
         self.is_empty_in_file() || machine == elf::EM_CUDA && SET_ASIDE.contains(&self.kind.0)
     }
 }
 
-/// The section that symbol `number` of a table is defined in, of which the symbol itself says `short`, and the table's section of
-/// indices (`SHT_SYMTAB_SHNDX`) holds `extended`. None if the symbol is undefined, common, absolute or the like.
-pub(crate) fn section_of_symbol(class: Class, number: usize, short: elf::SymbolSection, extended: Option<&[u8]>) -> Option<u32> {
+/// The section that symbol `number` of a table is defined in, of which the symbol itself says
+/// `short`, and the table's section of indices (`SHT_SYMTAB_SHNDX`) holds `extended`. None if the
+/// symbol is undefined, common, absolute or the like.
+pub(crate) fn section_of_symbol(
+    class: Class,
+    number: usize,
+    short: elf::SymbolSection,
+    extended: Option<&[u8]>,
+) -> Option<u32> {
     match (short, extended) {
         (elf::SHN_XINDEX, Some(indices)) => class.word(indices.get(number.checked_mul(4)?..)?),
         (elf::SHN_UNDEF, _) => None,
@@ -323,7 +356,13 @@ pub(crate) fn section_of_symbol(class: Class, number: usize, short: elf::SymbolS
 }
 
 /// Puts a note at the end of `out`, padded to four bytes, as notes of either class are.
-pub(crate) fn append_note(class: Class, owner: &[u8], kind: elf::NoteType, text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_note(
+    class: Class,
+    owner: &[u8],
+    kind: elf::NoteType,
+    text: &[u8],
+    out: &mut Vec<u8>,
+) {
     let header = elf::NoteHeader32 {
         n_namesz: U32::new(class.endian, owner.len() as u32),
         n_descsz: U32::new(class.endian, text.len() as u32),
@@ -341,7 +380,12 @@ pub(crate) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malfor
     if offset == 0 && table.is_empty() {
         return Ok(&[]);
     }
-    let tail = table.get(offset as usize..).ok_or(Malformed::new("name past the end", at))?;
-    let len = tail.iter().position(|byte| *byte == 0).ok_or(Malformed::new("name without a terminating zero", at))?;
+    let tail = table
+        .get(offset as usize..)
+        .ok_or(Malformed::new("name past the end", at))?;
+    let len = tail
+        .iter()
+        .position(|byte| *byte == 0)
+        .ok_or(Malformed::new("name without a terminating zero", at))?;
     Ok(tail.get(..len).unwrap_or_default())
 }

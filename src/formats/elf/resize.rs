@@ -1,9 +1,12 @@
-//! Sections of an ELF file get other contents, and the file becomes as much smaller or larger. What is computed here is a list of
-//! parts, of which most are ranges of the old file: nothing large is read or copied.
+//! Sections of an ELF file get other contents, and the file becomes as much smaller or larger. What
+//! is computed here is a list of parts, of which most are ranges of the old file: nothing large is
+//! read or copied.
 //!
-//! * In a relocatable object, a section may get any size. What stands behind it moves in the file, each section at its alignment.
-//! * In a program or shared library, addresses stay. Where contents become shorter, whole pages of the file that are no longer
-//!   needed are taken out of it; contents that do not fit where they are move behind everything that is loaded.
+//! * In a relocatable object, a section may get any size. What stands behind it moves in the file,
+//!   each section at its alignment.
+//! * In a program or shared library, addresses stay. Where contents become shorter, whole pages of
+//!   the file that are no longer needed are taken out of it; contents that do not fit where they
+//!   are move behind everything that is loaded.
 
 mod bytes;
 mod divide;
@@ -28,7 +31,8 @@ pub(crate) use front_page::with_front_page;
 
 const NO_POINTERS: &str = "cannot add pointers to an object";
 
-/// What is wrong where a program needs more segments than it has room for: with a page in front (`with_front_page`) it may have that.
+/// What is wrong where a program needs more segments than it has room for: with a page in front
+/// (`with_front_page`) it may have that.
 pub(crate) const NO_ROOM: &str = "no room for another program header";
 
 /// The size that a section is to have.
@@ -38,13 +42,15 @@ pub(crate) struct NewSize {
     pub section: usize,
     /// In bytes.
     pub size: u64,
-    /// Whether contents of a program that fit where they are may begin at a later address there, since all that points to them is
-    /// made right. They do so where tools need room for program headers.
+    /// Whether contents of a program that fit where they are may begin at a later address there,
+    /// since all that points to them is made right. They do so where tools need room for program
+    /// headers.
     pub may_move: bool,
 }
 
-/// Bytes that are written over those at an offset of the old file. They must be outside of the sections that get new contents, of the
-/// file header and of the tables of sections and segments, which are written here.
+/// Bytes that are written over those at an offset of the old file. They must be outside of the
+/// sections that get new contents, of the file header and of the tables of sections and segments,
+/// which are written here.
 #[derive(Debug, Clone)]
 pub struct Patch {
     /// Where the first byte is in the old file.
@@ -53,18 +59,26 @@ pub struct Patch {
     pub bytes: Vec<u8>,
 }
 
-/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made. A program or shared
-/// library gets an array of `pointers`, where there are any: addresses in the file, none of them null, which the loader makes right
-/// wherever the file is loaded. `addresses` tells where the array will be.
+/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are
+/// made. A program or shared library gets an array of `pointers`, where there are any: addresses in
+/// the file, none of them null, which the loader makes right wherever the file is loaded.
+/// `addresses` tells where the array will be.
 ///
-/// Symbols that point behind the new end of a section get its start and the size 0: their addresses mean nothing any longer, and tools
-/// warn of symbols outside of their section. A symbol that a patch changes stays as it was patched. Relocations are not looked at.
+/// Symbols that point behind the new end of a section get its start and the size 0: their addresses
+/// mean nothing any longer, and tools warn of symbols outside of their section. A symbol that a
+/// patch changes stays as it was patched. Relocations are not looked at.
 ///
 /// # Errors
-/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, is named twice, or shares its
-/// bytes with another or with a segment that must stay whole; a patch is of bytes that are not copied; there is no room for
-/// another program header, or for the relocations of pointers.
-pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch], pointers: &[u64]) -> Result<Vec<Part>, Malformed> {
+/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file,
+/// is named twice, or shares its bytes with another or with a segment that must stay whole; a patch
+/// is of bytes that are not copied; there is no room for another program header, or for the
+/// relocations of pointers.
+pub(crate) fn plan(
+    data: &[u8],
+    sizes: &[NewSize],
+    patches: &[Patch],
+    pointers: &[u64],
+) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
     let sizes = Sizes::of(&object, sizes)?;
     let mut bytes = Bytes::new(data);
@@ -79,14 +93,19 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch], pointers: 
     }
 }
 
-/// The address that the contents of each section in `sizes` will have in the file that `plan` makes of the same sizes and as many
-/// pointers, and the address of the array of pointers, which is 0 where there are none. Contents that do not fit where
-/// they are move behind everything that is loaded; all others stay, or begin somewhat later if they may. In relocatable objects and for sections that are not loaded it
-/// is the address in the section's header, which says nothing.
+/// The address that the contents of each section in `sizes` will have in the file that `plan` makes
+/// of the same sizes and as many pointers, and the address of the array of pointers, which is 0
+/// where there are none. Contents that do not fit where they are move behind everything that is
+/// loaded; all others stay, or begin somewhat later if they may. In relocatable objects and for
+/// sections that are not loaded it is the address in the section's header, which says nothing.
 ///
 /// # Errors
 /// As `plan` has them.
-pub(crate) fn addresses(data: &[u8], sizes: &[NewSize], pointers: usize) -> Result<(Vec<u64>, u64), Malformed> {
+pub(crate) fn addresses(
+    data: &[u8],
+    sizes: &[NewSize],
+    pointers: usize,
+) -> Result<(Vec<u64>, u64), Malformed> {
     let object = Object::parse_any(data)?;
     if object.head.kind != elf::ET_REL {
         return linked::addresses(&object, data, sizes, pointers);
@@ -95,7 +114,12 @@ pub(crate) fn addresses(data: &[u8], sizes: &[NewSize], pointers: usize) -> Resu
         return Err(Malformed::new(NO_POINTERS, 16));
     }
     Sizes::of(&object, sizes)?;
-    let of = |new: &NewSize| object.sections.get(new.section).map_or(0, |section| section.header.addr);
+    let of = |new: &NewSize| {
+        object
+            .sections
+            .get(new.section)
+            .map_or(0, |section| section.header.addr)
+    };
     Ok((sizes.iter().map(of).collect(), 0))
 }
 
@@ -113,12 +137,25 @@ impl Sizes {
         let table = object.head.shoff;
         let mut all = Sizes::default();
         for (place, new) in sizes.iter().enumerate() {
-            let section = object.sections.get(new.section).ok_or(Malformed::new("no such section", table))?;
+            let section = object
+                .sections
+                .get(new.section)
+                .ok_or(Malformed::new("no such section", table))?;
             if new.section == 0 || section.header.is_empty_in_file() {
-                return Err(Malformed::new("cannot add contents to a section without bytes in the file", section.header.offset));
+                return Err(Malformed::new(
+                    "cannot add contents to a section without bytes in the file",
+                    section.header.offset,
+                ));
             }
-            if all.by_index.insert(new.section, (place, new.size)).is_some() {
-                return Err(Malformed::new("new contents for the same section twice", section.header.offset));
+            if all
+                .by_index
+                .insert(new.section, (place, new.size))
+                .is_some()
+            {
+                return Err(Malformed::new(
+                    "new contents for the same section twice",
+                    section.header.offset,
+                ));
             }
             if new.may_move {
                 all.movable.insert(new.section);
@@ -146,7 +183,11 @@ impl Sizes {
         let head = &object.head;
         let sections = (object.sections.len() as u64).saturating_mul(head.shentsize.into());
         let segments = u64::from(head.phnum) * u64::from(head.phentsize);
-        for (at, size) in [(0, head.ehsize.into()), (head.shoff, sections), (head.phoff, segments)] {
+        for (at, size) in [
+            (0, head.ehsize.into()),
+            (head.shoff, sections),
+            (head.phoff, segments),
+        ] {
             if overlap(&range, &self::range(at, size)?) {
                 return fault("patched bytes are in the headers of the file");
             }
@@ -157,7 +198,9 @@ impl Sizes {
 
 /// The `size` bytes from `offset` on.
 fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
-    let end = offset.checked_add(size).ok_or(Malformed::new("a range past the largest offset", offset))?;
+    let end = offset
+        .checked_add(size)
+        .ok_or(Malformed::new("a range past the largest offset", offset))?;
     Ok(offset..end)
 }
 

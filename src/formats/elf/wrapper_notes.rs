@@ -1,5 +1,5 @@
-//! The notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section `.note.openmp` with version,
-//! producer and the producer's version.
+//! The notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section
+//! `.note.openmp` with version, producer and the producer's version.
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +24,18 @@ pub fn add(image: &[u8]) -> Result<Changed, Malformed> {
     let (class, _) = FileHeader::read(image)?;
     let mut notes = Vec::new();
     for (text, kind) in NOTES.iter().zip(1..) {
-        append_note(class, OWNER, elf::NoteType(kind), text.as_bytes(), &mut notes);
+        append_note(
+            class,
+            OWNER,
+            elf::NoteType(kind),
+            text.as_bytes(),
+            &mut notes,
+        );
     }
-    let header = SectionHeader { kind: elf::SHT_NOTE, align: 4, ..SectionHeader::default() };
+    let header = SectionHeader {
+        kind: elf::SHT_NOTE,
+        align: 4,
+        ..SectionHeader::default()
+    };
     append::section(image, SECTION, header, &notes)
 }

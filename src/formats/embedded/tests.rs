@@ -1,4 +1,5 @@
-//! Exactly the embedded files are found, whatever data surrounds them. Headers that lead to each other do not take unlimited time.
+//! Exactly the embedded files are found, whatever data surrounds them. Headers that lead to each
+//! other do not take unlimited time.
 
 use proptest::prelude::*;
 
@@ -15,12 +16,21 @@ fn fatbinary(kind: u16, arch: u32, code: &[u8]) -> Vec<u8> {
     entry.extend(0x11u64.to_le_bytes());
     entry.resize(64, 0);
     entry.extend(code);
-    [&fatbin::MAGIC[..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &(entry.len() as u64).to_le_bytes(), &entry].concat()
+    [
+        &fatbin::MAGIC[..],
+        &1u16.to_le_bytes(),
+        &16u16.to_le_bytes(),
+        &(entry.len() as u64).to_le_bytes(),
+        &entry,
+    ]
+    .concat()
 }
 
 fn bundle_of(id: &str, code: &[u8]) -> Vec<u8> {
     let at = (bundle::MAGIC.len() + 8 + 24 + id.len()) as u64;
-    let numbers = [1, at, code.len() as u64, id.len() as u64].map(u64::to_le_bytes).concat();
+    let numbers = [1, at, code.len() as u64, id.len() as u64]
+        .map(u64::to_le_bytes)
+        .concat();
     [bundle::MAGIC, &numbers, id.as_bytes(), code].concat()
 }
 
@@ -70,13 +80,30 @@ fn each_is_found_at_any_offset() {
         for before in [0, 1, 7, CHUNK - 3, CHUNK, 2 * CHUNK - one.len()] {
             let data = [&vec![b'x'; before][..], &one, b"behind it"].concat();
             let found = all(&data);
-            assert_eq!(found, (vec![Embedded { offset: before as u64, size: one.len() as u64 }], true), "{:?}", &one[..8]);
+            assert_eq!(
+                found,
+                (
+                    vec![Embedded {
+                        offset: before as u64,
+                        size: one.len() as u64
+                    }],
+                    true
+                ),
+                "{:?}",
+                &one[..8]
+            );
         }
     }
     let row = each().concat();
     let mut at = 0;
     for (found, one) in all(&row).0.iter().zip(each()) {
-        assert_eq!(*found, Embedded { offset: at, size: one.len() as u64 });
+        assert_eq!(
+            *found,
+            Embedded {
+                offset: at,
+                size: one.len() as u64
+            }
+        );
         at += one.len() as u64;
     }
     assert_eq!(at, row.len() as u64);
@@ -86,14 +113,27 @@ fn each_is_found_at_any_offset() {
 fn incomplete_data_is_not_found() {
     for one in each() {
         for len in 0..one.len() {
-            assert_eq!(all(&one[..len]), (vec![], true), "{len} bytes of {:?}", &one[..8]);
+            assert_eq!(
+                all(&one[..len]),
+                (vec![], true),
+                "{len} bytes of {:?}",
+                &one[..8]
+            );
         }
     }
-    for other in [elf(62), fatbinary(1, 3, b"code"), fatbinary(1, 80, b""), bundle_of("text", b"code")] {
+    for other in [
+        elf(62),
+        fatbinary(1, 3, b"code"),
+        fatbinary(1, 80, b""),
+        bundle_of("text", b"code"),
+    ] {
         assert_eq!(all(&other), (vec![], true), "{:?}", &other[..8]);
     }
     // As in libraries that read these formats.
-    assert_eq!(all(b"\0__CLANG_OFFLOAD_BUNDLE__\0CCOB\0%s: not an offload bundle\0\x50\xed\x55\xba\0\0\0"), (vec![], true));
+    assert_eq!(
+        all(b"\0__CLANG_OFFLOAD_BUNDLE__\0CCOB\0%s: not an offload bundle\0\x50\xed\x55\xba\0\0\0"),
+        (vec![], true)
+    );
 }
 
 /// Without a limit, each header would be followed through all later ones.
@@ -110,7 +150,11 @@ fn headers_that_lead_to_each_other_end_the_search() {
     }
     let (found, _) = all(&data);
     assert!(found.is_empty());
-    assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 proptest! {

@@ -20,14 +20,19 @@ pub struct Code {
     pub method: Option<Method>,
     /// The number of stored bytes, without padding.
     pub stored: u64,
-    /// The uncompressed size, equal to `stored` for uncompressed code. For PTX, it includes the terminating zero.
+    /// The uncompressed size, equal to `stored` for uncompressed code. For PTX, it includes the
+    /// terminating zero.
     pub plain_size: u64,
 }
 
 impl Code {
     /// Uncompressed code of `size` bytes.
     pub fn plain(size: u64) -> Self {
-        Code { method: None, stored: size, plain_size: size }
+        Code {
+            method: None,
+            stored: size,
+            plain_size: size,
+        }
     }
 
     /// The size with padding.
@@ -36,26 +41,31 @@ impl Code {
     }
 }
 
-const TOO_LARGE: Malformed = Malformed { what: "too large for a fatbinary", at: 0 };
+const TOO_LARGE: Malformed = Malformed {
+    what: "too large for a fatbinary",
+    at: 0,
+};
 
 /// An entry to add to a fatbinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntry<'a> {
-    /// The entry's header from another fatbinary, with its additional data ([`Entry::header`](super::Entry::header)).
+    /// The entry's header from another fatbinary, with its additional data
+    /// ([`Entry::header`](super::Entry::header)).
     pub header: &'a [u8],
     /// The stored code.
     pub code: Code,
 }
 
-/// Returns the parts of the fatbinary at the start of `data` with the entries of `items`, in their order. `Part::New` has the index
-/// of an item and stands for its code as stored, without padding.
+/// Returns the parts of the fatbinary at the start of `data` with the entries of `items`, in their
+/// order. `Part::New` has the index of an item and stands for its code as stored, without padding.
 ///
-/// A kept entry is identical in header, name and padding. For changed code, only the sizes and the compression method change in the
-/// header. Data after the fatbinary is not part of the result. No items give a valid fatbinary without entries, in which no GPU
-/// finds code.
+/// A kept entry is identical in header, name and padding. For changed code, only the sizes and the
+/// compression method change in the header. Data after the fatbinary is not part of the result. No
+/// items give a valid fatbinary without entries, in which no GPU finds code.
 ///
 /// # Errors
-/// The fatbinary is damaged, an item names a missing entry, a new header is invalid, or compressed code has 4 GiB or more.
+/// The fatbinary is damaged, an item names a missing entry, a new header is invalid, or compressed
+/// code has 4 GiB or more.
 ///
 /// ```
 /// use offld::formats::compose::{Item, join};
@@ -79,8 +89,14 @@ pub fn compose(data: &[u8], items: &[Item<NewEntry<'_>, Code>]) -> Result<Vec<Pa
     if is_same(items, olds.len()) {
         return Ok(vec![Part::Old(0..whole.len() as u64)]);
     }
-    let old = |place: usize| olds.get(place).ok_or(Malformed::new("the fatbinary has no such entry", 0));
-    let kept = items.iter().filter(|item| matches!(item, Item::Old(_))).filter_map(Item::old);
+    let old = |place: usize| {
+        olds.get(place)
+            .ok_or(Malformed::new("the fatbinary has no such entry", 0))
+    };
+    let kept = items
+        .iter()
+        .filter(|item| matches!(item, Item::Old(_)))
+        .filter_map(Item::old);
     let kept_size = |place| olds.get(place).map_or(0, |old: &Place| old.end - old.start);
     check_kept(kept.map(kept_size), whole.len() as u64, 0)?;
     let mut entries = Vec::new();
@@ -94,7 +110,18 @@ pub fn compose(data: &[u8], items: &[Item<NewEntry<'_>, Code>]) -> Result<Vec<Pa
             }
             Item::Changed { entry, size } => {
                 let Range { start, end } = old(*entry)?.header();
-                push_entry(&mut entries, slice(whole, start, end - start, "fatbinary entry past the end", start)?, *size, place)?
+                push_entry(
+                    &mut entries,
+                    slice(
+                        whole,
+                        start,
+                        end - start,
+                        "fatbinary entry past the end",
+                        start,
+                    )?,
+                    *size,
+                    place,
+                )?
             }
             Item::New(new) => push_entry(&mut entries, new.header, new.code, place)?,
         };
@@ -126,14 +153,24 @@ fn places(whole: &[u8], mut at: u64) -> Result<Vec<Place>, Malformed> {
     let mut all = Vec::new();
     while at < whole.len() as u64 {
         let (read, end) = entry(whole, at)?;
-        all.push(Place { start: at, code: read.at, end });
+        all.push(Place {
+            start: at,
+            code: read.at,
+            end,
+        });
         at = end;
     }
     Ok(all)
 }
 
-/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the entry's size.
-fn push_entry(parts: &mut Vec<Part>, header: &[u8], code: Code, place: usize) -> Result<u64, Malformed> {
+/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the
+/// entry's size.
+fn push_entry(
+    parts: &mut Vec<Part>,
+    header: &[u8],
+    code: Code,
+    place: usize,
+) -> Result<u64, Malformed> {
     let length = header.len() as u64;
     if length < ENTRY_SIZE || number(header, 4, 4) != length {
         return Err(Malformed::new("not a header of a fatbinary entry", 0));
@@ -145,7 +182,10 @@ fn push_entry(parts: &mut Vec<Part>, header: &[u8], code: Code, place: usize) ->
         None => 0,
     };
     let (packed, plain_size) = match code.method {
-        Some(_) => (u32::try_from(code.stored).map_err(|_| TOO_LARGE)?, code.plain_size),
+        Some(_) => (
+            u32::try_from(code.stored).map_err(|_| TOO_LARGE)?,
+            code.plain_size,
+        ),
         None => (0, 0),
     };
     let flags = number(header, 40, 8) & !(FLAG_LZ4 | FLAG_ZSTD) | flag;
@@ -169,8 +209,8 @@ fn set(header: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Compresses `plain` as one LZ4 block, which every CUDA release reads. Only for entries that used LZ4 before, because zstd
-/// compresses better.
+/// Compresses `plain` as one LZ4 block, which every CUDA release reads. Only for entries that used
+/// LZ4 before, because zstd compresses better.
 pub fn lz4(plain: &[u8]) -> Vec<u8> {
     lz4_flex::block::compress(plain)
 }

@@ -3,12 +3,23 @@
 use super::*;
 
 /// An entry in the form that `fatbinary` writes, with `name` after the header.
-pub(super) fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8], plain_size: u64) -> Vec<u8> {
+pub(super) fn entry(
+    kind: u16,
+    arch: u32,
+    flags: u64,
+    name: &[u8],
+    stored: &[u8],
+    plain_size: u64,
+) -> Vec<u8> {
     let mut extra = name.to_vec();
     extra.resize(extra.len().next_multiple_of(8), 0);
     let mut body = stored.to_vec();
     body.resize(body.len().next_multiple_of(8), 0);
-    let packed = if plain_size > 0 { stored.len() as u32 } else { 0 };
+    let packed = if plain_size > 0 {
+        stored.len() as u32
+    } else {
+        0
+    };
     let mut all = Vec::new();
     all.extend([kind, 0x101].map(u16::to_le_bytes).concat());
     all.extend((64 + extra.len() as u32).to_le_bytes());
@@ -16,14 +27,24 @@ pub(super) fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8]
     all.extend([packed, 0].map(u32::to_le_bytes).concat());
     all.extend([8u16, 1].map(u16::to_le_bytes).concat());
     let name_at = if name.is_empty() { 0 } else { 64 };
-    all.extend([arch, name_at, name.len() as u32].map(u32::to_le_bytes).concat());
+    all.extend(
+        [arch, name_at, name.len() as u32]
+            .map(u32::to_le_bytes)
+            .concat(),
+    );
     all.extend([flags, 0, plain_size].map(u64::to_le_bytes).concat());
     [all, extra, body].concat()
 }
 
 pub(super) fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
     let entries = entries.concat();
-    [&MAGIC[..], &[1, 0, 16, 0], &(entries.len() as u64).to_le_bytes(), &entries].concat()
+    [
+        &MAGIC[..],
+        &[1, 0, 16, 0],
+        &(entries.len() as u64).to_le_bytes(),
+        &entries,
+    ]
+    .concat()
 }
 
 pub(super) fn sample() -> Vec<u8> {
@@ -38,19 +59,35 @@ pub(super) fn sample() -> Vec<u8> {
 fn entries_are_what_their_headers_say() {
     let data = sample();
     let all = read_all(&data).unwrap();
-    let [fatbin] = &all[..] else { panic!("{all:?}") };
-    assert_eq!((fatbin.at, fatbin.size, fatbin.version), (0, data.len() as u64, 1));
-    let summary: Vec<_> =
-        fatbin.entries.iter().map(|entry| (entry.kind, entry.arch.as_str(), entry.method, entry.debug)).collect();
+    let [fatbin] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(
+        (fatbin.at, fatbin.size, fatbin.version),
+        (0, data.len() as u64, 1)
+    );
+    let summary: Vec<_> = fatbin
+        .entries
+        .iter()
+        .map(|entry| (entry.kind, entry.arch.as_str(), entry.method, entry.debug))
+        .collect();
     let expected = [
         (Kind::Elf, "sm_80", None, false),
         (Kind::Elf, "sm_90a", Some(Method::Zstd), false),
         (Kind::Ptx, "sm_100f", Some(Method::Lz4), true),
     ];
     assert_eq!(summary, expected);
-    let [plain, zstd, lz4] = &fatbin.entries[..] else { panic!("{fatbin:?}") };
-    assert_eq!((plain.stored, plain.plain_size, plain.at), (&b"\x7fELF cubin\0\0\0\0\0\0"[..], 16, 16 + 64));
-    assert_eq!((zstd.stored, zstd.plain_size, zstd.name), (&b"\x28\xb5\x2f\xfdzstd"[..], 7000, &b"some.cu"[..]));
+    let [plain, zstd, lz4] = &fatbin.entries[..] else {
+        panic!("{fatbin:?}")
+    };
+    assert_eq!(
+        (plain.stored, plain.plain_size, plain.at),
+        (&b"\x7fELF cubin\0\0\0\0\0\0"[..], 16, 16 + 64)
+    );
+    assert_eq!(
+        (zstd.stored, zstd.plain_size, zstd.name),
+        (&b"\x28\xb5\x2f\xfdzstd"[..], 7000, &b"some.cu"[..])
+    );
     assert_eq!((lz4.stored, lz4.plain_size), (&b"lz4"[..], 99));
     assert_eq!(&data[zstd.at as usize..][..8], zstd.stored);
 }
@@ -83,7 +120,8 @@ fn no_prefix_and_no_changed_byte_breaks_the_reader() {
     }
 }
 
-/// A cubin with its section headers in front and a section that ends in zeros behind them, as those for SGEMM in cuBLAS are.
+/// A cubin with its section headers in front and a section that ends in zeros behind them, as those
+/// for SGEMM in cuBLAS are.
 #[test]
 fn a_cubin_ends_behind_its_tables_and_its_sections() {
     let mut cubin = Vec::from(*b"\x7fELF\x02\x01\x01\x33\x07");
@@ -102,7 +140,11 @@ fn a_cubin_ends_behind_its_tables_and_its_sections() {
     let end = cubin.len() as u64;
     assert_eq!(end, 140);
     cubin.resize(144, 0);
-    assert_eq!(unpadded(Kind::Elf, &cubin), end, "the padding to 8 bytes does not count");
+    assert_eq!(
+        unpadded(Kind::Elf, &cubin),
+        end,
+        "the padding to 8 bytes does not count"
+    );
     assert_eq!(unpadded(Kind::Elf, &cubin[..end as usize]), end);
     // A section that is past the end does not make it longer.
     cubin[96] = 0xff;

@@ -1,6 +1,7 @@
-//! AMD architectures in triples: `amdgcn`, and `amdgpu`, which LLVM 23 treats as equal. Since LLVM 24, `amdgpu` may have the
-//! version of a processor: `amdgpu9.08` is gfx908, and `amdgpu9` is the whole family of gfx9-generic. (Source: LLVM's "User Guide
-//! for AMDGPU Backend", subarchitecture compatibility.)
+//! AMD architectures in triples: `amdgcn`, and `amdgpu`, which LLVM 23 treats as equal. Since LLVM
+//! 24, `amdgpu` may have the version of a processor: `amdgpu9.08` is gfx908, and `amdgpu9` is the
+//! whole family of gfx9-generic. (Source: LLVM's "User Guide for AMDGPU Backend", subarchitecture
+//! compatibility.)
 
 use std::borrow::Cow;
 
@@ -9,33 +10,46 @@ use super::amd_processors::{FAMILIES, PROCESSORS};
 /// The first component of an AMD GPU's triple.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmdArch<'a> {
-    /// The version after `amdgpu`, in its main spelling. Empty if the component does not name a processor.
+    /// The version after `amdgpu`, in its main spelling. Empty if the component does not name a
+    /// processor.
     version: Cow<'a, str>,
 }
 
-/// The suffix of the version of a processor's first revision, if that needs separate code (llvm/llvm-project#218543).
+/// The suffix of the version of a processor's first revision, if that needs separate code
+/// (llvm/llvm-project#218543).
 const STRICT: &str = "s";
 
 /// Alternative spellings of major versions.
 const OTHER_SPELLINGS: [(&str, &str); 2] = [("9.5", "9.4"), ("10", "10.1")];
 
 impl<'a> AmdArch<'a> {
-    /// Parses `amdgcn`, `amdgpu`, `amdgpuN`, `amdgpuN.M` or `amdgpuN.MM`. `None` for other text. Unknown versions are accepted.
+    /// Parses `amdgcn`, `amdgpu`, `amdgpuN`, `amdgpuN.M` or `amdgpuN.MM`. `None` for other text.
+    /// Unknown versions are accepted.
     pub fn parse(name: &'a str) -> Option<Self> {
         if name == "amdgcn" {
-            return Some(AmdArch { version: Cow::Borrowed("") });
+            return Some(AmdArch {
+                version: Cow::Borrowed(""),
+            });
         }
         let version = name.strip_prefix("amdgpu")?;
-        let (major, minor) = version.split_once('.').map_or((version, None), |(major, minor)| (major, Some(minor)));
+        let (major, minor) = version
+            .split_once('.')
+            .map_or((version, None), |(major, minor)| (major, Some(minor)));
         let hexadecimal = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         // gfx1250-strict is `amdgpu12.50s`.
         let is_minor = |minor: &str| {
-            let digits = minor.strip_suffix(STRICT).filter(|digits| digits.len() == 2).unwrap_or(minor);
+            let digits = minor
+                .strip_suffix(STRICT)
+                .filter(|digits| digits.len() == 2)
+                .unwrap_or(minor);
             matches!(digits.len(), 1 | 2) && digits.bytes().all(hexadecimal)
         };
-        let well_formed =
-            major.bytes().all(|c| c.is_ascii_digit()) && (version.is_empty() || !major.is_empty()) && minor.is_none_or(is_minor);
-        well_formed.then(|| AmdArch { version: Cow::Borrowed(main_spelling(version)) })
+        let well_formed = major.bytes().all(|c| c.is_ascii_digit())
+            && (version.is_empty() || !major.is_empty())
+            && minor.is_none_or(is_minor);
+        well_formed.then(|| AmdArch {
+            version: Cow::Borrowed(main_spelling(version)),
+        })
     }
 
     /// The architecture of `triple`, or `None` if that is not for an AMD GPU.
@@ -43,20 +57,31 @@ impl<'a> AmdArch<'a> {
         AmdArch::parse(triple.split('-').next().unwrap_or_default())
     }
 
-    /// The architecture of the processor in a target ID: `amdgpu9.0a` for `gfx90a:xnack+`, `amdgpu9.4` for `gfx9-4-generic`. `None`
-    /// for names of another form.
+    /// The architecture of the processor in a target ID: `amdgpu9.0a` for `gfx90a:xnack+`,
+    /// `amdgpu9.4` for `gfx9-4-generic`. `None` for names of another form.
     pub fn of_processor(target_id: &str) -> Option<AmdArch<'static>> {
-        let number = target_id.split(':').next().unwrap_or_default().strip_prefix("gfx")?;
+        let number = target_id
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .strip_prefix("gfx")?;
         let version = match number.strip_suffix("-generic") {
             Some(family) => family.replace('-', "."),
             None => {
-                let (number, strict) = number.strip_suffix("-strict").map_or((number, ""), |number| (number, STRICT));
+                let (number, strict) = number
+                    .strip_suffix("-strict")
+                    .map_or((number, ""), |number| (number, STRICT));
                 let (major, minor) = number.split_at_checked(number.len().checked_sub(2)?)?;
                 format!("{major}.{minor}{strict}")
             }
         };
-        let found = AmdArch::parse(&format!("amdgpu{version}")).map(|found| found.version.into_owned());
-        found.filter(|version| !version.is_empty()).map(|version| AmdArch { version: Cow::Owned(version) })
+        let found =
+            AmdArch::parse(&format!("amdgpu{version}")).map(|found| found.version.into_owned());
+        found
+            .filter(|version| !version.is_empty())
+            .map(|version| AmdArch {
+                version: Cow::Owned(version),
+            })
     }
 
     /// Whether the architecture names no processor: `amdgcn` and `amdgpu`.
@@ -70,53 +95,74 @@ impl<'a> AmdArch<'a> {
         !self.is_any() && minor.len() < 2
     }
 
-    /// The processor's name, such as `gfx908` or `gfx9-generic`. `None` if the architecture names no processor, or a major version
-    /// without a generic processor.
+    /// The processor's name, such as `gfx908` or `gfx9-generic`. `None` if the architecture names
+    /// no processor, or a major version without a generic processor.
     pub fn processor(&self) -> Option<String> {
         if self.is_any() {
             return None;
         }
         if self.is_major() {
-            return FAMILIES.iter().find(|(major, _)| *major == self.version).and_then(|(_, name)| name.map(str::to_owned));
+            return FAMILIES
+                .iter()
+                .find(|(major, _)| *major == self.version)
+                .and_then(|(_, name)| name.map(str::to_owned));
         }
         let number = self.version.replace('.', "");
-        Some(match number.strip_suffix(STRICT).filter(|_| self.is_strict()) {
-            Some(number) => format!("gfx{number}-strict"),
-            None => format!("gfx{number}"),
-        })
+        Some(
+            match number.strip_suffix(STRICT).filter(|_| self.is_strict()) {
+                Some(number) => format!("gfx{number}-strict"),
+                None => format!("gfx{number}"),
+            },
+        )
     }
 
-    /// Whether this is a revision of a processor that needs separate code: gfx1250-strict is the first revision of gfx1250.
+    /// Whether this is a revision of a processor that needs separate code: gfx1250-strict is the
+    /// first revision of gfx1250.
     pub(crate) fn is_strict(&self) -> bool {
-        self.version.split_once('.').is_some_and(|(_, minor)| minor.len() > 2 && minor.ends_with(STRICT))
+        self.version
+            .split_once('.')
+            .is_some_and(|(_, minor)| minor.len() > 2 && minor.ends_with(STRICT))
     }
 
-    /// The generation: 9 for gfx90a and gfx9-4-generic. Empty if the architecture names no processor.
+    /// The generation: 9 for gfx90a and gfx9-4-generic. Empty if the architecture names no
+    /// processor.
     pub(crate) fn major(&self) -> &str {
         self.version.split('.').next().unwrap_or_default()
     }
 
     /// A unique name, even for architectures without a processor: `gfx6-generic`.
     pub(crate) fn device_name(&self) -> String {
-        self.processor().unwrap_or_else(|| format!("gfx{}-generic", self.version.replace('.', "-")))
+        self.processor()
+            .unwrap_or_else(|| format!("gfx{}-generic", self.version.replace('.', "-")))
     }
 
-    /// Whether code for this architecture is also code for `other`: this one names no processor, the same one, or the family of
-    /// `other`.
+    /// Whether code for this architecture is also code for `other`: this one names no processor,
+    /// the same one, or the family of `other`.
     pub fn covers(&self, other: &AmdArch<'_>) -> bool {
         let is_named = |name: &str| other.processor().is_some_and(|processor| processor == name);
-        let family = || PROCESSORS.iter().find(|row| is_named(row.name)).map(|row| row.family);
-        self.is_any() || self.version == other.version || (self.is_major() && family() == Some(&*self.version))
+        let family = || {
+            PROCESSORS
+                .iter()
+                .find(|row| is_named(row.name))
+                .map(|row| row.family)
+        };
+        self.is_any()
+            || self.version == other.version
+            || (self.is_major() && family() == Some(&*self.version))
     }
 
-    /// Whether both may name the same device, as LLVM compares triples: one covers the other. Two different processors never agree.
+    /// Whether both may name the same device, as LLVM compares triples: one covers the other. Two
+    /// different processors never agree.
     pub fn agrees(&self, other: &AmdArch<'_>) -> bool {
         self.covers(other) || other.covers(self)
     }
 }
 
 fn main_spelling(version: &str) -> &str {
-    OTHER_SPELLINGS.iter().find(|(other, _)| *other == version).map_or(version, |(_, main)| *main)
+    OTHER_SPELLINGS
+        .iter()
+        .find(|(other, _)| *other == version)
+        .map_or(version, |(_, main)| *main)
 }
 
 #[cfg(test)]
@@ -148,13 +194,27 @@ mod tests {
                 assert_eq!(AmdArch::of_processor(processor), Some(arch(name)), "{name}");
             }
         }
-        for other in ["", "amdgc", "amdgcn9", "amdgpux", "amdgpu9.", "amdgpu.08", "amdgpu9.080", "amdgpu9.0A", "AMDGPU", "r600"] {
+        for other in [
+            "",
+            "amdgc",
+            "amdgcn9",
+            "amdgpux",
+            "amdgpu9.",
+            "amdgpu.08",
+            "amdgpu9.080",
+            "amdgpu9.0A",
+            "AMDGPU",
+            "r600",
+        ] {
             assert_eq!(AmdArch::parse(other), None, "{other}");
         }
         for other in ["", "gfx", "gfx9", "sm_90", "amdgcnspirv", "fiji", "gfx9-é"] {
             assert_eq!(AmdArch::of_processor(other), None, "{other}");
         }
-        assert_eq!(AmdArch::of_processor("gfx90a:sramecc+:xnack-"), Some(arch("amdgpu9.0a")));
+        assert_eq!(
+            AmdArch::of_processor("gfx90a:sramecc+:xnack-"),
+            Some(arch("amdgpu9.0a"))
+        );
     }
 
     #[test]
@@ -183,6 +243,9 @@ mod tests {
         ] {
             assert_eq!(arch(one).covers(&arch(other)), covers, "{one} for {other}");
         }
-        assert!(arch("amdgpu9.00").agrees(&arch("amdgpu9")) && !arch("amdgpu9.00").agrees(&arch("amdgpu9.06")));
+        assert!(
+            arch("amdgpu9.00").agrees(&arch("amdgpu9"))
+                && !arch("amdgpu9.00").agrees(&arch("amdgpu9.06"))
+        );
     }
 }

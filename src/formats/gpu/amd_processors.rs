@@ -1,8 +1,9 @@
-//! AMD's processors and families. Each row has the processor's number in image headers, its family, the features that its target ID
-//! may specify, and its product names.
+//! AMD's processors and families. Each row has the processor's number in image headers, its family,
+//! the features that its target ID may specify, and its product names.
 //!
-//! Sources: LLVM 22's "User Guide for AMDGPU Backend" (processors, generic processors, ELF header) for rows marked LLVM 22. The
-//! other rows name the LLVM change, and their numbers are in `llvm/include/llvm/BinaryFormat/ELF.h`.
+//! Sources: LLVM 22's "User Guide for AMDGPU Backend" (processors, generic processors, ELF header)
+//! for rows marked LLVM 22. The other rows name the LLVM change, and their numbers are in
+//! `llvm/include/llvm/BinaryFormat/ELF.h`.
 
 pub(super) struct Processor {
     /// `EF_AMDGPU_MACH_AMDGCN_*` of images.
@@ -24,7 +25,13 @@ const fn amd(
     features: &'static [&'static str],
     other_names: &'static [&'static str],
 ) -> Processor {
-    Processor { mach, name, family, features, other_names }
+    Processor {
+        mach,
+        name,
+        family,
+        features,
+        other_names,
+    }
 }
 
 const NONE: &[&str] = &[];
@@ -97,8 +104,8 @@ pub(super) const PROCESSORS: [Processor; 62] = [
     amd(0xeb, "gfx1250-strict", "", NONE, &[]), // llvm/llvm-project#218543
 ];
 
-/// The major versions, each with the generic processor that covers it, if there is one. Processors without a family have
-/// instructions that no generic processor has (gfx810, gfx908, gfx90a).
+/// The major versions, each with the generic processor that covers it, if there is one. Processors
+/// without a family have instructions that no generic processor has (gfx810, gfx908, gfx90a).
 pub(super) const FAMILIES: [(&str, Option<&str>); 12] = [
     ("6", None),
     ("7", None),

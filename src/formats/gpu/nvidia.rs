@@ -1,8 +1,9 @@
-//! NVIDIA GPUs in cubins. NVIDIA does not document the format; the source is the output of `cuobjdump -elf` for cubins of CUDA 11
-//! to 13.
+//! NVIDIA GPUs in cubins. NVIDIA does not document the format; the source is the output of
+//! `cuobjdump -elf` for cubins of CUDA 11 to 13.
 //!
-//! A letter after the number means code for that processor only, not for later ones (`sm_90a`). Cubins do not mark code for a
-//! family (`sm_100f`), so it is reported as `sm_100`, as in cuobjdump.
+//! A letter after the number means code for that processor only, not for later ones (`sm_90a`).
+//! Cubins do not mark code for a family (`sm_100f`), so it is reported as `sm_100`, as in
+//! cuobjdump.
 
 use super::Gpu;
 use crate::formats::elf::raw::{Class, FileHeader};
@@ -10,7 +11,8 @@ use crate::formats::elf::section;
 use crate::formats::kernels::cubin::attributes;
 use anyhow::Result;
 
-/// The first ABI version with another layout of `e_flags` (CUDA 12.8 for `sm_100`, CUDA 13 for all).
+/// The first ABI version with another layout of `e_flags` (CUDA 12.8 for `sm_100`, CUDA 13 for
+/// all).
 const SECOND_LAYOUT: u8 = 8;
 /// The flag for code that runs on one processor only, in the first and in the second layout.
 const ACCELERATORS_V1: u32 = 0x800;
@@ -27,17 +29,31 @@ pub(super) fn of_header(image: &[u8], class: Class, header: &FileHeader) -> Resu
     let (number, exact) = if header.ident.abi_version < SECOND_LAYOUT {
         (flags & 0xff, flags & ACCELERATORS_V1 != 0)
     } else {
-        (flags >> 8 & 0xff, flags & ACCELERATORS != 0 || has_attribute(image)?)
+        (
+            flags >> 8 & 0xff,
+            flags & ACCELERATORS != 0 || has_attribute(image)?,
+        )
     };
     // Some cubins for earlier processors have that flag, too: those for SGEMM in cuBLAS.
     let exact = exact && number >= FIRST_EXACT;
-    let triple = if class.is_64 { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
+    let triple = if class.is_64 {
+        "nvptx64-nvidia-cuda"
+    } else {
+        "nvptx-nvidia-cuda"
+    };
     let letter = if exact { "a" } else { "" };
-    Ok(Gpu { processor: format!("sm_{number}{letter}"), ..Gpu::of_triple(triple) })
+    Ok(Gpu {
+        processor: format!("sm_{number}{letter}"),
+        ..Gpu::of_triple(triple)
+    })
 }
 
 fn has_attribute(image: &[u8]) -> Result<bool> {
-    let Some(contents) = section(image, COMPATIBILITY)? else { return Ok(false) };
+    let Some(contents) = section(image, COMPATIBILITY)? else {
+        return Ok(false);
+    };
     let all = attributes(contents, ".nv.compat")?;
-    Ok(all.iter().any(|(attribute, value)| *attribute == ACCELERATOR_TARGET && value.first() == Some(&1)))
+    Ok(all
+        .iter()
+        .any(|(attribute, value)| *attribute == ACCELERATOR_TARGET && value.first() == Some(&1)))
 }

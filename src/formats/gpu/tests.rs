@@ -1,4 +1,5 @@
-//! Processors in image headers, tested with images from LLVM and with headers copied from NVIDIA's ptxas.
+//! Processors in image headers, tested with images from LLVM and with headers copied from NVIDIA's
+//! ptxas.
 
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};
@@ -18,14 +19,23 @@ fn cubin(abi_version: u8, flags: u32, compatibility: Option<&[u8]>) -> Vec<u8> {
     let at = elf.reserve(contents.len() as u64, 1);
     elf.reserve_shstrtab().unwrap();
     elf.reserve_section_headers();
-    let head =
-        Head { abi_version, e_type: elf::ET_EXEC, e_machine: elf::EM_CUDA, e_flags: elf::FileFlags(flags), ..Head::default() };
+    let head = Head {
+        abi_version,
+        e_type: elf::ET_EXEC,
+        e_machine: elf::EM_CUDA,
+        e_flags: elf::FileFlags(flags),
+        ..Head::default()
+    };
     elf.write_file_header(&head).unwrap();
     elf.write(contents);
     elf.write_shstrtab();
     elf.write_null_section_header();
     elf.write_section_header(&SectionHeader {
-        sh_name: if compatibility.is_some() { elf.section_name_offset(Some(name)) } else { 0 },
+        sh_name: if compatibility.is_some() {
+            elf.section_name_offset(Some(name))
+        } else {
+            0
+        },
         sh_type: elf::SHT_PROGBITS,
         sh_offset: at,
         sh_size: contents.len() as u64,
@@ -36,10 +46,13 @@ fn cubin(abi_version: u8, flags: u32, compatibility: Option<&[u8]>) -> Vec<u8> {
 }
 
 fn target(image: &[u8]) -> anyhow::Result<String> {
-    Ok(Gpu::of_elf(image)?.map_or_else(String::new, |gpu| format!("{} {}", gpu.triple, gpu.target_id())))
+    Ok(Gpu::of_elf(image)?.map_or_else(String::new, |gpu| {
+        format!("{} {}", gpu.triple, gpu.target_id())
+    }))
 }
 
-/// Headers that ptxas of CUDA 12.8 and 13.5 write for an empty kernel, with the processor that `cuobjdump -elf` of 13.5 prints.
+/// Headers that ptxas of CUDA 12.8 and 13.5 write for an empty kernel, with the processor that
+/// `cuobjdump -elf` of 13.5 prints.
 #[test]
 fn cubins_of_both_layouts_name_their_processor() {
     const PLAIN: &[u8] = &[2, 9, 0, 0, 2, 0xc, 0, 0, 2, 2, 1, 0];
@@ -65,7 +78,11 @@ fn cubins_of_both_layouts_name_their_processor() {
         (8, 0x0600_5a04, Some(&[2, 9, 2, 0]), "sm_90"),
     ] {
         let output = target(&cubin(abi_version, flags, compatibility)).unwrap();
-        assert_eq!(output, format!("nvptx64-nvidia-cuda {expected}"), "ABI {abi_version}, flags {flags:#x}");
+        assert_eq!(
+            output,
+            format!("nvptx64-nvidia-cuda {expected}"),
+            "ABI {abi_version}, flags {flags:#x}"
+        );
     }
 }
 
@@ -82,18 +99,32 @@ fn a_cubin_whose_attributes_are_damaged_is_an_error() {
 
 /// The GPU in LLVM's output for `target`, a processor or target ID.
 fn of_llvm(target: &str, version: u8) -> Result<Option<(Gpu, String)>, Box<dyn std::error::Error>> {
-    let Some([clang, readobj]) = tools(["clang", "llvm-readobj"]) else { return Ok(None) };
+    let Some([clang, readobj]) = tools(["clang", "llvm-readobj"]) else {
+        return Ok(None);
+    };
     let dir = tempfile::tempdir()?;
     std::fs::write(dir.path().join("k.c"), "void f(void) {}\n")?;
-    let options = [format!("-mcpu={target}"), format!("-mcode-object-version={version}")];
-    let line = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-c", "k.c", "-o", "k.o"].map(str::to_owned);
+    let options = [
+        format!("-mcpu={target}"),
+        format!("-mcode-object-version={version}"),
+    ];
+    let line = [
+        "--target=amdgcn-amd-amdhsa",
+        "-nogpulib",
+        "-c",
+        "k.c",
+        "-o",
+        "k.o",
+    ]
+    .map(str::to_owned);
     run(&clang, dir.path(), line.iter().chain(&options))?;
     let gpu = Gpu::of_elf(&std::fs::read(dir.path().join("k.o"))?)?.ok_or("no GPU")?;
     let output = String::from_utf8(run(&readobj, dir.path(), ["--file-headers", "k.o"])?)?;
     Ok(Some((gpu, output)))
 }
 
-/// Processors that LLVM 22 does not have, with their numbers in `llvm/include/llvm/BinaryFormat/ELF.h` of LLVM 24.
+/// Processors that LLVM 22 does not have, with their numbers in
+/// `llvm/include/llvm/BinaryFormat/ELF.h` of LLVM 24.
 const AFTER_22: [(&str, u32); 9] = [
     ("gfx1154", 0x57),
     ("gfx1170", 0x5d),
@@ -111,7 +142,10 @@ fn later_processors_of_amd_are_named_as_llvm_24_names_them() {
     for (processor, mach) in AFTER_22 {
         let mut image = cubin(4, mach | 1 << 24, None);
         (image[18], image[7]) = (224, 64);
-        assert_eq!(target(&image).unwrap(), format!("amdgcn-amd-amdhsa {processor}"));
+        assert_eq!(
+            target(&image).unwrap(),
+            format!("amdgcn-amd-amdhsa {processor}")
+        );
         assert_eq!(canonical_target_id(processor), processor);
         let arch = AmdArch::of_processor(processor).unwrap();
         assert_eq!(arch.processor().as_deref(), Some(processor));
@@ -121,24 +155,51 @@ fn later_processors_of_amd_are_named_as_llvm_24_names_them() {
 #[test]
 fn every_processor_of_amd_is_named_as_llvm_names_it() -> Outcome {
     for processor in amd::all().filter(|name| AFTER_22.iter().all(|(later, _)| later != name)) {
-        let Some((gpu, output)) = of_llvm(processor, 6)? else { return Ok(()) };
-        assert_eq!((gpu.triple, gpu.target_id().as_str()), ("amdgcn-amd-amdhsa", processor));
+        let Some((gpu, output)) = of_llvm(processor, 6)? else {
+            return Ok(());
+        };
+        assert_eq!(
+            (gpu.triple, gpu.target_id().as_str()),
+            ("amdgcn-amd-amdhsa", processor)
+        );
         let name = processor.replace('-', "_").to_uppercase();
-        assert!(output.contains(&format!("EF_AMDGPU_MACH_AMDGCN_{name} ")), "{processor}: {output}");
-        assert_eq!(gpu.generic_version, processor.ends_with("-generic").then_some(1), "{processor}");
+        assert!(
+            output.contains(&format!("EF_AMDGPU_MACH_AMDGCN_{name} ")),
+            "{processor}: {output}"
+        );
+        assert_eq!(
+            gpu.generic_version,
+            processor.ends_with("-generic").then_some(1),
+            "{processor}"
+        );
     }
     Ok(())
 }
 
 #[test]
 fn every_code_object_version_has_its_features() -> Outcome {
-    for target in ["gfx90a:xnack+", "gfx90a:sramecc-:xnack+", "gfx906:sramecc+:xnack-", "gfx1010:xnack-", "gfx942"] {
+    for target in [
+        "gfx90a:xnack+",
+        "gfx90a:sramecc-:xnack+",
+        "gfx906:sramecc+:xnack-",
+        "gfx1010:xnack-",
+        "gfx942",
+    ] {
         for version in [4, 5, 6] {
-            let Some((gpu, output)) = of_llvm(target, version)? else { return Ok(()) };
+            let Some((gpu, output)) = of_llvm(target, version)? else {
+                return Ok(());
+            };
             assert_eq!(gpu.target_id(), target, "{version}");
             for (feature, on) in &gpu.features {
-                let flag = format!("EF_AMDGPU_FEATURE_{}_{}_V4", feature.to_uppercase(), if *on { "ON" } else { "OFF" });
-                assert!(output.contains(&flag), "{target} {version}: {flag} is not in {output}");
+                let flag = format!(
+                    "EF_AMDGPU_FEATURE_{}_{}_V4",
+                    feature.to_uppercase(),
+                    if *on { "ON" } else { "OFF" }
+                );
+                assert!(
+                    output.contains(&flag),
+                    "{target} {version}: {flag} is not in {output}"
+                );
             }
         }
     }
@@ -147,16 +208,23 @@ fn every_code_object_version_has_its_features() -> Outcome {
 
 #[test]
 fn older_code_objects_have_their_features_elsewhere() {
-    // A version 3 image for gfx906 has one bit per feature. A version 2 image has only the processor.
+    // A version 3 image for gfx906 has one bit per feature. A version 2 image has only the
+    // processor.
     let mut image = cubin(1, 0x22f, None);
     image[18] = 224;
     image[7] = 64;
-    assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
+    assert_eq!(
+        target(&image).unwrap(),
+        "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-"
+    );
     image[8] = 0;
     assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906");
     // Mesa's images have version 0 and the bits of version 3.
     image[7] = 66;
-    assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
+    assert_eq!(
+        target(&image).unwrap(),
+        "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-"
+    );
 }
 
 #[test]
@@ -170,7 +238,13 @@ fn target_ids_have_one_spelling() {
     ] {
         assert_eq!(canonical_target_id(text), canonical);
     }
-    assert_eq!(TargetId::of_triple("amdgcn-amd-amdhsa", "gfx1030:xnack+"), None);
-    assert_eq!(TargetId::of_triple("nvptx64-nvidia-cuda", "sm_90:xnack+"), None);
+    assert_eq!(
+        TargetId::of_triple("amdgcn-amd-amdhsa", "gfx1030:xnack+"),
+        None
+    );
+    assert_eq!(
+        TargetId::of_triple("nvptx64-nvidia-cuda", "sm_90:xnack+"),
+        None
+    );
     assert_eq!(TargetId::parse("gfx90a:+"), None);
 }

@@ -1,6 +1,8 @@
-//! Kernels of AMD GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's "AMDGPU Usage").
+//! Kernels of AMD GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's
+//! "AMDGPU Usage").
 //!
-//! Version 2 has a separate symbol type and YAML metadata, which is not read. For its kernels, only names and sizes are reported.
+//! Version 2 has a separate symbol type and YAML metadata, which is not read. For its kernels, only
+//! names and sizes are reported.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,13 +22,21 @@ const MIN_METADATA: usize = 64;
 const MAX_DEPTH: usize = 32;
 const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
-pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
+pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'_, Elf>,
+) -> Result<Vec<Kernel>> {
     let sizes = code_sizes(elf)?;
     let notes = metadata(elf)?;
     if notes.is_empty() {
-        let own = sizes.into_iter().filter(|(_, function)| function.old_kernel);
+        let own = sizes
+            .into_iter()
+            .filter(|(_, function)| function.old_kernel);
         let mut kernels: Vec<Kernel> = own
-            .map(|(name, function)| Kernel { name: name.to_owned(), code_size: Some(function.size), ..Kernel::default() })
+            .map(|(name, function)| Kernel {
+                name: name.to_owned(),
+                code_size: Some(function.size),
+                ..Kernel::default()
+            })
             .collect();
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(kernels);
@@ -36,7 +46,9 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
         kernels.extend(parse(note).context("the AMDGPU metadata note is damaged")?);
     }
     for kernel in &mut kernels {
-        kernel.code_size = sizes.get(kernel.name.as_str()).map(|function| function.size);
+        kernel.code_size = sizes
+            .get(kernel.name.as_str())
+            .map(|function| function.size);
     }
     Ok(kernels)
 }
@@ -48,24 +60,39 @@ struct Code {
 }
 
 /// The functions of the image, by name.
-fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<HashMap<&'a str, Code>> {
+fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'a, Elf>,
+) -> Result<HashMap<&'a str, Code>> {
     let mut sizes = HashMap::new();
     for table in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
         for function in elf.functions_of_type(table, &[elf::STT_FUNC, STT_AMDGPU_HSA_KERNEL])? {
-            sizes.insert(function.name, Code { size: function.size, old_kernel: function.kind == STT_AMDGPU_HSA_KERNEL });
+            sizes.insert(
+                function.name,
+                Code {
+                    size: function.size,
+                    old_kernel: function.kind == STT_AMDGPU_HSA_KERNEL,
+                },
+            );
         }
     }
     Ok(sizes)
 }
 
-/// The contents of the metadata notes, from sections, or from segments if the sections are stripped. Code generation in parts
-/// (`--lto-partitions`, clang's default for HIP) gives one note per part, with its kernels.
-fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<Vec<&'a [u8]>> {
-    // Notes are padded to four bytes, also where the section is aligned to eight (code object version 1, as in ROCr's own kernels).
-    // That is what the default, zero, means here.
+/// The contents of the metadata notes, from sections, or from segments if the sections are
+/// stripped. Code generation in parts (`--lto-partitions`, clang's default for HIP) gives one note
+/// per part, with its kernels.
+fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'a, Elf>,
+) -> Result<Vec<&'a [u8]>> {
+    // Notes are padded to four bytes, also where the section is aligned to eight (code object
+    // version 1, as in ROCr's own kernels). That is what the default, zero, means here.
     let padded = |bytes| NoteIterator::new(elf.endian, Elf::Word::default(), bytes);
     let mut in_sections = Vec::new();
-    for section in elf.sections.iter().filter(|section| section.sh_type(elf.endian) == elf::SHT_NOTE) {
+    for section in elf
+        .sections
+        .iter()
+        .filter(|section| section.sh_type(elf.endian) == elf::SHT_NOTE)
+    {
         in_sections.push(padded(section.data(elf.endian, elf.data)?)?);
     }
     let found = metadata_notes(elf, in_sections)?;
@@ -73,14 +100,22 @@ fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
         return Ok(found);
     }
     let mut in_segments = Vec::new();
-    for segment in elf.header.program_headers(elf.endian, elf.data)?.iter().filter(|one| one.p_type(elf.endian) == elf::PT_NOTE) {
-        let bytes = segment.data(elf.endian, elf.data).map_err(|()| anyhow!("a segment of notes is past the end"))?;
+    for segment in elf
+        .header
+        .program_headers(elf.endian, elf.data)?
+        .iter()
+        .filter(|one| one.p_type(elf.endian) == elf::PT_NOTE)
+    {
+        let bytes = segment
+            .data(elf.endian, elf.data)
+            .map_err(|()| anyhow!("a segment of notes is past the end"))?;
         in_segments.push(padded(bytes)?);
     }
     metadata_notes(elf, in_segments)
 }
 
-/// The metadata notes among these notes, without duplicates from sections and segments that share bytes.
+/// The metadata notes among these notes, without duplicates from sections and segments that share
+/// bytes.
 fn metadata_notes<'a, Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'a, Elf>,
     note_lists: Vec<NoteIterator<'a, Elf>>,
@@ -92,7 +127,10 @@ fn metadata_notes<'a, Elf: FileHeader<Endian = Endianness>>(
     for mut notes in note_lists {
         while let Some(note) = notes.next()? {
             count += 1;
-            if note.n_type(elf.endian) == NT_AMDGPU_METADATA && note.name() == OWNER && seen.insert(note.desc().as_ptr()) {
+            if note.n_type(elf.endian) == NT_AMDGPU_METADATA
+                && note.name() == OWNER
+                && seen.insert(note.desc().as_ptr())
+            {
                 total += note.desc().len();
                 found.push(note.desc());
             }
@@ -108,7 +146,10 @@ fn metadata_notes<'a, Elf: FileHeader<Endian = Endianness>>(
 fn parse(metadata: &[u8]) -> Result<Vec<Kernel>, rmp_serde::decode::Error> {
     let mut reader = rmp_serde::Deserializer::from_read_ref(metadata);
     reader.set_max_depth(MAX_DEPTH);
-    CodeObject { max_kernels: metadata.len() / MIN_METADATA }.deserialize(&mut reader)
+    CodeObject {
+        max_kernels: metadata.len() / MIN_METADATA,
+    }
+    .deserialize(&mut reader)
 }
 
 /// The entries of a kernel's metadata that are read. Integers may have any width.
@@ -154,8 +195,8 @@ impl From<Metadata<'_>> for Kernel {
     }
 }
 
-/// Reads the note's map, which contains the list of kernels. `max_kernels` is the number of kernels that fit into the note. A damaged note
-/// that claims more is rejected before memory is allocated.
+/// Reads the note's map, which contains the list of kernels. `max_kernels` is the number of kernels
+/// that fit into the note. A damaged note that claims more is rejected before memory is allocated.
 struct CodeObject {
     max_kernels: usize,
 }
@@ -179,7 +220,9 @@ impl<'de> Visitor<'de> for CodeObject {
         let mut kernels = Vec::new();
         while let Some(key) = map.next_key::<&str>()? {
             if key == "amdhsa.kernels" {
-                kernels = map.next_value_seed(Kernels { max_kernels: self.max_kernels })?;
+                kernels = map.next_value_seed(Kernels {
+                    max_kernels: self.max_kernels,
+                })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -211,7 +254,9 @@ impl<'de> Visitor<'de> for Kernels {
         let mut kernels = Vec::new();
         while let Some(kernel) = list.next_element::<Metadata<'de>>()? {
             if kernels.len() == self.max_kernels {
-                return Err(A::Error::custom("more kernels than its bytes have room for"));
+                return Err(A::Error::custom(
+                    "more kernels than its bytes have room for",
+                ));
             }
             kernels.push(kernel.into());
         }
@@ -229,7 +274,14 @@ mod tests {
     }
 
     fn note(kernels: &[u8]) -> Vec<u8> {
-        [vec![0x82], text("amdhsa.version"), vec![0x92, 1, 2], text("amdhsa.kernels"), kernels.to_vec()].concat()
+        [
+            vec![0x82],
+            text("amdhsa.version"),
+            vec![0x92, 1, 2],
+            text("amdhsa.kernels"),
+            kernels.to_vec(),
+        ]
+        .concat()
     }
 
     #[test]
@@ -267,8 +319,15 @@ mod tests {
         // A claim of four billion kernels without any data.
         assert!(parse(&note(&[0xdd, 0xff, 0xff, 0xff, 0xff])).is_err());
         // Kernels with only an empty name.
-        let short = [&[0xdc, 0x10, 0][..], &[&[0x81], &*text(".name"), &[0xa0]].concat().repeat(4096)].concat();
+        let short = [
+            &[0xdc, 0x10, 0][..],
+            &[&[0x81], &*text(".name"), &[0xa0]].concat().repeat(4096),
+        ]
+        .concat();
         let error = parse(&note(&short)).unwrap_err();
-        assert_eq!(error.to_string(), "more kernels than its bytes have room for");
+        assert_eq!(
+            error.to_string(),
+            "more kernels than its bytes have room for"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Kernels of CPU images: the functions that compilers generate for OpenMP target regions, identified by the prefix of their names.
+//! Kernels of CPU images: the functions that compilers generate for OpenMP target regions,
+//! identified by the prefix of their names.
 
 use anyhow::Result;
 use object::Endianness;
@@ -9,14 +10,25 @@ use super::{Image, Kernel};
 
 const PREFIX: &str = "__omp_offloading_";
 
-pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
+pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'_, Elf>,
+) -> Result<Vec<Kernel>> {
     // Runtimes look kernels up by name, so the kernels of a linked image are dynamic symbols.
     let is_linked = elf.header.e_type(elf.endian) == elf::ET_DYN;
-    let table = if is_linked { elf::SHT_DYNSYM } else { elf::SHT_SYMTAB };
+    let table = if is_linked {
+        elf::SHT_DYNSYM
+    } else {
+        elf::SHT_SYMTAB
+    };
     let functions = elf.functions_of_type(table, &[elf::STT_FUNC])?;
     // Names with a dot are functions that the kernel calls.
-    let kernels = functions.into_iter().filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
-    let kernel =
-        kernels.map(|function| Kernel { name: function.name.to_owned(), code_size: Some(function.size), ..Kernel::default() });
+    let kernels = functions
+        .into_iter()
+        .filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
+    let kernel = kernels.map(|function| Kernel {
+        name: function.name.to_owned(),
+        code_size: Some(function.size),
+        ..Kernel::default()
+    });
     Ok(kernel.collect())
 }

@@ -1,8 +1,9 @@
-//! Kernels of NVIDIA GPUs, from a cubin. NVIDIA does not document the format; the source is the output of `cuobjdump -res-usage`
-//! for cubins of CUDA 11 to 13.
+//! Kernels of NVIDIA GPUs, from a cubin. NVIDIA does not document the format; the source is the
+//! output of `cuobjdump -res-usage` for cubins of CUDA 11 to 13.
 //!
-//! `.nv.info` has the registers and stack of every function, `.nv.info.<name>` the other resources of a kernel. The size of
-//! `.nv.shared.<name>` is its shared memory. Before CUDA 12.8, the section header of the code also has the registers.
+//! `.nv.info` has the registers and stack of every function, `.nv.info.<name>` the other resources
+//! of a kernel. The size of `.nv.shared.<name>` is its shared memory. Before CUDA 12.8, the section
+//! header of the code also has the registers.
 
 use std::collections::HashMap;
 
@@ -22,23 +23,45 @@ const MIN_STACK_SIZE: u8 = 0x12;
 const REGISTERS: u8 = 0x2f;
 const UNKNOWN: u64 = 0xffff_ffff;
 
-pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
+pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'_, Elf>,
+) -> Result<Vec<Kernel>> {
     let sections = sections(elf)?;
-    let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data), ".nv.info")?;
-    // Registers and stack are pairs of a symbol and a number. The stack size of a recursive kernel is unknown.
-    let pairs: HashMap<(u8, u64), u64> =
-        all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
-    let symbol_value =
-        |attribute: u8, symbol: usize| pairs.get(&(attribute, symbol as u64)).copied().filter(|value| *value != UNKNOWN);
+    let all = attributes(
+        sections.get(".nv.info").map_or(&[], |section| section.data),
+        ".nv.info",
+    )?;
+    // Registers and stack are pairs of a symbol and a number. The stack size of a recursive kernel
+    // is unknown.
+    let pairs: HashMap<(u8, u64), u64> = all
+        .iter()
+        .rev()
+        .map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4)))
+        .collect();
+    let symbol_value = |attribute: u8, symbol: usize| {
+        pairs
+            .get(&(attribute, symbol as u64))
+            .copied()
+            .filter(|value| *value != UNKNOWN)
+    };
     let mut kernels = Vec::new();
     for function in elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])? {
         if function.other & STO_CUDA_ENTRY == 0 {
             continue;
         }
         let section = |prefix: &str| sections.get(format!("{prefix}{}", function.name).as_str());
-        let own = attributes(section(".nv.info.").map_or(&[], |section| section.data), ".nv.info")?;
-        let kernel_value = |attribute: u8| own.iter().find(|(own, _)| *own == attribute).map(|(_, value)| *value);
-        let in_header = section(".text.").map(|section| u64::from(section.info >> 24)).filter(|count| *count > 0);
+        let own = attributes(
+            section(".nv.info.").map_or(&[], |section| section.data),
+            ".nv.info",
+        )?;
+        let kernel_value = |attribute: u8| {
+            own.iter()
+                .find(|(own, _)| *own == attribute)
+                .map(|(_, value)| *value)
+        };
+        let in_header = section(".text.")
+            .map(|section| u64::from(section.info >> 24))
+            .filter(|count| *count > 0);
         kernels.push(Kernel {
             name: function.name.to_owned(),
             code_size: Some(function.size),
@@ -46,7 +69,12 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
             shared: Some(section(".nv.shared.").map_or(0, |section| section.size)),
             scratch: symbol_value(MIN_STACK_SIZE, function.symbol),
             arguments: kernel_value(PARAMETERS_SIZE).map(|value| number(value, 0, 2)),
-            max_workgroup: kernel_value(MAX_THREADS).map(|size| [0, 4, 8].map(|at| number(size, at, 4).max(1)).iter().product()),
+            max_workgroup: kernel_value(MAX_THREADS).map(|size| {
+                [0, 4, 8]
+                    .map(|at| number(size, at, 4).max(1))
+                    .iter()
+                    .product()
+            }),
             ..Kernel::default()
         });
     }
@@ -59,21 +87,36 @@ struct Section<'a> {
     info: u32,
 }
 
-fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<HashMap<&'a str, Section<'a>>> {
+fn sections<'a, Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'a, Elf>,
+) -> Result<HashMap<&'a str, Section<'a>>> {
     let mut all = HashMap::new();
     for section in elf.sections.iter() {
-        let Ok(name) = std::str::from_utf8(elf.sections.section_name(elf.endian, section)?) else { continue };
-        let data = if name.starts_with(".nv.info") { section.data(elf.endian, elf.data)? } else { &[] };
-        let (size, info) = (section.sh_size(elf.endian).into(), section.sh_info(elf.endian));
+        let Ok(name) = std::str::from_utf8(elf.sections.section_name(elf.endian, section)?) else {
+            continue;
+        };
+        let data = if name.starts_with(".nv.info") {
+            section.data(elf.endian, elf.data)?
+        } else {
+            &[]
+        };
+        let (size, info) = (
+            section.sh_size(elf.endian).into(),
+            section.sh_info(elf.endian),
+        );
         all.insert(name, Section { data, size, info });
     }
     Ok(all)
 }
 
-/// Returns the attributes in `data`, the contents of `section`, with their values. `section` is `.nv.info` or another one with this
-/// format. An attribute starts with the format of the value and the attribute's number, one byte each. Then comes the value in two
-/// bytes, or its size in two bytes followed by the value.
-pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> Result<Vec<(u8, &'a [u8])>> {
+/// Returns the attributes in `data`, the contents of `section`, with their values. `section` is
+/// `.nv.info` or another one with this format. An attribute starts with the format of the value and
+/// the attribute's number, one byte each. Then comes the value in two bytes, or its size in two
+/// bytes followed by the value.
+pub(in crate::formats) fn attributes<'a>(
+    mut data: &'a [u8],
+    section: &str,
+) -> Result<Vec<(u8, &'a [u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
     let damaged = || anyhow!("damaged section {section}");
     let mut all = Vec::new();
@@ -81,7 +124,8 @@ pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> R
         let head = data.split_off(..4).ok_or_else(damaged)?;
         let (format, attribute) = (number(head, 0, 1) as u8, number(head, 1, 1) as u8);
         let value = if format == VALUE_FOLLOWS {
-            data.split_off(..number(head, 2, 2) as usize).ok_or_else(damaged)?
+            data.split_off(..number(head, 2, 2) as usize)
+                .ok_or_else(damaged)?
         } else {
             head.get(2..).unwrap_or_default()
         };
@@ -91,5 +135,9 @@ pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> R
 }
 
 fn number(data: &[u8], at: usize, len: usize) -> u64 {
-    data.iter().skip(at).take(len).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    data.iter()
+        .skip(at)
+        .take(len)
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

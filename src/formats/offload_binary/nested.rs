@@ -6,16 +6,20 @@ use std::borrow::Cow;
 
 /// The deepest supported nesting. No build comes near it.
 const MAX_NESTING: usize = 16;
-/// The largest total of images and binaries. Images may share bytes, so that a small file could contain an unlimited number.
+/// The largest total of images and binaries. Images may share bytes, so that a small file could
+/// contain an unlimited number.
 const MAX_IMAGES: usize = 1 << 18;
 
-/// Reads images as [`read_all`] does, but replaces an image that is itself a binary by the images in it. Inner images inherit the
-/// kind and keys that they lack from the enclosing binary.
+/// Reads images as [`read_all`] does, but replaces an image that is itself a binary by the images
+/// in it. Inner images inherit the kind and keys that they lack from the enclosing binary.
 ///
 /// # Errors
 /// The errors of `read_all`, for inner binaries too, and excessive nesting.
 pub fn read_nested(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
-    let mut reader = NestedReader { found: Vec::new(), seen: 0 };
+    let mut reader = NestedReader {
+        found: Vec::new(),
+        seen: 0,
+    };
     for image in read_all(data)? {
         reader.take(image, 0)?;
     }
@@ -29,7 +33,8 @@ struct NestedReader<'a> {
 }
 
 impl<'a> NestedReader<'a> {
-    /// Adds `image`, or the images in it. Faults in a decompressed image have no offset of their own.
+    /// Adds `image`, or the images in it. Faults in a decompressed image have no offset of their
+    /// own.
     fn take(&mut self, image: Image<'a>, depth: usize) -> Result<(), Malformed> {
         self.seen += 1;
         if !is_offload_binary(&image.image) {
@@ -37,17 +42,30 @@ impl<'a> NestedReader<'a> {
             return Ok(());
         }
         if depth == MAX_NESTING {
-            return Err(Malformed::new("offload binaries nested too deeply", image.at));
+            return Err(Malformed::new(
+                "offload binaries nested too deeply",
+                image.at,
+            ));
         }
         if self.seen > MAX_IMAGES {
             return Err(Malformed::new("too many nested offload binaries", image.at));
         }
-        let Image { offload_kind, strings, at, image, .. } = image;
+        let Image {
+            offload_kind,
+            strings,
+            at,
+            image,
+            ..
+        } = image;
         match image {
             Cow::Borrowed(bytes) => {
                 for mut inner in read_all(bytes).map_err(|fault| fault.shifted(at))? {
                     // Decompressed images have no offset in the data.
-                    inner.at = if inner.at == 0 { 0 } else { inner.at.saturating_add(at) };
+                    inner.at = if inner.at == 0 {
+                        0
+                    } else {
+                        inner.at.saturating_add(at)
+                    };
                     self.take(inner.within(offload_kind, &strings), depth + 1)?;
                 }
             }
@@ -68,7 +86,11 @@ impl<'a> Image<'a> {
             self.offload_kind = offload_kind;
         }
         let lacks = |key: &[u8]| !self.strings.iter().any(|(own, _)| own.as_ref() == key);
-        let lacking: Vec<_> = strings.iter().filter(|(key, _)| lacks(key)).cloned().collect();
+        let lacking: Vec<_> = strings
+            .iter()
+            .filter(|(key, _)| lacks(key))
+            .cloned()
+            .collect();
         self.strings.extend(lacking);
         self
     }
@@ -88,13 +110,31 @@ mod tests {
     fn inner_images_take_the_place_of_their_binary() {
         let named = |triple| binary(&[("triple", triple)], 0, triple.as_bytes());
         let inner = [named("a"), binary(&[], OffloadKind::Hip as u16, b"b")].concat();
-        let outer = [binary(&[("triple", "t"), ("arch", "x")], OffloadKind::Cuda as u16, &inner), named("c")].concat();
+        let outer = [
+            binary(
+                &[("triple", "t"), ("arch", "x")],
+                OffloadKind::Cuda as u16,
+                &inner,
+            ),
+            named("c"),
+        ]
+        .concat();
         let found = read_nested(&outer).unwrap();
-        let description = |image: &Image<'_>| format!("{} {} {}", image.triple(), image.arch(), image.offload_kind);
-        assert_eq!(found.iter().map(description).collect::<Vec<_>>(), ["a x 2", "t x 4", "c  0"]);
+        let description = |image: &Image<'_>| {
+            format!("{} {} {}", image.triple(), image.arch(), image.offload_kind)
+        };
+        assert_eq!(
+            found.iter().map(description).collect::<Vec<_>>(),
+            ["a x 2", "t x 4", "c  0"]
+        );
         for image in &found {
             let at = image.at as usize;
-            assert_eq!(outer[at..at + image.image.len()], *image.image, "the place of {}", description(image));
+            assert_eq!(
+                outer[at..at + image.image.len()],
+                *image.image,
+                "the place of {}",
+                description(image)
+            );
         }
     }
 
@@ -110,7 +150,10 @@ mod tests {
         // Truncated at every byte.
         let inner = binary(&[("triple", "t")], 4, b"image");
         for len in 4..inner.len() {
-            assert!(read_nested(&binary(&[], 4, &inner[..len])).is_err(), "{len}");
+            assert!(
+                read_nested(&binary(&[], 4, &inner[..len])).is_err(),
+                "{len}"
+            );
         }
     }
 
@@ -131,6 +174,14 @@ mod tests {
         let plain = tests::write_shared(3, &[(0, &[("arch", "x")], &inner)]);
         let packed = tests::compress(&plain, true).unwrap();
         let found = read_nested(&packed).unwrap();
-        assert_eq!((found.len(), &*found[0].triple(), &*found[0].image, found[0].at), (1, "t", &b"image"[..], 0));
+        assert_eq!(
+            (
+                found.len(),
+                &*found[0].triple(),
+                &*found[0].image,
+                found[0].at
+            ),
+            (1, "t", &b"image"[..], 0)
+        );
     }
 }

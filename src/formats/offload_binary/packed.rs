@@ -1,5 +1,5 @@
-//! Compressed version 3 binaries: the header, then one zstd or zlib stream (docs/spec/containers.md 4.5). Compression and
-//! decompression stream, so that neither form has to be in memory.
+//! Compressed version 3 binaries: the header, then one zstd or zlib stream (docs/spec/containers.md
+//! 4.5). Compression and decompression stream, so that neither form has to be in memory.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -19,13 +19,20 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// The binary at the start of `data`, or `None` if it is not compressed. Fails if `data` does not start with an OffloadBinary.
+    /// The binary at the start of `data`, or `None` if it is not compressed. Fails if `data` does
+    /// not start with an OffloadBinary.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let head = Head::read(data, 0)?;
         let whole = slice(data, 0, head.size, "size field past the end", 0)?;
-        let (Some(part), Some(start)) = (head.packed, head.plain_start(whole)) else { return Ok(None) };
+        let (Some(part), Some(start)) = (head.packed, head.plain_start(whole)) else {
+            return Ok(None);
+        };
         let body = whole.get(start.len()..).unwrap_or_default();
-        Ok(Some(Packed { start, body, body_size: part.plain_size.saturating_sub(part.at) }))
+        Ok(Some(Packed {
+            start,
+            body,
+            body_size: part.plain_size.saturating_sub(part.at),
+        }))
     }
 
     /// The size in `data`, without padding after it.
@@ -38,8 +45,8 @@ impl<'a> Packed<'a> {
         (self.start.len() as u64).saturating_add(self.body_size)
     }
 
-    /// Writes the uncompressed form, whose header has the fields of an uncompressed binary. Errors are those of `out`, or
-    /// `InvalidData` with a `Malformed` for damaged data.
+    /// Writes the uncompressed form, whose header has the fields of an uncompressed binary. Errors
+    /// are those of `out`, or `InvalidData` with a `Malformed` for damaged data.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.start)?;
         // Reads one byte more than expected, to detect data that is too long.
@@ -48,22 +55,36 @@ impl<'a> Packed<'a> {
             let stream = zstd::stream::read::Decoder::with_buffer(self.body)?.single_frame();
             copy(&mut stream.take(self.body_size + 1), out)?
         } else {
-            copy(&mut flate2::bufread::ZlibDecoder::new(self.body).take(self.body_size + 1), out)?
+            copy(
+                &mut flate2::bufread::ZlibDecoder::new(self.body).take(self.body_size + 1),
+                out,
+            )?
         };
-        if copied == self.body_size { Ok(()) } else { Err(invalid("uncompressed size does not match the data")) }
+        if copied == self.body_size {
+            Ok(())
+        } else {
+            Err(invalid("uncompressed size does not match the data"))
+        }
     }
 
     /// Converts an error of `inflate` to a format error.
     pub fn fault(&self, error: &io::Error) -> Malformed {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
-        Malformed::new(inner.map_or("cannot decompress", |fault| fault.what), self.start.len() as u64)
+        let inner = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Malformed>());
+        Malformed::new(
+            inner.map_or("cannot decompress", |fault| fault.what),
+            self.start.len() as u64,
+        )
     }
 }
 
-/// Compresses the version 3 binary of `plain_size` bytes that `plain` yields, and writes it at the current position of `out`.
+/// Compresses the version 3 binary of `plain_size` bytes that `plain` yields, and writes it at the
+/// current position of `out`.
 ///
 /// # Errors
-/// Reading or writing fails, or `plain` does not yield an uncompressed version 3 binary of that size.
+/// Reading or writing fails, or `plain` does not yield an uncompressed version 3 binary of that
+/// size.
 ///
 /// ```
 /// use std::io::Cursor;
@@ -80,18 +101,29 @@ impl<'a> Packed<'a> {
 /// assert_eq!(&*read_all(&packed)?[0].image, [7; 800]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn pack<W: Write + Seek>(mut plain: impl Read, plain_size: u64, recipe: Recipe, mut out: W) -> Result<W, Error> {
+pub fn pack<W: Write + Seek>(
+    mut plain: impl Read,
+    plain_size: u64,
+    recipe: Recipe,
+    mut out: W,
+) -> Result<W, Error> {
     let start = out.stream_position()?;
     let mut head = [0; LONG_HEADER_SIZE as usize];
     plain.read_exact(&mut head)?;
     let (size, entries_at, inflated) = (u64_at(&head, 8), u64_at(&head, 16), u64_at(&head, 32));
     let is_plain = is_offload_binary(&head) && u32_at(&head, 4) == 3 && inflated == 0;
     if !is_plain || size != plain_size || !(LONG_HEADER_SIZE..=size).contains(&entries_at) {
-        return Err(Error::from(Malformed::new("not an offload binary that can be compressed", 0)));
+        return Err(Error::from(Malformed::new(
+            "not an offload binary that can be compressed",
+            0,
+        )));
     }
     out.write_all(&head)?;
     // Data between the header and the entries is not compressed.
-    io::copy(&mut plain.by_ref().take(entries_at - LONG_HEADER_SIZE), &mut out)?;
+    io::copy(
+        &mut plain.by_ref().take(entries_at - LONG_HEADER_SIZE),
+        &mut out,
+    )?;
     let mut out = recipe.pack(plain, plain_size - entries_at, out)?;
     let end = out.stream_position()?;
     for (at, value) in [(8, end - start), (32, plain_size)] {
@@ -106,7 +138,8 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Malformed::new(what, 0))
 }
 
-/// Copies all of `from`. A read error means damaged data and becomes `InvalidData`, to distinguish it from errors of `out`.
+/// Copies all of `from`. A read error means damaged data and becomes `InvalidData`, to distinguish
+/// it from errors of `out`.
 fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
     let mut buffer = vec![0; 128 << 10];
     let mut copied = 0;

@@ -1,5 +1,5 @@
-//! Round trips, and errors with offsets for truncated, modified and inconsistent data. These tests have their own writer for
-//! versions 2 and 3.
+//! Round trips, and errors with offsets for truncated, modified and inconsistent data. These tests
+//! have their own writer for versions 2 and 3.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,8 @@ fn sample() -> Vec<u8> {
     write(ImageKind::Object, 1, 0, STRINGS, b"IMG!")
 }
 
-/// The layout of versions 2 and 3: entries, 24-byte strings, one string table, images without padding between them.
+/// The layout of versions 2 and 3: entries, 24-byte strings, one string table, images without
+/// padding between them.
 pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     let header = if version == 3 { 40 } else { 32 };
     let strings_at = header + 40 * images.len() as u64;
@@ -27,14 +28,21 @@ pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
         table.extend(key.bytes().chain([0]));
         let value_at = table_at + table.len() as u64;
         table.extend(value.bytes());
-        [key_at, value_at, value.len() as u64].iter().for_each(|field| string_entries.extend(field.to_le_bytes()));
+        [key_at, value_at, value.len() as u64]
+            .iter()
+            .for_each(|field| string_entries.extend(field.to_le_bytes()));
     }
     let images_at = (table_at + table.len() as u64).next_multiple_of(8);
     let (mut entries, mut bytes, mut first_string) = (Vec::new(), Vec::<u8>::new(), strings_at);
     for (flags, strings, image) in images {
         entries.extend([1, 0, 1, 0]);
         entries.extend(flags.to_le_bytes());
-        for field in [first_string, strings.len() as u64, images_at + bytes.len() as u64, image.len() as u64] {
+        for field in [
+            first_string,
+            strings.len() as u64,
+            images_at + bytes.len() as u64,
+            image.len() as u64,
+        ] {
             entries.extend(field.to_le_bytes());
         }
         first_string += 24 * strings.len() as u64;
@@ -43,7 +51,9 @@ pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     let mut binary = MAGIC.to_vec();
     binary.extend(version.to_le_bytes());
     let size = (images_at + bytes.len() as u64).next_multiple_of(8);
-    [size, header, images.len() as u64].iter().for_each(|field| binary.extend(field.to_le_bytes()));
+    [size, header, images.len() as u64]
+        .iter()
+        .for_each(|field| binary.extend(field.to_le_bytes()));
     binary.resize(header as usize, 0);
     binary.extend(entries.into_iter().chain(string_entries).chain(table));
     binary.resize(images_at as usize, 0);
@@ -57,7 +67,8 @@ pub(crate) fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
     let packed = if zstd {
         zstd::bulk::compress(&plain[40..], 3)?
     } else {
-        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut encoder =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(&plain[40..])?;
         encoder.finish()?
     };
@@ -86,7 +97,11 @@ fn a_string_that_ends_another_shares_its_tail() -> Result<(), Malformed> {
     let table = b"\0a-triple\0";
     assert_eq!(&binary[120..120 + table.len()], table);
     let images = read_all(&binary)?;
-    let read: Vec<_> = images[0].strings.iter().map(|(k, v)| (k.as_ref(), v.as_ref())).collect();
+    let read: Vec<_> = images[0]
+        .strings
+        .iter()
+        .map(|(k, v)| (k.as_ref(), v.as_ref()))
+        .collect();
     assert_eq!(read, strings.map(|(k, v)| (k.as_bytes(), v.as_bytes())));
     Ok(())
 }
@@ -95,7 +110,10 @@ fn a_string_that_ends_another_shares_its_tail() -> Result<(), Malformed> {
 fn every_prefix_is_an_error_but_at_a_boundary() {
     let mut data = sample();
     let boundary = data.len();
-    data.extend(write_shared(2, &[(0, STRINGS, b"one"), (0, STRINGS, b"two")]));
+    data.extend(write_shared(
+        2,
+        &[(0, STRINGS, b"one"), (0, STRINGS, b"two")],
+    ));
     for len in 1..data.len() {
         assert_eq!(read_all(&data[..len]).is_ok(), len == boundary, "{len}");
     }
@@ -105,7 +123,12 @@ fn every_prefix_is_an_error_but_at_a_boundary() {
 #[test]
 fn every_flip_returns() -> std::io::Result<()> {
     let plain = write_shared(3, &[(0, STRINGS, b"one"), (1, STRINGS, b"")]);
-    for data in [sample(), compress(&plain, true)?, compress(&plain, false)?, plain] {
+    for data in [
+        sample(),
+        compress(&plain, true)?,
+        compress(&plain, false)?,
+        plain,
+    ] {
         for at in 0..data.len() {
             for flip in [1, 0x80, 0xff] {
                 let mut bad = data.clone();
@@ -124,14 +147,19 @@ fn f10_f24_faults_say_what_and_where() {
         let base = bad.len();
         bad.extend(sample());
         bad[base + at..base + at + 8].copy_from_slice(&value.to_le_bytes());
-        read_all(&bad).map(|_| ()).map_err(|fault| (fault.what, fault.at - base as u64))
+        read_all(&bad)
+            .map(|_| ())
+            .map_err(|fault| (fault.what, fault.at - base as u64))
     };
     assert_eq!(fault(8, 0x1000), Err(("size field past the end", 0)));
     assert_eq!(fault(8, u64::MAX), Err(("size field past the end", 0)));
     assert_eq!(fault(8, 8), Err(("size field too small", 0)));
     assert_eq!(fault(16, u64::MAX - 8), Err(("entry past the end", 0)));
     assert_eq!(fault(40, 1 << 40), Err(("string table past the end", 32)));
-    assert_eq!(fault(48, 1 << 60), Err(("number of strings past the end", 32)));
+    assert_eq!(
+        fault(48, 1 << 60),
+        Err(("number of strings past the end", 32))
+    );
     assert_eq!(fault(56, 1 << 40), Err(("image offset past the end", 32)));
     assert_eq!(fault(64, 1 << 40), Err(("image size past the end", 32)));
     assert_eq!(fault(72, 1 << 40), Err(("string past the end", 72)));
@@ -139,10 +167,16 @@ fn f10_f24_faults_say_what_and_where() {
     let mut last = sample();
     last[0x90..].fill(b'x');
     last[80] = 0x90;
-    assert_eq!(read_all(&last), Err(Malformed::new("string without a terminating zero", 72)));
+    assert_eq!(
+        read_all(&last),
+        Err(Malformed::new("string without a terminating zero", 72))
+    );
     last.push(b'j');
     last[80] = 0;
-    assert_eq!(read_all(&last), Err(Malformed::new("not an offload binary", 0x98)));
+    assert_eq!(
+        read_all(&last),
+        Err(Malformed::new("not an offload binary", 0x98))
+    );
 }
 
 #[test]
@@ -163,34 +197,60 @@ fn strings_that_images_share_do_not_multiply() {
     let size = strings_at + pairs * 24;
     let mut data = MAGIC.to_vec();
     data.extend(2u32.to_le_bytes());
-    [size, HEADER_SIZE, entries].iter().for_each(|field| data.extend(field.to_le_bytes()));
+    [size, HEADER_SIZE, entries]
+        .iter()
+        .for_each(|field| data.extend(field.to_le_bytes()));
     for _ in 0..entries {
-        [0, strings_at, pairs, size, 0].iter().for_each(|field| data.extend(field.to_le_bytes()));
+        [0, strings_at, pairs, size, 0]
+            .iter()
+            .for_each(|field| data.extend(field.to_le_bytes()));
     }
     data.resize(size as usize, 0);
-    assert_eq!(read_all(&data).unwrap_err().what, "more strings than the binary can hold");
+    assert_eq!(
+        read_all(&data).unwrap_err().what,
+        "more strings than the binary can hold"
+    );
     // A few are allowed.
     data[48..56].copy_from_slice(&3u64.to_le_bytes());
     data[24..32].copy_from_slice(&1u64.to_le_bytes());
-    assert_eq!(read_all(&data).unwrap().first().map(|image| image.strings.len()), Some(3));
+    assert_eq!(
+        read_all(&data)
+            .unwrap()
+            .first()
+            .map(|image| image.strings.len()),
+        Some(3)
+    );
 }
 
 #[test]
 fn reads_versions_2_and_3() -> std::io::Result<()> {
-    let images = [(0, STRINGS, &b"one"[..]), (1, &[("triple", "spirv64"), ("x", "a\0b")], b"ignored"), (0, &[], b"")];
+    let images = [
+        (0, STRINGS, &b"one"[..]),
+        (1, &[("triple", "spirv64"), ("x", "a\0b")], b"ignored"),
+        (0, &[], b""),
+    ];
     let v3 = write_shared(3, &images);
-    for (compressed, data) in
-        [(false, write_shared(2, &images)), (false, v3.clone()), (true, compress(&v3, true)?), (true, compress(&v3, false)?)]
-    {
+    for (compressed, data) in [
+        (false, write_shared(2, &images)),
+        (false, v3.clone()),
+        (true, compress(&v3, true)?),
+        (true, compress(&v3, false)?),
+    ] {
         // The next binary starts at the next multiple of 8.
         let mut twice = data.clone();
         twice.resize(twice.len().next_multiple_of(8), 0);
         twice.extend(&data);
         let read = read_all(&twice).map_err(std::io::Error::other)?;
         assert_eq!(read.len(), 6);
-        assert_eq!((read[0].triple().as_ref(), read[0].arch().as_ref()), ("amdgcn-amd-amdhsa", "gfx90a"));
+        assert_eq!(
+            (read[0].triple().as_ref(), read[0].arch().as_ref()),
+            ("amdgcn-amd-amdhsa", "gfx90a")
+        );
         assert_eq!(read[3].image.as_ref(), b"one");
-        assert_eq!((read[1].image.as_ref(), read[1].get("x")), (&b""[..], Some(&b"a\0b"[..])));
+        assert_eq!(
+            (read[1].image.as_ref(), read[1].get("x")),
+            (&b""[..], Some(&b"a\0b"[..]))
+        );
         assert_eq!(read[3].at == 0, compressed);
         if !compressed {
             assert_eq!(&twice[read[3].at as usize..][..3], b"one");
@@ -210,30 +270,51 @@ fn shared(images: &[SharedImage]) -> Vec<u8> {
             image_kind: ImageKind::Object,
             offload_kind: *kind,
             flags: 0,
-            strings: strings.iter().map(|(key, value)| (key.as_bytes(), *value)).collect(),
+            strings: strings
+                .iter()
+                .map(|(key, value)| (key.as_bytes(), *value))
+                .collect(),
             image_size: image.len() as u64,
         })
         .collect();
     let frame = shared_frame(&entries);
     let mut binary = frame.head;
-    images.iter().for_each(|(_, _, image)| binary.extend(*image));
+    images
+        .iter()
+        .for_each(|(_, _, image)| binary.extend(*image));
     binary.resize(frame.total_size as usize, 0);
     binary
 }
 
 #[test]
 fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
-    let images: [SharedImage; 3] =
-        [(1, &[("triple", b"t"), ("x", b"a\0b")], b"odd"), (4, &[("arch", b""), ("triple", b"t")], b""), (2, &[], b"last")];
+    let images: [SharedImage; 3] = [
+        (1, &[("triple", b"t"), ("x", b"a\0b")], b"odd"),
+        (4, &[("arch", b""), ("triple", b"t")], b""),
+        (2, &[], b"last"),
+    ];
     let binary = shared(&images);
     // Version, size, offset and number of entries.
-    assert_eq!((u32_at(&binary, 4), u64_at(&binary, 8)), (2, binary.len() as u64));
+    assert_eq!(
+        (u32_at(&binary, 4), u64_at(&binary, 8)),
+        (2, binary.len() as u64)
+    );
     assert_eq!((u64_at(&binary, 16), u64_at(&binary, 24)), (32, 3));
     let read = read_all(&binary)?;
     for (read, (kind, strings, image)) in read.iter().zip(images) {
         assert_eq!((read.offload_kind, read.image.as_ref()), (kind, image));
-        let pairs: Vec<_> = read.strings.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
-        assert_eq!(pairs, strings.iter().map(|(key, value)| (key.as_bytes(), *value)).collect::<Vec<_>>());
+        let pairs: Vec<_> = read
+            .strings
+            .iter()
+            .map(|(key, value)| (key.as_ref(), value.as_ref()))
+            .collect();
+        assert_eq!(
+            pairs,
+            strings
+                .iter()
+                .map(|(key, value)| (key.as_bytes(), *value))
+                .collect::<Vec<_>>()
+        );
     }
     // Images follow each other without gaps.
     assert_eq!(read[2].at, read[0].at + 3);
@@ -245,8 +326,20 @@ fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
 
 #[test]
 fn images_begin_where_the_writer_wants_them() -> Result<(), Malformed> {
-    let entry = |size| Entry { image_kind: ImageKind::Object, offload_kind: 1, flags: 0, strings: Vec::new(), image_size: size };
-    let place = |number: usize, free: u64| if number == 1 { free.next_multiple_of(4096) + 5 } else { 0 };
+    let entry = |size| Entry {
+        image_kind: ImageKind::Object,
+        offload_kind: 1,
+        flags: 0,
+        strings: Vec::new(),
+        image_size: size,
+    };
+    let place = |number: usize, free: u64| {
+        if number == 1 {
+            free.next_multiple_of(4096) + 5
+        } else {
+            0
+        }
+    };
     let frame = spaced_frame(&[entry(3), entry(4), entry(3)], place);
     let (head, places) = (frame.head.len(), &frame.places);
     // An offset that is already in use is replaced by the first free one.
@@ -257,24 +350,47 @@ fn images_begin_where_the_writer_wants_them() -> Result<(), Malformed> {
     binary.extend(b"twoothree");
     binary.resize(frame.total_size as usize, 0);
     let read = read_all(&binary)?;
-    assert_eq!(read.iter().map(|image| image.image.as_ref()).collect::<Vec<_>>(), [&b"one"[..], b"twoo", b"thr"]);
+    assert_eq!(
+        read.iter()
+            .map(|image| image.image.as_ref())
+            .collect::<Vec<_>>(),
+        [&b"one"[..], b"twoo", b"thr"]
+    );
     Ok(())
 }
 
 #[test]
 fn p1_p6_bounds_are_checked_and_zeros_are_padding() {
-    // The fields that LLVM 22 does not check: number of strings, offsets of keys, size of the image.
-    for (at, value) in [(48, u64::MAX), (48, 1 << 20), (64, 1 << 63), (64, u64::MAX), (72, u64::MAX), (80, 1 << 40), (8, 1 << 63)]
-    {
+    // The fields that LLVM 22 does not check: number of strings, offsets of keys, size of the
+    // image.
+    for (at, value) in [
+        (48, u64::MAX),
+        (48, 1 << 20),
+        (64, 1 << 63),
+        (64, u64::MAX),
+        (72, u64::MAX),
+        (80, 1 << 40),
+        (8, 1 << 63),
+    ] {
         let mut bad = sample();
         bad[at..at + 8].copy_from_slice(&value.to_le_bytes());
         assert!(read_all(&bad).is_err(), "{at} {value}");
     }
     for zeros in 0..40 {
         let padded = [sample(), vec![0; zeros], sample(), vec![0; zeros]].concat();
-        assert_eq!(read_all(&padded).map(|images| images.len()), Ok(2), "{zeros}");
+        assert_eq!(
+            read_all(&padded).map(|images| images.len()),
+            Ok(2),
+            "{zeros}"
+        );
         let junk = [sample(), vec![0; zeros], b"j".to_vec()].concat();
-        assert_eq!(read_all(&junk), Err(Malformed::new("not an offload binary", (sample().len() + zeros) as u64)));
+        assert_eq!(
+            read_all(&junk),
+            Err(Malformed::new(
+                "not an offload binary",
+                (sample().len() + zeros) as u64
+            ))
+        );
     }
 }
 
@@ -283,9 +399,24 @@ fn the_extent_ends_before_other_data() {
     let one = sample();
     let with = |tail: &[u8]| extent(&[&one, tail].concat());
     let len = one.len() as u64;
-    assert_eq!((extent(&[]), extent(b"junk"), with(b""), with(b"junk"), with(&[0; 9])), (0, 0, len, len, len));
-    assert_eq!((with(&one), with(&one[..20]), with(&one[..60])), (2 * len, len, len));
-    assert_eq!(with(&[&[0; 16][..], &one, b"\0\0junk"].concat()), 2 * len + 16);
+    assert_eq!(
+        (
+            extent(&[]),
+            extent(b"junk"),
+            with(b""),
+            with(b"junk"),
+            with(&[0; 9])
+        ),
+        (0, 0, len, len, len)
+    );
+    assert_eq!(
+        (with(&one), with(&one[..20]), with(&one[..60])),
+        (2 * len, len, len)
+    );
+    assert_eq!(
+        with(&[&[0; 16][..], &one, b"\0\0junk"].concat()),
+        2 * len + 16
+    );
 }
 
 #[test]
@@ -296,10 +427,16 @@ fn a_compressed_binary_streams_its_plain_form() -> std::io::Result<()> {
     assert!(Packed::of(b"other").is_err());
     for zstd in [true, false] {
         let data = [compress(&plain, zstd)?, b"what follows".to_vec()].concat();
-        let packed = Packed::of(&data).ok().flatten().ok_or(std::io::ErrorKind::NotFound)?;
+        let packed = Packed::of(&data)
+            .ok()
+            .flatten()
+            .ok_or(std::io::ErrorKind::NotFound)?;
         let mut out = Vec::new();
         packed.inflate(&mut out)?;
-        assert_eq!((packed.size(), out), (data.len() as u64 - 12, plain.clone()));
+        assert_eq!(
+            (packed.size(), out),
+            (data.len() as u64 - 12, plain.clone())
+        );
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! Writes OffloadBinaries: version 1, which every LLVM release reads, and versions 2 and 3, which LLVM 23 reads. Versions 2 and 3
-//! hold all images with one string table.
+//! Writes OffloadBinaries: version 1, which every LLVM release reads, and versions 2 and 3, which
+//! LLVM 23 reads. Versions 2 and 3 hold all images with one string table.
 //!
-//! String tables match LLVM's byte for byte (docs/spec/containers.md 4.3, 4.5). The caller decides the order of strings, which in
-//! LLVM is that of a hash table. A frame is a binary without its images, so that callers can stream gigabytes.
+//! String tables match LLVM's byte for byte (docs/spec/containers.md 4.3, 4.5). The caller decides
+//! the order of strings, which in LLVM is that of a hash table. A frame is a binary without its
+//! images, so that callers can stream gigabytes.
 
 use super::{ENTRY_SIZE, HEADER_SIZE, LONG_HEADER_SIZE, MAGIC};
 use crate::model::ImageKind;
@@ -31,7 +32,8 @@ pub struct Entry<'a> {
     pub offload_kind: u16,
     /// The entry's flags.
     pub flags: u32,
-    /// Pairs of key and value, in the order to store. Version 1 terminates strings with a zero, so they must not contain one.
+    /// Pairs of key and value, in the order to store. Version 1 terminates strings with a zero, so
+    /// they must not contain one.
     pub strings: Vec<(&'a [u8], &'a [u8])>,
     /// The size of the image.
     pub image_size: u64,
@@ -50,16 +52,40 @@ pub struct SharedFrame {
 }
 
 /// Returns the frame of a version 1 binary for an image of `image_size` bytes.
-pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image_size: u64) -> Frame {
-    let strings = strings.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
-    frame_of(&Entry { image_kind, offload_kind, flags, strings, image_size })
+pub fn frame(
+    image_kind: ImageKind,
+    offload_kind: u16,
+    flags: u32,
+    strings: &[(&str, &str)],
+    image_size: u64,
+) -> Frame {
+    let strings = strings
+        .iter()
+        .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
+        .collect();
+    frame_of(&Entry {
+        image_kind,
+        offload_kind,
+        flags,
+        strings,
+        image_size,
+    })
 }
 
 /// Returns the frame of a version 1 binary.
 pub fn frame_of(entry: &Entry<'_>) -> Frame {
-    let layout = Layout { version: 1, header_size: HEADER_SIZE, string_entry: 16 };
+    let layout = Layout {
+        version: 1,
+        header_size: HEADER_SIZE,
+        string_entry: 16,
+    };
     let frame = layout.frame(std::slice::from_ref(entry), back_to_back);
-    Frame { image_offset: frame.head.len() as u64, head: frame.head, image_size: entry.image_size, total_size: frame.total_size }
+    Frame {
+        image_offset: frame.head.len() as u64,
+        head: frame.head,
+        image_size: entry.image_size,
+        total_size: frame.total_size,
+    }
 }
 
 /// Returns the frame of a version 2 binary.
@@ -67,15 +93,26 @@ pub fn shared_frame(entries: &[Entry<'_>]) -> SharedFrame {
     spaced_frame(entries, back_to_back)
 }
 
-/// Returns the frame of a version 2 binary with images at the offsets that `place` returns. `place` gets the index of an entry and
-/// the first free offset, and returns that offset or a later one. Zeros fill the gaps.
+/// Returns the frame of a version 2 binary with images at the offsets that `place` returns. `place`
+/// gets the index of an entry and the first free offset, and returns that offset or a later one.
+/// Zeros fill the gaps.
 pub fn spaced_frame(entries: &[Entry<'_>], place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
-    Layout { version: 2, header_size: HEADER_SIZE, string_entry: 24 }.frame(entries, place)
+    Layout {
+        version: 2,
+        header_size: HEADER_SIZE,
+        string_entry: 24,
+    }
+    .frame(entries, place)
 }
 
 /// Returns the frame of an uncompressed version 3 binary, from which a compressed one is made.
 pub fn plain_frame(entries: &[Entry<'_>]) -> SharedFrame {
-    Layout { version: 3, header_size: LONG_HEADER_SIZE, string_entry: 24 }.frame(entries, back_to_back)
+    Layout {
+        version: 3,
+        header_size: LONG_HEADER_SIZE,
+        string_entry: 24,
+    }
+    .frame(entries, back_to_back)
 }
 
 fn back_to_back(_: usize, free: u64) -> u64 {
@@ -83,7 +120,13 @@ fn back_to_back(_: usize, free: u64) -> u64 {
 }
 
 /// Returns a version 1 binary with `image`.
-pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image: &[u8]) -> Vec<u8> {
+pub fn write(
+    image_kind: ImageKind,
+    offload_kind: u16,
+    flags: u32,
+    strings: &[(&str, &str)],
+    image: &[u8],
+) -> Vec<u8> {
     let frame = frame(image_kind, offload_kind, flags, strings, image.len() as u64);
     let mut binary = frame.head;
     binary.reserve_exact((frame.total_size - frame.image_offset) as usize);
@@ -101,8 +144,13 @@ struct Layout {
 }
 
 impl Layout {
-    /// Returns header, entries, string entries, string table and padding, and the offsets of the images.
-    fn frame(&self, entries: &[Entry<'_>], mut place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
+    /// Returns header, entries, string entries, string table and padding, and the offsets of the
+    /// images.
+    fn frame(
+        &self,
+        entries: &[Entry<'_>],
+        mut place: impl FnMut(usize, u64) -> u64,
+    ) -> SharedFrame {
         let pairs = || entries.iter().flat_map(|entry| &entry.strings);
         let mut strings_at = self.header_size + ENTRY_SIZE * entries.len() as u64;
         let table_at = strings_at + self.string_entry * pairs().count() as u64;
@@ -121,7 +169,11 @@ impl Layout {
         bytes.extend(MAGIC);
         bytes.extend(self.version.to_le_bytes());
         // The size of an entry in version 1, the number of entries since version 2.
-        let field = if self.version == 1 { ENTRY_SIZE } else { entries.len() as u64 };
+        let field = if self.version == 1 {
+            ENTRY_SIZE
+        } else {
+            entries.len() as u64
+        };
         put(&mut bytes, &[total_size, self.header_size, field]);
         // The longer header has the uncompressed size, which is 0 for uncompressed data.
         bytes.resize(self.header_size as usize, 0);
@@ -129,7 +181,15 @@ impl Layout {
             bytes.extend(entry.image_kind.raw().to_le_bytes());
             bytes.extend(entry.offload_kind.to_le_bytes());
             bytes.extend(entry.flags.to_le_bytes());
-            put(&mut bytes, &[strings_at, entry.strings.len() as u64, *image_at, entry.image_size]);
+            put(
+                &mut bytes,
+                &[
+                    strings_at,
+                    entry.strings.len() as u64,
+                    *image_at,
+                    entry.image_size,
+                ],
+            );
             strings_at += self.string_entry * entry.strings.len() as u64;
         }
         let at = |text: &[u8]| table_at + offsets.get(text).copied().unwrap_or(0);
@@ -141,18 +201,26 @@ impl Layout {
         }
         bytes.extend(&table);
         bytes.resize(head_size, 0);
-        SharedFrame { head: bytes, places, total_size }
+        SharedFrame {
+            head: bytes,
+            places,
+            total_size,
+        }
     }
 }
 
 fn put(bytes: &mut Vec<u8>, fields: &[u64]) {
-    fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+    fields
+        .iter()
+        .for_each(|field| bytes.extend(field.to_le_bytes()));
 }
 
-/// Returns the table of all keys and values, and the offset of each. The zero at the start is the empty string.
+/// Returns the table of all keys and values, and the offset of each. The zero at the start is the
+/// empty string.
 fn string_table<'a>(strings: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, BTreeMap<&'a [u8], u64>) {
     let mut sorted: Vec<&[u8]> = strings.filter(|text| !text.is_empty()).collect();
-    // Sorted by last bytes, larger and longer first, so that a string that is the suffix of another directly follows it.
+    // Sorted by last bytes, larger and longer first, so that a string that is the suffix of another
+    // directly follows it.
     sorted.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
 
     let mut table = vec![0];

@@ -8,10 +8,17 @@ use object::{Architecture, BinaryFormat, Endianness, SectionFlags, SectionKind};
 fn object_of(format: BinaryFormat, sections: &[(&str, bool, &[u8])]) -> Vec<u8> {
     let mut made = Object::new(format, Architecture::X86_64, Endianness::Little);
     for (name, typed, contents) in sections {
-        let id = made.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::ReadOnlyData);
+        let id = made.add_section(
+            Vec::new(),
+            name.as_bytes().to_vec(),
+            SectionKind::ReadOnlyData,
+        );
         made.append_section_data(id, contents, 8);
         if *typed {
-            made.section_mut(id).flags = SectionFlags::Elf { sh_type: SHT_LLVM_OFFLOADING, sh_flags: elf::SHF_EXCLUDE };
+            made.section_mut(id).flags = SectionFlags::Elf {
+                sh_type: SHT_LLVM_OFFLOADING,
+                sh_flags: elf::SHF_EXCLUDE,
+            };
         }
     }
     made.write().unwrap()
@@ -20,7 +27,10 @@ fn object_of(format: BinaryFormat, sections: &[(&str, bool, &[u8])]) -> Vec<u8> 
 fn found(data: &[u8]) -> Vec<(String, &[u8])> {
     let sections = sections(data).unwrap();
     let contents = |section: &FatSection| &data[section.offset as usize..][..section.size as usize];
-    sections.iter().map(|section| (section.name.clone(), contents(section))).collect()
+    sections
+        .iter()
+        .map(|section| (section.name.clone(), contents(section)))
+        .collect()
 }
 
 const MAGIC: &[u8] = b"\x10\xff\x10\xad";
@@ -31,7 +41,11 @@ fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
         BinaryFormat::Elf,
         &[
             (".any", true, b"by type"),
-            (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k", false, b"of LLVM 14"),
+            (
+                ".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k",
+                false,
+                b"of LLVM 14",
+            ),
             (".llvm.offloading", false, b"lost its type"),
             (".llvm.offloading", false, MAGIC),
             (".data", false, MAGIC),
@@ -39,12 +53,24 @@ fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
     );
     let expected: [(String, &[u8]); 3] = [
         (".any".into(), b"by type"),
-        (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k".into(), b"of LLVM 14"),
+        (
+            ".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k".into(),
+            b"of LLVM 14",
+        ),
         (".llvm.offloading".into(), MAGIC),
     ];
     assert_eq!(found(&elf), expected);
-    let coff = object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, b"coff"), (".data", false, MAGIC)]);
-    assert_eq!(found(&coff), [(".llvm.offloading".to_owned(), &b"coff"[..])]);
+    let coff = object_of(
+        BinaryFormat::Coff,
+        &[
+            (".llvm.offloading", false, b"coff"),
+            (".data", false, MAGIC),
+        ],
+    );
+    assert_eq!(
+        found(&coff),
+        [(".llvm.offloading".to_owned(), &b"coff"[..])]
+    );
     assert_eq!(found(b"text"), []);
 }
 
@@ -65,18 +91,33 @@ fn every_prefix_and_every_flip_returns() {
 
 #[test]
 fn names_of_llvm_14() {
-    assert_eq!(named(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a"), Some(("amdgcn-amd-amdhsa", "gfx90a")));
-    assert_eq!(named(".llvm.offloading.x86_64-pc-linux-gnu..file.with.dots"), Some(("x86_64-pc-linux-gnu", "")));
     assert_eq!(
-        (named(".llvm.offloading.relocatable"), named(".llvm.offloading"), named(".llvm.offloadingx.a-b.c")),
+        named(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a"),
+        Some(("amdgcn-amd-amdhsa", "gfx90a"))
+    );
+    assert_eq!(
+        named(".llvm.offloading.x86_64-pc-linux-gnu..file.with.dots"),
+        Some(("x86_64-pc-linux-gnu", ""))
+    );
+    assert_eq!(
+        (
+            named(".llvm.offloading.relocatable"),
+            named(".llvm.offloading"),
+            named(".llvm.offloadingx.a-b.c")
+        ),
         (None, None, None)
     );
 }
 
 #[test]
 fn sections_may_not_share_bytes_or_have_endless_names() {
-    let mut shared =
-        object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, &[7; 500]), (".llvm.offloading", false, &[8; 500])]);
+    let mut shared = object_of(
+        BinaryFormat::Coff,
+        &[
+            (".llvm.offloading", false, &[7; 500]),
+            (".llvm.offloading", false, &[8; 500]),
+        ],
+    );
     assert_eq!(sections(&shared).unwrap().len(), 2);
     // The sizes in the section headers, which follow the file header.
     for header in 0..2 {

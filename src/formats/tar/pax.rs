@@ -1,5 +1,5 @@
-//! The records of a pax header: one `LENGTH KEY=VALUE` line each. The length is that of the whole line. Values may contain
-//! newlines, so only the length marks the end of a record.
+//! The records of a pax header: one `LENGTH KEY=VALUE` line each. The length is that of the whole
+//! line. Values may contain newlines, so only the length marks the end of a record.
 
 use super::sparse::MOST_PARTS;
 
@@ -28,7 +28,10 @@ impl Records {
             let (length, _) = bytes.split_at_checked(blank).ok_or(BROKEN)?;
             let length = usize::try_from(number(length)?).map_err(|_| BROKEN)?;
             let (line, rest) = bytes.split_at_checked(length).ok_or(BROKEN)?;
-            let record = line.get(blank + 1..).and_then(|line| line.strip_suffix(b"\n")).ok_or(BROKEN)?;
+            let record = line
+                .get(blank + 1..)
+                .and_then(|line| line.strip_suffix(b"\n"))
+                .ok_or(BROKEN)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or(BROKEN)?;
             let (key, value) = record.split_at_checked(equals).ok_or(BROKEN)?;
             self.take(key, value.get(1..).unwrap_or_default())?;
@@ -45,13 +48,26 @@ impl Records {
             b"GNU.sparse.major" => self.major = Some(number(value)?),
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.real_size = Some(number(value)?),
             b"GNU.sparse.map" => {
-                let numbers = value.split(|byte| *byte == b',').filter(|part| !part.is_empty()).map(number);
+                let numbers = value
+                    .split(|byte| *byte == b',')
+                    .filter(|part| !part.is_empty())
+                    .map(number);
                 self.map = Some(numbers.collect::<Result<_, _>>()?);
             }
-            b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => self.map.get_or_insert_default().push(number(value)?),
+            b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => {
+                self.map.get_or_insert_default().push(number(value)?)
+            }
             _ => {}
         }
-        if self.map.as_ref().is_some_and(|map| map.len() / 2 > MOST_PARTS) { Err(super::sparse::TOO_MANY) } else { Ok(()) }
+        if self
+            .map
+            .as_ref()
+            .is_some_and(|map| map.len() / 2 > MOST_PARTS)
+        {
+            Err(super::sparse::TOO_MANY)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -61,5 +77,8 @@ pub(super) fn number(digits: &[u8]) -> Result<u64, &'static str> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NONE);
     }
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(NONE)
+    std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(NONE)
 }

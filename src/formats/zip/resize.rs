@@ -1,5 +1,5 @@
-//! Replaces or removes members of a zip file and keeps everything else byte for byte: names, times, modes, comments, order. The
-//! layouts are those of PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3.
+//! Replaces or removes members of a zip file and keeps everything else byte for byte: names, times,
+//! modes, comments, order. The layouts are those of PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,22 +49,35 @@ struct Entry {
 struct Directory {
     start: u64,
     size: u64,
-    /// The distance between offsets in the file and actual positions, because a program may precede the first member.
+    /// The distance between offsets in the file and actual positions, because a program may precede
+    /// the first member.
     base: u64,
     end: u64,
     end_64: Option<u64>,
 }
 
-/// Returns the parts, in order, of the zip file `data` with `new` contents and without the members whose headers are at the offsets
-/// `removed`.
+/// Returns the parts, in order, of the zip file `data` with `new` contents and without the members
+/// whose headers are at the offsets `removed`.
 ///
 /// # Errors
-/// The file is damaged, no member has a header at an offset, or a value needs 64 bits but has a smaller field.
-pub(crate) fn plan(data: &[u8], new: &[NewContents], removed: &HashSet<u64>) -> Result<Vec<Part>, Malformed> {
+/// The file is damaged, no member has a header at an offset, or a value needs 64 bits but has a
+/// smaller field.
+pub(crate) fn plan(
+    data: &[u8],
+    new: &[NewContents],
+    removed: &HashSet<u64>,
+) -> Result<Vec<Part>, Malformed> {
     let directory = directory(data)?;
     let entries = entries(data, &directory)?;
-    let by_header: HashMap<u64, usize> = new.iter().zip(0..).map(|(one, place)| (one.header, place)).collect();
-    if let Some(lost) = new.iter().find(|one| !entries.iter().any(|entry| entry.header == one.header)) {
+    let by_header: HashMap<u64, usize> = new
+        .iter()
+        .zip(0..)
+        .map(|(one, place)| (one.header, place))
+        .collect();
+    if let Some(lost) = new
+        .iter()
+        .find(|one| !entries.iter().any(|entry| entry.header == one.header))
+    {
         return Err(Malformed::new("no member begins here", lost.header));
     }
     let mut order: Vec<&Entry> = entries.iter().collect();
@@ -78,28 +91,51 @@ pub(crate) fn plan(data: &[u8], new: &[NewContents], removed: &HashSet<u64>) -> 
         }
         out.old(at, entry.header);
         moved.insert(entry.header, out.size);
-        let next = order.get(index + 1).map_or(directory.start, |next: &&Entry| next.header);
+        let next = order
+            .get(index + 1)
+            .map_or(directory.start, |next: &&Entry| next.header);
         if removed.contains(&entry.header) {
             at = next;
             continue;
         }
-        at = match by_header.get(&entry.header).and_then(|place| Some((*place, new.get(*place)?))) {
+        at = match by_header
+            .get(&entry.header)
+            .and_then(|place| Some((*place, new.get(*place)?)))
+        {
             Some((place, contents)) => member(data, entry, place, contents, next, &mut out)?,
             None => entry.header,
         };
     }
     out.old(at, directory.start);
     let start = out.size;
-    for entry in entries.iter().filter(|entry| !removed.contains(&entry.header)) {
-        let contents = by_header.get(&entry.header).and_then(|place| new.get(*place));
+    for entry in entries
+        .iter()
+        .filter(|entry| !removed.contains(&entry.header))
+    {
+        let contents = by_header
+            .get(&entry.header)
+            .and_then(|place| new.get(*place));
         let header = moved.get(&entry.header).copied().unwrap_or(entry.header);
-        let bytes = slice(data, entry.at, entry.len, "directory past the end", entry.at)?.to_vec();
+        let bytes = slice(
+            data,
+            entry.at,
+            entry.len,
+            "directory past the end",
+            entry.at,
+        )?
+        .to_vec();
         out.bytes(central(bytes, entry.at, header - directory.base, contents)?);
     }
     let size = out.size - start;
-    let lost = entries.iter().filter(|entry| removed.contains(&entry.header)).count();
+    let lost = entries
+        .iter()
+        .filter(|entry| removed.contains(&entry.header))
+        .count();
     if lost != removed.len() {
-        return Err(Malformed::new("a member to remove is missing", directory.start));
+        return Err(Malformed::new(
+            "a member to remove is missing",
+            directory.start,
+        ));
     }
     ends(data, &directory, (start, size), lost as u64, &mut out)?;
     Ok(out.parts)
@@ -125,14 +161,34 @@ impl PartList {
     }
 }
 
-/// Writes a member with new contents. Data between the old contents and `next` stays, except sizes after the contents. Returns the
-/// end of the processed part of the old file.
-fn member(data: &[u8], entry: &Entry, place: usize, new: &NewContents, next: u64, out: &mut PartList) -> Result<u64, Malformed> {
-    let head = slice(data, entry.header, LOCAL_SIZE, "header past the end", entry.header)?;
+/// Writes a member with new contents. Data between the old contents and `next` stays, except sizes
+/// after the contents. Returns the end of the processed part of the old file.
+fn member(
+    data: &[u8],
+    entry: &Entry,
+    place: usize,
+    new: &NewContents,
+    next: u64,
+    out: &mut PartList,
+) -> Result<u64, Malformed> {
+    let head = slice(
+        data,
+        entry.header,
+        LOCAL_SIZE,
+        "header past the end",
+        entry.header,
+    )?;
     let fault = |what| Malformed::new(what, entry.header);
     let (name, extra) = (u64::from(u16_at(head, 26)), u64::from(u16_at(head, 28)));
     let whole = LOCAL_SIZE + name + extra;
-    let mut header = slice(data, entry.header, whole, "header past the end", entry.header)?.to_vec();
+    let mut header = slice(
+        data,
+        entry.header,
+        whole,
+        "header past the end",
+        entry.header,
+    )?
+    .to_vec();
     let flags = u16_at(&header, 6);
     put(&mut header, 6, &(flags & !SIZES_FOLLOW).to_le_bytes());
     put(&mut header, 8, &new.method.to_le_bytes());
@@ -150,17 +206,30 @@ fn member(data: &[u8], entry: &Entry, place: usize, new: &NewContents, next: u64
 }
 
 /// Returns a directory entry with the member's new offset and contents.
-fn central(mut bytes: Vec<u8>, at: u64, header: u64, new: Option<&NewContents>) -> Result<Vec<u8>, Malformed> {
+fn central(
+    mut bytes: Vec<u8>,
+    at: u64,
+    header: u64,
+    new: Option<&NewContents>,
+) -> Result<Vec<u8>, Malformed> {
     let fault = |what| Malformed::new(what, at);
     let extra_at = CENTRAL_SIZE as usize + usize::from(u16_at(&bytes, 28));
     let extra_end = extra_at + usize::from(u16_at(&bytes, 30));
     // The 64-bit field contains, in this order, the values whose short fields are full.
-    let (plain_full, packed_full) = (u32_at(&bytes, 24) == u32::MAX, u32_at(&bytes, 20) == u32::MAX);
+    let (plain_full, packed_full) = (
+        u32_at(&bytes, 24) == u32::MAX,
+        u32_at(&bytes, 20) == u32::MAX,
+    );
     if u32_at(&bytes, 42) == u32::MAX {
         let field = zip64(&bytes, extra_at, extra_end).ok_or(fault("no offset of the member"))?;
-        put(&mut bytes, field + 8 * (usize::from(plain_full) + usize::from(packed_full)), &header.to_le_bytes());
+        put(
+            &mut bytes,
+            field + 8 * (usize::from(plain_full) + usize::from(packed_full)),
+            &header.to_le_bytes(),
+        );
     } else {
-        let short = u32::try_from(header).map_err(|_| fault("no room for the new offset of the member"))?;
+        let short =
+            u32::try_from(header).map_err(|_| fault("no room for the new offset of the member"))?;
         put(&mut bytes, 42, &short.to_le_bytes());
     }
     if let Some(new) = new {
@@ -173,20 +242,47 @@ fn central(mut bytes: Vec<u8>, at: u64, header: u64, new: Option<&NewContents>) 
     Ok(bytes)
 }
 
-/// Stores the sizes of new contents in a header, in the short fields or in the 64-bit ones that replace them.
-fn sizes(header: &mut [u8], (packed_at, plain_at): (usize, usize), extra_at: usize, new: &NewContents) -> Option<()> {
-    let (packed_full, plain_full) = (u32_at(header, packed_at) == u32::MAX, u32_at(header, plain_at) == u32::MAX);
+/// Stores the sizes of new contents in a header, in the short fields or in the 64-bit ones that
+/// replace them.
+fn sizes(
+    header: &mut [u8],
+    (packed_at, plain_at): (usize, usize),
+    extra_at: usize,
+    new: &NewContents,
+) -> Option<()> {
+    let (packed_full, plain_full) = (
+        u32_at(header, packed_at) == u32::MAX,
+        u32_at(header, plain_at) == u32::MAX,
+    );
     let end = header.len();
     let field = zip64(header, extra_at, end);
     if plain_full {
         put(header, field?, &new.plain.to_le_bytes());
     } else {
-        put(header, plain_at, &u32::try_from(new.plain).ok().filter(|size| *size < u32::MAX)?.to_le_bytes());
+        put(
+            header,
+            plain_at,
+            &u32::try_from(new.plain)
+                .ok()
+                .filter(|size| *size < u32::MAX)?
+                .to_le_bytes(),
+        );
     }
     if packed_full {
-        put(header, field? + 8 * usize::from(plain_full), &new.packed.to_le_bytes());
+        put(
+            header,
+            field? + 8 * usize::from(plain_full),
+            &new.packed.to_le_bytes(),
+        );
     } else {
-        put(header, packed_at, &u32::try_from(new.packed).ok().filter(|size| *size < u32::MAX)?.to_le_bytes());
+        put(
+            header,
+            packed_at,
+            &u32::try_from(new.packed)
+                .ok()
+                .filter(|size| *size < u32::MAX)?
+                .to_le_bytes(),
+        );
     }
     Some(())
 }
@@ -202,8 +298,15 @@ fn zip64(header: &[u8], mut at: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// Writes the records after the directory, which now starts at `start`, has `size` bytes and `lost` members less.
-fn ends(data: &[u8], directory: &Directory, (start, size): (u64, u64), lost: u64, out: &mut PartList) -> Result<(), Malformed> {
+/// Writes the records after the directory, which now starts at `start`, has `size` bytes and `lost`
+/// members less.
+fn ends(
+    data: &[u8],
+    directory: &Directory,
+    (start, size): (u64, u64),
+    lost: u64,
+    out: &mut PartList,
+) -> Result<(), Malformed> {
     let mut rest = slice(
         data,
         directory.start + directory.size,
@@ -216,13 +319,21 @@ fn ends(data: &[u8], directory: &Directory, (start, size): (u64, u64), lost: u64
     let place = start - directory.base;
     if let Some(at) = directory.end_64 {
         for count in [within(at) + 24, within(at) + 32] {
-            let left = rest.get(count..).filter(|rest| rest.len() >= 8).map_or(0, |rest| u64_at(rest, 0)).saturating_sub(lost);
+            let left = rest
+                .get(count..)
+                .filter(|rest| rest.len() >= 8)
+                .map_or(0, |rest| u64_at(rest, 0))
+                .saturating_sub(lost);
             put(&mut rest, count, &left.to_le_bytes());
         }
         put(&mut rest, within(at) + 40, &size.to_le_bytes());
         put(&mut rest, within(at) + 48, &place.to_le_bytes());
         let moved = (out.size + (at - directory.start - directory.size)) - directory.base;
-        put(&mut rest, within(directory.end) - 20 + 8, &moved.to_le_bytes());
+        put(
+            &mut rest,
+            within(directory.end) - 20 + 8,
+            &moved.to_le_bytes(),
+        );
     }
     let fault = Malformed::new("no room for the new offset of the directory", directory.end);
     let end = within(directory.end);
@@ -230,12 +341,20 @@ fn ends(data: &[u8], directory: &Directory, (start, size): (u64, u64), lost: u64
         let old = u16_at(&rest, count);
         if old != u16::MAX || directory.end_64.is_none() {
             let left = u64::from(old).saturating_sub(lost);
-            put(&mut rest, count, &u16::try_from(left).unwrap_or_default().to_le_bytes());
+            put(
+                &mut rest,
+                count,
+                &u16::try_from(left).unwrap_or_default().to_le_bytes(),
+            );
         }
     }
     for (field, value) in [(12, size), (16, place)] {
         if u32_at(&rest, end + field) != u32::MAX || directory.end_64.is_none() {
-            put(&mut rest, end + field, &u32::try_from(value).map_err(|_| fault)?.to_le_bytes());
+            put(
+                &mut rest,
+                end + field,
+                &u32::try_from(value).map_err(|_| fault)?.to_le_bytes(),
+            );
         }
     }
     out.bytes(rest);
@@ -251,24 +370,44 @@ fn directory(data: &[u8]) -> Result<Directory, Malformed> {
         let left = tail.len() - at;
         left >= END_SIZE as usize && usize::from(u16_at(tail, at + 20)) == left - END_SIZE as usize
     };
-    let end = memchr::memmem::rfind_iter(tail, &END).find(is_end).ok_or(fault("a zip file without a directory"))?;
-    let (mut count_size, mut start) = (u64::from(u32_at(tail, end + 12)), u64::from(u32_at(tail, end + 16)));
+    let end = memchr::memmem::rfind_iter(tail, &END)
+        .find(is_end)
+        .ok_or(fault("a zip file without a directory"))?;
+    let (mut count_size, mut start) = (
+        u64::from(u32_at(tail, end + 12)),
+        u64::from(u32_at(tail, end + 16)),
+    );
     let end = from + end as u64;
-    let locator = end.checked_sub(20).filter(|at| slice(data, *at, 4, "", 0).is_ok_and(|magic| magic == LOCATOR_64));
+    let locator = end
+        .checked_sub(20)
+        .filter(|at| slice(data, *at, 4, "", 0).is_ok_and(|magic| magic == LOCATOR_64));
     let mut end_64 = None;
     if let Some(at) = locator {
         let place = u64_at(slice(data, at, 20, "locator past the end", at)?, 8);
         // If a program precedes the first member, the offset counts from the end of that program.
         let found = [Some(place), at.checked_sub(56)].into_iter().flatten();
-        let found = found.into_iter().find(|at| slice(data, *at, 4, "", 0).is_ok_and(|magic| magic == END_64));
+        let found = found
+            .into_iter()
+            .find(|at| slice(data, *at, 4, "", 0).is_ok_and(|magic| magic == END_64));
         let at = found.ok_or(fault("the 64-bit end record of the directory is missing"))?;
         let record = slice(data, at, 56, "directory past the end", at)?;
         (count_size, start) = (u64_at(record, 40), u64_at(record, 48));
         end_64 = Some(at);
     }
-    let real = end_64.unwrap_or(end).checked_sub(count_size).ok_or(fault("the directory is larger than the file"))?;
-    let base = real.checked_sub(start).ok_or(fault("the directory is not at its stated offset"))?;
-    Ok(Directory { start: real, size: count_size, base, end, end_64 })
+    let real = end_64
+        .unwrap_or(end)
+        .checked_sub(count_size)
+        .ok_or(fault("the directory is larger than the file"))?;
+    let base = real
+        .checked_sub(start)
+        .ok_or(fault("the directory is not at its stated offset"))?;
+    Ok(Directory {
+        start: real,
+        size: count_size,
+        base,
+        end,
+        end_64,
+    })
 }
 
 fn entries(data: &[u8], directory: &Directory) -> Result<Vec<Entry>, Malformed> {
@@ -280,7 +419,11 @@ fn entries(data: &[u8], directory: &Directory) -> Result<Vec<Entry>, Malformed> 
         if !fixed.starts_with(&CENTRAL) {
             return Err(Malformed::new("not a directory entry", at));
         }
-        let len = CENTRAL_SIZE + [28, 30, 32].iter().map(|field| u64::from(u16_at(fixed, *field))).sum::<u64>();
+        let len = CENTRAL_SIZE
+            + [28, 30, 32]
+                .iter()
+                .map(|field| u64::from(u16_at(fixed, *field)))
+                .sum::<u64>();
         let bytes = slice(data, at, len, "directory past the end", at)?;
         let extra_at = CENTRAL_SIZE as usize + usize::from(u16_at(fixed, 28));
         let mut field = zip64(bytes, extra_at, extra_at + usize::from(u16_at(fixed, 30)));
@@ -293,12 +436,19 @@ fn entries(data: &[u8], directory: &Directory) -> Result<Vec<Entry>, Malformed> 
         };
         let _plain = wide(u32_at(bytes, 24));
         let (packed, header) = (wide(u32_at(bytes, 20)), wide(u32_at(bytes, 42)));
-        let header = header.checked_add(directory.base).filter(|header| *header < directory.start);
+        let header = header
+            .checked_add(directory.base)
+            .filter(|header| *header < directory.start);
         let header = header.ok_or(Malformed::new("a member past the directory", at))?;
         if !slice(data, header, 4, "header past the end", header)?.starts_with(&LOCAL) {
             return Err(Malformed::new("no member header", header));
         }
-        entries.push(Entry { at, len, header, packed });
+        entries.push(Entry {
+            at,
+            len,
+            header,
+            packed,
+        });
         at += len;
     }
     Ok(entries)
@@ -311,13 +461,22 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -7,7 +7,9 @@ use super::*;
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn pattern(size: u64) -> Vec<u8> {
-    (0..size).map(|at| (at % 251) as u8 ^ (at >> 13) as u8).collect()
+    (0..size)
+        .map(|at| (at % 251) as u8 ^ (at >> 13) as u8)
+        .collect()
 }
 
 #[test]
@@ -17,7 +19,13 @@ fn copies_at_every_alignment() -> Outcome {
     std::fs::write(folder.path().join("from"), &bytes)?;
     let from = File::open(folder.path().join("from"))?;
     for start in [0, 1, 4096, GRAIN - 1, GRAIN, GRAIN + 4096] {
-        for (offset, len) in [(0, 0), (0, 5), (3, 2 * GRAIN), (4096, GRAIN), (0, 3 * GRAIN + 77)] {
+        for (offset, len) in [
+            (0, 0),
+            (0, 5),
+            (3, 2 * GRAIN),
+            (4096, GRAIN),
+            (0, 3 * GRAIN + 77),
+        ] {
             let mut to = tempfile::tempfile_in(folder.path())?;
             to.seek(SeekFrom::Start(start))?;
             range(&from, offset, &mut to, len, &|| Ok(()))?;
@@ -25,7 +33,10 @@ fn copies_at_every_alignment() -> Outcome {
             let mut copied = Vec::new();
             to.seek(SeekFrom::Start(start))?;
             to.read_to_end(&mut copied)?;
-            assert!(copied == bytes[offset as usize..(offset + len) as usize], "{start} {offset} {len}");
+            assert!(
+                copied == bytes[offset as usize..(offset + len) as usize],
+                "{start} {offset} {len}"
+            );
             let mut written = Vec::new();
             range_to_writer(&from, offset, len, &mut written)?;
             assert!(written == copied, "{offset} {len}");
@@ -39,11 +50,20 @@ fn a_short_source_and_a_stop_are_errors() -> Outcome {
     let mut from = tempfile::tempfile()?;
     from.write_all(&pattern(100))?;
     let mut to = tempfile::tempfile()?;
-    assert_eq!(range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()), Err(ErrorKind::UnexpectedEof));
+    assert_eq!(
+        range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()),
+        Err(ErrorKind::UnexpectedEof)
+    );
     let short = range_to_writer(&from, 1, 100, &mut io::sink());
-    assert_eq!(short.map_err(|error| error.to_string()), Err("the file was truncated while being read".to_owned()));
+    assert_eq!(
+        short.map_err(|error| error.to_string()),
+        Err("the file was truncated while being read".to_owned())
+    );
     let stopped = range(&from, 0, &mut to, 100, &|| Err(io::Error::other("stopped")));
-    assert_eq!(stopped.map_err(|error| error.to_string()), Err("stopped".to_owned()));
+    assert_eq!(
+        stopped.map_err(|error| error.to_string()),
+        Err("stopped".to_owned())
+    );
     Ok(())
 }
 

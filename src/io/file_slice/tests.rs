@@ -16,9 +16,14 @@ fn read(piece: &FileSlice) -> io::Result<Vec<u8>> {
 fn parts_are_read_and_copied_and_have_offsets() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("file");
-    let all: Vec<u8> = (0..200_000u32).map(|number| number as u8 ^ (number >> 8) as u8).collect();
+    let all: Vec<u8> = (0..200_000u32)
+        .map(|number| number as u8 ^ (number >> 8) as u8)
+        .collect();
     std::fs::write(&path, &all)?;
-    let session = Session::new(Arc::new(Shell::from_write("test", Box::new(io::sink()))), SessionOptions::default());
+    let session = Session::new(
+        Arc::new(Shell::from_write("test", Box::new(io::sink()))),
+        SessionOptions::default(),
+    );
     let mut spool = Spool::new(&session);
     let first = spool.add(|out| Ok(out.write_all(b"before")?))?;
     assert!(
@@ -39,7 +44,10 @@ fn parts_are_read_and_copied_and_have_offsets() -> Outcome {
     assert_eq!(first.bytes(), b"before");
     for (piece, of_a_file) in pieces {
         let part = piece.from(10).slice(5, 150_000).ok_or("not all there")?;
-        assert_eq!((part.bytes(), read(&part)?), (&all[15..150_015], all[15..150_015].to_vec()));
+        assert_eq!(
+            (part.bytes(), read(&part)?),
+            (&all[15..150_015], all[15..150_015].to_vec())
+        );
         assert_eq!(part.file_offset(1), of_a_file.then_some(16));
         assert!(part.is(&part.clone()) && !part.is(&piece));
         assert!(piece.slice(1, all.len() as u64).is_none() && piece.from(1 << 40).size() == 0);
@@ -48,16 +56,30 @@ fn parts_are_read_and_copied_and_have_offsets() -> Outcome {
         out.write_all(b"head")?;
         part.copy_to(&mut out)?;
         outputs.commit()?;
-        assert_eq!(std::fs::read(folder.path().join("out"))?[4..], all[15..150_015]);
+        assert_eq!(
+            std::fs::read(folder.path().join("out"))?[4..],
+            all[15..150_015]
+        );
     }
     Ok(())
 }
 
 #[test]
 fn a_missing_file_is_named() {
-    for open in [FileSlice::open, FileSlice::open_one_of_many, FileSlice::open_member] {
-        let error = |path: &str| open(Path::new(path)).map(drop).map_err(|error| error.to_string());
-        assert_eq!(error("/no/file"), Err("'/no/file': No such file or directory".to_owned()));
+    for open in [
+        FileSlice::open,
+        FileSlice::open_one_of_many,
+        FileSlice::open_member,
+    ] {
+        let error = |path: &str| {
+            open(Path::new(path))
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            error("/no/file"),
+            Err("'/no/file': No such file or directory".to_owned())
+        );
         assert_eq!(error("/"), Err("'/': Is a directory".to_owned()));
     }
 }
@@ -69,7 +91,10 @@ fn files_without_a_size_are_read_to_their_end() -> Outcome {
         assert_eq!(words.bytes(), std::fs::read("/proc/self/cmdline")?);
         let (from, mut to) = std::io::pipe()?;
         let writer = std::thread::spawn(move || to.write_all(&vec![7; 300_000]));
-        let piped = open(Path::new(&format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from))));
+        let piped = open(Path::new(&format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&from)
+        )));
         drop(from);
         assert_eq!(piped?.bytes(), vec![7; 300_000]);
         assert!(writer.join().is_ok_and(|written| written.is_ok()));
@@ -82,7 +107,9 @@ fn files_without_a_size_are_read_to_their_end() -> Outcome {
 #[test]
 fn members_must_be_regular_files() {
     for path in ["/dev/zero", "/dev/null"] {
-        let error = FileSlice::open_member(Path::new(path)).err().map(|error| error.to_string());
+        let error = FileSlice::open_member(Path::new(path))
+            .err()
+            .map(|error| error.to_string());
         assert_eq!(error, Some(format!("'{path}': not a regular file")));
     }
 }

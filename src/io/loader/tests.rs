@@ -9,7 +9,12 @@ fn paths(names: &[&str]) -> Vec<PathBuf> {
 /// A loader of a system with these directories and this list.
 fn loader(environment: &[&str], cache: &[u8]) -> Loader {
     let searched = Mutex::default();
-    Loader { environment: paths(environment), cache: cache.to_vec(), system: paths(&["/sys"]), searched }
+    Loader {
+        environment: paths(environment),
+        cache: cache.to_vec(),
+        system: paths(&["/sys"]),
+        searched,
+    }
 }
 
 fn found(loader: &Loader, name: &str, run_paths: &RunPaths) -> Vec<PathBuf> {
@@ -20,28 +25,64 @@ fn found(loader: &Loader, name: &str, run_paths: &RunPaths) -> Vec<PathBuf> {
 fn rpaths_come_before_the_environment_and_runpaths_after_it() {
     let loader =
         loader(&["/env"], b"head\0libx.so\0/listed/libx.so\0/listed/glibc-hwcaps/x86-64-v3/libx.so\0/other/notlibx.so\0");
-    let both = Dynamic { rpath: vec![b"/rpath"], runpath: vec![b"/run:/path"], ..Dynamic::default() };
-    let old = Dynamic { rpath: vec![b"/rpath"], ..Dynamic::default() };
+    let both = Dynamic {
+        rpath: vec![b"/rpath"],
+        runpath: vec![b"/run:/path"],
+        ..Dynamic::default()
+    };
+    let old = Dynamic {
+        rpath: vec![b"/rpath"],
+        ..Dynamic::default()
+    };
     let program = RunPaths::new(&old, Path::new("/p/program"), None);
-    let expected = ["/rpath/libx.so", "/env/libx.so", "/listed/libx.so", "/sys/libx.so"];
+    let expected = [
+        "/rpath/libx.so",
+        "/env/libx.so",
+        "/listed/libx.so",
+        "/sys/libx.so",
+    ];
     assert_eq!(found(&loader, "libx.so", &program), paths(&expected));
-    // The program's DT_RPATH counts for its libraries, except for a library with a DT_RUNPATH, whose own DT_RPATH is ignored as
-    // well.
-    let other = Dynamic { rpath: vec![b"/lib-rpath"], ..Dynamic::default() };
+    // The program's DT_RPATH counts for its libraries, except for a library with a DT_RUNPATH,
+    // whose own DT_RPATH is ignored as well.
+    let other = Dynamic {
+        rpath: vec![b"/lib-rpath"],
+        ..Dynamic::default()
+    };
     let library = RunPaths::new(&other, Path::new("/l/a.so"), Some(&program));
-    assert_eq!(found(&loader, "libx.so", &library)[..3], paths(&["/lib-rpath/libx.so", "/rpath/libx.so", "/env/libx.so"]));
+    assert_eq!(
+        found(&loader, "libx.so", &library)[..3],
+        paths(&["/lib-rpath/libx.so", "/rpath/libx.so", "/env/libx.so"])
+    );
     let library = RunPaths::new(&both, Path::new("/l/b.so"), Some(&program));
-    assert_eq!(found(&loader, "libx.so", &library)[..3], paths(&["/env/libx.so", "/run/libx.so", "/path/libx.so"]));
+    assert_eq!(
+        found(&loader, "libx.so", &library)[..3],
+        paths(&["/env/libx.so", "/run/libx.so", "/path/libx.so"])
+    );
     let next = RunPaths::new(&Dynamic::default(), Path::new("/l/c.so"), Some(&library));
-    assert_eq!(found(&loader, "libx.so", &next)[..2], paths(&["/rpath/libx.so", "/env/libx.so"]));
-    assert_eq!(found(&loader, "in/libx.so", &program), paths(&["in/libx.so"]));
+    assert_eq!(
+        found(&loader, "libx.so", &next)[..2],
+        paths(&["/rpath/libx.so", "/env/libx.so"])
+    );
+    assert_eq!(
+        found(&loader, "in/libx.so", &program),
+        paths(&["in/libx.so"])
+    );
 }
 
 #[test]
 fn origin_is_the_directory_of_the_file() {
-    let dynamic = Dynamic { runpath: vec![b"$ORIGIN/../x:/y", b"${ORIGIN}"], ..Dynamic::default() };
-    assert_eq!(RunPaths::new(&dynamic, Path::new("/l/a.so"), None).folders(), paths(&["/l/../x", "/y", "/l"]));
-    assert_eq!(RunPaths::new(&dynamic, Path::new("a.so"), None).folders(), paths(&["./../x", "/y", "."]));
+    let dynamic = Dynamic {
+        runpath: vec![b"$ORIGIN/../x:/y", b"${ORIGIN}"],
+        ..Dynamic::default()
+    };
+    assert_eq!(
+        RunPaths::new(&dynamic, Path::new("/l/a.so"), None).folders(),
+        paths(&["/l/../x", "/y", "/l"])
+    );
+    assert_eq!(
+        RunPaths::new(&dynamic, Path::new("a.so"), None).folders(),
+        paths(&["./../x", "/y", "."])
+    );
 }
 
 #[test]
@@ -61,7 +102,10 @@ fn every_candidate_includes_variants_for_cpu_levels() {
     }
     let loader = loader(&[dir.path().to_str().unwrap()], b"");
     let every = loader.every_candidate(OsStr::new("libx.so"), &RunPaths::default());
-    assert_eq!(every.files, BTreeSet::from([dir.path().join("libx.so"), variant.join("libx.so")]));
+    assert_eq!(
+        every.files,
+        BTreeSet::from([dir.path().join("libx.so"), variant.join("libx.so")])
+    );
     assert!(every.missing.contains(OsStr::new("/sys/libx.so")));
     let none = loader.every_candidate(OsStr::new("liby.so"), &RunPaths::default());
     assert!(none.files.is_empty());
@@ -70,7 +114,11 @@ fn every_candidate_includes_variants_for_cpu_levels() {
     }
     let levels = dir.path().join(HWCAPS);
     let missing_folders = loader.missing_folders();
-    for folder in [levels.join("x86-64-v3"), dir.path().join("tls"), PathBuf::from("/sys/glibc-hwcaps")] {
+    for folder in [
+        levels.join("x86-64-v3"),
+        dir.path().join("tls"),
+        PathBuf::from("/sys/glibc-hwcaps"),
+    ] {
         assert!(missing_folders.contains(&folder), "{missing_folders:?}");
     }
     assert!(!missing_folders.contains(&levels) && !missing_folders.contains(&variant));
@@ -81,28 +129,45 @@ fn configured_directories_include_those_of_included_files() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
     fs::create_dir(dir.path().join("conf.d")).unwrap();
-    write("ld.so.conf", "# folders\n/first # of all\ninclude conf.d/*.conf\n\n/last\n");
+    write(
+        "ld.so.conf",
+        "# folders\n/first # of all\ninclude conf.d/*.conf\n\n/last\n",
+    );
     write("conf.d/b.conf", "/b\n");
     write("conf.d/a.conf", "/a\ninclude a.conf\n");
     write("conf.d/other", "/other\n");
     let a = ["/a"; 4];
     let expected = [&["/first"], &a[..], &["/b", "/last"]].concat();
-    assert_eq!(configured(&dir.path().join("ld.so.conf"), 0), paths(&expected));
+    assert_eq!(
+        configured(&dir.path().join("ld.so.conf"), 0),
+        paths(&expected)
+    );
 }
 
 #[test]
 fn names_placeholders_that_only_the_loader_can_expand() {
     let word = |environment: &[&str], name: &str, runpath: &'static [u8]| {
-        let dynamic = Dynamic { runpath: vec![runpath], ..Dynamic::default() };
+        let dynamic = Dynamic {
+            runpath: vec![runpath],
+            ..Dynamic::default()
+        };
         let run_paths = RunPaths::new(&dynamic, Path::new("/l/a.so"), None);
-        loader(environment, b"").word(OsStr::new(name), &run_paths).map(|word| word.into_string().unwrap())
+        loader(environment, b"")
+            .word(OsStr::new(name), &run_paths)
+            .map(|word| word.into_string().unwrap())
     };
     assert_eq!(word(&["/env"], "libx.so", b"$ORIGIN/../x"), None);
     for name in ["/usr/$LIB/libx.so", "${ORIGIN}/libx.so", "lib$PLATFORM.so"] {
         assert_eq!(word(&["/env"], name, b"/run").as_deref(), Some(name));
     }
-    assert_eq!(word(&["/env", "/usr/$LIB"], "libx.so", b"/run").as_deref(), Some("/usr/$LIB"));
-    assert_eq!(word(&["/env"], "libx.so", b"/run:$ORIGIN/${LIB}").as_deref(), Some("/l/${LIB}"));
+    assert_eq!(
+        word(&["/env", "/usr/$LIB"], "libx.so", b"/run").as_deref(),
+        Some("/usr/$LIB")
+    );
+    assert_eq!(
+        word(&["/env"], "libx.so", b"/run:$ORIGIN/${LIB}").as_deref(),
+        Some("/l/${LIB}")
+    );
     // No directory is searched for a library that is given as a path.
     assert_eq!(word(&["/usr/$LIB"], "/lib/libx.so", b"/$LIB"), None);
 }

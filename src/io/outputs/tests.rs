@@ -10,12 +10,17 @@ use crate::sys::shell::Shell;
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn session() -> Session {
-    Session::new(Arc::new(Shell::from_write("test", Box::new(io::sink()))), SessionOptions::default())
+    Session::new(
+        Arc::new(Shell::from_write("test", Box::new(io::sink()))),
+        SessionOptions::default(),
+    )
 }
 
 fn names(folder: &Path) -> io::Result<Vec<String>> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     Ok(names)
 }
@@ -30,7 +35,10 @@ fn b21_all_outputs_or_none() -> Outcome {
         for name in ["new", "old"] {
             outputs.create(&path(name))?.write_all(b"written")?;
         }
-        assert_eq!((path("new").exists(), fs::read(path("old"))?), (false, b"old".to_vec()));
+        assert_eq!(
+            (path("new").exists(), fs::read(path("old"))?),
+            (false, b"old".to_vec())
+        );
         if commit {
             outputs.commit()?;
         } else {
@@ -39,7 +47,10 @@ fn b21_all_outputs_or_none() -> Outcome {
         }
     }
     assert_eq!(names(folder.path())?, ["new", "old"]);
-    assert_eq!((fs::read(path("new"))?, fs::read(path("old"))?), (b"written".to_vec(), b"written".to_vec()));
+    assert_eq!(
+        (fs::read(path("new"))?, fs::read(path("old"))?),
+        (b"written".to_vec(), b"written".to_vec())
+    );
     Ok(())
 }
 
@@ -56,14 +67,26 @@ fn preserves_modes_symlinks_and_devices() -> Outcome {
     for name in ["link", "null", "new"] {
         outputs.create(&path(name))?.write_all(b"written")?;
     }
-    assert!(outputs.create(folder.path()).is_err_and(|error| error.to_string().ends_with("': Is a directory")));
     assert!(
-        outputs.create(&path("no/file")).is_err_and(|error| error.to_string().ends_with("no/file': No such file or directory"))
+        outputs
+            .create(folder.path())
+            .is_err_and(|error| error.to_string().ends_with("': Is a directory"))
     );
+    assert!(outputs.create(&path("no/file")).is_err_and(|error| {
+        error
+            .to_string()
+            .ends_with("no/file': No such file or directory")
+    }));
     outputs.commit()?;
     let mode = |name: &str| fs::metadata(path(name)).map(|meta| meta.permissions().mode() & 0o777);
-    assert_eq!((fs::read(path("file"))?, mode("file")?, mode("new")?), (b"written".to_vec(), 0o751, mode("plain")?));
-    assert!(fs::symlink_metadata(path("link"))?.is_symlink() && fs::symlink_metadata(path("null"))?.is_symlink());
+    assert_eq!(
+        (fs::read(path("file"))?, mode("file")?, mode("new")?),
+        (b"written".to_vec(), 0o751, mode("plain")?)
+    );
+    assert!(
+        fs::symlink_metadata(path("link"))?.is_symlink()
+            && fs::symlink_metadata(path("null"))?.is_symlink()
+    );
     Ok(())
 }
 
@@ -87,7 +110,10 @@ fn ranges_are_copied_and_gaps_are_zeros() -> Outcome {
     drop(out);
     outputs.commit()?;
     let written = fs::read(&path)?;
-    assert!(written.starts_with(b"head\x00\x00\x00\x003456tail") && written[5018..].starts_with(b"\0end"));
+    assert!(
+        written.starts_with(b"head\x00\x00\x00\x003456tail")
+            && written[5018..].starts_with(b"\0end")
+    );
     assert!(written[16..5019].iter().all(|byte| *byte == 0));
     Ok(())
 }

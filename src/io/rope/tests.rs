@@ -8,11 +8,16 @@ use crate::sys::shell::Shell;
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn pattern(size: u64) -> Vec<u8> {
-    (0..size).map(|at| (at % 251) as u8 ^ (at >> 13) as u8).collect()
+    (0..size)
+        .map(|at| (at % 251) as u8 ^ (at >> 13) as u8)
+        .collect()
 }
 
 fn session() -> Session {
-    Session::new(std::sync::Arc::new(Shell::from_write("test", Box::new(io::sink()))), SessionOptions::default())
+    Session::new(
+        std::sync::Arc::new(Shell::from_write("test", Box::new(io::sink()))),
+        SessionOptions::default(),
+    )
 }
 
 #[test]
@@ -38,7 +43,13 @@ fn writes_every_kind_of_part_in_every_way() -> Outcome {
     let image = usize::try_from(2 * GRAIN - 20)?;
     let mut wanted = b"head".to_vec();
     wanted.resize(4096, 0);
-    for part in [&b"inner"[..], &bytes[10..][..image], &bytes[7..], &bytes, b"owned"] {
+    for part in [
+        &b"inner"[..],
+        &bytes[10..][..image],
+        &bytes[7..],
+        &bytes,
+        b"owned",
+    ] {
         wanted.extend(part);
     }
     wanted.resize(wanted.len() + usize::try_from(3 * GRAIN)?, 0);
@@ -66,7 +77,9 @@ fn writes_every_kind_of_part_in_every_way() -> Outcome {
     all.copy_to(&mut out)?;
     out.write_all(b"after")?;
     outputs.commit()?;
-    assert!(std::fs::read(folder.path().join("out"))? == [b"before", &wanted[..], b"after"].concat());
+    assert!(
+        std::fs::read(folder.path().join("out"))? == [b"before", &wanted[..], b"after"].concat()
+    );
     let mut spool = Spool::new(&session);
     assert!(all.into_piece(&mut spool)?.bytes() == wanted);
     Ok(())
@@ -90,12 +103,24 @@ fn errors_name_a_file_that_is_too_short() -> Outcome {
     let mut rope = Rope::default();
     rope.push_file(path.clone(), 10, 500);
     let mut out = tempfile::tempfile()?;
-    for error in [rope.write_to(&mut io::sink()).err(), rope.write_at(&mut out, 0).err()] {
-        assert!(error.ok_or("no error")?.to_string().ends_with("/file: 0 bytes, expected 500"));
+    for error in [
+        rope.write_to(&mut io::sink()).err(),
+        rope.write_at(&mut out, 0).err(),
+    ] {
+        assert!(
+            error
+                .ok_or("no error")?
+                .to_string()
+                .ends_with("/file: 0 bytes, expected 500")
+        );
     }
     std::fs::remove_file(&path)?;
     let error = rope.read().err().ok_or("no error")?;
-    assert!(error.kind() == io::ErrorKind::NotFound && error.to_string().starts_with(&path.display().to_string()), "{error}");
+    assert!(
+        error.kind() == io::ErrorKind::NotFound
+            && error.to_string().starts_with(&path.display().to_string()),
+        "{error}"
+    );
     assert!(Rope::of_file(path).is_err());
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! One attempt at a device link: runs its command through the launcher, or on this machine if the launcher fails.
+//! One attempt at a device link: runs its command through the launcher, or on this machine if the
+//! launcher fails.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,9 +52,23 @@ pub(super) struct Completed {
 }
 
 impl<'t> Attempt<'t> {
-    pub(super) fn new(links: &'t Links<'t>, at: usize, threads: CodegenThreads, place: RunnerSlot<'t>) -> Attempt<'t> {
+    pub(super) fn new(
+        links: &'t Links<'t>,
+        at: usize,
+        threads: CodegenThreads,
+        place: RunnerSlot<'t>,
+    ) -> Attempt<'t> {
         let granted = place.granted(threads.wanted, links.context.request.jobs);
-        Attempt { links, at, threads, place, granted, begun: Instant::now(), queued: Duration::ZERO, node: None }
+        Attempt {
+            links,
+            at,
+            threads,
+            place,
+            granted,
+            begun: Instant::now(),
+            queued: Duration::ZERO,
+            node: None,
+        }
     }
 
     /// Returns the linker argument for the number of threads. It does not affect the image.
@@ -86,12 +101,19 @@ impl<'t> Attempt<'t> {
             if let Launched::Ran(mut ran) = launcher.run(&cmd, &request, session, while_running)? {
                 self.node = Some(ran.node.clone());
                 self.queued = ran.queued;
-                return Ok(Completed { usage: ran.usage, said: std::mem::take(&mut ran.said), ran: Some(ran) });
+                return Ok(Completed {
+                    usage: ran.usage,
+                    said: std::mem::take(&mut ran.said),
+                    ran: Some(ran),
+                });
             }
             let old_argument = self.argument();
             self.move_to_this_machine()?;
             if let (Some(old_argument), Some(now)) = (old_argument, self.argument()) {
-                cmd.args.iter_mut().filter(|arg| **arg == old_argument).for_each(|arg| arg.clone_from(&now));
+                cmd.args
+                    .iter_mut()
+                    .filter(|arg| **arg == old_argument)
+                    .for_each(|arg| arg.clone_from(&now));
             }
         }
         let runner = &session.runner;
@@ -103,22 +125,40 @@ impl<'t> Attempt<'t> {
             }
             None => runner.run_capturing(&cmd, while_running)?,
         };
-        Ok(Completed { usage, said, ran: None })
+        Ok(Completed {
+            usage,
+            said,
+            ran: None,
+        })
     }
 
     /// The job name for the launcher: `offld-OUTPUT-ARCH`.
     fn name(&self) -> String {
         let target = &self.links.planned[self.at].job.target;
-        let device = if target.arch.is_empty() { target.arch_name() } else { &target.arch };
+        let device = if target.arch.is_empty() {
+            target.arch_name()
+        } else {
+            &target.arch
+        };
         format!("offld-{}-{device}", self.links.context.out_base)
     }
 
     /// Waits for a slot on this machine, after the launcher has failed.
     fn move_to_this_machine(&mut self) -> Result<()> {
-        let Links { places, session, context, expected, .. } = self.links;
-        let slot = places.here().take(&demand(self.threads, expected.of(self.at)), session)?;
+        let Links {
+            places,
+            session,
+            context,
+            expected,
+            ..
+        } = self.links;
+        let slot = places
+            .here()
+            .take(&demand(self.threads, expected.of(self.at)), session)?;
         self.place = RunnerSlot::Here(slot);
-        self.granted = self.place.granted(self.threads.wanted, context.request.jobs);
+        self.granted = self
+            .place
+            .granted(self.threads.wanted, context.request.jobs);
         self.begun = Instant::now();
         Ok(())
     }

@@ -27,18 +27,33 @@ pub(super) fn arguments(
     let target = &job.target;
     let request = context.request;
     if target.triple.is_empty() {
-        let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();
-        bail!("device code without a triple cannot be linked: {}", names.join(", "));
+        let names: Vec<String> = job
+            .inputs
+            .iter()
+            .map(|input| input.origin.to_string())
+            .collect();
+        bail!(
+            "device code without a triple cannot be linked: {}",
+            names.join(", ")
+        );
     }
     let mut args = ArgList::default();
     output_and_target(&mut args, target, context, output);
     let words = OptionStyle::of(job, context);
-    let plugin_options: Vec<OsString> =
-        request.llvm_options.iter().map(|option| prefixed("--plugin-opt=", option.value())).collect();
-    add_linker_args(&mut args, words, plugin_options.iter().map(OsString::as_os_str));
-    // A relocatable link has no libraries on its command line, and a sanitizer's runtime belongs to the program. A CPU image
-    // resolves their symbols when the program loads it.
-    let complete = !(target.is_cpu() && (request.relocatable || libraries::leave_symbols_open(context.libraries)));
+    let plugin_options: Vec<OsString> = request
+        .llvm_options
+        .iter()
+        .map(|option| prefixed("--plugin-opt=", option.value()))
+        .collect();
+    add_linker_args(
+        &mut args,
+        words,
+        plugin_options.iter().map(OsString::as_os_str),
+    );
+    // A relocatable link has no libraries on its command line, and a sanitizer's runtime belongs to
+    // the program. A CPU image resolves their symbols when the program loads it.
+    let complete = !(target.is_cpu()
+        && (request.relocatable || libraries::leave_symbols_open(context.libraries)));
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
@@ -50,21 +65,28 @@ pub(super) fn arguments(
         }
         libraries::cpu_arguments(&mut args, context, target);
     }
-    let takes_lld = || context.host_linker.is_absolute() && toolchain::is_ld_lld(context.host_linker);
+    let takes_lld =
+        || context.host_linker.is_absolute() && toolchain::is_ld_lld(context.host_linker);
     if threads::is_short() && (target.is_amdgcn() || target.is_cpu() && takes_lld()) {
         // ld.lld starts a thread per CPU, and crashes if that fails.
         args.arg("-Wl,--threads=1");
     }
     code_generator(&mut args, context, target, words);
     if job.kinds.contains(OffloadKind::Sycl) {
-        args.arg("--sycl-link").arg("-Xlinker").arg(format!("-triple={}", target.triple));
+        args.arg("--sycl-link")
+            .arg("-Xlinker")
+            .arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
     let libraries = gpu_runtime::words(context, job);
     libraries.add_before(&mut args);
     add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);
-    for value in request.device_compiler.iter().filter_map(|value| value.for_target(target)) {
+    for value in request
+        .device_compiler
+        .iter()
+        .filter_map(|value| value.for_target(target))
+    {
         args.arg(value);
     }
     partitions::add(&mut args, job, context)?;
@@ -73,21 +95,40 @@ pub(super) fn arguments(
 }
 
 /// Adds the output file and the target of the image.
-fn output_and_target(args: &mut ArgList, target: &Target, context: &DeviceContext<'_>, output: &Path) {
+fn output_and_target(
+    args: &mut ArgList,
+    target: &Target,
+    context: &DeviceContext<'_>,
+    output: &Path,
+) {
     if at_least(context, 16) {
         args.arg("--no-default-config");
     }
     args.arg("-o").path(output);
     if at_least(context, 17) {
-        // The value is a prefix of file names, so slashes in the architecture must not lead to other directories
-        // (docs/spec/faults.md F30).
-        let mut folder = context.request.output.as_deref().unwrap_or(Path::new(&context.out_base)).as_os_str().to_owned();
+        // The value is a prefix of file names, so slashes in the architecture must not lead to
+        // other directories (docs/spec/faults.md F30).
+        let mut folder = context
+            .request
+            .output
+            .as_deref()
+            .unwrap_or(Path::new(&context.out_base))
+            .as_os_str()
+            .to_owned();
         folder.push(format!(".{}.{}.img.", target.arch_name(), target.arch).replace('/', "_"));
         args.arg("-dumpdir").arg(folder);
     }
     args.arg(format!("--target={}", target.triple));
     if !target.arch.is_empty() {
-        args.arg(format!("{}={}", if target.is_amdgcn() { "-mcpu" } else { "-march" }, target.arch));
+        args.arg(format!(
+            "{}={}",
+            if target.is_amdgcn() {
+                "-mcpu"
+            } else {
+                "-march"
+            },
+            target.arch
+        ));
     }
     if target.is_amdgcn() {
         if !compiles_each(target, context) {
@@ -100,14 +141,25 @@ fn output_and_target(args: &mut ArgList, target: &Target, context: &DeviceContex
 }
 
 /// Adds the job's input arguments, and the options for their symbols.
-fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[OsString]) {
+fn input_files(
+    args: &mut ArgList,
+    job: &DeviceJob<'_>,
+    context: &DeviceContext<'_>,
+    inputs: &[OsString],
+) {
     // The option applies to the program's device code, too: an archive may define a symbol twice.
-    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn()) {
+    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn())
+    {
         args.arg("-Wl,--allow-multiple-definition");
     }
     for (at, word) in inputs.iter().enumerate() {
         // By its name, a bitcode file is an object, which only a linker would read.
-        if compiles_each(&job.target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
+        if compiles_each(&job.target, context)
+            && job
+                .inputs
+                .get(at)
+                .is_some_and(|input| magic::is_bitcode(&input.bytes))
+        {
             args.arg("-x").arg("ir").arg(word).arg("-x").arg("none");
         } else {
             args.arg(word);
@@ -115,38 +167,60 @@ fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<
     }
 }
 
-/// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`, llvm/llvm-project#201135).
+/// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
+/// llvm/llvm-project#201135).
 pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
     context.request.no_lto && target.is_amdgcn()
 }
 
 /// Passes a target id with features (`gfx90a:xnack-`) to the LTO code generator.
 ///
-/// Drivers before LLVM 17 do not pass `-mcpu` to it. It then rejects functions that have these features.
+/// Drivers before LLVM 17 do not pass `-mcpu` to it. It then rejects functions that have these
+/// features.
 fn target_id(args: &mut ArgList, target: &Target) {
     let mut parts = target.arch.split(':');
     let processor = parts.next().unwrap_or_default();
     let sign = |part: &str| part.strip_suffix('+').map(|name| format!("+{name}"));
-    let sign = |part: &str| sign(part).or_else(|| part.strip_suffix('-').map(|name| format!("-{name}")));
+    let sign =
+        |part: &str| sign(part).or_else(|| part.strip_suffix('-').map(|name| format!("-{name}")));
     let features: Vec<String> = parts.filter_map(sign).collect();
     if !features.is_empty() {
         args.arg(format!("-Wl,-plugin-opt=mcpu={processor}"));
-        args.arg("-Xlinker").arg(format!("-plugin-opt=-mattr={}", features.join(",")));
+        args.arg("-Xlinker")
+            .arg(format!("-plugin-opt=-mattr={}", features.join(",")));
     }
 }
 
-/// Adds the directory of ptxas and nvlink. clang passes it to the wrapper, but to the device compiler only when compiling CUDA
-/// sources.
+/// Adds the directory of ptxas and nvlink. clang passes it to the wrapper, but to the device
+/// compiler only when compiling CUDA sources.
 fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
-    let Some(folder) = context.request.cuda_path.as_deref().filter(|_| target.is_nvptx()) else { return };
+    let Some(folder) = context
+        .request
+        .cuda_path
+        .as_deref()
+        .filter(|_| target.is_nvptx())
+    else {
+        return;
+    };
     let is_cuda_path = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
-    if !context.request.device_compiler.iter().filter_map(|value| value.for_target(target)).any(is_cuda_path) {
+    if !context
+        .request
+        .device_compiler
+        .iter()
+        .filter_map(|value| value.for_target(target))
+        .any(is_cuda_path)
+    {
         args.joined("--cuda-path=", folder.as_os_str());
     }
 }
 
 /// Adds LLVM options other than `--plugin-opt=`, and those for temporary files and bitcode output.
-fn code_generator(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target, words: OptionStyle) {
+fn code_generator(
+    args: &mut ArgList,
+    context: &DeviceContext<'_>,
+    target: &Target,
+    words: OptionStyle,
+) {
     let request = context.request;
     // For other linkers, the plugin's options already include these.
     if words == OptionStyle::Lld {
@@ -167,22 +241,32 @@ fn code_generator(args: &mut ArgList, context: &DeviceContext<'_>, target: &Targ
 
 fn save_temps(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let linker_is_lld = context.host_linker.to_string_lossy().ends_with("lld");
-    if context.request.save_temps && (target.is_nvptx() || target.is_amdgcn() || (target.is_cpu() && linker_is_lld)) {
+    if context.request.save_temps
+        && (target.is_nvptx() || target.is_amdgcn() || (target.is_cpu() && linker_is_lld))
+    {
         args.arg("-Wl,--save-temps");
     }
 }
 
 /// Whether a CPU's inputs are bitcode but the device compiler gets no `-flto`.
 ///
-/// Offloading drivers pass `-flto`, but a linker called directly gets none. GNU ld reads bitcode only through a plugin, which
-/// `-flto` adds.
+/// Offloading drivers pass `-flto`, but a linker called directly gets none. GNU ld reads bitcode
+/// only through a plugin, which `-flto` adds.
 fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
-    job.inputs.iter().any(|input| magic::is_bitcode(&input.bytes)) && !has_lto_option(job, context)
+    job.inputs
+        .iter()
+        .any(|input| magic::is_bitcode(&input.bytes))
+        && !has_lto_option(job, context)
 }
 
 fn has_lto_option(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
-    context.request.device_compiler.iter().filter_map(|value| value.for_target(&job.target)).any(is_lto)
+    context
+        .request
+        .device_compiler
+        .iter()
+        .filter_map(|value| value.for_target(&job.target))
+        .any(is_lto)
 }
 
 /// Whether the compiler makes a CPU linker other than ld.lld load LLVM's plugin.
@@ -191,15 +275,28 @@ pub(super) fn links_by_plugin(job: &DeviceJob<'_>, context: &DeviceContext<'_>) 
 }
 
 /// Adds the ld.lld arguments `all`, translated for the actual linker.
-fn add_linker_args<'w>(args: &mut ArgList, words: OptionStyle, all: impl IntoIterator<Item = &'w OsStr>) {
+fn add_linker_args<'w>(
+    args: &mut ArgList,
+    words: OptionStyle,
+    all: impl IntoIterator<Item = &'w OsStr>,
+) {
     for word in words.of_lld(all) {
         args.arg("-Xlinker").arg(word);
     }
 }
 
 /// Adds the user's arguments for the linker.
-fn add_user_args(args: &mut ArgList, words: OptionStyle, job: &DeviceJob<'_>, context: &DeviceContext<'_>) {
-    let of_user = context.request.device_linker.iter().filter_map(|value| value.for_target(&job.target));
+fn add_user_args(
+    args: &mut ArgList,
+    words: OptionStyle,
+    job: &DeviceJob<'_>,
+    context: &DeviceContext<'_>,
+) {
+    let of_user = context
+        .request
+        .device_linker
+        .iter()
+        .filter_map(|value| value.for_target(&job.target));
     if job.target.is_nvptx() {
         let own = protected_symbols::nvlink_words(of_user, job, context);
         add_linker_args(args, words, own.iter().map(OsString::as_os_str));
@@ -221,13 +318,21 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
     let kinds = || job.kinds.iter().map(OffloadKind::name);
     let (triple, arch) = target.device();
     let is_for = |library: &&BitcodeLibrary| {
-        kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch) || library.is_for(kind, &triple, &arch))
+        kinds().any(|kind| {
+            library.is_for(kind, &target.triple, &target.arch)
+                || library.is_for(kind, &triple, &arch)
+        })
     };
     for library in legacy.bitcode_libraries.iter().filter(is_for) {
-        // Passed directly to the linker: by the extension, clang would treat bitcode as a source to compile.
+        // Passed directly to the linker: by the extension, clang would treat bitcode as a source to
+        // compile.
         args.arg("-Xlinker").path(&library.path);
     }
-    for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_target(target)) {
+    for library in legacy
+        .builtin_bitcode
+        .iter()
+        .filter_map(|library| library.for_target(target))
+    {
         args.arg("-Xlinker").arg(library);
     }
     if let Some(level) = &legacy.opt_level {
@@ -243,7 +348,8 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
     }
 }
 
-/// Whether the compiler has the options of LLVM `major`. A compiler of unknown version is assumed to be recent.
+/// Whether the compiler has the options of LLVM `major`. A compiler of unknown version is assumed
+/// to be recent.
 fn at_least(context: &DeviceContext<'_>, major: u32) -> bool {
     context.compiler.major.is_none_or(|own| own >= major)
 }

@@ -1,8 +1,8 @@
 //! Predicts the cost of device links from the last runs of the same program and target.
 //!
-//! The records are in the local cache. The next link starts the longest image first, and starts none that would not fit into
-//! memory. Without a record, memory is estimated from the size of the device code. Time is estimated from the other links of the
-//! program.
+//! The records are in the local cache. The next link starts the longest image first, and starts
+//! none that would not fit into memory. Without a record, memory is estimated from the size of the
+//! device code. Time is estimated from the other links of the program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,13 @@ const RUNS: usize = 4;
 /// Maximum number of links in a record. When a new one exceeds it, the record starts over.
 const TARGETS: usize = 64;
 
-/// Measured for full LTO on amdgcn: the linker's base memory in bytes, the memory per byte of bitcode, and the exponent of time
-/// over size.
+/// Measured for full LTO on amdgcn: the linker's base memory in bytes, the memory per byte of
+/// bitcode, and the exponent of time over size.
 const BASE_MEMORY: u64 = 96 << 20;
 const MEMORY_OF_BITCODE: u64 = 75;
 const GROWTH: f64 = 1.2;
-/// Compiled objects are only linked: work per byte relative to bitcode, and bytes of memory per byte.
+/// Compiled objects are only linked: work per byte relative to bitcode, and bytes of memory per
+/// byte.
 const WORK_OF_OBJECTS: f64 = 0.02;
 const MEMORY_OF_OBJECTS: u64 = 3;
 
@@ -60,7 +61,8 @@ struct CostRecord {
 /// Predicted cost of a device link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prediction {
-    /// Run time: in seconds if any link of the program has a record, otherwise only comparable within the program.
+    /// Run time: in seconds if any link of the program has a record, otherwise only comparable
+    /// within the program.
     pub(super) time: f64,
     /// Peak memory with `enough_for` threads, in bytes.
     pub(super) memory: u64,
@@ -82,7 +84,11 @@ impl Size {
     /// Measures the inputs of `job`.
     pub(super) fn of(job: &DeviceJob<'_>) -> Size {
         job.inputs.iter().fold(Size::default(), |mut size, input| {
-            let part = if magic::is_bitcode(&input.bytes) { &mut size.bitcode } else { &mut size.objects };
+            let part = if magic::is_bitcode(&input.bytes) {
+                &mut size.bitcode
+            } else {
+                &mut size.objects
+            };
             *part += input.bytes.len() as u64;
             size
         })
@@ -100,14 +106,20 @@ impl Size {
 
 impl Default for CostRecord {
     fn default() -> Self {
-        CostRecord { version: VERSION, links: BTreeMap::new() }
+        CostRecord {
+            version: VERSION,
+            links: BTreeMap::new(),
+        }
     }
 }
 
 impl CostRecord {
     /// Parses a record. Damaged records and other versions count as empty.
     fn read(bytes: &[u8]) -> CostRecord {
-        serde_json::from_slice(bytes).ok().filter(|record: &CostRecord| record.version == VERSION).unwrap_or_default()
+        serde_json::from_slice(bytes)
+            .ok()
+            .filter(|record: &CostRecord| record.version == VERSION)
+            .unwrap_or_default()
     }
 
     fn add(&mut self, name: String, run: Run) {
@@ -121,15 +133,32 @@ impl CostRecord {
 
     /// Predicts the cost of links, given by name and size.
     fn predict(&self, links: &[(String, Size)]) -> Vec<Prediction> {
-        let known: Vec<Option<Prediction>> = links.iter().map(|(name, size)| self.known(name, *size)).collect();
-        let pairs = || links.iter().zip(&known).filter_map(|((_, size), known)| Some((size.work(), known.as_ref()?.time)));
+        let known: Vec<Option<Prediction>> = links
+            .iter()
+            .map(|(name, size)| self.known(name, *size))
+            .collect();
+        let pairs = || {
+            links
+                .iter()
+                .zip(&known)
+                .filter_map(|((_, size), known)| Some((size.work(), known.as_ref()?.time)))
+        };
         let (work, time) = pairs().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         let pace = if work > 0.0 { time / work } else { 1.0 };
         let estimate = |size: &Size| {
             // Assume that all code is compiled at once: more threads need no more memory.
-            Prediction { time: pace * size.work(), memory: size.memory(), enough_for: usize::MAX, per_thread: 0 }
+            Prediction {
+                time: pace * size.work(),
+                memory: size.memory(),
+                enough_for: usize::MAX,
+                per_thread: 0,
+            }
         };
-        links.iter().zip(known).map(|((_, size), known)| known.unwrap_or_else(|| estimate(size))).collect()
+        links
+            .iter()
+            .zip(known)
+            .map(|((_, size), known)| known.unwrap_or_else(|| estimate(size)))
+            .collect()
     }
 
     /// Predicts the cost of the link `name` at `size`, if it has a record.
@@ -137,15 +166,28 @@ impl CostRecord {
         let runs = self.links.get(name)?;
         let last = runs.last()?;
         let memory_of = |run: &Run| {
-            // Memory above the base scales with the code size. Less code does not lower the prediction: it may still need as much.
+            // Memory above the base scales with the code size. Less code does not lower the
+            // prediction: it may still need as much.
             let more = (size.memory() as f64 / run.size.memory() as f64).max(1.0);
             let (base, peak) = (BASE_MEMORY.min(run.cost.peak_memory), run.cost.peak_memory);
-            (base, ((peak - base) as f64 * more) as u64, run.threads.max(1))
+            (
+                base,
+                ((peak - base) as f64 * more) as u64,
+                run.threads.max(1),
+            )
         };
-        let (base, code, threads) = runs.iter().map(memory_of).max_by_key(|(base, code, _)| base + code)?;
+        let (base, code, threads) = runs
+            .iter()
+            .map(memory_of)
+            .max_by_key(|(base, code, _)| base + code)?;
         let time = last.cost.wall_us as f64 / 1e6 * (size.work() / last.size.work());
         // The threads shared the code evenly.
-        Some(Prediction { time, memory: base + code, enough_for: threads, per_thread: code / threads as u64 })
+        Some(Prediction {
+            time,
+            memory: base + code,
+            enough_for: threads,
+            per_thread: code / threads as u64,
+        })
     }
 }
 
@@ -153,32 +195,59 @@ impl Costs {
     /// Costs of the links of `program`. Without a cache, nothing is known or recorded.
     pub(super) fn new(cache: Option<&Arc<Cache>>, program: &Path) -> Costs {
         let mut key = KeyBuilder::default();
-        key.add("costs 1").add(identity(program, &session::temp_folder()).as_os_str().as_encoded_bytes());
-        Costs { cache: cache.cloned(), key: key.key(), record: OnceLock::new(), new: Mutex::default() }
+        key.add("costs 1").add(
+            identity(program, &session::temp_folder())
+                .as_os_str()
+                .as_encoded_bytes(),
+        );
+        Costs {
+            cache: cache.cloned(),
+            key: key.key(),
+            record: OnceLock::new(),
+            new: Mutex::default(),
+        }
     }
 
     /// Predicts the cost of each job.
-    pub(super) fn predict<'a>(&self, jobs: impl Iterator<Item = &'a DeviceJob<'a>>) -> Vec<Prediction> {
+    pub(super) fn predict<'a>(
+        &self,
+        jobs: impl Iterator<Item = &'a DeviceJob<'a>>,
+    ) -> Vec<Prediction> {
         let links: Vec<(String, Size)> = jobs.map(|job| (name(job), Size::of(job))).collect();
         self.record().predict(&links)
     }
 
     /// Adds a run of `job` with `threads` threads to the record.
     pub(super) fn note(&self, job: &DeviceJob<'_>, threads: usize, cost: Cost) {
-        let run = Run { size: Size::of(job), threads, cost };
-        self.new.lock().unwrap_or_else(PoisonError::into_inner).push((name(job), run));
+        let run = Run {
+            size: Size::of(job),
+            threads,
+            cost,
+        };
+        self.new
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((name(job), run));
     }
 
     /// Writes the new runs to the cache in the background.
     pub(super) fn keep(self) {
-        let new = self.new.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(cache) = self.cache.filter(|_| !new.is_empty()) else { return };
+        let new = self
+            .new
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(cache) = self.cache.filter(|_| !new.is_empty()) else {
+            return;
+        };
         let (key, store) = (self.key, Arc::clone(&cache));
         cache.later(move || {
-            // Another link of this program may have finished meanwhile, so the record is read again. Two simultaneous writers lose
-            // one's runs.
-            let mut record = store.own_record(key).map_or_else(CostRecord::default, |bytes| CostRecord::read(&bytes));
-            new.into_iter().for_each(|(name, run)| record.add(name, run));
+            // Another link of this program may have finished meanwhile, so the record is read
+            // again. Two simultaneous writers lose one's runs.
+            let mut record = store
+                .own_record(key)
+                .map_or_else(CostRecord::default, |bytes| CostRecord::read(&bytes));
+            new.into_iter()
+                .for_each(|(name, run)| record.add(name, run));
             if let Ok(bytes) = serde_json::to_vec(&record) {
                 store.put_own_record(key, &bytes);
             }
@@ -186,7 +255,12 @@ impl Costs {
     }
 
     fn record(&self) -> &CostRecord {
-        let read = || self.cache.as_ref()?.own_record(self.key).map(|bytes| CostRecord::read(&bytes));
+        let read = || {
+            self.cache
+                .as_ref()?
+                .own_record(self.key)
+                .map(|bytes| CostRecord::read(&bytes))
+        };
         self.record.get_or_init(|| read().unwrap_or_default())
     }
 }
@@ -199,15 +273,27 @@ fn name(job: &DeviceJob<'_>) -> String {
 
 /// Identifies `program` from one build to the next.
 ///
-/// clang links each object of a HIP program to a temporary file with a random name (`saxpy-1a2b3c.hipfb`), so the random part is
-/// dropped.
+/// clang links each object of a HIP program to a temporary file with a random name
+/// (`saxpy-1a2b3c.hipfb`), so the random part is dropped.
 fn identity(program: &Path, temporary: &Path) -> PathBuf {
     let path = std::path::absolute(program).unwrap_or_else(|_| program.to_owned());
-    let (Some(name), true) = (path.file_name().and_then(|name| name.to_str()), path.starts_with(temporary)) else { return path };
-    let is_random = |text: &str| text.len() >= 6 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let (Some(name), true) = (
+        path.file_name().and_then(|name| name.to_str()),
+        path.starts_with(temporary),
+    ) else {
+        return path;
+    };
+    let is_random =
+        |text: &str| text.len() >= 6 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let stem = name.split('.').next().unwrap_or(name);
-    let lasting = stem.rsplit_once('-').filter(|(_, end)| is_random(end)).map_or(stem, |(lasting, _)| lasting);
-    std::env::current_dir().unwrap_or_default().join("temporary").join(lasting)
+    let lasting = stem
+        .rsplit_once('-')
+        .filter(|(_, end)| is_random(end))
+        .map_or(stem, |(lasting, _)| lasting);
+    std::env::current_dir()
+        .unwrap_or_default()
+        .join("temporary")
+        .join(lasting)
 }
 
 #[cfg(test)]
@@ -215,17 +301,34 @@ mod tests {
     use super::*;
 
     fn bitcode(bytes: u64) -> Size {
-        Size { bitcode: bytes, objects: 0 }
+        Size {
+            bitcode: bytes,
+            objects: 0,
+        }
     }
 
     fn run(size: Size, wall_ms: u64, peak_memory: u64) -> Run {
-        Run { size, threads: 1, cost: Cost { wall_us: wall_ms * 1000, cpu_us: 0, peak_memory } }
+        Run {
+            size,
+            threads: 1,
+            cost: Cost {
+                wall_us: wall_ms * 1000,
+                cpu_us: 0,
+                peak_memory,
+            },
+        }
     }
 
     #[test]
     fn the_last_time_and_the_largest_memory_of_the_last_runs_count() {
         let (mut record, size) = (CostRecord::default(), bitcode(1 << 20));
-        for (wall, peak) in [(9000, 900 << 20), (800, 300 << 20), (700, 500 << 20), (600, 200 << 20), (500, 210 << 20)] {
+        for (wall, peak) in [
+            (9000, 900 << 20),
+            (800, 300 << 20),
+            (700, 500 << 20),
+            (600, 200 << 20),
+            (500, 210 << 20),
+        ] {
             record.add("a".to_owned(), run(size, wall, peak));
         }
         let record = CostRecord::read(&serde_json::to_vec(&record).unwrap());
@@ -233,26 +336,46 @@ mod tests {
         assert_eq!((known.time, known.memory), (0.5, 500 << 20));
         assert_eq!((known.enough_for, known.per_thread), (1, 404 << 20));
         let grown = record.known("a", bitcode(2 << 20)).unwrap();
-        assert!(grown.time > 1.0 && grown.time < 1.3 && grown.memory > 600 << 20, "{grown:?}");
+        assert!(
+            grown.time > 1.0 && grown.time < 1.3 && grown.memory > 600 << 20,
+            "{grown:?}"
+        );
         let shrunk = record.known("a", bitcode(1 << 19)).unwrap();
-        assert!(shrunk.time < 0.25 && shrunk.memory == 500 << 20, "{shrunk:?}");
+        assert!(
+            shrunk.time < 0.25 && shrunk.memory == 500 << 20,
+            "{shrunk:?}"
+        );
         assert!(record.known("b", size).is_none());
-        assert_eq!(CostRecord::read(br#"{"version":9,"links":{}}"#), CostRecord::default());
+        assert_eq!(
+            CostRecord::read(br#"{"version":9,"links":{}}"#),
+            CostRecord::default()
+        );
         assert_eq!(CostRecord::read(b"\0"), CostRecord::default());
     }
 
     #[test]
     fn unknown_links_are_estimated_from_known_ones() {
         let mut record = CostRecord::default();
-        let links: Vec<(String, Size)> = [1 << 20, 4 << 20].map(|bytes| (format!("{bytes}"), bitcode(bytes))).into();
+        let links: Vec<(String, Size)> = [1 << 20, 4 << 20]
+            .map(|bytes| (format!("{bytes}"), bitcode(bytes)))
+            .into();
         let unknown = record.predict(&links);
         assert!(unknown[1].time > 5.0 * unknown[0].time);
         assert_eq!(unknown[0].memory, (96 << 20) + (75 << 20));
         record.add(links[0].0.clone(), run(links[0].1, 2000, 50 << 20));
         let one = record.predict(&links);
         assert_eq!((one[0].time, one[0].memory), (2.0, 50 << 20));
-        assert!((one[1].time - 2.0 * 4_f64.powf(1.2)).abs() < 0.01, "{one:?}");
-        let objects = record.predict(&[(String::new(), Size { bitcode: 0, objects: 1 << 20 })]);
+        assert!(
+            (one[1].time - 2.0 * 4_f64.powf(1.2)).abs() < 0.01,
+            "{one:?}"
+        );
+        let objects = record.predict(&[(
+            String::new(),
+            Size {
+                bitcode: 0,
+                objects: 1 << 20,
+            },
+        )]);
         assert!(objects[0].memory < 100 << 20);
     }
 

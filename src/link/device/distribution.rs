@@ -1,7 +1,8 @@
 //! Compiles the ThinLTO units of a device link as separate jobs.
 //!
-//! ld.lld starts `offld thinlto-distributor` (`distributor`), which looks up each unit in the cache and compiles the missing ones.
-//! So machines can share single units. The image equals the one that ld.lld generates in its own process.
+//! ld.lld starts `offld thinlto-distributor` (`distributor`), which looks up each unit in the cache
+//! and compiles the missing ones. So machines can share single units. The image equals the one that
+//! ld.lld generates in its own process.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,8 @@ pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool
 }
 
 impl Distribution {
-    /// Prepares the link of `query`, whose inputs go into `files`. Returns `None` if it has no ThinLTO units.
+    /// Prepares the link of `query`, whose inputs go into `files`. Returns `None` if it has no
+    /// ThinLTO units.
     ///
     /// The error is the reason why the linker has to compile the units itself.
     pub(super) fn of(
@@ -74,13 +76,19 @@ impl Distribution {
         context: &DeviceContext<'_>,
         session: &Session,
     ) -> Option<Result<Distribution, String>> {
-        let is_thin = |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
+        let is_thin =
+            |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
         if !resolved.is_lld() || !query.job.inputs.iter().any(|input| is_thin(&input.bytes)) {
             return None;
         }
-        // In a library, the current executable is the caller's, so the linker cannot start it as a distributor.
+        // In a library, the current executable is the caller's, so the linker cannot start it as a
+        // distributor.
         let in_library = !session.runner.can_be_replaced();
-        let found = if in_library { Err("offld is used as a library".to_owned()) } else { linker_args(resolved, query, context) };
+        let found = if in_library {
+            Err("offld is used as a library".to_owned())
+        } else {
+            linker_args(resolved, query, context)
+        };
         Some(found.map(|args| Distribution {
             args,
             distributor_args: distributor_args(context.request, session),
@@ -92,25 +100,36 @@ impl Distribution {
         }))
     }
 
-    /// Returns the linker's arguments for a link with `granted` threads. They are not part of the cache key, because the image is
-    /// the same.
+    /// Returns the linker's arguments for a link with `granted` threads. They are not part of the
+    /// cache key, because the image is the same.
     pub(super) fn arguments(&mut self, granted: usize, session: &Session) -> Vec<OsString> {
-        if session.launcher.as_ref().is_some_and(Launcher::is_available) {
+        if session
+            .launcher
+            .as_ref()
+            .is_some_and(Launcher::is_available)
+        {
             self.guard = FolderGuard::start(session);
         }
         // A report from an earlier run.
         let _ = std::fs::remove_file(&self.report);
         let at_once = format!("--jobs={}", self.at_once.unwrap_or(granted));
-        let lifeline = self.lifeline.iter().map(|(path, _)| option("--lifeline=", path));
-        let args = [at_once.into(), option("--report=", &self.report)].into_iter().chain(lifeline);
+        let lifeline = self
+            .lifeline
+            .iter()
+            .map(|(path, _)| option("--lifeline=", path));
+        let args = [at_once.into(), option("--report=", &self.report)]
+            .into_iter()
+            .chain(lifeline);
         let args = args.chain(self.distributor_args.iter().cloned());
         let args = args.map(|word| option("--thinlto-distributor-arg=", word));
         self.args.iter().cloned().chain(args).collect()
     }
 
-    /// Prints the distributor's messages after the linker has ended, and adds the memory of its jobs to the usage.
+    /// Prints the distributor's messages after the linker has ended, and adds the memory of its
+    /// jobs to the usage.
     ///
-    /// If one of the jobs failed, its error replaces the linker's. Also returns the reason not to cache the image, if there is one.
+    /// If one of the jobs failed, its error replaces the linker's. Also returns the reason not to
+    /// cache the image, if there is one.
     pub(super) fn ended(
         self,
         done: Result<Completed>,
@@ -121,9 +140,17 @@ impl Distribution {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
         // Warn only once about a launcher that fails.
-        let known =
-            report.given_up.as_ref().filter(|_| session.launcher.as_ref().is_some_and(|launcher| !launcher.is_given_up_now()));
-        for (label, text) in report.messages.iter().filter(|(_, text)| Some(text) != known) {
+        let known = report.given_up.as_ref().filter(|_| {
+            session
+                .launcher
+                .as_ref()
+                .is_some_and(|launcher| !launcher.is_given_up_now())
+        });
+        for (label, text) in report
+            .messages
+            .iter()
+            .filter(|(_, text)| Some(text) != known)
+        {
             let text = self.with_input_names(text);
             match label.as_str() {
                 "" => shell.line(&text),
@@ -140,9 +167,11 @@ impl Distribution {
                 Ok((done, report.not_kept))
             }
             Err(error) => Err(match report.failed {
-                Some((why, status)) if out_of_memory::of(&error).is_none() => {
-                    StepFailed { report: format!("{step}: {}", self.with_input_names(&why)), status }.into()
+                Some((why, status)) if out_of_memory::of(&error).is_none() => StepFailed {
+                    report: format!("{step}: {}", self.with_input_names(&why)),
+                    status,
                 }
+                .into(),
                 _ => error,
             }),
         }
@@ -150,21 +179,35 @@ impl Distribution {
 
     /// Replaces temporary file names in `text` by the names of the inputs.
     fn with_input_names(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_owned(), |text, (file, name)| text.replace(&format!("`{file}`"), &format!("`{name}`")))
+        self.names
+            .iter()
+            .fold(text.to_owned(), |text, (file, name)| {
+                text.replace(&format!("`{file}`"), &format!("`{name}`"))
+            })
     }
 }
 
 /// Returns the linker's arguments, except those that it passes to the distributor.
-fn linker_args(resolved: &ResolvedLink, query: &LinkQuery<'_>, context: &DeviceContext<'_>) -> Result<Vec<OsString>, String> {
+fn linker_args(
+    resolved: &ResolvedLink,
+    query: &LinkQuery<'_>,
+    context: &DeviceContext<'_>,
+) -> Result<Vec<OsString>, String> {
     let (compiler, triple) = (context.compiler, &query.job.target.triple);
     check_release(resolved.linker(), compiler)?;
     let words = RemoteCompilerArgs::of(resolved.words())?;
     let compiler_args = words.for_compiler(triple);
     if words.are_uncertain() && !takes(compiler, triple, &compiler_args) {
-        return Err(format!("{} does not support all of the linker's LLVM options", compiler.path.display()));
+        return Err(format!(
+            "{} does not support all of the linker's LLVM options",
+            compiler.path.display()
+        ));
     }
     // ld.lld writes the list of jobs as JSON, where paths must be UTF-8.
-    if [query.image, &compiler.path].iter().any(|path| path.to_str().is_none()) {
+    if [query.image, &compiler.path]
+        .iter()
+        .any(|path| path.to_str().is_none())
+    {
         return Err("a path is not in UTF-8".to_owned());
     }
     let mut args = vec![
@@ -173,37 +216,69 @@ fn linker_args(resolved: &ResolvedLink, query: &LinkQuery<'_>, context: &DeviceC
         "--thinlto-remote-compiler-prepend-arg=--no-default-config".into(),
         "--thinlto-distributor-arg=thinlto-distributor".into(),
     ];
-    args.extend(compiler_args.iter().map(|word| option("--thinlto-remote-compiler-arg=", word)));
+    args.extend(
+        compiler_args
+            .iter()
+            .map(|word| option("--thinlto-remote-compiler-arg=", word)),
+    );
     Ok(args)
 }
 
-/// Translates the user's options to arguments of the distributor. Environment variables are inherited.
+/// Translates the user's options to arguments of the distributor. Environment variables are
+/// inherited.
 fn distributor_args(request: &LinkRequest, session: &Session) -> Vec<OsString> {
-    let Launching { launcher, wait, jobs } = &request.launching;
+    let Launching {
+        launcher,
+        wait,
+        jobs,
+    } = &request.launching;
     let mut args = Vec::new();
     if request.verbose {
         args.push("--verbose".into());
     }
     args.extend(request.cache.iter().map(|cache| option("--cache=", cache)));
-    if session.launcher.as_ref().is_some_and(|launcher| !launcher.is_available()) {
+    if session
+        .launcher
+        .as_ref()
+        .is_some_and(|launcher| !launcher.is_available())
+    {
         args.push("--launcher=".into());
         return args;
     }
-    args.extend(launcher.iter().map(|launcher| option("--launcher=", launcher)));
-    args.extend(wait.iter().map(|wait| format!("--launcher-wait={wait}").into()));
-    args.extend(jobs.iter().map(|jobs| format!("--remote-jobs={jobs}").into()));
+    args.extend(
+        launcher
+            .iter()
+            .map(|launcher| option("--launcher=", launcher)),
+    );
+    args.extend(
+        wait.iter()
+            .map(|wait| format!("--launcher-wait={wait}").into()),
+    );
+    args.extend(
+        jobs.iter()
+            .map(|jobs| format!("--remote-jobs={jobs}").into()),
+    );
     args
 }
 
-/// Number of units to compile at once on this machine if the launcher fails later. The link itself then has a single thread.
+/// Number of units to compile at once on this machine if the launcher fails later. The link itself
+/// then has a single thread.
 ///
 /// `None`: as many as the link has threads.
 fn at_once(jobs: Jobs, session: &Session) -> Option<usize> {
-    session.launcher.as_ref().filter(|launcher| launcher.is_available() && !are_counted(jobs))?;
-    Some(if let Jobs::N(count) = jobs { count } else { threads::count() })
+    session
+        .launcher
+        .as_ref()
+        .filter(|launcher| launcher.is_available() && !are_counted(jobs))?;
+    Some(if let Jobs::N(count) = jobs {
+        count
+    } else {
+        threads::count()
+    })
 }
 
-/// Creates the distributor's lifeline for `image`. Without one, the distributor continues if this process is killed.
+/// Creates the distributor's lifeline for `image`. Without one, the distributor continues if this
+/// process is killed.
 fn lifeline(image: &Path) -> Option<(PathBuf, Lifeline)> {
     let path = image.with_extension("lifeline");
     let lifeline = Lifeline::at(&path).ok()?;
@@ -213,7 +288,9 @@ fn lifeline(image: &Path) -> Option<(PathBuf, Lifeline)> {
 /// Pairs the input files of `job` with their display names.
 fn names(job: &DeviceJob<'_>, files: &[PathBuf]) -> Vec<(String, String)> {
     let pairs = files.iter().zip(&job.inputs);
-    pairs.map(|(file, input)| (file.display().to_string(), input.origin.to_string())).collect()
+    pairs
+        .map(|(file, input)| (file.display().to_string(), input.origin.to_string()))
+        .collect()
 }
 
 fn option(name: &str, value: impl Into<OsString>) -> OsString {
@@ -222,25 +299,34 @@ fn option(name: &str, value: impl Into<OsString>) -> OsString {
     option
 }
 
-/// Fails unless the linker can start distributors and has the same release as the compiler. Otherwise the generated code may
-/// differ.
+/// Fails unless the linker can start distributors and has the same release as the compiler.
+/// Otherwise the generated code may differ.
 fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
     let paths = (linker.display(), compiler.path.display());
     match compiler.major {
         Some(major) if major < FIRST_RELEASE => {
-            return Err(format!("the linker is from LLVM {major}, and distributed ThinLTO needs LLVM {FIRST_RELEASE} or later"));
+            return Err(format!(
+                "the linker is from LLVM {major}, and distributed ThinLTO needs LLVM {FIRST_RELEASE} or later"
+            ));
         }
         Some(_) => {}
         None => return Err(format!("the LLVM version of {} is unknown", paths.1)),
     }
-    let folder = |path: &Path| path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+    let folder = |path: &Path| {
+        path.canonicalize()
+            .ok()
+            .and_then(|real| real.parent().map(Path::to_owned))
+    };
     if folder(linker).is_some_and(|of_linker| folder(&compiler.path) == Some(of_linker)) {
         return Ok(());
     }
     let number = |program: &Path| release_number(&run::stdout_of(program, &["--version"])?);
     match (number(linker), number(&compiler.path)) {
         (Some(one), Some(other)) if one == other => Ok(()),
-        _ => Err(format!("{} and {} may be from different LLVM versions", paths.0, paths.1)),
+        _ => Err(format!(
+            "{} and {} may be from different LLVM versions",
+            paths.0, paths.1
+        )),
     }
 }
 
@@ -248,32 +334,51 @@ fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
 fn release_number(text: &str) -> Option<String> {
     let is_release = |word: &&str| {
         let parts: Vec<&str> = word.split('.').collect();
-        parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+        parts.len() == 3
+            && parts
+                .iter()
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    text.split(|c: char| !c.is_ascii_digit() && c != '.').find(is_release).map(str::to_owned)
+    text.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .find(is_release)
+        .map(str::to_owned)
 }
 
 /// Whether the compiler accepts these arguments.
 fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
     let target = format!("--target={triple}");
-    let mut args = vec!["--no-default-config", &*target, "-c", "-x", "ir", "/dev/null", "-o", "/dev/null"];
+    let mut args = vec![
+        "--no-default-config",
+        &*target,
+        "-c",
+        "-x",
+        "ir",
+        "/dev/null",
+        "-o",
+        "/dev/null",
+    ];
     args.extend(options.iter().map(String::as_str));
     run::stdout_of(&compiler.path, &args).is_some()
 }
 
 /// Returns a path to this program whose file name is `offld`. Other names select other tools.
 fn own_executable(image: &Path) -> Result<PathBuf, String> {
-    let me = std::env::current_exe().map_err(|error| format!("cannot determine the path of offld: {error}"))?;
+    let me = std::env::current_exe()
+        .map_err(|error| format!("cannot determine the path of offld: {error}"))?;
     if me.file_name().is_some_and(|name| name == "offld") {
         return Ok(me);
     }
     let link = image.with_extension("offld.d");
     let named = link.join("offld");
-    let created = std::fs::create_dir_all(&link).and_then(|()| match std::os::unix::fs::symlink(&me, &named) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        created => created,
+    let created = std::fs::create_dir_all(&link).and_then(|()| {
+        match std::os::unix::fs::symlink(&me, &named) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            created => created,
+        }
     });
-    created.map(|()| named).map_err(|error| format!("{}: {error}", link.display()))
+    created
+        .map(|()| named)
+        .map_err(|error| format!("{}: {error}", link.display()))
 }
 
 #[cfg(test)]
@@ -284,24 +389,43 @@ mod tests {
     fn releases_are_compared_by_all_three_numbers() {
         let number = release_number("Debian LLD 22.1.8 (compatible with GNU linkers)");
         assert_eq!(number.as_deref(), Some("22.1.8"));
-        assert_eq!(release_number("Debian clang version 22.1.8 (1~deb12u1)\nTarget: x86_64-pc-linux-gnu"), number);
-        assert_eq!(release_number("AMD LLD 22.0.0git (https://github.com 26.1 x)").as_deref(), Some("22.0.0"));
+        assert_eq!(
+            release_number("Debian clang version 22.1.8 (1~deb12u1)\nTarget: x86_64-pc-linux-gnu"),
+            number
+        );
+        assert_eq!(
+            release_number("AMD LLD 22.0.0git (https://github.com 26.1 x)").as_deref(),
+            Some("22.0.0")
+        );
         assert_eq!(release_number("LLD 22"), None);
     }
 
     #[test]
     fn older_releases_are_rejected() {
-        let compiler = |major| Compiler { path: "/c/clang".into(), major };
+        let compiler = |major| Compiler {
+            path: "/c/clang".into(),
+            major,
+        };
         let why = check_release(Path::new("/c/ld.lld"), &compiler(Some(21))).unwrap_err();
-        assert_eq!(why, "the linker is from LLVM 21, and distributed ThinLTO needs LLVM 22 or later");
-        assert!(check_release(Path::new("/c/ld.lld"), &compiler(None)).unwrap_err().contains("is unknown"));
+        assert_eq!(
+            why,
+            "the linker is from LLVM 21, and distributed ThinLTO needs LLVM 22 or later"
+        );
+        assert!(
+            check_release(Path::new("/c/ld.lld"), &compiler(None))
+                .unwrap_err()
+                .contains("is unknown")
+        );
         let why = check_release(Path::new("/c/ld.lld"), &compiler(Some(22))).unwrap_err();
         assert!(why.contains("may be from different LLVM versions"), "{why}");
     }
 
     #[test]
     fn messages_name_inputs() {
-        let names = vec![("/tmp/offld-x/a-amdgcn.o".to_owned(), "liba.a(a.o)".to_owned())];
+        let names = vec![(
+            "/tmp/offld-x/a-amdgcn.o".to_owned(),
+            "liba.a(a.o)".to_owned(),
+        )];
         let distribution = Distribution {
             args: Vec::new(),
             distributor_args: Vec::new(),
@@ -311,6 +435,9 @@ mod tests {
             guard: None,
             names,
         };
-        assert_eq!(distribution.with_input_names("for `/tmp/offld-x/a-amdgcn.o` failed"), "for `liba.a(a.o)` failed");
+        assert_eq!(
+            distribution.with_input_names("for `/tmp/offld-x/a-amdgcn.o` failed"),
+            "for `liba.a(a.o)` failed"
+        );
     }
 }

@@ -1,10 +1,12 @@
-//! `offld thinlto-distributor`: compiles the units of a ThinLTO link, from the list of jobs that ld.lld writes (LLVM's DTLTO).
+//! `offld thinlto-distributor`: compiles the units of a ThinLTO link, from the list of jobs that
+//! ld.lld writes (LLVM's DTLTO).
 //!
-//! A unit whose object is in the local or remote cache is not compiled. The others compile in parallel, and their objects are
-//! cached.
+//! A unit whose object is in the local or remote cache is not compiled. The others compile in
+//! parallel, and their objects are cached.
 //!
-//! ld.lld starts this program and waits for it. A device link or the user names it in the linker's arguments. Messages go to
-//! stderr. If a device link waits, they go to a report (`report`) instead, because that link caches its linker's stderr.
+//! ld.lld starts this program and waits for it. A device link or the user names it in the linker's
+//! arguments. Messages go to stderr. If a device link waits, they go to a report (`report`)
+//! instead, because that link caches its linker's stderr.
 
 mod jobs_file;
 mod keys;
@@ -53,7 +55,8 @@ pub(crate) struct DistributorRequest {
     pub(crate) cache: Option<OsString>,
     /// The report file. Without it, messages are printed immediately.
     pub(crate) report: Option<PathBuf>,
-    /// The lifeline of the waiting device link. When that link exits, the jobs end, and its temporary directory is removed.
+    /// The lifeline of the waiting device link. When that link exits, the jobs end, and its
+    /// temporary directory is removed.
     pub(crate) lifeline: Option<PathBuf>,
     /// How to run jobs on other machines.
     pub(crate) launching: Launching,
@@ -84,25 +87,41 @@ struct Units<'u> {
     request: &'u DistributorRequest,
 }
 
-/// Compiles the jobs in `request`, or takes their objects from the cache. Messages go to `shell` unless there is a report file.
+/// Compiles the jobs in `request`, or takes their objects from the cache. Messages go to `shell`
+/// unless there is a report file.
 ///
 /// # Errors
-/// Fails if the jobs cannot be read, or if one of them fails. With a report file, the error is in the report and only the exit
-/// status is returned.
+/// Fails if the jobs cannot be read, or if one of them fails. With a report file, the error is in
+/// the report and only the exit status is returned.
 pub(crate) fn run(request: &DistributorRequest, shell: &Arc<Shell>) -> Result<()> {
     signals::end_with_parent();
     let orphaned = watch_lifeline(request.lifeline.as_deref());
     let collector = Arc::new(SharedReport::default());
-    let shell = request.report.as_ref().map_or_else(|| Arc::clone(shell), |_| Arc::new(collector.shell(shell.name())));
+    let shell = request.report.as_ref().map_or_else(
+        || Arc::clone(shell),
+        |_| Arc::new(collector.shell(shell.name())),
+    );
     let done = compile_all(request, &shell, &collector);
-    if let Some(folder) = request.lifeline.as_deref().and_then(Path::parent).filter(|_| orphaned.load(Ordering::SeqCst)) {
+    if let Some(folder) = request
+        .lifeline
+        .as_deref()
+        .and_then(Path::parent)
+        .filter(|_| orphaned.load(Ordering::SeqCst))
+    {
         // The owner of the directory has exited and cannot remove it.
         let _ = std::fs::remove_dir_all(folder);
     }
-    let Some(report) = &request.report else { return done };
+    let Some(report) = &request.report else {
+        return done;
+    };
     let failed = done.err();
     collector.write(report, failed.as_ref())?;
-    failed.map_or(Ok(()), |failed| Err(error::Silent { status: error::exit_status(&failed) }.into()))
+    failed.map_or(Ok(()), |failed| {
+        Err(error::Silent {
+            status: error::exit_status(&failed),
+        }
+        .into())
+    })
 }
 
 /// Ends this process when the device link with this lifeline exits. The returned flag is set first.
@@ -116,14 +135,29 @@ fn watch_lifeline(lifeline: Option<&Path>) -> Arc<AtomicBool> {
     orphaned
 }
 
-fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, collector: &SharedReport) -> Result<()> {
+fn compile_all(
+    request: &DistributorRequest,
+    shell: &Arc<Shell>,
+    collector: &SharedReport,
+) -> Result<()> {
     let file = JobsFile::read(&request.jobs_file)?;
     let launcher = Launcher::new(&request.launching, request.verbose)?;
-    // A device link that waits for this process has already reserved the memory and set up the temporary directory.
+    // A device link that waits for this process has already reserved the memory and set up the
+    // temporary directory.
     let within = Session::env(session::OFFLD_WITHIN).is_some();
-    let temp_folder = launcher.as_ref().filter(|_| !within).map(|_| Launcher::temp_folder(file.linker_output()));
-    let options = SessionOptions { verbose: request.verbose, temp_folder, ..SessionOptions::default() };
-    let session = &Session { launcher, ..Session::new(Arc::clone(shell), options) };
+    let temp_folder = launcher
+        .as_ref()
+        .filter(|_| !within)
+        .map(|_| Launcher::temp_folder(file.linker_output()));
+    let options = SessionOptions {
+        verbose: request.verbose,
+        temp_folder,
+        ..SessionOptions::default()
+    };
+    let session = &Session {
+        launcher,
+        ..Session::new(Arc::clone(shell), options)
+    };
     let program = PathBuf::from(file.program()?);
     let cache = open_cache(request, &session.shell);
     let begun = match &cache {
@@ -134,12 +168,31 @@ fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, collector: &Sha
         let tool = Tool::of(&program, cache)?;
         Ok(UnitKeys::new(tool, of_environment(), &file))
     });
-    let memory = if within { MemoryLimit::Off } else { super::memory_limit(None, session)? };
+    let memory = if within {
+        MemoryLimit::Off
+    } else {
+        super::memory_limit(None, session)?
+    };
     let slots = JobSlots::new(request.jobs, memory, request.verbose, session);
     let places = RunnerSlots::new(slots, session);
-    let order = schedule::longest_first(&file.jobs.iter().map(|job| job.size() as f64).collect::<Vec<f64>>());
-    let units =
-        Units { program, file: &file, keys: keys.as_ref().ok(), cache, places: &places, session, collector, begun, request };
+    let order = schedule::longest_first(
+        &file
+            .jobs
+            .iter()
+            .map(|job| job.size() as f64)
+            .collect::<Vec<f64>>(),
+    );
+    let units = Units {
+        program,
+        file: &file,
+        keys: keys.as_ref().ok(),
+        cache,
+        places: &places,
+        session,
+        collector,
+        begun,
+        request,
+    };
     if let Err(why) = &keys {
         units.note(|| format!("ThinLTO units are not cached: {why}"));
     }
@@ -154,13 +207,25 @@ fn compile_all(request: &DistributorRequest, shell: &Arc<Shell>, collector: &Sha
     super::all_succeeded(done)
 }
 
-/// Opens the cache that the options and the environment select, or returns the reason why it is off.
-fn open_cache(request: &DistributorRequest, shell: &Arc<Shell>) -> std::result::Result<Arc<Cache>, String> {
+/// Opens the cache that the options and the environment select, or returns the reason why it is
+/// off.
+fn open_cache(
+    request: &DistributorRequest,
+    shell: &Arc<Shell>,
+) -> std::result::Result<Arc<Cache>, String> {
     let setting = settings::resolve(request.cache.as_deref());
-    let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
+    let root = setting
+        .root
+        .as_deref()
+        .ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
     let key = SecretKey::of_environment().map_err(|error| format!("{error:#}"))?;
     let shell = Arc::clone(shell);
-    let cache = Cache::open(&setting, root, key, Arc::new(move |warning| shell.warn(warning)));
+    let cache = Cache::open(
+        &setting,
+        root,
+        key,
+        Arc::new(move |warning| shell.warn(warning)),
+    );
     cache.map(Arc::new).map_err(|error| format!("{error:#}"))
 }
 
@@ -212,10 +277,22 @@ impl Work for Units<'_> {
             return Ok(());
         }
         if let (Some(key), Ok(cache), Some(keys)) = (key, &self.cache, self.keys) {
-            let unit = FinishedUnit { key, job: job.clone(), said, keys: keys.clone(), begun: self.begun };
-            let (own, shell, verbose) = (Arc::clone(cache), Arc::clone(&self.session.shell), self.request.verbose);
+            let unit = FinishedUnit {
+                key,
+                job: job.clone(),
+                said,
+                keys: keys.clone(),
+                begun: self.begun,
+            };
+            let (own, shell, verbose) = (
+                Arc::clone(cache),
+                Arc::clone(&self.session.shell),
+                self.request.verbose,
+            );
             cache.later(move || match unit.keep(&own) {
-                Err(why) if verbose => shell.note(&format!("{}: not cached: {why}", step(&unit.job))),
+                Err(why) if verbose => {
+                    shell.note(&format!("{}: not cached: {why}", step(&unit.job)))
+                }
                 _ => {}
             });
         }
@@ -225,7 +302,12 @@ impl Work for Units<'_> {
 
 impl Units<'_> {
     /// Runs one job with the launcher if it works, else on this machine.
-    fn compile<'p>(&'p self, job: &BackendJob, cmd: &Cmd, mut place: RunnerSlot<'p>) -> Result<Compiled> {
+    fn compile<'p>(
+        &'p self,
+        job: &BackendJob,
+        cmd: &Cmd,
+        mut place: RunnerSlot<'p>,
+    ) -> Result<Compiled> {
         self.session.signals.check()?;
         if let RunnerSlot::Launched { launcher, .. } = &place {
             let request = Request {
@@ -236,44 +318,84 @@ impl Units<'_> {
                 dependencies: None,
             };
             if let Launched::Ran(mut ran) = launcher.run(cmd, &request, self.session, &|| ())? {
-                return Ok(Compiled { usage: ran.usage, said: std::mem::take(&mut ran.said), ran: Some(ran) });
+                return Ok(Compiled {
+                    usage: ran.usage,
+                    said: std::mem::take(&mut ran.said),
+                    ran: Some(ran),
+                });
             }
             self.collector.given_up();
-            place = RunnerSlot::Here(self.places.here().take(&Demand::one_thread(job.memory()), self.session)?);
+            place = RunnerSlot::Here(
+                self.places
+                    .here()
+                    .take(&Demand::one_thread(job.memory()), self.session)?,
+            );
         }
         let (usage, said) = self.session.runner.run_capturing(cmd, &|| ())?;
         drop(place);
-        Ok(Compiled { usage, said, ran: None })
-    }
-
-    /// Runs a job once more after `error`, if lack of memory killed it. The second attempt runs on this machine, with no other job.
-    fn retry_if_killed(&self, job: &BackendJob, cmd: &Cmd, error: anyhow::Error) -> Result<Compiled> {
-        let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
-        self.session.shell.warn(&out_of_memory::tried_again(&cmd.step, killed));
-        let demand = Demand { alone: true, ..Demand::one_thread(job.memory().max(killed.peak_memory)) };
-        let slot = self.places.here().take(&demand, self.session)?;
-        let free = self.places.here().free_memory();
-        self.compile(job, cmd, RunnerSlot::Here(slot)).map_err(|error| match out_of_memory::of(&error) {
-            Some(killed) => out_of_memory::given_up(killed, free).into(),
-            None => error,
+        Ok(Compiled {
+            usage,
+            said,
+            ran: None,
         })
     }
 
-    /// Files that must be identical on another machine: the compiler's files, and all inputs that are not temporary.
-    fn files_to_compare(&self, job: &BackendJob) -> Vec<PathBuf> {
-        let temporary = session::temp_folder();
-        let read = job.inputs.iter().map(PathBuf::from).filter(|file| !file.starts_with(&temporary));
-        self.keys.into_iter().flat_map(UnitKeys::tool_files).chain(read).collect()
+    /// Runs a job once more after `error`, if lack of memory killed it. The second attempt runs on
+    /// this machine, with no other job.
+    fn retry_if_killed(
+        &self,
+        job: &BackendJob,
+        cmd: &Cmd,
+        error: anyhow::Error,
+    ) -> Result<Compiled> {
+        let Some(killed) = out_of_memory::of(&error) else {
+            return Err(error);
+        };
+        self.session
+            .shell
+            .warn(&out_of_memory::tried_again(&cmd.step, killed));
+        let demand = Demand {
+            alone: true,
+            ..Demand::one_thread(job.memory().max(killed.peak_memory))
+        };
+        let slot = self.places.here().take(&demand, self.session)?;
+        let free = self.places.here().free_memory();
+        self.compile(job, cmd, RunnerSlot::Here(slot))
+            .map_err(|error| match out_of_memory::of(&error) {
+                Some(killed) => out_of_memory::given_up(killed, free).into(),
+                None => error,
+            })
     }
 
-    /// Returns the reason not to cache an object from another machine, if its files differ from those here.
+    /// Files that must be identical on another machine: the compiler's files, and all inputs that
+    /// are not temporary.
+    fn files_to_compare(&self, job: &BackendJob) -> Vec<PathBuf> {
+        let temporary = session::temp_folder();
+        let read = job
+            .inputs
+            .iter()
+            .map(PathBuf::from)
+            .filter(|file| !file.starts_with(&temporary));
+        self.keys
+            .into_iter()
+            .flat_map(UnitKeys::tool_files)
+            .chain(read)
+            .collect()
+    }
+
+    /// Returns the reason not to cache an object from another machine, if its files differ from
+    /// those here.
     fn reason_not_to_cache(&self, job: &BackendJob, ran: &Ran) -> Option<String> {
         let files_to_compare = self.files_to_compare(job);
         let file = ran.differing(files_to_compare.iter().map(PathBuf::as_path))?;
         if let Some(launcher) = &self.session.launcher {
             launcher.tell_of_file(file, &ran.node, &step(job), self.session);
         }
-        Some(format!("`{}` differs between {} and this machine", file.display(), ran.node))
+        Some(format!(
+            "`{}` differs between {} and this machine",
+            file.display(),
+            ran.node
+        ))
     }
 
     fn cmd(&self, job: &BackendJob) -> Cmd {
@@ -287,28 +409,44 @@ impl Units<'_> {
         }
     }
 
-    /// Returns the key of a job's object, `None` if caching is off, or an error if this job cannot be cached.
+    /// Returns the key of a job's object, `None` if caching is off, or an error if this job cannot
+    /// be cached.
     fn key(&self, job: &BackendJob) -> std::result::Result<Option<Key>, String> {
         match (self.keys, &self.cache) {
-            (Some(keys), Ok(cache)) => keys.of(job, self.file, cache.shared_key(keys::KIND)).map(Some),
+            (Some(keys), Ok(cache)) => keys
+                .of(job, self.file, cache.shared_key(keys::KIND))
+                .map(Some),
             _ => Ok(None),
         }
     }
 
     /// Copies the cached object for `key` to the job's output path. Returns false on a miss.
     fn fetch(&self, key: Key, job: &BackendJob) -> bool {
-        let (Ok(cache), Some(output)) = (&self.cache, job.output()) else { return false };
+        let (Ok(cache), Some(output)) = (&self.cache, job.output()) else {
+            return false;
+        };
         let found = |bytes: Vec<u8>| {
             let record: UnitRecord = serde_json::from_slice(&bytes).ok()?;
             let object = BlobName::parse(&record.object).filter(|object| cache.accepts(*object))?;
-            cache.fetch_blob(object, Path::new(output)).ok().filter(|found| *found)?;
+            cache
+                .fetch_blob(object, Path::new(output))
+                .ok()
+                .filter(|found| *found)?;
             Some((record, cache.was_shared(object)))
         };
-        // If the local record's object was evicted, the remote cache may have both a record and an object.
+        // If the local record's object was evicted, the remote cache may have both a record and an
+        // object.
         let found_here = cache.own_record(key).and_then(found);
-        let Some((record, shared)) = found_here.or_else(|| cache.record(key).and_then(found)) else { return false };
+        let Some((record, shared)) = found_here.or_else(|| cache.record(key).and_then(found))
+        else {
+            return false;
+        };
         self.collector.found(shared);
-        let stderr = record.stderr.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect::<String>();
+        let stderr = record
+            .stderr
+            .chars()
+            .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+            .collect::<String>();
         self.session.shell.text(&stderr);
         true
     }
@@ -330,7 +468,10 @@ struct Compiled {
 
 /// The name of a job in messages.
 fn step(job: &BackendJob) -> String {
-    format!("ThinLTO code generation for `{}`", job.inputs.first().map_or("", String::as_str))
+    format!(
+        "ThinLTO code generation for `{}`",
+        job.inputs.first().map_or("", String::as_str)
+    )
 }
 
 /// A compiled unit that can be cached.
@@ -346,18 +487,34 @@ impl FinishedUnit {
     /// Stores the object in the cache, or returns the reason why it cannot.
     fn keep(&self, cache: &Arc<Cache>) -> std::result::Result<(), String> {
         if self.said.printed {
-            return Err("the compiler wrote to stdout, which must be repeated on every link".to_owned());
+            return Err(
+                "the compiler wrote to stdout, which must be repeated on every link".to_owned(),
+            );
         }
-        let stderr = String::from_utf8(self.said.stderr.clone()).map_err(|_| "the compiler's messages are not in UTF-8")?;
-        if self.job.inputs.iter().chain(&self.job.outputs).any(|file| stderr.contains(file.as_str())) {
+        let stderr = String::from_utf8(self.said.stderr.clone())
+            .map_err(|_| "the compiler's messages are not in UTF-8")?;
+        if self
+            .job
+            .inputs
+            .iter()
+            .chain(&self.job.outputs)
+            .any(|file| stderr.contains(file.as_str()))
+        {
             return Err("the compiler's messages name a temporary file".to_owned());
         }
         self.keys.verify_unchanged(&self.job, self.begun.0)?;
         clock::check_not_set(cache.clock(), self.begun.0, self.begun.1)?;
         let output = self.job.output().ok_or("the job has no output")?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
-        let object = cache.put_blob(Path::new(output), None).map_err(text_of)?.to_string();
-        let record = serde_json::to_vec(&UnitRecord { object, stderr }).map_err(|error| error.to_string())?;
-        cache.put_record(self.key, &record).with_context(|| "cannot write the cache record").map_err(text_of)
+        let object = cache
+            .put_blob(Path::new(output), None)
+            .map_err(text_of)?
+            .to_string();
+        let record = serde_json::to_vec(&UnitRecord { object, stderr })
+            .map_err(|error| error.to_string())?;
+        cache
+            .put_record(self.key, &record)
+            .with_context(|| "cannot write the cache record")
+            .map_err(text_of)
     }
 }

@@ -1,6 +1,7 @@
 //! Adds the GPU libraries that every OpenMP image needs.
 //!
-//! clang adds them to the wrapper's arguments (docs/spec/link-driver.md 1.3). A direct call of `ld.offld` lacks them.
+//! clang adds them to the wrapper's arguments (docs/spec/link-driver.md 1.3). A direct call of
+//! `ld.offld` lacks them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -37,11 +38,31 @@ enum Origin {
 
 /// In clang's order. The user's libraries follow the first one, the OpenMP runtime.
 const LIBRARIES: [Library; 5] = [
-    Library { name: "ompdevice", place: Origin::Runtime, relocatable: true },
-    Library { name: "c", place: Origin::C, relocatable: false },
-    Library { name: "m", place: Origin::C, relocatable: false },
-    Library { name: "clang_rt.builtins", place: Origin::Release, relocatable: false },
-    Library { name: "flang_rt.runtime", place: Origin::Release, relocatable: false },
+    Library {
+        name: "ompdevice",
+        place: Origin::Runtime,
+        relocatable: true,
+    },
+    Library {
+        name: "c",
+        place: Origin::C,
+        relocatable: false,
+    },
+    Library {
+        name: "m",
+        place: Origin::C,
+        relocatable: false,
+    },
+    Library {
+        name: "clang_rt.builtins",
+        place: Origin::Release,
+        relocatable: false,
+    },
+    Library {
+        name: "flang_rt.runtime",
+        place: Origin::Release,
+        relocatable: false,
+    },
 ];
 
 /// Linker arguments for an OpenMP image.
@@ -87,22 +108,44 @@ impl<'a> Search<'a> {
     /// Returns `None` if offld does not add libraries for `target`.
     fn new(context: &'a DeviceContext<'_>, target: &'a Target) -> Option<Search<'a>> {
         let request = context.request;
-        let has_them = context.compiler.major.is_none_or(|major| major >= FIRST_RELEASE);
-        let is_ours = request.role == Role::Ld && !request.no_offload_runtime && (target.is_amdgcn() || target.is_nvptx());
+        let has_them = context
+            .compiler
+            .major
+            .is_none_or(|major| major >= FIRST_RELEASE);
+        let is_ours = request.role == Role::Ld
+            && !request.no_offload_runtime
+            && (target.is_amdgcn() || target.is_nvptx());
         let root = || Some(context.compiler.library_folder()?.parent()?.to_path_buf());
-        (is_ours && has_them).then(root).flatten().map(|root| Search { context, target, root })
+        (is_ours && has_them)
+            .then(root)
+            .flatten()
+            .map(|root| Search {
+                context,
+                target,
+                root,
+            })
     }
 
     /// The user's linker arguments for this target.
     fn user_args(&self) -> impl Iterator<Item = &OsStr> {
-        self.context.request.device_linker.iter().filter_map(|value| value.for_target(self.target))
+        self.context
+            .request
+            .device_linker
+            .iter()
+            .filter_map(|value| value.for_target(self.target))
     }
 
     /// Whether the user's arguments name the library.
     fn is_named(&self, library: &Library) -> bool {
-        let (option, file) = (format!("-l{}", library.name), format!("lib{}.a", library.name));
-        let is_file = |word: &[u8]| word.rsplit(|byte| *byte == b'/' || *byte == b':').next() == Some(file.as_bytes());
-        self.user_args().any(|word| word.as_bytes() == option.as_bytes() || is_file(word.as_bytes()))
+        let (option, file) = (
+            format!("-l{}", library.name),
+            format!("lib{}.a", library.name),
+        );
+        let is_file = |word: &[u8]| {
+            word.rsplit(|byte| *byte == b'/' || *byte == b':').next() == Some(file.as_bytes())
+        };
+        self.user_args()
+            .any(|word| word.as_bytes() == option.as_bytes() || is_file(word.as_bytes()))
     }
 
     /// Returns the directory in which the library is installed.
@@ -110,37 +153,60 @@ impl<'a> Search<'a> {
         let lib = self.root.join("lib");
         Some(match library.place {
             Origin::Runtime | Origin::C => lib.join(&self.target.triple),
-            Origin::Release => lib.join(format!("clang/{}/lib", self.context.compiler.major?)).join(&self.target.triple),
+            Origin::Release => lib
+                .join(format!("clang/{}/lib", self.context.compiler.major?))
+                .join(&self.target.triple),
         })
     }
 
     /// Whether clang would pass the library if it exists.
     fn is_expected(&self, library: &Library) -> bool {
         let has_headers = || self.root.join("include").join(&self.target.triple).is_dir();
-        (library.relocatable || !self.context.request.relocatable) && (library.place != Origin::C || has_headers())
+        (library.relocatable || !self.context.request.relocatable)
+            && (library.place != Origin::C || has_headers())
     }
 
-    /// Returns the directory that contains the library: one from the user's `-L` arguments, or its install location.
+    /// Returns the directory that contains the library: one from the user's `-L` arguments, or its
+    /// install location.
     fn folder_with(&self, library: &Library) -> Option<PathBuf> {
         let file = format!("lib{}.a", library.name);
-        let users = self.user_args().filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
-        let users = users.filter(|folder| !folder.is_empty()).map(|folder| Path::new(OsStr::from_bytes(folder)).to_path_buf());
-        users.chain(self.home(library)).find(|folder| folder.join(&file).is_file())
+        let users = self
+            .user_args()
+            .filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
+        let users = users
+            .filter(|folder| !folder.is_empty())
+            .map(|folder| Path::new(OsStr::from_bytes(folder)).to_path_buf());
+        users
+            .chain(self.home(library))
+            .find(|folder| folder.join(&file).is_file())
     }
 }
 
 /// Returns the existing libraries that clang would pass and the user does not name.
 pub(super) fn words(context: &DeviceContext<'_>, job: &DeviceJob<'_>) -> RuntimeArgs {
     let mut words = RuntimeArgs::default();
-    let Some(search) = Search::new(context, &job.target).filter(|_| job.kinds.contains(OffloadKind::OpenMp)) else {
+    let Some(search) =
+        Search::new(context, &job.target).filter(|_| job.kinds.contains(OffloadKind::OpenMp))
+    else {
         return words;
     };
-    for library in LIBRARIES.iter().filter(|library| search.is_expected(library) && !search.is_named(library)) {
-        let Some(folder) = search.folder_with(library) else { continue };
-        if search.home(library).is_some_and(|home| home == folder) && !words.folders.contains(&folder) {
+    for library in LIBRARIES
+        .iter()
+        .filter(|library| search.is_expected(library) && !search.is_named(library))
+    {
+        let Some(folder) = search.folder_with(library) else {
+            continue;
+        };
+        if search.home(library).is_some_and(|home| home == folder)
+            && !words.folders.contains(&folder)
+        {
             words.folders.push(folder);
         }
-        let place = if library.place == Origin::Runtime { &mut words.before } else { &mut words.after };
+        let place = if library.place == Origin::Runtime {
+            &mut words.before
+        } else {
+            &mut words.after
+        };
         place.push(library.name.to_owned());
     }
     words
@@ -149,7 +215,9 @@ pub(super) fn words(context: &DeviceContext<'_>, job: &DeviceJob<'_>) -> Runtime
 /// Returns a hint for a failed link for `target` if a library is missing that its code may need.
 pub(crate) fn missing_runtime(target: &Target, context: &DeviceContext<'_>) -> Option<String> {
     let search = Search::new(context, target)?;
-    let surely = LIBRARIES.iter().filter(|library| library.place != Origin::Release && search.is_expected(library));
+    let surely = LIBRARIES
+        .iter()
+        .filter(|library| library.place != Origin::Release && search.is_expected(library));
     let missing: Vec<String> = surely
         .filter(|library| !search.is_named(library) && search.folder_with(library).is_none())
         .map(|library| format!("lib{}", library.name))

@@ -1,4 +1,5 @@
-//! Host link settings that a device link for a CPU uses: library directories, sysroot, host linker and libraries.
+//! Host link settings that a device link for a CPU uses: library directories, sysroot, host linker
+//! and libraries.
 //!
 //! The dynamic loader, libomptarget, and archives whose device code is already linked are excluded.
 
@@ -36,26 +37,36 @@ enum HostLibraryName {
     OfProgram,
 }
 
-/// Returns the libraries that CPU device code needs from the arguments that offld adds to the host link for OpenMP.
+/// Returns the libraries that CPU device code needs from the arguments that offld adds to the host
+/// link for OpenMP.
 ///
 /// These are `-lomp` and its directory.
 pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
     if !runtime_args.iter().any(|arg| arg == "-lomp") {
         return Vec::new();
     }
-    let folders = runtime_args.iter().filter_map(|arg| arg.as_bytes().strip_prefix(b"-L"));
-    let folders = folders.map(|folder| HostLibraryName::Folder(OsStr::from_bytes(folder).to_owned()));
+    let folders = runtime_args
+        .iter()
+        .filter_map(|arg| arg.as_bytes().strip_prefix(b"-L"));
+    let folders =
+        folders.map(|folder| HostLibraryName::Folder(OsStr::from_bytes(folder).to_owned()));
     let names = folders.chain([HostLibraryName::Name("omp".into())]);
-    names.map(|name| HostLibrary { name, prefer_static: false }).collect()
+    names
+        .map(|name| HostLibrary {
+            name,
+            prefer_static: false,
+        })
+        .collect()
 }
 
 /// Returns the libraries among the inputs, in order and without duplicates.
 ///
-/// Archives with device code for a CPU are left out. Their device code is already an input, and their host code must not resolve
-/// symbols of device code. Runtimes for executables only are left out, too.
+/// Archives with device code for a CPU are left out. Their device code is already an input, and
+/// their host code must not resolve symbols of device code. Runtimes for executables only are left
+/// out, too.
 ///
-/// A library that `linker`, the host linker, will not find either is left out, because the host link reports it. That requires
-/// known search directories.
+/// A library that `linker`, the host linker, will not find either is left out, because the host
+/// link reports it. That requires known search directories.
 pub(crate) fn host_libraries(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -65,10 +76,15 @@ pub(crate) fn host_libraries(
     let own_folders = OnceCell::new();
     let is_nowhere = |name: &OsStr| {
         let folders = own_folders.get_or_init(|| default_folders_of(linker, request));
-        folders.as_ref().is_some_and(|folders| !folders.iter().any(|folder| contains_library(folder, name)))
+        folders
+            .as_ref()
+            .is_some_and(|folders| !folders.iter().any(|folder| contains_library(folder, name)))
     };
     let mut with_device_code = vec![false; inputs.files.len()];
-    for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
+    for image in found
+        .iter()
+        .filter(|image| Target::new(&image.triple, &image.arch).is_cpu())
+    {
         with_device_code[inputs.objects[image.input_object].file] = true;
     }
     let mut libraries: Vec<HostLibrary> = Vec::new();
@@ -79,8 +95,14 @@ pub(crate) fn host_libraries(
         }
         let name = match &spec.name {
             InputName::Library(name) if is_runtime(name.as_bytes()) => continue,
-            InputName::Library(name) if spec.prefer_static && is_for_executables(name.as_bytes()) => HostLibraryName::OfProgram,
-            InputName::Library(name) if inputs.missing.contains(&index) && is_nowhere(name) => continue,
+            InputName::Library(name)
+                if spec.prefer_static && is_for_executables(name.as_bytes()) =>
+            {
+                HostLibraryName::OfProgram
+            }
+            InputName::Library(name) if inputs.missing.contains(&index) && is_nowhere(name) => {
+                continue;
+            }
             InputName::Library(name) => HostLibraryName::Name(name.clone()),
             InputName::File(path) if matches!(kind, Some(Magic::Archive | Magic::ElfShared)) => {
                 let name = path.file_name().unwrap_or_default().as_bytes();
@@ -89,13 +111,18 @@ pub(crate) fn host_libraries(
                     continue;
                 }
                 match kind {
-                    Some(Magic::Archive) if is_for_executables(library) => HostLibraryName::OfProgram,
+                    Some(Magic::Archive) if is_for_executables(library) => {
+                        HostLibraryName::OfProgram
+                    }
                     _ => HostLibraryName::File(path.clone()),
                 }
             }
             InputName::File(_) => continue,
         };
-        let library = HostLibrary { name, prefer_static: spec.prefer_static };
+        let library = HostLibrary {
+            name,
+            prefer_static: spec.prefer_static,
+        };
         if !libraries.contains(&library) {
             libraries.push(library);
         }
@@ -103,21 +130,27 @@ pub(crate) fn host_libraries(
     libraries
 }
 
-/// Whether `linker` finds `-l` with this `name` outside the directories in its arguments. `None` if its search directories are
-/// unknown.
+/// Whether `linker` finds `-l` with this `name` outside the directories in its arguments. `None` if
+/// its search directories are unknown.
 pub(crate) fn linker_finds(linker: &Path, request: &LinkRequest, name: &OsStr) -> Option<bool> {
-    default_folders_of(linker, request).map(|folders| folders.iter().any(|folder| contains_library(folder, name)))
+    default_folders_of(linker, request)
+        .map(|folders| folders.iter().any(|folder| contains_library(folder, name)))
 }
 
-/// Returns the default search directories of `linker`, if they are known. ld.lld and wild have none. GNU ld and gold print theirs.
+/// Returns the default search directories of `linker`, if they are known. ld.lld and wild have
+/// none. GNU ld and gold print theirs.
 fn default_folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
     let family = toolchain::linker_family(linker);
     if toolchain::is_ld_lld(linker) || family == LinkerFamily::Wild {
         return Some(Vec::new());
     }
     let default_folders = match family {
-        LinkerFamily::Gnu | LinkerFamily::Gold => link_cache::builtin_folders(linker, request.emulation.as_deref()),
-        LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => Vec::new(),
+        LinkerFamily::Gnu | LinkerFamily::Gold => {
+            link_cache::builtin_folders(linker, request.emulation.as_deref())
+        }
+        LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => {
+            Vec::new()
+        }
     };
     let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));
     // The sysroot replaces `=`.
@@ -133,7 +166,9 @@ fn contains_library(folder: &Path, name: &OsStr) -> bool {
     let is_there = |file: &[u8]| folder.join(OsStr::from_bytes(file)).exists();
     match name.as_bytes().strip_prefix(b":") {
         Some(file) => is_there(file),
-        None => [&b".so"[..], b".a"].iter().any(|end| is_there(&[b"lib", name.as_bytes(), end].concat())),
+        None => [&b".so"[..], b".a"]
+            .iter()
+            .any(|end| is_there(&[b"lib", name.as_bytes(), end].concat())),
     }
 }
 
@@ -145,29 +180,48 @@ fn is_runtime(name: &[u8]) -> bool {
 
 /// Whether compilers link this static library, named without `lib`, into executables only.
 ///
-/// These are the runtimes of sanitizers and fuzzers. A process has one such runtime. Like any shared library, a CPU image uses the
-/// functions of the program's runtime.
+/// These are the runtimes of sanitizers and fuzzers. A process has one such runtime. Like any
+/// shared library, a CPU image uses the functions of the program's runtime.
 fn is_for_executables(name: &[u8]) -> bool {
     /// Runtimes of clang that are linked into each shared library as well.
-    const OF_LIBRARIES: [&[u8]; 6] = [b"asan_static", b"atomic", b"builtins", b"profile", b"stats_client", b"xray-dso"];
+    const OF_LIBRARIES: [&[u8]; 6] = [
+        b"asan_static",
+        b"atomic",
+        b"builtins",
+        b"profile",
+        b"stats_client",
+        b"xray-dso",
+    ];
     /// Runtimes of GCC that are linked into executables only (`-static-libasan` and the like).
     const OF_GCC: [&[u8]; 4] = [b"asan", b"hwasan", b"lsan", b"tsan"];
     let name = name.strip_suffix(b".a").unwrap_or(name);
     // The architecture may follow the runtime's name.
-    let is = |runtime: &&[u8], name: &[u8]| name.strip_prefix(*runtime).is_some_and(|rest| matches!(rest, [] | [b'-', ..]));
-    match name.strip_prefix(b":lib").unwrap_or(name).strip_prefix(b"clang_rt.") {
+    let is = |runtime: &&[u8], name: &[u8]| {
+        name.strip_prefix(*runtime)
+            .is_some_and(|rest| matches!(rest, [] | [b'-', ..]))
+    };
+    match name
+        .strip_prefix(b":lib")
+        .unwrap_or(name)
+        .strip_prefix(b"clang_rt.")
+    {
         Some(clangs) => !OF_LIBRARIES.iter().any(|runtime| is(runtime, clangs)),
         None => OF_GCC.contains(&name),
     }
 }
 
 fn is_loader(name: &[u8]) -> bool {
-    [&b"ld-linux"[..], b"ld-musl", b"ld64.so", b"ld.so"].iter().any(|prefix| name.starts_with(prefix))
+    [&b"ld-linux"[..], b"ld-musl", b"ld64.so", b"ld.so"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a CPU image uses functions of the program's runtime, which no library of its own link defines.
+/// Whether a CPU image uses functions of the program's runtime, which no library of its own link
+/// defines.
 pub(crate) fn leave_symbols_open(libraries: &[HostLibrary]) -> bool {
-    libraries.iter().any(|library| library.name == HostLibraryName::OfProgram)
+    libraries
+        .iter()
+        .any(|library| library.name == HostLibraryName::OfProgram)
 }
 
 /// Whether the CPU `target` has the host's architecture.
@@ -175,11 +229,14 @@ fn is_host(context: &DeviceContext<'_>, target: &Target) -> bool {
     Target::new(context.host_triple, "").device().0 == Target::new(&target.triple, "").device().0
 }
 
-/// Returns the linker that offld passes to the compiler for the CPU `target`. `None` if the compiler runs plain `ld`, its default.
+/// Returns the linker that offld passes to the compiler for the CPU `target`. `None` if the
+/// compiler runs plain `ld`, its default.
 pub(super) fn linker_path<'c>(context: &'c DeviceContext<'_>, target: &Target) -> Option<&'c Path> {
     let linker = Some(context.host_linker);
     if is_host(context, target) {
-        return linker.filter(|linker| linker.is_absolute() && linker.file_name().is_some_and(|name| name != "ld"));
+        return linker.filter(|linker| {
+            linker.is_absolute() && linker.file_name().is_some_and(|name| name != "ld")
+        });
     }
     // ld.lld links for all architectures.
     linker.filter(|linker| linker.to_string_lossy().ends_with("ld.lld"))
@@ -204,12 +261,19 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
         return;
     }
     // Without a name, the compiler would use the next argument as the directory.
-    for folder in request.library_dirs.iter().filter(|folder| !folder.as_os_str().is_empty()) {
+    for folder in request
+        .library_dirs
+        .iter()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         args.joined("-L", folder.as_os_str());
     }
     for folder in request.rpaths.iter().filter(|folder| !folder.is_empty()) {
         // `-Wl,-rpath,…` would split directory names at commas.
-        args.arg("-Xlinker").arg("-rpath").arg("-Xlinker").arg(folder);
+        args.arg("-Xlinker")
+            .arg("-rpath")
+            .arg("-Xlinker")
+            .arg(folder);
     }
     if context.libraries.is_empty() {
         return;
@@ -219,7 +283,11 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     for library in context.libraries {
         let wants_static = library.prefer_static && !request.static_link;
         if wants_static != is_static {
-            args.arg(if wants_static { "-Wl,-Bstatic" } else { "-Wl,-Bdynamic" });
+            args.arg(if wants_static {
+                "-Wl,-Bstatic"
+            } else {
+                "-Wl,-Bdynamic"
+            });
             is_static = wants_static;
         }
         match &library.name {

@@ -1,13 +1,14 @@
 //! Device link cache: finds images by everything that determines their contents.
 //!
-//! The key of an image consists of its device code, the linker's arguments, the linker itself and the environment. In addition, a
-//! manifest (`manifest`) records the other files that the linker read. A cached image is valid only while those are unchanged.
+//! The key of an image consists of its device code, the linker's arguments, the linker itself and
+//! the environment. In addition, a manifest (`manifest`) records the other files that the linker
+//! read. A cached image is valid only while those are unchanged.
 //!
-//! The compiler provides the linker's arguments (`linker_command`). offld then runs the linker directly, with an option that lists
-//! the files it reads.
+//! The compiler provides the linker's arguments (`linker_command`). offld then runs the linker
+//! directly, with an option that lists the files it reads.
 //!
-//! If the inputs of a link cannot be fully determined, the link is not cached, and a note gives the reason. The compiler then runs
-//! it as without a cache.
+//! If the inputs of a link cannot be fully determined, the link is not cached, and a note gives the
+//! reason. The compiler then runs it as without a cache.
 
 mod compiler_query;
 mod digests;
@@ -88,7 +89,8 @@ pub(super) struct LinkQuery<'a> {
     pub(super) args: &'a [OsString],
     /// The output path of the image.
     pub(super) image: &'a Path,
-    /// The path of the linked program. It identifies the link from one build to the next, so that a miss can report changes.
+    /// The path of the linked program. It identifies the link from one build to the next, so that a
+    /// miss can report changes.
     pub(super) program: &'a Path,
 }
 
@@ -141,19 +143,24 @@ impl ResolvedLink {
         &self.linker_command.args
     }
 
-    /// Whether the linker may get the device code as one archive. The image is the same unless `--exclude-libs` treats archive
-    /// members differently.
+    /// Whether the linker may get the device code as one archive. The image is the same unless
+    /// `--exclude-libs` treats archive members differently.
     pub(super) fn takes_archives(&self) -> bool {
         self.linker_args.linker != Linker::Nvidia
             && !self.linker_command.args.iter().any(|arg| {
-                arg.trim_start_matches('-').starts_with("exclude-libs") || gnu_ld::abbreviated(arg).contains(&"exclude-libs")
+                arg.trim_start_matches('-').starts_with("exclude-libs")
+                    || gnu_ld::abbreviated(arg).contains(&"exclude-libs")
             })
     }
 }
 
 impl<'a> DeviceCache<'a> {
     /// Creates the cache for the links of one run.
-    pub(super) fn new(cache: &'a Arc<Cache>, context: &'a DeviceContext<'a>, session: &'a Session) -> Self {
+    pub(super) fn new(
+        cache: &'a Arc<Cache>,
+        context: &'a DeviceContext<'a>,
+        session: &'a Session,
+    ) -> Self {
         let verbose = context.request.verbose;
         let own = DeviceCache {
             cache,
@@ -166,8 +173,8 @@ impl<'a> DeviceCache<'a> {
             linker_commands: Mutex::default(),
             preloaded: Mutex::default(),
         };
-        // A tool without a record is inspected later, while the compiler runs (`compiler_query`). The device linker is most
-        // probably the host linker.
+        // A tool without a record is inspected later, while the compiler runs (`compiler_query`).
+        // The device linker is most probably the host linker.
         for tool in [&context.compiler.path, context.host_linker] {
             if let Some(known) = Tool::from_record(tool, cache) {
                 let _ = own.shared_tool(tool).set(Ok(known));
@@ -176,40 +183,78 @@ impl<'a> DeviceCache<'a> {
         own
     }
 
-    /// Starts the linker that the compiler will most probably choose for a CPU, so that it loads while the compiler runs.
+    /// Starts the linker that the compiler will most probably choose for a CPU, so that it loads
+    /// while the compiler runs.
     fn preload_linker(&self) {
-        let Some(args) = self.context.preload_args.as_ref().filter(|_| self.session.launcher.is_none()) else { return };
-        let mut preloaded = self.preloaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(args) = self
+            .context
+            .preload_args
+            .as_ref()
+            .filter(|_| self.session.launcher.is_none())
+        else {
+            return;
+        };
+        let mut preloaded = self
+            .preloaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if preloaded.is_none() {
-            *preloaded = self.session.runner.preload(self.context.host_linker, args, true);
+            *preloaded = self
+                .session
+                .runner
+                .preload(self.context.host_linker, args, true);
         }
     }
 
     /// Returns the preloaded linker if it matches `linker_command`, else kills it.
     fn take_preloaded(&self, linker_command: &LinkerCommand) -> Option<PreloadedLinker> {
-        let preloaded = self.preloaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let preloaded = self
+            .preloaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let args = self.context.preload_args.as_ref()?;
-        let has_preload_args = linker_command
-            .args
-            .windows(args.len())
-            .any(|window| window.iter().map(OsStr::new).eq(args.iter().map(OsString::as_os_str)));
+        let has_preload_args = linker_command.args.windows(args.len()).any(|window| {
+            window
+                .iter()
+                .map(OsStr::new)
+                .eq(args.iter().map(OsString::as_os_str))
+        });
         preloaded.filter(|_| has_preload_args && linker_command.program == self.context.host_linker)
     }
 
-    /// Determines the linker command and the cache key of `query`, or returns the reason why that is impossible.
-    pub(super) fn resolve(&self, query: &LinkQuery<'_>) -> std::result::Result<ResolvedLink, String> {
+    /// Determines the linker command and the cache key of `query`, or returns the reason why that
+    /// is impossible.
+    pub(super) fn resolve(
+        &self,
+        query: &LinkQuery<'_>,
+    ) -> std::result::Result<ResolvedLink, String> {
         let linker_command = self.linker_command(query)?;
         let linker_args = LinkerArgs::read(&linker_command)?;
         let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
-        let tools = programs.map(|program| self.tool(program)).collect::<std::result::Result<Vec<Tool>, String>>()?;
+        let tools = programs
+            .map(|program| self.tool(program))
+            .collect::<std::result::Result<Vec<Tool>, String>>()?;
         let inputs = digests::of_device_code(query.job);
         let key = self.key(&linker_command, &tools, &inputs);
         let key_parts = self.key_parts(query, (&linker_command, &linker_args), &tools, &inputs);
-        Ok(ResolvedLink { linker_command, linker_args, tools, key, inputs, key_parts })
+        Ok(ResolvedLink {
+            linker_command,
+            linker_args,
+            tools,
+            key,
+            inputs,
+            key_parts,
+        })
     }
 
-    /// Copies the cached image to its output path. On a miss, returns what has changed since the last link.
-    pub(super) fn fetch(&self, resolved: &ResolvedLink, query: &LinkQuery<'_>) -> Result<std::result::Result<Hit, String>> {
+    /// Copies the cached image to its output path. On a miss, returns what has changed since the
+    /// last link.
+    pub(super) fn fetch(
+        &self,
+        resolved: &ResolvedLink,
+        query: &LinkQuery<'_>,
+    ) -> Result<std::result::Result<Hit, String>> {
         let step = &query.cmd.step;
         let missing = |why: String| {
             self.cache.count(Event::Miss);
@@ -220,7 +265,9 @@ impl<'a> DeviceCache<'a> {
             Ok(found) => found,
             Err(Some(why)) => return missing(why),
             Err(None) => {
-                let last = self.cache.own_record(history::key(query.program, &query.job.target.to_string()));
+                let last = self
+                    .cache
+                    .own_record(history::key(query.program, &query.job.target.to_string()));
                 let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 return missing(history::difference(last.as_ref(), &resolved.key_parts));
             }
@@ -228,30 +275,44 @@ impl<'a> DeviceCache<'a> {
         let entry = &manifest.entries[index];
         let image = BlobName::parse(&entry.image);
         if image.is_some_and(|image| !self.cache.accepts(image)) {
-            return missing("the image was cached before sharing was enabled, with a weaker digest".to_owned());
+            return missing(
+                "the image was cached before sharing was enabled, with a weaker digest".to_owned(),
+            );
         }
-        if !matches!(image.map(|image| self.cache.fetch_blob(image, query.image)), Some(Ok(true))) {
+        if !matches!(
+            image.map(|image| self.cache.fetch_blob(image, query.image)),
+            Some(Ok(true))
+        ) {
             return missing("the image was evicted or is damaged".to_owned());
         }
         self.cache.count(Event::Hit);
         let shared = image.is_some_and(|image| self.cache.was_shared(image));
-        self.note(|| format!("{step}: found in the {}", if shared { "remote cache" } else { "cache" }));
+        self.note(|| {
+            format!(
+                "{step}: found in the {}",
+                if shared { "remote cache" } else { "cache" }
+            )
+        });
         self.session.shell.text(&resolved.linker_command.warnings);
         self.session.shell.text(&entry.stderr);
-        let hit = Hit { shared, saved: entry.cost };
+        let hit = Hit {
+            shared,
+            saved: entry.cost,
+        };
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
-            // The update only avoids reading the files again next time, so errors are ignored. File stats mean nothing on other
-            // machines, so it stays local.
+            // The update only avoids reading the files again next time, so errors are ignored. File
+            // stats mean nothing on other machines, so it stays local.
             let (cache, key) = (Arc::clone(self.cache), resolved.key);
             self.cache.later(move || cache.put_own_record(key, &text));
         }
         Ok(Ok(hit))
     }
 
-    /// Finds the manifest entry for `key` whose files are unchanged, in the local cache first and then in the remote cache.
+    /// Finds the manifest entry for `key` whose files are unchanged, in the local cache first and
+    /// then in the remote cache.
     ///
-    /// Returns the manifest, the entry's index, and whether the manifest must be written again. The error is the reason of the
-    /// miss, or `None` if there is no manifest.
+    /// Returns the manifest, the entry's index, and whether the manifest must be written again. The
+    /// error is the reason of the miss, or `None` if there is no manifest.
     fn manifest(&self, key: Key) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
         let own = self.cache.own_record(key);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
@@ -259,7 +320,9 @@ impl<'a> DeviceCache<'a> {
             Ok((index, renewed)) => return Ok((manifest, index, renewed)),
             Err(why) => own.map(|_| why),
         };
-        let Some(shared) = self.cache.shared_record(key) else { return Err(why) };
+        let Some(shared) = self.cache.shared_record(key) else {
+            return Err(why);
+        };
         manifest.merge(Manifest::from_remote(&shared));
         match manifest.find(self.cache.clock().now()) {
             Ok((index, _)) => Ok((manifest, index, true)),
@@ -272,10 +335,21 @@ impl<'a> DeviceCache<'a> {
         &self,
         resolved: ResolvedLink,
         query: &LinkQuery<'_>,
-        LinkFiles { args: inputs, files, dependencies, mut distribution }: LinkFiles<'_>,
+        LinkFiles {
+            args: inputs,
+            files,
+            dependencies,
+            mut distribution,
+        }: LinkFiles<'_>,
         attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Keep)> {
-        let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
+        let dump = query
+            .args
+            .iter()
+            .skip_while(|arg| *arg != "-dumpdir")
+            .nth(1)
+            .cloned()
+            .unwrap_or_default();
         let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
         if resolved.linker_args.linker != Linker::Nvidia {
             let mut option = OsString::from("--dependency-file=");
@@ -286,26 +360,54 @@ impl<'a> DeviceCache<'a> {
             // The linker's stderr is a pipe, so colours must be forced.
             args.push("--color-diagnostics=always".into());
         }
-        // NVIDIA's tools create temporary files in offld's directory, and their messages may name them.
+        // NVIDIA's tools create temporary files in offld's directory, and their messages may name
+        // them.
         let nvidia = resolved.linker_args.linker == Linker::Nvidia;
-        let temporary_files = files.iter().cloned().chain(self.session.scratch.folder().filter(|_| nvidia)).collect();
-        // If another machine fails during the link, the objects that it left in this directory cannot be trusted.
-        let units = if attempt.is_launched() || distribution.is_some() { None } else { self.units(&resolved, query) };
+        let temporary_files = files
+            .iter()
+            .cloned()
+            .chain(self.session.scratch.folder().filter(|_| nvidia))
+            .collect();
+        // If another machine fails during the link, the objects that it left in this directory
+        // cannot be trusted.
+        let units = if attempt.is_launched() || distribution.is_some() {
+            None
+        } else {
+            self.units(&resolved, query)
+        };
         args.extend(units.iter().flat_map(ThinCache::arguments));
-        args.extend(distribution.iter_mut().flat_map(|distribution| distribution.arguments(attempt.granted, self.session)));
+        args.extend(
+            distribution
+                .iter_mut()
+                .flat_map(|distribution| distribution.arguments(attempt.granted, self.session)),
+        );
         self.session.shell.text(&resolved.linker_command.warnings);
-        let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
+        let cmd = Cmd {
+            program: resolved.linker_command.program.clone(),
+            args,
+            ..query.cmd.clone()
+        };
         let (begun, begun_monotonic) = self.begun;
         let about_to_read = nvidia::before(&resolved.linker_args, begun);
-        let compare = if attempt.is_launched() { store::read_by_tools(&resolved.tools, &about_to_read) } else { Vec::new() };
+        let compare = if attempt.is_launched() {
+            store::read_by_tools(&resolved.tools, &about_to_read)
+        } else {
+            Vec::new()
+        };
         let preloaded = self.take_preloaded(&resolved.linker_command);
-        let run_context = RunContext { preloaded, compare: &compare, dependencies: Some(&dependencies), ..RunContext::default() };
+        let run_context = RunContext {
+            preloaded,
+            compare: &compare,
+            dependencies: Some(&dependencies),
+            ..RunContext::default()
+        };
         let done = attempt.run(&cmd, run_context);
         let (Completed { usage, said, ran }, not_kept) = match distribution {
             None => (done?, None),
             Some(distribution) => distribution.ended(done, &cmd, self.verbose, self.session)?,
         };
-        // The device code is in memory maps of the user's files, which may have changed since the key was computed.
+        // The device code is in memory maps of the user's files, which may have changed since the
+        // key was computed.
         let unchanged = digests::of_device_code(query.job) == resolved.inputs;
         if let Some(units) = units.filter(|_| unchanged) {
             self.keep_units(units, &resolved.tools, query);
@@ -326,11 +428,15 @@ impl<'a> DeviceCache<'a> {
         let last = history::key(query.program, &query.job.target.to_string());
         let entry = match not_kept {
             Some(why) => Err(why),
-            None if said.printed => Err("the linker wrote to stdout, which must be repeated on every link".to_owned()),
+            None if said.printed => {
+                Err("the linker wrote to stdout, which must be repeated on every link".to_owned())
+            }
             None if !unchanged => Err("the device code has changed during the link".to_owned()),
-            None => link.prepare().and_then(|entry| match ran.and_then(|ran| Some((entry.differing(&ran)?, ran))) {
-                None => Ok(entry),
-                Some((file, ran)) => Err(self.tell_of_file(&file, &ran.node, &cmd.step)),
+            None => link.prepare().and_then(|entry| {
+                match ran.and_then(|ran| Some((entry.differing(&ran)?, ran))) {
+                    None => Ok(entry),
+                    Some((file, ran)) => Err(self.tell_of_file(&file, &ran.node, &cmd.step)),
+                }
             }),
         };
         let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
@@ -363,7 +469,10 @@ impl<'a> DeviceCache<'a> {
         if let Some(launcher) = &self.session.launcher {
             launcher.tell_of_file(file, node, step, self.session);
         }
-        format!("`{}` differs between {node} and this machine", file.display())
+        format!(
+            "`{}` differs between {node} and this machine",
+            file.display()
+        )
     }
 
     /// Counts a link that is not cached, and reports the reason.
@@ -385,6 +494,8 @@ impl<'a> DeviceCache<'a> {
 
     /// Returns the identity of the tool at `path`, computed once.
     fn tool(&self, path: &Path) -> std::result::Result<Tool, String> {
-        self.shared_tool(path).get_or_init(|| Tool::of(path, self.cache)).clone()
+        self.shared_tool(path)
+            .get_or_init(|| Tool::of(path, self.cache))
+            .clone()
     }
 }

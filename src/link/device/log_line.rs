@@ -27,10 +27,15 @@ impl LogLine {
     /// Begins the line of `planned`.
     pub(super) fn begin(log: Option<&Arc<Log>>, planned: &Planned<'_>) -> LogLine {
         let open = |log: &Arc<Log>| {
-            let program = std::path::absolute(&planned.program).unwrap_or_else(|_| planned.program.clone());
+            let program =
+                std::path::absolute(&planned.program).unwrap_or_else(|_| planned.program.clone());
             let mut record = Record {
                 version: VERSION,
-                time_us: micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+                time_us: micros(
+                    SystemTime::now()
+                        .duration_since(UNIX_EPOCH)
+                        .unwrap_or_default(),
+                ),
                 process: std::process::id(),
                 program: program.to_string_lossy().into_owned(),
                 triple: planned.job.target.triple.clone(),
@@ -51,7 +56,12 @@ impl LogLine {
                 image_bytes: 0,
             };
             record.set_inputs(inputs_of(planned));
-            OpenLine { log: Arc::clone(log), record, begun: Instant::now(), ended: false }
+            OpenLine {
+                log: Arc::clone(log),
+                record,
+                begun: Instant::now(),
+                ended: false,
+            }
         };
         LogLine(log.map(open))
     }
@@ -60,7 +70,8 @@ impl LogLine {
     pub(super) fn hit(mut self, hit: &Hit, image: &Path) {
         self.outcome(Outcome::Hit, "");
         if let Some(OpenLine { record, .. }) = &mut self.0 {
-            (record.shared, record.saved, record.image_bytes) = (hit.shared, hit.saved, size(image));
+            (record.shared, record.saved, record.image_bytes) =
+                (hit.shared, hit.saved, size(image));
         }
     }
 
@@ -93,8 +104,15 @@ impl LogLine {
 
     /// Records a successful run, which has written `image`.
     pub(super) fn ended(&mut self, cost: Cost, image: &Path) {
-        if let Some(OpenLine { record, begun, ended, .. }) = &mut self.0 {
-            (record.cpu_us, record.peak_memory, record.image_bytes) = (cost.cpu_us, cost.peak_memory, size(image));
+        if let Some(OpenLine {
+            record,
+            begun,
+            ended,
+            ..
+        }) = &mut self.0
+        {
+            (record.cpu_us, record.peak_memory, record.image_bytes) =
+                (cost.cpu_us, cost.peak_memory, size(image));
             record.wall_us = micros(begun.elapsed());
             *ended = true;
         }
@@ -117,7 +135,13 @@ impl LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        if let Some(OpenLine { log, record, begun, ended }) = &mut self.0 {
+        if let Some(OpenLine {
+            log,
+            record,
+            begun,
+            ended,
+        }) = &mut self.0
+        {
             if !*ended {
                 record.wall_us = micros(begun.elapsed());
             }
@@ -128,7 +152,12 @@ impl Drop for LogLine {
 
 fn inputs_of(planned: &Planned<'_>) -> Vec<Input> {
     let inputs = planned.job.inputs.iter();
-    inputs.map(|input| Input { name: input.origin.to_string(), bytes: input.bytes.len() as u64 }).collect()
+    inputs
+        .map(|input| Input {
+            name: input.origin.to_string(),
+            bytes: input.bytes.len() as u64,
+        })
+        .collect()
 }
 
 /// Adds the target and the inputs to the trace, as in the build log.
@@ -140,12 +169,19 @@ pub(super) fn describe(span: &mut Span<'_>, planned: &Planned<'_>) {
     span.set_arg("target", planned.job.target.to_string());
     span.set_arg("input count", inputs.count);
     span.set_arg("input bytes", inputs.bytes);
-    span.set_arg("inputs", serde_json::to_value(inputs.largest).unwrap_or_default());
+    span.set_arg(
+        "inputs",
+        serde_json::to_value(inputs.largest).unwrap_or_default(),
+    );
 }
 
 /// Returns the cost of a link from its run time and usage.
 pub(super) fn cost(wall: Duration, usage: Usage) -> Cost {
-    Cost { wall_us: micros(wall), cpu_us: micros(usage.cpu), peak_memory: usage.peak_memory }
+    Cost {
+        wall_us: micros(wall),
+        cpu_us: micros(usage.cpu),
+        peak_memory: usage.peak_memory,
+    }
 }
 
 fn size(file: &Path) -> u64 {

@@ -1,6 +1,7 @@
 //! Device links: runs one link per image, in parallel and longest first.
 //!
-//! The linker is clang or nvlink. The results are in the order of the jobs, independent of timing (docs/spec/faults.md F7).
+//! The linker is clang or nvlink. The results are in the order of the jobs, independent of timing
+//! (docs/spec/faults.md F7).
 
 mod arg_list;
 mod attempt;
@@ -35,7 +36,9 @@ use anyhow::Result;
 
 pub(crate) use distributor::{DistributorRequest, run as distribute};
 pub(crate) use gpu_runtime::missing_runtime;
-pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds};
+pub(crate) use libraries::{
+    HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds,
+};
 pub(crate) use link_cache::Tool;
 pub(crate) use override_images::read as override_images;
 pub(crate) use protected_symbols::required_symbols;
@@ -67,7 +70,8 @@ use thin_hint::ThinHint;
 pub(crate) struct Linked {
     /// The target that the image runs on.
     pub target: Target,
-    /// The triple for the image's header: that of the first input whose triple matches up to trailing dashes, else the target's.
+    /// The triple for the image's header: that of the first input whose triple matches up to
+    /// trailing dashes, else the target's.
     pub triple: String,
     /// The generation of the entry table that lists the image's kernels.
     pub generation: Generation,
@@ -84,7 +88,8 @@ pub(crate) struct DeviceContext<'a> {
     /// The compiler that runs the device links.
     pub compiler: &'a Compiler,
     pub host_triple: &'a str,
-    /// The linker of the host link. Device links for the host's architecture use it as well (docs/spec/faults.md F34).
+    /// The linker of the host link. Device links for the host's architecture use it as well
+    /// (docs/spec/faults.md F34).
     pub host_linker: &'a std::path::Path,
     /// Arguments to preload ld.lld for the host's architecture, if it can be preloaded.
     pub preload_args: Option<Vec<OsString>>,
@@ -94,24 +99,52 @@ pub(crate) struct DeviceContext<'a> {
     pub out_base: String,
     /// The cache, or the reason why it is off.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
-    /// Called once a device link is running, so that the caller can do other work meanwhile. Each device link may call it.
+    /// Called once a device link is running, so that the caller can do other work meanwhile. Each
+    /// device link may call it.
     pub while_running: &'a (dyn Fn() + Sync),
 }
 
 /// Links the images of all jobs.
-pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
+pub(crate) fn link(
+    jobs: &[DeviceJob<'_>],
+    context: &DeviceContext<'_>,
+    session: &Session,
+) -> Result<Vec<Linked>> {
     object_calls::warn(jobs, context, &session.shell);
-    let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
+    let planned: Vec<Planned<'_>> = jobs
+        .iter()
+        .map(|job| plan(job, context, session))
+        .collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
     let memory = memory_limit(context.request.memory, session)?;
-    let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
+    let slots = JobSlots::new(
+        if in_order {
+            Jobs::N(1)
+        } else {
+            context.request.jobs
+        },
+        memory,
+        context.request.verbose,
+        session,
+    );
     let places = RunnerSlots::new(slots, session);
-    let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
+    let costs = Costs::new(
+        context.cache.as_ref().ok(),
+        planned
+            .first()
+            .map_or(Path::new(""), |planned| &planned.program),
+    );
     let expected = Expected::new(&planned, &costs);
     let order = if in_order || planned.len() < 2 {
         (0..planned.len()).collect()
     } else {
-        schedule::longest_first(&expected.all().iter().map(|expected| expected.time).collect::<Vec<f64>>())
+        schedule::longest_first(
+            &expected
+                .all()
+                .iter()
+                .map(|expected| expected.time)
+                .collect::<Vec<f64>>(),
+        )
     };
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let cache = cache(context, session);
@@ -149,7 +182,8 @@ fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryL
     }
 }
 
-/// Merges the errors of all jobs into one, with the exit status of the first failure. Every job has been tried by then.
+/// Merges the errors of all jobs into one, with the exit status of the first failure. Every job has
+/// been tried by then.
 fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     let mut failures: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
     if failures.len() < 2 {
@@ -159,13 +193,21 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     let mut reports: Vec<String> = failures.iter().map(error::chain).collect();
     // A signal ends all jobs with the same report.
     reports.dedup();
-    Err(StepFailed { report: reports.join("\n"), status }.into())
+    Err(StepFailed {
+        report: reports.join("\n"),
+        status,
+    }
+    .into())
 }
 
 /// Opens the cache for device links, or returns the reason why it is off.
 ///
-/// A dry run gives an empty reason. With `--save-temps` every command must run, because the user wants its temporary files.
-fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::result::Result<DeviceCache<'a>, String> {
+/// A dry run gives an empty reason. With `--save-temps` every command must run, because the user
+/// wants its temporary files.
+fn cache<'a>(
+    context: &'a DeviceContext<'a>,
+    session: &'a Session,
+) -> std::result::Result<DeviceCache<'a>, String> {
     let request = context.request;
     let cache = match context.cache {
         _ if request.dry_run => return Err(String::new()),
@@ -177,7 +219,9 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::resul
         Ok(cache) => cache,
         Err(why) => {
             if request.verbose {
-                session.shell.note(&format!("device links are not cached: {why}"));
+                session
+                    .shell
+                    .note(&format!("device links are not cached: {why}"));
             }
             return Err(why.to_owned());
         }
@@ -185,19 +229,25 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::resul
     Ok(DeviceCache::new(cache, context, session))
 }
 
-/// A job with its file names. The names depend on the order of requests, so they are chosen before the parallel part begins.
+/// A job with its file names. The names depend on the order of requests, so they are chosen before
+/// the parallel part begins.
 struct Planned<'a> {
     job: &'a DeviceJob<'a>,
     inputs: Inputs,
     cmd: Cmd,
-    /// The compiler's arguments with placeholders for files, for the cache's query. Empty if the job cannot be cached.
+    /// The compiler's arguments with placeholders for files, for the cache's query. Empty if the
+    /// job cannot be cached.
     query: Vec<OsString>,
     dependencies: PathBuf,
     program: PathBuf,
     linked: Linked,
 }
 
-fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Session) -> Result<Planned<'a>> {
+fn plan<'a>(
+    job: &'a DeviceJob<'a>,
+    context: &DeviceContext<'_>,
+    session: &Session,
+) -> Result<Planned<'a>> {
     let by_nvlink = nvlink::serves(&job.target, context);
     // nvlink recognises file types by the extension.
     let ending = if by_nvlink { "cubin" } else { "o" };
@@ -205,38 +255,87 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     let inputs = Inputs::named(job, ending, packs, session)?;
     let words = inputs.words();
     let Target { arch, .. } = &job.target;
-    let output = session.scratch.path(&format!("{}.{}.{arch}", context.out_base, job.target.arch_name()), "img")?;
+    let output = session.scratch.path(
+        &format!("{}.{}.{arch}", context.out_base, job.target.arch_name()),
+        "img",
+    )?;
     let (program, args) = if by_nvlink {
         nvlink::command(job, context, &words, &output)?
     } else {
-        (context.compiler.path.clone(), clang::arguments(job, context, &words, &output)?)
+        (
+            context.compiler.path.clone(),
+            clang::arguments(job, context, &words, &output)?,
+        )
     };
-    // The cache supports links by a single program. A compiler that compiles before it links runs two.
+    // The cache supports links by a single program. A compiler that compiles before it links runs
+    // two.
     let query = if clang::compiles_each(&job.target, context) || context.cache.is_err() {
         Vec::new()
     } else if by_nvlink {
-        nvlink::command(job, context, &[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?.1
+        nvlink::command(
+            job,
+            context,
+            &[link_cache::INPUT.into()],
+            Path::new(link_cache::OUTPUT),
+        )?
+        .1
     } else {
-        clang::arguments(job, context, &[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?
+        clang::arguments(
+            job,
+            context,
+            &[link_cache::INPUT.into()],
+            Path::new(link_cache::OUTPUT),
+        )?
     };
     let step = format!("device link for {}", job.target);
     if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.verbose) {
-        session.shell.note(&format!("{step}: --wrapper-lto-partitions= is ignored: {why}"));
+        session.shell.note(&format!(
+            "{step}: --wrapper-lto-partitions= is ignored: {why}"
+        ));
     }
     let cmd = Cmd {
         step,
         program,
         args,
         quoting: Style::Gnu,
-        inputs: job.inputs.iter().map(|input| input.origin.to_string()).collect(),
+        inputs: job
+            .inputs
+            .iter()
+            .map(|input| input.origin.to_string())
+            .collect(),
         output: Some(output.clone()),
     };
-    let image_kind = if context.request.embed_bitcode { ImageKind::Bitcode } else { ImageKind::Object };
-    let spelled = job.inputs.iter().find(|input| input.triple.trim_end_matches('-') == job.target.triple);
+    let image_kind = if context.request.embed_bitcode {
+        ImageKind::Bitcode
+    } else {
+        ImageKind::Object
+    };
+    let spelled = job
+        .inputs
+        .iter()
+        .find(|input| input.triple.trim_end_matches('-') == job.target.triple);
     let triple = spelled.map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
     let dependencies = output.with_extension("d");
-    let program = context.request.output.clone().unwrap_or_else(|| PathBuf::from(&context.out_base));
-    let linked =
-        Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
-    Ok(Planned { job, inputs, cmd, query, dependencies, program, linked })
+    let program = context
+        .request
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(&context.out_base));
+    let linked = Linked {
+        target: job.target.clone(),
+        triple,
+        generation: job.generation,
+        kinds: job.kinds,
+        image_kind,
+        path: output,
+    };
+    Ok(Planned {
+        job,
+        inputs,
+        cmd,
+        query,
+        dependencies,
+        program,
+        linked,
+    })
 }

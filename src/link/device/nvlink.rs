@@ -1,7 +1,7 @@
 //! Device links for NVIDIA GPUs with LLVM 15 or earlier, by running `nvlink` directly.
 //!
-//! The driver of those releases cannot link for these devices and would run the host's `ld`. Their wrappers ran `nvlink` directly,
-//! too.
+//! The driver of those releases cannot link for these devices and would run the host's `ld`. Their
+//! wrappers ran `nvlink` directly, too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,17 +21,26 @@ const LAST_WITHOUT_LINKS: u32 = 15;
 /// First LLVM release whose driver links for these devices with LLVM's wrapper of nvlink.
 const FIRST_WRAPPER: u32 = 19;
 
-/// Whether the compiler links for these devices with `clang-nvlink-wrapper`. The wrapper reads archives, but no response files.
+/// Whether the compiler links for these devices with `clang-nvlink-wrapper`. The wrapper reads
+/// archives, but no response files.
 pub(super) fn is_wrapped(context: &DeviceContext<'_>) -> bool {
-    context.compiler.major.is_none_or(|major| major >= FIRST_WRAPPER)
+    context
+        .compiler
+        .major
+        .is_none_or(|major| major >= FIRST_WRAPPER)
 }
 
 /// Whether offld links `target` by running nvlink.
 pub(super) fn serves(target: &Target, context: &DeviceContext<'_>) -> bool {
-    target.is_nvptx() && context.compiler.major.is_some_and(|major| major <= LAST_WITHOUT_LINKS)
+    target.is_nvptx()
+        && context
+            .compiler
+            .major
+            .is_some_and(|major| major <= LAST_WITHOUT_LINKS)
 }
 
-/// Returns nvlink and its arguments for linking the files `inputs` to `output`, as in LLVM 15's wrapper.
+/// Returns nvlink and its arguments for linking the files `inputs` to `output`, as in LLVM 15's
+/// wrapper.
 pub(super) fn command(
     job: &DeviceJob<'_>,
     context: &DeviceContext<'_>,
@@ -39,7 +48,11 @@ pub(super) fn command(
     output: &Path,
 ) -> Result<(PathBuf, Vec<OsString>)> {
     let request = context.request;
-    if let Some(bitcode) = job.inputs.iter().find(|input| magic::is_bitcode(&input.bytes)) {
+    if let Some(bitcode) = job
+        .inputs
+        .iter()
+        .find(|input| magic::is_bitcode(&input.bytes))
+    {
         bail!(
             "device link for {}: {} is bitcode, which {} cannot link for this device: pass clang {} or later with --offld-clang= \
              or OFFLD_CLANG",
@@ -50,19 +63,33 @@ pub(super) fn command(
         );
     }
     let mut args = ArgList::default();
-    args.arg(if job.target.triple.starts_with("nvptx64") { "-m64" } else { "-m32" });
+    args.arg(if job.target.triple.starts_with("nvptx64") {
+        "-m64"
+    } else {
+        "-m32"
+    });
     if request.device_debug {
         args.arg("-g");
     }
     if request.verbose {
         args.arg("-v");
     }
-    args.arg("-o").path(output).arg("-arch").arg(&job.target.arch);
+    args.arg("-o")
+        .path(output)
+        .arg("-arch")
+        .arg(&job.target.arch);
     for input in inputs {
         args.arg(input);
     }
-    for value in request.device_linker.iter().filter_map(|value| value.for_target(&job.target)) {
+    for value in request
+        .device_linker
+        .iter()
+        .filter_map(|value| value.for_target(&job.target))
+    {
         args.arg(value);
     }
-    Ok((toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?, args.finish()))
+    Ok((
+        toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?,
+        args.finish(),
+    ))
 }

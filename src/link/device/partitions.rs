@@ -1,9 +1,11 @@
-//! Number of partitions for the code generation of full LTO on AMD GPUs (`--wrapper-lto-partitions=`).
+//! Number of partitions for the code generation of full LTO on AMD GPUs
+//! (`--wrapper-lto-partitions=`).
 //!
 //! ld.lld generates the partitions in parallel. The rest of such a link uses a single core.
 //!
-//! The number changes the generated code: LLVM cannot lay out functions of different partitions together, or count their registers
-//! together. So `auto` depends only on the bitcode, and the image is the same on every machine.
+//! The number changes the generated code: LLVM cannot lay out functions of different partitions
+//! together, or count their registers together. So `auto` depends only on the bitcode, and the
+//! image is the same on every machine.
 
 use anyhow::Result;
 
@@ -15,34 +17,44 @@ use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
 use crate::sys::session::{self, Session};
 
-/// Bytes of bitcode per partition: some seconds of code generation. With less, splitting the module costs as much as it saves.
+/// Bytes of bitcode per partition: some seconds of code generation. With less, splitting the module
+/// costs as much as it saves.
 const BITCODE_PER_PARTITION: usize = 128 << 10;
 /// Maximum for `auto`: the number that clang chooses for HIP.
 const MAX_AUTO: usize = 8;
-/// First LLVM release whose clang partitions AMD GPU code. Earlier releases split modules in a way that these targets do not
-/// support.
+/// First LLVM release whose clang partitions AMD GPU code. Earlier releases split modules in a way
+/// that these targets do not support.
 const FIRST_RELEASE: u32 = 21;
 
-/// Returns the number of partitions for the link of `job`, or `None` if none was requested. The inner error is the reason why the
-/// requested number is ignored.
+/// Returns the number of partitions for the link of `job`, or `None` if none was requested. The
+/// inner error is the reason why the requested number is ignored.
 ///
 /// # Errors
 /// Fails if the environment variable has an invalid value.
-pub(super) fn count(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Result<Option<std::result::Result<u32, String>>> {
-    Ok(wanted(context.request)?.map(|wanted| match obstacle(job, context) {
-        Some(why) => Err(why),
-        None => Ok(match wanted {
-            LtoPartitions::N(count) => count,
-            LtoPartitions::Auto => by_size(full_bitcode(job)),
+pub(super) fn count(
+    job: &DeviceJob<'_>,
+    context: &DeviceContext<'_>,
+) -> Result<Option<std::result::Result<u32, String>>> {
+    Ok(
+        wanted(context.request)?.map(|wanted| match obstacle(job, context) {
+            Some(why) => Err(why),
+            None => Ok(match wanted {
+                LtoPartitions::N(count) => count,
+                LtoPartitions::Auto => by_size(full_bitcode(job)),
+            }),
         }),
-    }))
+    )
 }
 
 /// Adds the compiler argument that sets the number of partitions.
 ///
-/// It must come after all others, because ld.lld uses the last value: clang sets a number for HIP, and `--device-linker=` may
-/// contain one.
-pub(super) fn add(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Result<()> {
+/// It must come after all others, because ld.lld uses the last value: clang sets a number for HIP,
+/// and `--device-linker=` may contain one.
+pub(super) fn add(
+    args: &mut ArgList,
+    job: &DeviceJob<'_>,
+    context: &DeviceContext<'_>,
+) -> Result<()> {
     if let Some(Ok(count)) = count(job, context)? {
         args.arg(format!("-Wl,--lto-partitions={count}"));
     }
@@ -50,8 +62,14 @@ pub(super) fn add(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceConte
 }
 
 fn wanted(request: &LinkRequest) -> Result<Option<LtoPartitions>> {
-    match (request.lto_partitions, Session::env(session::OFFLD_LTO_PARTITIONS)) {
-        (None, Some(text)) => Ok(Some(values::lto_partitions(session::OFFLD_LTO_PARTITIONS, &text)?)),
+    match (
+        request.lto_partitions,
+        Session::env(session::OFFLD_LTO_PARTITIONS),
+    ) {
+        (None, Some(text)) => Ok(Some(values::lto_partitions(
+            session::OFFLD_LTO_PARTITIONS,
+            &text,
+        )?)),
         (given, _) => Ok(given),
     }
 }
@@ -64,16 +82,28 @@ fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> 
     if request.no_lto || request.embed_bitcode {
         return Some("the link generates no code".to_owned());
     }
-    if let Some(major) = context.compiler.major.filter(|major| *major < FIRST_RELEASE) {
-        return Some(format!("the linker is from LLVM {major}, and partitions need LLVM {FIRST_RELEASE} or later"));
+    if let Some(major) = context
+        .compiler
+        .major
+        .filter(|major| *major < FIRST_RELEASE)
+    {
+        return Some(format!(
+            "the linker is from LLVM {major}, and partitions need LLVM {FIRST_RELEASE} or later"
+        ));
     }
-    (full_bitcode(job) == 0).then(|| "no input is bitcode for full LTO, and ThinLTO compiles each unit separately".to_owned())
+    (full_bitcode(job) == 0).then(|| {
+        "no input is bitcode for full LTO, and ThinLTO compiles each unit separately".to_owned()
+    })
 }
 
 /// Bytes of bitcode that the linker optimizes as one module.
 fn full_bitcode(job: &DeviceJob<'_>) -> usize {
     let full = |bytes: &[u8]| magic::is_bitcode(bytes) && !bitcode::is_thin(bytes).unwrap_or(false);
-    job.inputs.iter().filter(|input| full(&input.bytes)).map(|input| input.bytes.len()).sum()
+    job.inputs
+        .iter()
+        .filter(|input| full(&input.bytes))
+        .map(|input| input.bytes.len())
+        .sum()
 }
 
 fn by_size(bytes: usize) -> u32 {

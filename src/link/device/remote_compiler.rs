@@ -1,10 +1,12 @@
-//! Translates the linker's code generation options to compiler arguments, for ThinLTO units that compile as separate jobs.
+//! Translates the linker's code generation options to compiler arguments, for ThinLTO units that
+//! compile as separate jobs.
 //!
-//! The object must equal the one that ld.lld generates in its own process. ld.lld passes on general optimization options itself.
-//! The CPU, its features and LLVM's own options have to be added here. If an option has no translation, the linker compiles the
-//! units.
+//! The object must equal the one that ld.lld generates in its own process. ld.lld passes on general
+//! optimization options itself. The CPU, its features and LLVM's own options have to be added here.
+//! If an option has no translation, the linker compiles the units.
 
-/// Options of ld.lld that do not change a unit's code, or that the linker passes on itself. A name ending in `=` is a prefix.
+/// Options of ld.lld that do not change a unit's code, or that the linker passes on itself. A name
+/// ending in `=` is a prefix.
 const HARMLESS: [&str; 4] = ["lto-O2", "lto-O3", "lto-partitions=", "thinlto-jobs="];
 /// The same after `-plugin-opt=`.
 const HARMLESS_PLUGIN: [&str; 5] = ["O2", "O3", "thinlto", "jobs=", "lto-partitions="];
@@ -24,10 +26,14 @@ const CODE: [&str; 13] = [
     "call-graph-profile-sort",
     "no-call-graph-profile-sort",
 ];
-/// LLVM options that clang passes to optimize HIP units together. Compiler and linker both know them. A name ending in `=` is a
-/// prefix.
-const KNOWN: [&str; 4] =
-    ["-force-import-all", "-avail-extern-to-local", "-avail-extern-gv-in-addrspace-to-local=", "-amdgpu-internalize-symbols"];
+/// LLVM options that clang passes to optimize HIP units together. Compiler and linker both know
+/// them. A name ending in `=` is a prefix.
+const KNOWN: [&str; 4] = [
+    "-force-import-all",
+    "-avail-extern-to-local",
+    "-avail-extern-gv-in-addrspace-to-local=",
+    "-amdgpu-internalize-symbols",
+];
 
 /// The translated options.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,7 +52,9 @@ impl RemoteCompilerArgs {
         let mut shared = false;
         let mut args = args.iter().map(String::as_str);
         while let Some(arg) = args.next() {
-            let Some(option) = arg.strip_prefix('-').filter(|option| !option.is_empty()) else { continue };
+            let Some(option) = arg.strip_prefix('-').filter(|option| !option.is_empty()) else {
+                continue;
+            };
             let option = option.strip_prefix('-').unwrap_or(option);
             shared |= option == "shared" || option == "Bshareable";
             if option == "r" || option == "relocatable" {
@@ -55,15 +63,23 @@ impl RemoteCompilerArgs {
             let known = match option.split_once('=') {
                 None if option == "mllvm" => words.llvm_option(args.next().unwrap_or_default()),
                 Some(("mllvm", value)) => words.llvm_option(value),
-                None if option == "plugin-opt" => words.plugin_option(args.next().unwrap_or_default()),
+                None if option == "plugin-opt" => {
+                    words.plugin_option(args.next().unwrap_or_default())
+                }
                 Some(("plugin-opt", value)) => words.plugin_option(value),
-                _ => HARMLESS.iter().any(|name| matches(option, name)) || !CODE.iter().any(|name| option.starts_with(name)),
+                _ => {
+                    HARMLESS.iter().any(|name| matches(option, name))
+                        || !CODE.iter().any(|name| option.starts_with(name))
+                }
             };
             if !known {
-                return Err(format!("the compiler has no equivalent of the linker argument `{arg}`"));
+                return Err(format!(
+                    "the compiler has no equivalent of the linker argument `{arg}`"
+                ));
             }
         }
-        // If the CPU is not given, or the image is not a shared library, compiler and linker choose different defaults.
+        // If the CPU is not given, or the image is not a shared library, compiler and linker choose
+        // different defaults.
         match words.cpu {
             _ if !shared => Err("the image is not a shared library".to_owned()),
             None => Err("the linker arguments name no CPU".to_owned()),
@@ -87,11 +103,17 @@ impl RemoteCompilerArgs {
     fn llvm_option(&mut self, value: &str) -> bool {
         let bare = value.trim_start_matches('-');
         if let Some(features) = bare.strip_prefix("mattr=") {
-            self.features.extend(features.split(',').filter(|feature| !feature.is_empty()).map(str::to_owned));
+            self.features.extend(
+                features
+                    .split(',')
+                    .filter(|feature| !feature.is_empty())
+                    .map(str::to_owned),
+            );
         } else if let Some(cpu) = bare.strip_prefix("mcpu=") {
             self.cpu = Some(cpu.to_owned());
         } else if bare.is_empty() || value.contains('/') {
-            // An option that names a file makes the object depend on the file's contents, which are not part of the unit's key.
+            // An option that names a file makes the object depend on the file's contents, which are
+            // not part of the unit's key.
             return false;
         } else {
             self.llvm.push(value.to_owned());
@@ -99,9 +121,12 @@ impl RemoteCompilerArgs {
         true
     }
 
-    /// Whether the compiler must be tested with the options first. Some of the linker's LLVM options do not exist in clang.
+    /// Whether the compiler must be tested with the options first. Some of the linker's LLVM
+    /// options do not exist in clang.
     pub(super) fn are_uncertain(&self) -> bool {
-        self.llvm.iter().any(|option| !KNOWN.iter().any(|name| matches(option, name)))
+        self.llvm
+            .iter()
+            .any(|option| !KNOWN.iter().any(|name| matches(option, name)))
     }
 
     /// The compiler arguments for `triple`.
@@ -111,11 +136,15 @@ impl RemoteCompilerArgs {
             // The unit already contains the device libraries.
             words.push("-nogpulib".to_owned());
         }
-        let mut pass = |option: &str, value: &str| words.extend(["-Xclang", option, "-Xclang", value].map(str::to_owned));
+        let mut pass = |option: &str, value: &str| {
+            words.extend(["-Xclang", option, "-Xclang", value].map(str::to_owned))
+        };
         if let Some(cpu) = &self.cpu {
             pass("-target-cpu", cpu);
         }
-        self.features.iter().for_each(|feature| pass("-target-feature", feature));
+        self.features
+            .iter()
+            .for_each(|feature| pass("-target-feature", feature));
         for option in &self.llvm {
             words.extend(["-mllvm".to_owned(), option.clone()]);
         }
@@ -125,7 +154,11 @@ impl RemoteCompilerArgs {
 
 /// Whether `option` equals `name`, or begins with it if `name` ends in `=`.
 fn matches(option: &str, name: &str) -> bool {
-    if name.ends_with('=') { option.starts_with(name) } else { option == name }
+    if name.ends_with('=') {
+        option.starts_with(name)
+    } else {
+        option == name
+    }
 }
 
 #[cfg(test)]
@@ -147,22 +180,43 @@ mod tests {
              -sramecc -mllvm -amdgpu-internalize-symbols -mllvm -x=2 -mllvm -y"
         );
         let host = ["-shared", "-plugin-opt=mcpu=x86-64"].map(str::to_owned);
-        let words = RemoteCompilerArgs::of(&host).unwrap().for_compiler("x86_64-pc-linux-gnu");
+        let words = RemoteCompilerArgs::of(&host)
+            .unwrap()
+            .for_compiler("x86_64-pc-linux-gnu");
         assert_eq!(words, ["-Xclang", "-target-cpu", "-Xclang", "x86-64"]);
     }
 
     #[test]
     fn options_without_a_translation_are_errors() {
-        for option in
-            ["--lto-O1", "-plugin-opt=O0", "--lto-CGO2", "--lto-O20", "--opt-remarks-filename=x", "--lto-emit-asm", "-r"]
-        {
+        for option in [
+            "--lto-O1",
+            "-plugin-opt=O0",
+            "--lto-CGO2",
+            "--lto-O20",
+            "--opt-remarks-filename=x",
+            "--lto-emit-asm",
+            "-r",
+        ] {
             let why = of(&format!("-shared -plugin-opt=mcpu=gfx90a {option}")).unwrap_err();
             assert!(why.contains(&format!("`{option}`")), "{why}");
         }
-        for option in ["--thinlto-cache-dir=x", "--lto-sample-profile=x", "-plugin-opt=other", "-mllvm -file=/x", "-mllvm"] {
-            assert!(of(&format!("-shared -plugin-opt=mcpu=gfx90a {option}")).is_err(), "{option}");
+        for option in [
+            "--thinlto-cache-dir=x",
+            "--lto-sample-profile=x",
+            "-plugin-opt=other",
+            "-mllvm -file=/x",
+            "-mllvm",
+        ] {
+            assert!(
+                of(&format!("-shared -plugin-opt=mcpu=gfx90a {option}")).is_err(),
+                "{option}"
+            );
         }
-        assert!(of("-o x a.o -plugin-opt=mcpu=gfx90a").unwrap_err().contains("not a shared library"));
+        assert!(
+            of("-o x a.o -plugin-opt=mcpu=gfx90a")
+                .unwrap_err()
+                .contains("not a shared library")
+        );
         assert!(of("-shared a.o").unwrap_err().contains("no CPU"));
     }
 
@@ -175,7 +229,11 @@ mod tests {
         assert!(!uncertain(
             "-shared -plugin-opt=mcpu=gfx90a -plugin-opt=-force-import-all -plugin-opt=-avail-extern-gv-in-addrspace-to-local=3"
         ));
-        assert!(!uncertain("-shared -plugin-opt=mcpu=gfx90a -plugin-opt=-mattr=+xnack"));
-        assert!(uncertain("-shared -plugin-opt=mcpu=gfx90a -mllvm -code-model=large"));
+        assert!(!uncertain(
+            "-shared -plugin-opt=mcpu=gfx90a -plugin-opt=-mattr=+xnack"
+        ));
+        assert!(uncertain(
+            "-shared -plugin-opt=mcpu=gfx90a -mllvm -code-model=large"
+        ));
     }
 }

@@ -18,19 +18,29 @@ pub(super) enum RunnerSlot<'p> {
     /// Run on this machine.
     Here(JobSlot<'p>),
     /// Run through the launcher.
-    Launched { launcher: &'p Launcher, _slot: JobSlot<'p> },
+    Launched {
+        launcher: &'p Launcher,
+        _slot: JobSlot<'p>,
+    },
 }
 
 impl<'p> RunnerSlots<'p> {
-    /// Creates the slots of the launcher, if the session has one. `here`: the slots of this machine.
+    /// Creates the slots of the launcher, if the session has one. `here`: the slots of this
+    /// machine.
     pub(super) fn new(here: JobSlots, session: &'p Session) -> RunnerSlots<'p> {
-        let launched = session.launcher.as_ref().map(|launcher| (launcher, JobSlots::counting(launcher.jobs())));
+        let launched = session
+            .launcher
+            .as_ref()
+            .map(|launcher| (launcher, JobSlots::counting(launcher.jobs())));
         RunnerSlots { here, launched }
     }
 
     #[cfg(test)]
     pub(super) fn of_a_test(here: JobSlots) -> RunnerSlots<'static> {
-        RunnerSlots { here, launched: None }
+        RunnerSlots {
+            here,
+            launched: None,
+        }
     }
 
     /// The slots of this machine.
@@ -40,26 +50,38 @@ impl<'p> RunnerSlots<'p> {
 
     /// Maximum number of device links that run at once.
     pub(super) fn limit(&self) -> usize {
-        self.launched.iter().map(|(_, slots)| slots.limit()).fold(self.here.limit(), usize::max)
+        self.launched
+            .iter()
+            .map(|(_, slots)| slots.limit())
+            .fold(self.here.limit(), usize::max)
     }
 
-    /// Takes a slot for one of the expected device links, or returns the reason why none can run now.
+    /// Takes a slot for one of the expected device links, or returns the reason why none can run
+    /// now.
     pub(super) fn try_take(&self, demand: &Demand) -> Result<RunnerSlot<'_>, Refusal> {
         let Some((launcher, slots)) = self.working().filter(|_| !demand.here) else {
             return self.here.try_take(demand).map(RunnerSlot::Here);
         };
         let slot = slots.try_take(demand)?;
         self.here.expect_one_less();
-        Ok(RunnerSlot::Launched { launcher, _slot: slot })
+        Ok(RunnerSlot::Launched {
+            launcher,
+            _slot: slot,
+        })
     }
 
     /// Waits until a device link may have finished.
     pub(super) fn pause(&self) {
-        self.working().map_or(&self.here, |(_, slots)| slots).pause();
+        self.working()
+            .map_or(&self.here, |(_, slots)| slots)
+            .pause();
     }
 
     fn working(&self) -> Option<(&Launcher, &JobSlots)> {
-        self.launched.as_ref().filter(|(launcher, _)| launcher.is_available()).map(|(launcher, slots)| (*launcher, slots))
+        self.launched
+            .as_ref()
+            .filter(|(launcher, _)| launcher.is_available())
+            .map(|(launcher, slots)| (*launcher, slots))
     }
 }
 

@@ -40,7 +40,8 @@ pub(super) struct Links<'w> {
     pub(super) cache: std::result::Result<&'w DeviceCache<'w>, &'w str>,
 }
 
-/// Predicted costs of the device links of one run. They are read on first use, because cache hits do not need them.
+/// Predicted costs of the device links of one run. They are read on first use, because cache hits
+/// do not need them.
 pub(super) struct Expected<'w> {
     planned: &'w [Planned<'w>],
     costs: &'w Costs,
@@ -49,11 +50,18 @@ pub(super) struct Expected<'w> {
 
 impl<'w> Expected<'w> {
     pub(super) fn new(planned: &'w [Planned<'w>], costs: &'w Costs) -> Self {
-        Expected { planned, costs, each: OnceLock::new() }
+        Expected {
+            planned,
+            costs,
+            each: OnceLock::new(),
+        }
     }
 
     pub(super) fn all(&self) -> &[Prediction] {
-        self.each.get_or_init(|| self.costs.predict(self.planned.iter().map(|planned| planned.job)))
+        self.each.get_or_init(|| {
+            self.costs
+                .predict(self.planned.iter().map(|planned| planned.job))
+        })
     }
 
     pub(super) fn of(&self, at: usize) -> Prediction {
@@ -137,28 +145,55 @@ impl<'w> Work for Links<'w> {
         let distribution = self.distribution(at, resolved.as_ref());
         let demand = match (&distribution, &self.session.launcher) {
             // Other machines compile the units, so the linker itself needs one thread.
-            (Some(_), Some(launcher)) if launcher.is_available() => {
-                Demand { here: true, ..Demand::one_thread(self.expected.of(at).memory) }
-            }
-            (Some(_), _) => Demand { here: true, ..demand(threads, self.expected.of(at)) },
+            (Some(_), Some(launcher)) if launcher.is_available() => Demand {
+                here: true,
+                ..Demand::one_thread(self.expected.of(at).memory)
+            },
+            (Some(_), _) => Demand {
+                here: true,
+                ..demand(threads, self.expected.of(at))
+            },
             (None, _) => demand(threads, self.expected.of(at)),
         };
-        Ok(LookedUp::Ready(Ready { resolved, distribution, threads, line, trace }, demand))
+        Ok(LookedUp::Ready(
+            Ready {
+                resolved,
+                distribution,
+                threads,
+                line,
+                trace,
+            },
+            demand,
+        ))
     }
 
     fn waits(&self, at: usize, demand: &Demand, why: Refusal) {
         let step = &self.planned[at].cmd.step;
-        let Some(waits) = out_of_memory::waits_for(demand, why) else { return };
-        self.progress.begin(at, &format!("{step} waits for {waits}"));
+        let Some(waits) = out_of_memory::waits_for(demand, why) else {
+            return;
+        };
+        self.progress
+            .begin(at, &format!("{step} waits for {waits}"));
         if self.context.request.verbose {
-            self.session.shell.note(&format!("{step}: waits for {waits}"));
+            self.session
+                .shell
+                .note(&format!("{step}: waits for {waits}"));
         }
     }
 
     fn run(&self, at: usize, ready: Ready<'w>, place: RunnerSlot<'_>) -> Result<()> {
-        let Ready { resolved, distribution, threads, mut line, mut trace } = ready;
+        let Ready {
+            resolved,
+            distribution,
+            threads,
+            mut line,
+            mut trace,
+        } = ready;
         let planned = &self.planned[at];
-        self.session.signals.check().inspect_err(|error| line.failed(error))?;
+        self.session
+            .signals
+            .check()
+            .inspect_err(|error| line.failed(error))?;
         let attempt = Attempt::new(self, at, threads, place);
         trace.set_arg("threads", attempt.granted);
         line.runs();
@@ -166,15 +201,24 @@ impl<'w> Work for Links<'w> {
             Err(error) => self.retry_if_killed(at, threads, error, &mut line),
             ran => ran,
         };
-        let LinkRun { usage, keep, granted, took, queued, node } = linked.inspect_err(|error| line.failed(error))?;
+        let LinkRun {
+            usage,
+            keep,
+            granted,
+            took,
+            queued,
+            node,
+        } = linked.inspect_err(|error| line.failed(error))?;
         let cost = log_line::cost(took, usage);
-        self.hint.after(planned.job, took, self.context, &self.session.shell);
+        self.hint
+            .after(planned.job, took, self.context, &self.session.shell);
         line.waited_again(queued);
         if let Some(node) = &node {
             trace.set_arg("node", node.clone());
             line.ran_on(node);
         }
-        // A launcher cannot always measure the memory of a very short run. Zero bytes would spoil the next prediction.
+        // A launcher cannot always measure the memory of a very short run. Zero bytes would spoil
+        // the next prediction.
         if node.is_none() || usage.peak_memory > 0 {
             self.costs.note(planned.job, granted, cost);
         }
@@ -197,8 +241,12 @@ impl Links<'_> {
     ) -> Result<LinkRun> {
         self.progress.begin(at, &self.planned[at].cmd.step);
         let ran = match (self.cache, resolved) {
-            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, (resolved, distribution), &mut attempt),
-            _ => self.run_compiler(at, &mut attempt).map(|usage| (usage, None)),
+            (Ok(cache), Some(resolved)) => {
+                self.run_linker(at, cache, (resolved, distribution), &mut attempt)
+            }
+            _ => self
+                .run_compiler(at, &mut attempt)
+                .map(|usage| (usage, None)),
         };
         self.progress.end(at);
         let took = attempt.took();
@@ -212,23 +260,44 @@ impl Links<'_> {
         })
     }
 
-    /// Runs a link once more after `error`, if lack of memory killed it. The second attempt runs on this machine, with no other
-    /// device link.
-    fn retry_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<LinkRun> {
+    /// Runs a link once more after `error`, if lack of memory killed it. The second attempt runs on
+    /// this machine, with no other device link.
+    fn retry_if_killed(
+        &self,
+        at: usize,
+        threads: CodegenThreads,
+        error: anyhow::Error,
+        line: &mut LogLine,
+    ) -> Result<LinkRun> {
         let planned = &self.planned[at];
         let step = &planned.cmd.step;
-        let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
-        self.session.shell.warn(&out_of_memory::tried_again(step, killed));
+        let Some(killed) = out_of_memory::of(&error) else {
+            return Err(error);
+        };
+        self.session
+            .shell
+            .warn(&out_of_memory::tried_again(step, killed));
         let memory = self.expected.of(at).memory.max(killed.peak_memory);
-        self.progress.begin(at, &format!("{step} waits until it can run alone"));
+        self.progress
+            .begin(at, &format!("{step} waits until it can run alone"));
         let waits = Instant::now();
-        let slot = self.places.here().take(&Demand { alone: true, ..Demand::one_thread(memory) }, self.session)?;
+        let slot = self.places.here().take(
+            &Demand {
+                alone: true,
+                ..Demand::one_thread(memory)
+            },
+            self.session,
+        )?;
         // The recorded cost covers this attempt only: neither the killed one nor the wait.
         let attempt = Attempt::new(self, at, threads, RunnerSlot::Here(slot));
         line.waited_again(waits.elapsed());
-        // The first attempt consumed the resolved link, so it is resolved again. The compiler's answer is in memory by now.
-        let resolved =
-            self.cache.ok().filter(|_| !planned.query.is_empty()).and_then(|cache| cache.resolve(&query(planned)).ok());
+        // The first attempt consumed the resolved link, so it is resolved again. The compiler's
+        // answer is in memory by now.
+        let resolved = self
+            .cache
+            .ok()
+            .filter(|_| !planned.query.is_empty())
+            .and_then(|cache| cache.resolve(&query(planned)).ok());
         let free = self.places.here().free_memory();
         let distribution = self.distribution(at, resolved.as_ref());
         match self.run_once(at, resolved, distribution, attempt) {
@@ -241,7 +310,9 @@ impl Links<'_> {
     }
 
     fn run_compiler(&self, at: usize, attempt: &mut Attempt<'_>) -> Result<Usage> {
-        let Planned { job, inputs, cmd, .. } = &self.planned[at];
+        let Planned {
+            job, inputs, cmd, ..
+        } = &self.planned[at];
         let mut cmd = cmd.clone();
         // A printed command must be the same on every machine, and the number of threads differs.
         let request = self.context.request;
@@ -256,9 +327,12 @@ impl Links<'_> {
         let mut clang = self.session.trace.span(span::CLANG, at + 1);
         clang.set_arg("target", job.target.to_string());
         clang.set_arg("command", command_line(&cmd.program, &cmd.args));
-        // Compilers use colours only if stderr is a terminal. Without a terminal, stderr is captured: it shows whether memory ran
-        // out.
-        let run_context = RunContext { on_terminal: self.session.shell.is_terminal(), ..RunContext::default() };
+        // Compilers use colours only if stderr is a terminal. Without a terminal, stderr is
+        // captured: it shows whether memory ran out.
+        let run_context = RunContext {
+            on_terminal: self.session.shell.is_terminal(),
+            ..RunContext::default()
+        };
         let usage = attempt.run(&cmd, run_context)?.usage;
         clang.record_usage(usage);
         drop(clang);
@@ -282,7 +356,12 @@ impl Links<'_> {
         args.extend(attempt.argument());
         let mut linker = self.session.trace.span(span::CLANG, at + 1);
         linker.set_arg("target", planned.job.target.to_string());
-        let given = LinkFiles { args: &args, files: &files, dependencies: planned.dependencies.clone(), distribution };
+        let given = LinkFiles {
+            args: &args,
+            files: &files,
+            dependencies: planned.dependencies.clone(),
+            distribution,
+        };
         let (usage, keep) = cache.link(resolved, &query(planned), given, attempt)?;
         linker.record_usage(usage);
         drop(linker);
@@ -294,11 +373,19 @@ impl Links<'_> {
     fn distribution(&self, at: usize, resolved: Option<&ResolvedLink>) -> Option<Distribution> {
         let planned = &self.planned[at];
         let resolved = resolved.filter(|_| self.distributes)?;
-        let found = Distribution::of(resolved, &query(planned), &planned.inputs.each, self.context, self.session)?;
+        let found = Distribution::of(
+            resolved,
+            &query(planned),
+            &planned.inputs.each,
+            self.context,
+            self.session,
+        )?;
         let why_not = |why: &String| {
             if self.context.request.verbose {
                 let step = &planned.cmd.step;
-                self.session.shell.note(&format!("{step}: ThinLTO units are compiled in the linker's own process: {why}"));
+                self.session.shell.note(&format!(
+                    "{step}: ThinLTO units are compiled in the linker's own process: {why}"
+                ));
             }
         };
         found.inspect_err(why_not).ok()
@@ -307,13 +394,41 @@ impl Links<'_> {
 
 /// Returns the resources for a link that can use `threads`.
 pub(super) fn demand(threads: CodegenThreads, expected: Prediction) -> Demand {
-    let Prediction { memory, enough_for, per_thread, .. } = expected;
-    // If offld does not set the linker's thread count, the next run has as many threads as the last, so `memory` covers them.
-    let (enough_for, per_thread) = if threads.told { (enough_for, per_thread) } else { (usize::MAX, 0) };
-    Demand { threads: threads.wanted, enough_for, per_thread, ..Demand::one_thread(memory) }
+    let Prediction {
+        memory,
+        enough_for,
+        per_thread,
+        ..
+    } = expected;
+    // If offld does not set the linker's thread count, the next run has as many threads as the
+    // last, so `memory` covers them.
+    let (enough_for, per_thread) = if threads.told {
+        (enough_for, per_thread)
+    } else {
+        (usize::MAX, 0)
+    };
+    Demand {
+        threads: threads.wanted,
+        enough_for,
+        per_thread,
+        ..Demand::one_thread(memory)
+    }
 }
 
 fn query<'q>(planned: &'q Planned<'_>) -> LinkQuery<'q> {
-    let Planned { job, cmd, query, program, linked, .. } = planned;
-    LinkQuery { job, cmd, args: query, image: &linked.path, program }
+    let Planned {
+        job,
+        cmd,
+        query,
+        program,
+        linked,
+        ..
+    } = planned;
+    LinkQuery {
+        job,
+        cmd,
+        args: query,
+        image: &linked.path,
+        program,
+    }
 }

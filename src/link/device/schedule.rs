@@ -30,7 +30,8 @@ pub(super) trait Work: Sync {
     /// Checks whether the link has to run.
     fn look_up(&self, at: usize) -> Result<LookedUp<Self::Ready>>;
 
-    /// Called for a link that has to wait. After a reason other than busy slots, it is not called again.
+    /// Called for a link that has to wait. After a reason other than busy slots, it is not called
+    /// again.
     fn waits(&self, at: usize, demand: &Demand, why: Refusal);
 
     fn run(&self, at: usize, ready: Self::Ready, place: RunnerSlot<'_>) -> Result<()>;
@@ -53,7 +54,8 @@ struct Waiting<T> {
     reported: bool,
 }
 
-/// Returns the start order for links with these expected `times`: longest first, ties in the given order.
+/// Returns the start order for links with these expected `times`: longest first, ties in the given
+/// order.
 pub(super) fn longest_first(times: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by(|a, b| times[*b].total_cmp(&times[*a]));
@@ -61,11 +63,22 @@ pub(super) fn longest_first(times: &[f64]) -> Vec<usize> {
 }
 
 /// Processes the links in `order`. The results are sorted by link index.
-pub(super) fn run<W: Work>(work: &W, order: &[usize], places: &RunnerSlots<'_>, session: &Session) -> Vec<Result<()>> {
-    let queue = Mutex::new(Queue { looked_up: 0, in_lookup: Vec::new(), ready: Vec::new() });
+pub(super) fn run<W: Work>(
+    work: &W,
+    order: &[usize],
+    places: &RunnerSlots<'_>,
+    session: &Session,
+) -> Vec<Result<()>> {
+    let queue = Mutex::new(Queue {
+        looked_up: 0,
+        in_lookup: Vec::new(),
+        ready: Vec::new(),
+    });
     places.here().expect(order.len());
     let threads = places.limit().min(order.len());
-    let done = threads::run_indexed(threads, threads, |_| worker(work, order, places, session, &queue));
+    let done = threads::run_indexed(threads, threads, |_| {
+        worker(work, order, places, session, &queue)
+    });
     let mut done: Vec<(usize, Result<()>)> = done.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
@@ -82,7 +95,8 @@ fn worker<W: Work>(
     loop {
         let mut open = lock(queue);
         if let Err(stopped) = session.signals.check() {
-            // A link that is still waiting fails here. A link that was not looked up fails in its lookup.
+            // A link that is still waiting fails here. A link that was not looked up fails in its
+            // lookup.
             if let Some(waiting) = open.ready.pop() {
                 places.here().expect_one_less();
                 done.push((order[waiting.place], Err(stopped)));
@@ -105,7 +119,15 @@ fn worker<W: Work>(
             match found {
                 Ok(LookedUp::Ready(item, demand)) => {
                     let before = open.ready.partition_point(|other| other.place < place);
-                    open.ready.insert(before, Waiting { place, item, demand, reported: false });
+                    open.ready.insert(
+                        before,
+                        Waiting {
+                            place,
+                            item,
+                            demand,
+                            reported: false,
+                        },
+                    );
                     continue;
                 }
                 Ok(LookedUp::Done) => done.push((order[place], Ok(()))),
@@ -131,15 +153,19 @@ fn startable<'s, W: Work>(
 ) -> Option<(Waiting<W::Ready>, RunnerSlot<'s>)> {
     for at in 0..open.ready.len() {
         let waiting = &mut open.ready[at];
-        // Reserve memory for earlier links that are still in lookup. Otherwise small links would delay a large one, which takes
-        // longer.
-        let before = open.in_lookup.iter().filter(|place| **place < waiting.place);
+        // Reserve memory for earlier links that are still in lookup. Otherwise small links would
+        // delay a large one, which takes longer.
+        let before = open
+            .in_lookup
+            .iter()
+            .filter(|place| **place < waiting.place);
         waiting.demand.reserved = before.map(|place| work.memory(order[*place])).sum();
         match places.try_take(&waiting.demand) {
             Ok(place) => return Some((open.ready.remove(at), place)),
             Err(_) if waiting.reported || waiting.demand.reserved > 0 => {}
             Err(why) => {
-                // A busy slot is not worth a message. Once a slot is free, the link may still lack memory, and that is.
+                // A busy slot is not worth a message. Once a slot is free, the link may still lack
+                // memory, and that is.
                 waiting.reported = why != Refusal::Slots;
                 work.waits(order[waiting.place], &waiting.demand, why);
             }
@@ -223,7 +249,12 @@ mod tests {
         let mut queue = Queue {
             looked_up: 1,
             in_lookup: Vec::new(),
-            ready: vec![Waiting { place: 0, item: (), demand: demand(60), reported: false }],
+            ready: vec![Waiting {
+                place: 0,
+                item: (),
+                demand: demand(60),
+                reported: false,
+            }],
         };
         assert!(startable(&recorder, &[0], &places, &mut queue).is_none());
         let [first, second] = held;
@@ -231,7 +262,10 @@ mod tests {
         for _ in 0..3 {
             assert!(startable(&recorder, &[0], &places, &mut queue).is_none());
         }
-        assert_eq!(recorder.0.lock().unwrap().as_slice(), [(0, Refusal::Slots), (0, Refusal::Memory(50))]);
+        assert_eq!(
+            recorder.0.lock().unwrap().as_slice(),
+            [(0, Refusal::Slots), (0, Refusal::Memory(50))]
+        );
         drop(first);
         assert!(startable(&recorder, &[0], &places, &mut queue).is_some());
     }
@@ -241,17 +275,26 @@ mod tests {
         // A pseudo-random sequence, the same in every run.
         let mut state = 1_u64;
         let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f64 / (1 << 24) as f64
         };
         let (mut ours, mut bests) = (0.0, 0.0);
         for case in 0..200 {
             let slots = 2 + case % 3;
-            // The links of one program take similar times for all architectures. The programs of one build differ widely.
+            // The links of one program take similar times for all architectures. The programs of
+            // one build differ widely.
             let spread = if case % 2 == 0 { 0.5 } else { 20.0 };
             let times: Vec<f64> = (0..6 + case % 5).map(|_| 1.0 + spread * random()).collect();
-            let (own, best) = (end(&times, &longest_first(&times), slots), best(&times, slots));
-            assert!(own <= best * (4.0 / 3.0), "{times:?} on {slots}: {own} and not {best}");
+            let (own, best) = (
+                end(&times, &longest_first(&times), slots),
+                best(&times, slots),
+            );
+            assert!(
+                own <= best * (4.0 / 3.0),
+                "{times:?} on {slots}: {own} and not {best}"
+            );
             ours += own / best;
             bests += 1.0;
         }

@@ -1,5 +1,5 @@
-//! OpenMP runtime of a host link: adds it if the command line lacks it, and reports a runtime that lacks a feature which the device
-//! code needs.
+//! OpenMP runtime of a host link: adds it if the command line lacks it, and reports a runtime that
+//! lacks a feature which the device code needs.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -29,9 +29,10 @@ pub(crate) struct Runtime {
     pub warning: Option<String>,
 }
 
-/// Returns the arguments that a command line lacks for the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code
-/// calls it, with their directory. clang passes both itself. gcc, rustc and users that call `ld.offld` directly do not. Fails if no
-/// runtime can be linked.
+/// Returns the arguments that a command line lacks for the OpenMP code among `images`:
+/// `-lomptarget`, and `-lomp` if host code calls it, with their directory. clang passes both
+/// itself. gcc, rustc and users that call `ld.offld` directly do not. Fails if no runtime can be
+/// linked.
 pub(crate) fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -40,7 +41,11 @@ pub(crate) fn openmp_runtime(
     search: &Search,
     compiler: &Compiler,
 ) -> Result<Runtime> {
-    let ours: Vec<&DeviceImage<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
+    let ours: Vec<&DeviceImage<'_>> = images
+        .iter()
+        .copied()
+        .filter(|image| image.kinds.contains(OffloadKind::OpenMp))
+        .collect();
     // Windows runtimes are not installed where offld looks, so those links must name their runtime.
     let elsewhere = super::naming(request) != Naming::Unix;
     let need = need(&ours, inputs, facts);
@@ -48,28 +53,47 @@ pub(crate) fn openmp_runtime(
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
-    let (target, omp) = (mention_of(request, inputs, b"omptarget"), mention_of(request, inputs, b"omp"));
-    let wants_target = is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
+    let (target, omp) = (
+        mention_of(request, inputs, b"omptarget"),
+        mention_of(request, inputs, b"omp"),
+    );
+    let wants_target =
+        is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
-    let is_there = || folder.is_some() || search.library(OsStr::new("omptarget"), request.static_link).is_some();
+    let is_there = || {
+        folder.is_some()
+            || search
+                .library(OsStr::new("omptarget"), request.static_link)
+                .is_some()
+    };
     if need == Need::IfPulled && (request.static_link || !is_there()) {
         return Ok(Runtime::default());
     }
     let missing = match target {
-        Mention::Missing if request.static_link => missing_runtime(request, search, folder.as_deref(), compiler)?,
-        Mention::Absent if wants_target => missing_runtime(request, search, folder.as_deref(), compiler)?,
+        Mention::Missing if request.static_link => {
+            missing_runtime(request, search, folder.as_deref(), compiler)?
+        }
+        Mention::Absent if wants_target => {
+            missing_runtime(request, search, folder.as_deref(), compiler)?
+        }
         _ => None,
     };
     let added = || folder.as_ref().map(|folder| folder.join("libomptarget.so"));
     let library = match target {
-        Mention::Named(file) => file.and_then(|file| Library::read(&inputs.files[file].path, inputs.files[file].data())),
+        Mention::Named(file) => {
+            file.and_then(|file| Library::read(&inputs.files[file].path, inputs.files[file].data()))
+        }
         Mention::Absent if !wants_target => None,
-        Mention::Absent | Mention::Missing => added().and_then(|path| Library::read(&path, Bytes::open(&path).ok()?.as_slice())),
+        Mention::Absent | Mention::Missing => {
+            added().and_then(|path| Library::read(&path, Bytes::open(&path).ok()?.as_slice()))
+        }
     };
     let unfit = || {
         let library = library.as_ref()?;
-        let others =
-            || argument_versions::of_cpu_kernels(library, &ours).or_else(|| argument_versions::of_15(library, &ours, facts));
+        let others = || {
+            argument_versions::of_cpu_kernels(library, &ours)
+                .or_else(|| argument_versions::of_15(library, &ours, facts))
+        };
         too_old(library, &ours, facts).or_else(others)
     };
     let warning = missing.or_else(unfit);
@@ -79,13 +103,18 @@ pub(crate) fn openmp_runtime(
         && (calls(facts, b"__kmpc_") && !provided(inputs, facts, "__kmpc_global_thread_num")
             || calls_unprovided(inputs, facts, b"omp_"));
     let unfound = target == Mention::Missing || omp == Mention::Missing;
-    let folder = folder.filter(|_| wants_target || wants_omp || unfound).map(|folder| {
-        let mut option = OsString::from("-L");
-        option.push(folder);
-        option
-    });
+    let folder = folder
+        .filter(|_| wants_target || wants_omp || unfound)
+        .map(|folder| {
+            let mut option = OsString::from("-L");
+            option.push(folder);
+            option
+        });
     if !wants_target && !wants_omp {
-        return Ok(Runtime { args: folder.into_iter().collect(), warning });
+        return Ok(Runtime {
+            args: folder.into_iter().collect(),
+            warning,
+        });
     }
     let mut args: Vec<OsString> = vec!["--push-state".into()];
     args.extend((need == Need::IfPulled).then(|| "--as-needed".into()));
@@ -99,22 +128,27 @@ pub(crate) fn openmp_runtime(
 
 /// Whether [`openmp_runtime`] may add the directory of the library `name` to the command line.
 pub(crate) fn may_add_directory_of(request: &LinkRequest, name: &OsStr) -> bool {
-    request.role == Role::Ld && !request.no_offload_runtime && (name == "omptarget" || name == "omp")
+    request.role == Role::Ld
+        && !request.no_offload_runtime
+        && (name == "omptarget" || name == "omp")
 }
 
 /// Whether a link needs libomptarget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     None,
-    /// The host link extracts an archive member that has registered its images. Only the linker knows whether that happens, so the
-    /// library is added with `--as-needed`.
+    /// The host link extracts an archive member that has registered its images. Only the linker
+    /// knows whether that happens, so the library is added with `--as-needed`.
     IfPulled,
     Surely,
 }
 
 fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -> Need {
     let registers = |lazy: bool| {
-        let mut of_these = facts.iter().zip(&inputs.objects).filter(|(_, object)| object.lazy == lazy);
+        let mut of_these = facts
+            .iter()
+            .zip(&inputs.objects)
+            .filter(|(_, object)| object.lazy == lazy);
         of_these.any(|(facts, _)| calls(std::slice::from_ref(facts), b"__tgt_register_lib"))
     };
     if !images.is_empty() || registers(false) {
@@ -126,13 +160,19 @@ fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -
     }
 }
 
-/// Returns the warning if neither `folder` nor a directory of the command line has libomptarget. This is only a warning, because
-/// the linker may search more directories. For a static executable it is an error: it needs a libomptarget archive, and LLVM builds
-/// none.
-fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
+/// Returns the warning if neither `folder` nor a directory of the command line has libomptarget.
+/// This is only a warning, because the linker may search more directories. For a static executable
+/// it is an error: it needs a libomptarget archive, and LLVM builds none.
+fn missing_runtime(
+    request: &LinkRequest,
+    search: &Search,
+    folder: Option<&Path>,
+    compiler: &Compiler,
+) -> Result<Option<String>> {
     let is_static = request.static_link && !request.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
-    if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder) {
+    if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder)
+    {
         return Ok(None);
     }
     if is_static {
@@ -162,37 +202,76 @@ enum Mention {
 /// How the command line mentions the library `name`.
 fn mention_of(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Mention {
     let is_it = |file: &[u8]| {
-        file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."))
+        file.strip_prefix(b"lib")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with(b"."))
     };
-    let mentions = request.inputs.iter().zip(&inputs.named).filter_map(|(spec, &file)| match &spec.name {
-        InputName::Library(library) => {
-            let is_it = library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
-            is_it.then_some(if file.is_some() { Mention::Named(file) } else { Mention::Missing })
+    let mentions = request
+        .inputs
+        .iter()
+        .zip(&inputs.named)
+        .filter_map(|(spec, &file)| match &spec.name {
+            InputName::Library(library) => {
+                let is_it = library.as_bytes() == name
+                    || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
+                is_it.then_some(if file.is_some() {
+                    Mention::Named(file)
+                } else {
+                    Mention::Missing
+                })
+            }
+            InputName::File(path) => path
+                .file_name()
+                .is_some_and(|file| is_it(file.as_bytes()))
+                .then_some(Mention::Named(file)),
+        });
+    mentions.fold(Mention::Absent, |best, next| {
+        if matches!(best, Mention::Named(_)) {
+            best
+        } else {
+            next
         }
-        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())).then_some(Mention::Named(file)),
-    });
-    mentions.fold(Mention::Absent, |best, next| if matches!(best, Mention::Named(_)) { best } else { next })
+    })
 }
 
 fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
-    facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
+    facts.iter().any(|facts| {
+        facts
+            .undefined
+            .iter()
+            .any(|symbol| !symbol.weak && symbol.name.starts_with(prefix))
+    })
 }
 
 /// Whether an object calls a function whose name begins with `prefix` and that no input defines.
 fn calls_unprovided(inputs: &Inputs, facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
-    let called = facts.iter().flat_map(|facts| &facts.undefined).filter(|symbol| !symbol.weak && symbol.name.starts_with(prefix));
+    let called = facts
+        .iter()
+        .flat_map(|facts| &facts.undefined)
+        .filter(|symbol| !symbol.weak && symbol.name.starts_with(prefix));
     let names: BTreeSet<&[u8]> = called.map(|symbol| symbol.name.as_ref()).collect();
-    names.into_iter().any(|name| std::str::from_utf8(name).is_ok_and(|name| !provided(inputs, facts, name)))
+    names
+        .into_iter()
+        .any(|name| std::str::from_utf8(name).is_ok_and(|name| !provided(inputs, facts, name)))
 }
 
 /// Whether an object, archive member or shared library among the inputs defines `symbol`.
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
-    let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
+    let defines = |facts: &HostFacts<'_>| {
+        facts
+            .defined
+            .iter()
+            .any(|definition| *definition.name == *symbol.as_bytes())
+    };
     let exports = |data: &[u8]| {
         // Errors are ignored here, because the host linker reports a damaged library.
         dynamic::exports(data, symbol.as_bytes()).unwrap_or(false)
     };
-    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
+    facts.iter().any(defines)
+        || inputs
+            .files
+            .iter()
+            .any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
 /// The libomptarget that a link finds.
@@ -203,19 +282,30 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Reads the library with the contents `data`. Its soname contains the release. The soname of LLVM 14 has no release; that
-    /// library lacks functions that later compilers call.
+    /// Reads the library with the contents `data`. Its soname contains the release. The soname of
+    /// LLVM 14 has no release; that library lacks functions that later compilers call.
     fn read(path: &Path, data: &[u8]) -> Option<Library> {
         let soname = std::str::from_utf8(dynamic::read(data).ok()?.soname?).ok()?;
         let release = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;
-        Some(Library { path: path.to_owned(), release })
+        Some(Library {
+            path: path.to_owned(),
+            release,
+        })
     }
 }
 
-/// Returns the warning if the runtime is from LLVM 19 or earlier, which crashes on the entries of later compilers.
-fn too_old(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
+/// Returns the warning if the runtime is from LLVM 19 or earlier, which crashes on the entries of
+/// later compilers.
+fn too_old(
+    runtime: &Library,
+    images: &[&DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+) -> Option<String> {
     let is_later = |image: &&&DeviceImage<'_>| {
-        facts.get(image.input_object).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries)
+        facts
+            .get(image.input_object)
+            .and_then(|facts| facts.generation)
+            .is_some_and(Generation::wide_entries)
     };
     let later = images.iter().find(is_later)?;
     (runtime.release < 20).then(|| {
@@ -236,15 +326,33 @@ mod tests {
     fn a_missing_runtime_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let search = Search::new(&[], Some(folder.path()), Naming::Unix, "none");
-        let compiler = Compiler { path: "/c/clang".into(), major: Some(22) };
+        let compiler = Compiler {
+            path: "/c/clang".into(),
+            major: Some(22),
+        };
         let dynamic = LinkRequest::default();
         let message = missing_runtime(&dynamic, &search, None, &compiler).unwrap();
-        assert!(message.unwrap().contains("missing in the library directories of /c/clang"));
-        assert_eq!(missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(), None);
-        let fixed = LinkRequest { static_link: true, ..LinkRequest::default() };
-        let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap_err().to_string();
+        assert!(
+            message
+                .unwrap()
+                .contains("missing in the library directories of /c/clang")
+        );
+        assert_eq!(
+            missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(),
+            None
+        );
+        let fixed = LinkRequest {
+            static_link: true,
+            ..LinkRequest::default()
+        };
+        let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler)
+            .unwrap_err()
+            .to_string();
         assert!(message.starts_with("a static executable cannot offload"));
         std::fs::write(folder.path().join("libomptarget.a"), "").unwrap();
-        assert_eq!(missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap(), None);
+        assert_eq!(
+            missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap(),
+            None
+        );
     }
 }

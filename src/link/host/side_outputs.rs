@@ -1,6 +1,6 @@
-//! Files that the host linker writes next to its output and that name the objects of the link, such as dependency files and maps.
-//! The objects that offld adds are temporary. A build system would miss them after the link and relink each time, and the files
-//! would differ after each link.
+//! Files that the host linker writes next to its output and that name the objects of the link, such
+//! as dependency files and maps. The objects that offld adds are temporary. A build system would
+//! miss them after the link and relink each time, and the files would differ after each link.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -27,17 +27,19 @@ pub(crate) struct Done<'a> {
     /// The objects that offld added to the command line.
     pub objects: &'a [PathBuf],
     pub output: &'a Path,
-    /// The file that the linker wrote: the output, or for late images the program that becomes the output.
+    /// The file that the linker wrote: the output, or for late images the program that becomes the
+    /// output.
     pub written: &'a Path,
 }
 
 /// The option that makes linkers write rules for make.
 const RULES: &str = "dependency-file";
-/// The options that make linkers write other files with object names: the map of each linker, and reports of ld.lld.
+/// The options that make linkers write other files with object names: the map of each linker, and
+/// reports of ld.lld.
 const TEXTS: [&str; 3] = ["Map", "print-archive-stats", "why-extract"];
 
-/// Removes offld's temporary files from the dependency files and maps of `done`. Adds the files that only device links read to the
-/// dependency files.
+/// Removes offld's temporary files from the dependency files and maps of `done`. Adds the files
+/// that only device links read to the dependency files.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -45,10 +47,16 @@ pub(crate) fn clean(done: &Done<'_>, session: &Session) -> Result<()> {
     let args = done.ledger.args().iter();
     let family = toolchain::linker_family(done.linker);
     for (arg, name) in args.filter_map(|arg| Some((arg, option_name(arg, done.ledger, family)?))) {
-        let Some(file) = operand(arg, done.ledger).map(PathBuf::from) else { continue };
+        let Some(file) = operand(arg, done.ledger).map(PathBuf::from) else {
+            continue;
+        };
         let rewrite = |file: &Path| {
             let old = std::fs::read(file)?;
-            let new = if name == RULES { rules(&old, done, family) } else { text(&old, session.scratch.folder().as_deref()) };
+            let new = if name == RULES {
+                rules(&old, done, family)
+            } else {
+                text(&old, session.scratch.folder().as_deref())
+            };
             if new != old {
                 atomic_file::replace(file, |out| Ok(out.write_all(&new)?))?;
             }
@@ -57,13 +65,19 @@ pub(crate) fn clean(done: &Done<'_>, session: &Session) -> Result<()> {
         // Pipes and devices cannot be read again.
         if std::fs::metadata(&file).is_ok_and(|meta| meta.is_file()) {
             let edited = session.runner.edit(&file, &rewrite);
-            edited.with_context(|| format!("cannot remove the names of temporary files from `{}`", file.display()))?;
+            edited.with_context(|| {
+                format!(
+                    "cannot remove the names of temporary files from `{}`",
+                    file.display()
+                )
+            })?;
         }
     }
     Ok(())
 }
 
-/// Returns the option of [`RULES`] or [`TEXTS`] that an argument is. GNU ld accepts abbreviations of its long options.
+/// Returns the option of [`RULES`] or [`TEXTS`] that an argument is. GNU ld accepts abbreviations
+/// of its long options.
 fn option_name(arg: &Arg, ledger: &ArgumentList, family: LinkerFamily) -> Option<&'static str> {
     /// The shortest unambiguous abbreviations.
     const SHORTEST: [(&str, usize); 2] = [(RULES, "depe".len()), ("Map", "Ma".len())];
@@ -76,12 +90,24 @@ fn option_name(arg: &Arg, ledger: &ArgumentList, family: LinkerFamily) -> Option
         }
         ArgKind::Separator | ArgKind::Input => return None,
     };
-    let abbreviates = |(name, shortest): &&(&str, usize)| given.len() >= *shortest && name.starts_with(given);
-    let abbreviated = || SHORTEST.iter().find(abbreviates).map(|(name, _)| *name).filter(|_| family == LinkerFamily::Gnu);
-    [RULES].into_iter().chain(TEXTS).find(|name| *name == given).or_else(abbreviated)
+    let abbreviates =
+        |(name, shortest): &&(&str, usize)| given.len() >= *shortest && name.starts_with(given);
+    let abbreviated = || {
+        SHORTEST
+            .iter()
+            .find(abbreviates)
+            .map(|(name, _)| *name)
+            .filter(|_| family == LinkerFamily::Gnu)
+    };
+    [RULES]
+        .into_iter()
+        .chain(TEXTS)
+        .find(|name| *name == given)
+        .or_else(abbreviated)
 }
 
-/// Returns the operand of an option, which may be in no option table: the text after `=`, or the next token.
+/// Returns the operand of an option, which may be in no option table: the text after `=`, or the
+/// next token.
 fn operand(arg: &Arg, ledger: &ArgumentList) -> Option<OsString> {
     if let Some(value) = &arg.value {
         return Some(value.clone());
@@ -93,9 +119,12 @@ fn operand(arg: &Arg, ledger: &ArgumentList) -> Option<OsString> {
     }
 }
 
-/// Returns a map or a report without the temporary directory of offld's objects. Their file names remain.
+/// Returns a map or a report without the temporary directory of offld's objects. Their file names
+/// remain.
 fn text(old: &[u8], folder: Option<&Path>) -> Vec<u8> {
-    let Some(folder) = folder else { return old.to_vec() };
+    let Some(folder) = folder else {
+        return old.to_vec();
+    };
     replaced(old, &[folder.as_os_str().as_bytes(), b"/"].concat(), b"")
 }
 
@@ -111,18 +140,25 @@ fn replaced(old: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Returns the rules for make in `old` without temporary files, and with the files that only device links read.
+/// Returns the rules for make in `old` without temporary files, and with the files that only device
+/// links read.
 fn rules(old: &[u8], done: &Done<'_>, family: LinkerFamily) -> Vec<u8> {
     // With --save-temps the objects remain after the link.
     let temporary = done.objects.iter().filter(|_| !done.request.save_temps);
-    let unwanted = temporary.flat_map(|path| [raw(path), escaped(path)]).collect();
+    let unwanted = temporary
+        .flat_map(|path| [raw(path), escaped(path)])
+        .collect();
     let mut lines = Lines::without(old, &unwanted);
     if done.written != done.output {
         lines.rename_target(&raw(done.written), &raw(done.output));
     }
     for path in done.request.device_files() {
         // Only ld.lld escapes names.
-        lines.add(if family == LinkerFamily::Lld { escaped(&path) } else { raw(&path) });
+        lines.add(if family == LinkerFamily::Lld {
+            escaped(&path)
+        } else {
+            raw(&path)
+        });
     }
     lines.lines.join(&b'\n')
 }
@@ -149,8 +185,9 @@ fn escaped(path: &Path) -> Vec<u8> {
     name
 }
 
-/// The lines of a dependency file: a rule for the output, and an empty rule for each prerequisite. GNU ld, gold and ld.lld write
-/// each prerequisite on its own line; mold and wild write all on one line.
+/// The lines of a dependency file: a rule for the output, and an empty rule for each prerequisite.
+/// GNU ld, gold and ld.lld write each prerequisite on its own line; mold and wild write all on one
+/// line.
 struct Lines {
     lines: Vec<Vec<u8>>,
 }
@@ -163,25 +200,40 @@ impl Lines {
     fn without(text: &[u8], unwanted: &HashSet<Vec<u8>>) -> Lines {
         let mut lines: Vec<Vec<u8>> = Vec::new();
         for line in text.split(|byte| *byte == b'\n') {
-            if line.strip_suffix(b":").is_some_and(|name| unwanted.contains(name)) {
+            if line
+                .strip_suffix(b":")
+                .is_some_and(|name| unwanted.contains(name))
+            {
                 lines.pop_if(|last| last.is_empty());
                 continue;
             }
-            let (body, continues) = line.strip_suffix(CONTINUES).map_or((line, false), |body| (body, true));
+            let (body, continues) = line
+                .strip_suffix(CONTINUES)
+                .map_or((line, false), |body| (body, true));
             if line.starts_with(b" ") && unwanted.contains(body.trim_ascii_start()) {
-                if let Some(last) = lines.last_mut().filter(|last| !continues && last.ends_with(CONTINUES)) {
+                if let Some(last) = lines
+                    .last_mut()
+                    .filter(|last| !continues && last.ends_with(CONTINUES))
+                {
                     last.truncate(last.len() - CONTINUES.len());
                 }
                 continue;
             }
-            lines.push(unwanted.iter().fold(line.to_vec(), |line, name| without_word(line, name)));
+            lines.push(
+                unwanted
+                    .iter()
+                    .fold(line.to_vec(), |line, name| without_word(line, name)),
+            );
         }
         Lines { lines }
     }
 
     fn rename_target(&mut self, from: &[u8], to: &[u8]) {
         for line in &mut self.lines {
-            if let Some(rest) = line.strip_prefix(from).filter(|rest| rest.starts_with(b":")) {
+            if let Some(rest) = line
+                .strip_prefix(from)
+                .filter(|rest| rest.starts_with(b":"))
+            {
                 *line = [to, rest].concat();
             }
         }
@@ -190,16 +242,26 @@ impl Lines {
     /// Adds the prerequisite `name`, unless it is there already.
     fn add(&mut self, name: Vec<u8>) {
         let empty_rule = [name.as_slice(), b":"].concat();
-        let Some(end) = self.lines.iter().position(|line| !line.ends_with(CONTINUES)) else { return };
+        let Some(end) = self
+            .lines
+            .iter()
+            .position(|line| !line.ends_with(CONTINUES))
+        else {
+            return;
+        };
         if self.lines.contains(&empty_rule) {
             return;
         }
-        let indent = self.lines[end].iter().take_while(|byte| **byte == b' ').count();
+        let indent = self.lines[end]
+            .iter()
+            .take_while(|byte| **byte == b' ')
+            .count();
         if indent == 0 {
             self.lines[end].extend([b" ", name.as_slice()].concat());
         } else {
             self.lines[end].extend(CONTINUES);
-            self.lines.insert(end + 1, [vec![b' '; indent], name].concat());
+            self.lines
+                .insert(end + 1, [vec![b' '; indent], name].concat());
         }
         let behind = self.lines.len() - usize::from(self.lines.last().is_some_and(Vec::is_empty));
         self.lines.splice(behind..behind, [Vec::new(), empty_rule]);
@@ -221,8 +283,16 @@ mod tests {
     use super::*;
 
     fn without(text: &str, names: &[&str]) -> String {
-        let unwanted = names.iter().flat_map(|name| [raw(Path::new(name)), escaped(Path::new(name))]).collect();
-        String::from_utf8(Lines::without(text.as_bytes(), &unwanted).lines.join(&b'\n')).unwrap()
+        let unwanted = names
+            .iter()
+            .flat_map(|name| [raw(Path::new(name)), escaped(Path::new(name))])
+            .collect();
+        String::from_utf8(
+            Lines::without(text.as_bytes(), &unwanted)
+                .lines
+                .join(&b'\n'),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -232,8 +302,12 @@ mod tests {
         assert_eq!(without(gnu, &ours), "out: \\\n  a.o\n\na.o:\n");
         let lld = "out: \\\n /t/x\\ y.o \\\n /t/z.o \\\n a.o\n\n/t/x\\ y.o:\n\n/t/z.o:\n\na.o:\n";
         assert_eq!(without(lld, &ours), "out: \\\n a.o\n\na.o:\n");
-        let mold = "out: a.o /t/x y.o /t/z.old /t/z.o\n\na.o:\n\n/t/x y.o:\n\n/t/z.old:\n\n/t/z.o:\n";
-        assert_eq!(without(mold, &ours), "out: a.o /t/z.old\n\na.o:\n\n/t/z.old:\n");
+        let mold =
+            "out: a.o /t/x y.o /t/z.old /t/z.o\n\na.o:\n\n/t/x y.o:\n\n/t/z.old:\n\n/t/z.o:\n";
+        assert_eq!(
+            without(mold, &ours),
+            "out: a.o /t/z.old\n\na.o:\n\n/t/z.old:\n"
+        );
         assert_eq!(without("out: \\\n /t/z.o\n\n/t/z.o:\n", &ours), "out:\n");
         assert_eq!(without("", &ours), "");
     }
@@ -241,14 +315,20 @@ mod tests {
     #[test]
     fn names_are_added_in_the_form_of_the_file() {
         for (text, expected) in [
-            ("out: \\\n  a.o\n\na.o:\n", "out: \\\n  a.o \\\n  q.o\n\na.o:\n\nq.o:\n"),
+            (
+                "out: \\\n  a.o\n\na.o:\n",
+                "out: \\\n  a.o \\\n  q.o\n\na.o:\n\nq.o:\n",
+            ),
             ("out: a.o\n\na.o:\n", "out: a.o q.o\n\na.o:\n\nq.o:\n"),
             ("out:\n", "out: q.o\n\nq.o:\n"),
             ("out: q.o\n\nq.o:\n", "out: q.o\n\nq.o:\n"),
         ] {
             let mut lines = Lines::without(text.as_bytes(), &HashSet::new());
             lines.add(b"q.o".to_vec());
-            assert_eq!(String::from_utf8(lines.lines.join(&b'\n')).unwrap(), expected);
+            assert_eq!(
+                String::from_utf8(lines.lines.join(&b'\n')).unwrap(),
+                expected
+            );
         }
     }
 

@@ -1,6 +1,7 @@
-//! Inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and
-//! expands archives into members. Each object records the effect of earlier options on it (whole or lazy archives). Owns all bytes,
-//! which later stages borrow. Files that cannot be found or read are omitted, because the host linker reports them.
+//! Inputs of the host link: finds, opens and memory-maps every file that the command line names,
+//! follows linker scripts, and expands archives into members. Each object records the effect of
+//! earlier options on it (whole or lazy archives). Owns all bytes, which later stages borrow. Files
+//! that cannot be found or read are omitted, because the host linker reports them.
 
 mod archive;
 mod script;
@@ -41,8 +42,8 @@ pub struct InputObject {
     pub file: usize,
 }
 
-/// The location of an object. Archives have thousands of members, and few appear in messages, so their full names are built on
-/// demand.
+/// The location of an object. Archives have thousands of members, and few appear in messages, so
+/// their full names are built on demand.
 #[derive(Debug)]
 enum Place {
     File(PathBuf),
@@ -89,9 +90,9 @@ impl InputFile {
     pub fn data(&self) -> &[u8] {
         match &self.contents {
             Contents::Read(bytes) => bytes.as_slice(),
-            Contents::Later(bytes) => {
-                bytes.get_or_init(|| Bytes::open(&self.path).unwrap_or_else(|_| Vec::new().into())).as_slice()
-            }
+            Contents::Later(bytes) => bytes
+                .get_or_init(|| Bytes::open(&self.path).unwrap_or_else(|_| Vec::new().into()))
+                .as_slice(),
         }
     }
 
@@ -111,11 +112,13 @@ pub struct Inputs {
     pub files: Vec<InputFile>,
     /// The objects in them, in command-line order, members in archive order.
     pub objects: Vec<InputObject>,
-    /// For each input of the command line, the index of its file, if it was found and is not a linker script.
+    /// For each input of the command line, the index of its file, if it was found and is not a
+    /// linker script.
     pub named: Vec<Option<usize>>,
     /// Libraries of the command line that no directory contains, by the index of the input.
     pub missing: BTreeSet<usize>,
-    /// Every mention of a file, by the command line or a script, in the order in which linkers read them.
+    /// Every mention of a file, by the command line or a script, in the order in which linkers read
+    /// them.
     pub loads: Vec<LoadedFile>,
     /// The symbols that the linker scripts among the inputs need, one entry for each script.
     pub scripts: Vec<ScriptSymbols>,
@@ -124,7 +127,8 @@ pub struct Inputs {
 /// The file or script that is read at a position of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
-    /// A file, by its index in `Inputs::files`; archives and libraries are searched at each mention.
+    /// A file, by its index in `Inputs::files`; archives and libraries are searched at each
+    /// mention.
     File(usize),
     /// A linker script, by its index in `Inputs::scripts`.
     Script(usize),
@@ -146,7 +150,8 @@ pub struct LoadedFile {
 /// The files that a link reads, for reproductions.
 #[derive(Debug, Default)]
 pub struct OpenedFiles {
-    /// Every file, by every path that it is opened by, including scripts and members of thin archives.
+    /// Every file, by every path that it is opened by, including scripts and members of thin
+    /// archives.
     pub opened: Vec<OpenedFile>,
     /// Directories that scripts add to the search path (`SEARCH_DIR`).
     pub script_folders: Vec<PathBuf>,
@@ -161,14 +166,32 @@ pub struct OpenedFile {
     pub by_script: bool,
 }
 
-/// Opens the files that `specs` name. Fails if an archive is damaged. `on_file` gets the kind and the bytes of each file as it is
-/// opened, so that dependent work can begin while other files are opened.
-pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic, &[u8])) -> Result<Inputs> {
+/// Opens the files that `specs` name. Fails if an archive is damaged. `on_file` gets the kind and
+/// the bytes of each file as it is opened, so that dependent work can begin while other files are
+/// opened.
+pub fn open(
+    specs: &[InputSpec],
+    search: &Search,
+    on_file: &mut dyn FnMut(Magic, &[u8]),
+) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search, on_file).inputs;
-    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {
-        threads::in_parallel(|| inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect())
+    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size))
+    {
+        threads::in_parallel(|| {
+            inputs
+                .files
+                .par_iter()
+                .enumerate()
+                .map(|(index, file)| expand(index, file))
+                .collect()
+        })
     } else {
-        inputs.files.iter().enumerate().map(|(index, file)| expand(index, file)).collect()
+        inputs
+            .files
+            .iter()
+            .enumerate()
+            .map(|(index, file)| expand(index, file))
+            .collect()
     };
     for expanded in expanded {
         inputs.objects.append(&mut expanded?.objects);
@@ -185,7 +208,12 @@ pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
         let mut expanded = Expanded::default();
         // An error is ignored: the members before a damaged one have been added.
         let _ = expand_into(&mut expanded, index, file);
-        files.opened.extend(expanded.thin.into_iter().map(|path| OpenedFile { path, by_script: false }));
+        files
+            .opened
+            .extend(expanded.thin.into_iter().map(|path| OpenedFile {
+                path,
+                by_script: false,
+            }));
     }
     files
 }
@@ -211,13 +239,21 @@ fn expand(index: usize, file: &InputFile) -> Result<Expanded> {
 }
 
 fn expand_into(expanded: &mut Expanded, index: usize, file: &InputFile) -> Result<()> {
-    let Contents::Read(bytes) = &file.contents else { return Ok(()) };
+    let Contents::Read(bytes) = &file.contents else {
+        return Ok(());
+    };
     match file.kind {
         Magic::Archive => return archive::expand(&file.path, bytes, index, !file.whole, expanded),
         Magic::ElfShared | Magic::Text | Magic::Other => {}
         kind => {
             let place = Place::File(file.path.clone());
-            expanded.objects.push(InputObject { place, bytes: bytes.clone(), kind, lazy: file.lazy, file: index });
+            expanded.objects.push(InputObject {
+                place,
+                bytes: bytes.clone(),
+                kind,
+                lazy: file.lazy,
+                file: index,
+            });
         }
     }
     Ok(())
@@ -227,7 +263,8 @@ struct Opener<'f> {
     search: Search,
     inputs: Inputs,
     files: OpenedFiles,
-    /// Archives and shared objects by device and inode. Each is added once, however often it is named (docs/spec/faults.md F13).
+    /// Archives and shared objects by device and inode. Each is added once, however often it is
+    /// named (docs/spec/faults.md F13).
     seen: HashMap<(u64, u64), usize>,
     /// Results of library searches. Drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,
@@ -237,10 +274,22 @@ struct Opener<'f> {
 }
 
 impl<'f> Opener<'f> {
-    fn all(specs: &[InputSpec], search: &Search, on_file: &'f mut dyn FnMut(Magic, &[u8])) -> Opener<'f> {
+    fn all(
+        specs: &[InputSpec],
+        search: &Search,
+        on_file: &'f mut dyn FnMut(Magic, &[u8]),
+    ) -> Opener<'f> {
         let (inputs, files) = (Inputs::default(), OpenedFiles::default());
         let (search, seen, libraries) = (search.clone(), HashMap::new(), HashMap::new());
-        let mut opener = Opener { search, inputs, files, seen, libraries, script_groups: 0, on_file };
+        let mut opener = Opener {
+            search,
+            inputs,
+            files,
+            seen,
+            libraries,
+            script_groups: 0,
+            on_file,
+        };
         for (index, spec) in specs.iter().enumerate() {
             let named = opener.spec(spec);
             if let (InputName::Library(name), None) = (&spec.name, named)
@@ -270,15 +319,22 @@ impl<'f> Opener<'f> {
             known.into_iter().for_each(|file| self.load(file, spec));
             return known;
         }
-        let named = self.search.library(name, spec.prefer_static).and_then(|path| self.file(&path, spec, depth));
+        let named = self
+            .search
+            .library(name, spec.prefer_static)
+            .and_then(|path| self.file(&path, spec, depth));
         self.libraries.insert(key, named);
         named
     }
 
-    /// Opens the file at `path`. Returns its index in `Inputs::files`, or none if the file is a script or cannot be read.
+    /// Opens the file at `path`. Returns its index in `Inputs::files`, or none if the file is a
+    /// script or cannot be read.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (file, size, id) = open_regular(path)?;
-        self.files.opened.push(OpenedFile { path: path.to_path_buf(), by_script: depth > 0 });
+        self.files.opened.push(OpenedFile {
+            path: path.to_path_buf(),
+            by_script: depth > 0,
+        });
         let (kind, contents) = contents(&file, size)?;
         if let (Magic::Text, Contents::Read(bytes)) = (kind, &contents) {
             self.script(path, bytes, spec, depth);
@@ -298,13 +354,24 @@ impl<'f> Opener<'f> {
         }
         self.load(index, spec);
         let (whole, lazy) = (spec.whole_archive, spec.lazy);
-        self.inputs.files.push(InputFile { path: path.to_path_buf(), kind, contents, whole, lazy });
+        self.inputs.files.push(InputFile {
+            path: path.to_path_buf(),
+            kind,
+            contents,
+            whole,
+            lazy,
+        });
         Some(index)
     }
 
     fn load(&mut self, file: usize, spec: &InputSpec) {
         let (as_needed, group, token) = (spec.as_needed, spec.group, spec.token);
-        self.inputs.loads.push(LoadedFile { what: Loaded::File(file), as_needed, group, token });
+        self.inputs.loads.push(LoadedFile {
+            what: Loaded::File(file),
+            as_needed,
+            group,
+            token,
+        });
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
@@ -314,13 +381,31 @@ impl<'f> Opener<'f> {
             return;
         }
         let what = Loaded::Script(self.inputs.scripts.len());
-        self.inputs.scripts.push(script_symbols::of(bytes.as_slice()));
+        self.inputs
+            .scripts
+            .push(script_symbols::of(bytes.as_slice()));
         // Scripts of options have no position on the command line and are read before all files.
-        let place = if spec.token == InputSpec::NO_TOKEN { 0 } else { self.inputs.loads.len() };
-        self.inputs.loads.insert(place, LoadedFile { what, as_needed: false, group: spec.group, token: spec.token });
-        // Linkers search the files of a script's GROUP repeatedly, like those of a group on the command line.
+        let place = if spec.token == InputSpec::NO_TOKEN {
+            0
+        } else {
+            self.inputs.loads.len()
+        };
+        self.inputs.loads.insert(
+            place,
+            LoadedFile {
+                what,
+                as_needed: false,
+                group: spec.group,
+                token: spec.token,
+            },
+        );
+        // Linkers search the files of a script's GROUP repeatedly, like those of a group on the
+        // command line.
         self.script_groups += 1;
-        let spec = &InputSpec { group: spec.group.or(Some(usize::MAX - self.script_groups)), ..spec.clone() };
+        let spec = &InputSpec {
+            group: spec.group.or(Some(usize::MAX - self.script_groups)),
+            ..spec.clone()
+        };
         for entry in script::entries(bytes.as_slice()) {
             match entry {
                 ScriptEntry::File(name) | ScriptEntry::Script(name) => {
@@ -345,23 +430,29 @@ impl<'f> Opener<'f> {
 
 /// Whether the file at `path` is a linker script, judged by its contents.
 pub fn is_script(path: &Path) -> bool {
-    open_regular(path).and_then(|(file, size, _)| contents(&file, size)).is_some_and(|(kind, _)| kind == Magic::Text)
+    open_regular(path)
+        .and_then(|(file, size, _)| contents(&file, size))
+        .is_some_and(|(kind, _)| kind == Magic::Text)
 }
 
-/// Opens a regular file that is not empty. Returns it with its size in bytes, and its device and inode numbers.
+/// Opens a regular file that is not empty. Returns it with its size in bytes, and its device and
+/// inode numbers.
 fn open_regular(path: &Path) -> Option<(File, u64, (u64, u64))> {
     let file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;
     (meta.is_file() && meta.len() > 0).then(|| (file, meta.len(), (meta.dev(), meta.ino())))
 }
 
-/// Returns the kind and the contents of an open file of `size` bytes. Of a large file, the header is read first: a shared object
-/// need not be mapped then, and maps cost more than a read.
+/// Returns the kind and the contents of an open file of `size` bytes. Of a large file, the header
+/// is read first: a shared object need not be mapped then, and maps cost more than a read.
 fn contents(file: &File, size: u64) -> Option<(Magic, Contents)> {
     const HEADER: usize = 64;
     const LARGE: u64 = 16 << 10;
     let mut header = [0; HEADER];
-    if size > LARGE && file.read_exact_at(&mut header, 0).is_ok() && magic::magic(&header) == Magic::ElfShared {
+    if size > LARGE
+        && file.read_exact_at(&mut header, 0).is_ok()
+        && magic::magic(&header) == Magic::ElfShared
+    {
         return Some((Magic::ElfShared, Contents::Later(OnceLock::new())));
     }
     let bytes = Bytes::map(file, size).ok()?;

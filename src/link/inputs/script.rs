@@ -1,5 +1,5 @@
-//! Linker scripts among the inputs, such as `libc.so`: the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. All other commands
-//! concern only the host linker and are skipped.
+//! Linker scripts among the inputs, such as `libc.so`: the files that INPUT, GROUP, AS_NEEDED and
+//! INCLUDE name. All other commands concern only the host linker and are skipped.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +45,8 @@ pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     found
 }
 
-/// Reads a list up to its closing parenthesis and flattens nested lists (AS_NEEDED). Returns the index of the token after it.
+/// Reads a list up to its closing parenthesis and flattens nested lists (AS_NEEDED). Returns the
+/// index of the token after it.
 fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<ScriptEntry>) -> usize {
     let mut depth = 1usize;
     while let Some(token) = tokens.get(at) {
@@ -69,17 +70,27 @@ fn path(name: &[u8]) -> PathBuf {
     OsStr::from_bytes(name).into()
 }
 
-/// Splits a script into words, quoted names, and the punctuation of lists and blocks. Drops comments.
+/// Splits a script into words, quoted names, and the punctuation of lists and blocks. Drops
+/// comments.
 fn tokens(text: &[u8]) -> Vec<&[u8]> {
     let mut out = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.first() {
         let (token, after) = if let Some(comment) = rest.strip_prefix(b"/*") {
-            let end = comment.windows(2).position(|two| two == b"*/").map_or(comment.len(), |at| at + 2);
+            let end = comment
+                .windows(2)
+                .position(|two| two == b"*/")
+                .map_or(comment.len(), |at| at + 2);
             (None, &comment[end..])
         } else if let Some(quoted) = rest.strip_prefix(b"\"") {
-            let end = quoted.iter().position(|byte| *byte == b'"').unwrap_or(quoted.len());
-            (Some(&quoted[..end]), quoted.get(end + 1..).unwrap_or_default())
+            let end = quoted
+                .iter()
+                .position(|byte| *byte == b'"')
+                .unwrap_or(quoted.len());
+            (
+                Some(&quoted[..end]),
+                quoted.get(end + 1..).unwrap_or_default(),
+            )
         } else if first.is_ascii_whitespace() || *first == b';' {
             (None, &rest[1..])
         } else if b"(){},".contains(first) {
@@ -103,8 +114,12 @@ mod tests {
     fn the_c_library_is_a_script() {
         let text = "/* GNU ld script */\nOUTPUT_FORMAT(elf64-x86-64)\nGROUP ( /lib/x/libc.so.6 /usr/lib/libc_nonshared.a AS_NEEDED ( /lib64/ld.so -lm ) )";
         let file = |name: &str| ScriptEntry::File(name.into());
-        let expected =
-            [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), ScriptEntry::Library("m".into())];
+        let expected = [
+            file("/lib/x/libc.so.6"),
+            file("/usr/lib/libc_nonshared.a"),
+            file("/lib64/ld.so"),
+            ScriptEntry::Library("m".into()),
+        ];
         assert_eq!(entries(text.as_bytes()), expected);
     }
 
@@ -113,12 +128,28 @@ mod tests {
         let text = "SECTIONS { .text : { INPUT(no.o) } } INPUT(\"a b.o\", c.o) SEARCH_DIR(=/x);";
         assert_eq!(
             entries(text.as_bytes()),
-            [ScriptEntry::File("a b.o".into()), ScriptEntry::File("c.o".into()), ScriptEntry::Folder("=/x".into())]
+            [
+                ScriptEntry::File("a b.o".into()),
+                ScriptEntry::File("c.o".into()),
+                ScriptEntry::Folder("=/x".into())
+            ]
         );
         let included = "INCLUDE a.ld SECTIONS { INCLUDE \"b c.ld\" }";
-        assert_eq!(entries(included.as_bytes()), [ScriptEntry::Script("a.ld".into()), ScriptEntry::Script("b c.ld".into())]);
-        assert_eq!(entries(b"INPUT ( unclosed"), [ScriptEntry::File("unclosed".into())]);
+        assert_eq!(
+            entries(included.as_bytes()),
+            [
+                ScriptEntry::Script("a.ld".into()),
+                ScriptEntry::Script("b c.ld".into())
+            ]
+        );
+        assert_eq!(
+            entries(b"INPUT ( unclosed"),
+            [ScriptEntry::File("unclosed".into())]
+        );
         assert_eq!(entries(b"/* open"), []);
-        assert_eq!(entries(b"INPUT(k\xff.o)"), [ScriptEntry::File(path(b"k\xff.o"))]);
+        assert_eq!(
+            entries(b"INPUT(k\xff.o)"),
+            [ScriptEntry::File(path(b"k\xff.o"))]
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments. Linkers search
-//! archives for them. Extra names are harmless, because a name counts only if an archive member defines it.
+//! Symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of
+//! its assignments. Linkers search archives for them. Extra names are harmless, because a name
+//! counts only if an archive member defines it.
 
 /// The symbols that a script needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -34,18 +35,31 @@ pub(super) fn of(text: &[u8]) -> ScriptSymbols {
             Token::Name(word) if opens && OTHER_LISTS.contains(word) => at = closing(&tokens, at),
             Token::Name(word @ (b"PROVIDE" | b"PROVIDE_HIDDEN" | b"HIDDEN")) if opens => {
                 let end = closing(&tokens, at);
-                if let [Token::Sign(b'('), Token::Name(symbol), Token::Assign, expression @ ..] = &tokens[at..end] {
+                if let [
+                    Token::Sign(b'('),
+                    Token::Name(symbol),
+                    Token::Assign,
+                    expression @ ..,
+                ] = &tokens[at..end]
+                {
                     if *word == b"HIDDEN" {
                         symbols.needed.extend(names(expression));
                     } else {
-                        symbols.provided.extend(names(expression).into_iter().map(|name| (text_of(symbol), name)));
+                        symbols.provided.extend(
+                            names(expression)
+                                .into_iter()
+                                .map(|name| (text_of(symbol), name)),
+                        );
                     }
                 }
                 at = end;
             }
             Token::Assign => {
                 let rest = &tokens[at..];
-                let end = rest.iter().position(|token| matches!(token, Token::End)).unwrap_or(rest.len());
+                let end = rest
+                    .iter()
+                    .position(|token| matches!(token, Token::End))
+                    .unwrap_or(rest.len());
                 symbols.needed.extend(names(&rest[..end]));
                 at += end;
             }
@@ -56,12 +70,31 @@ pub(super) fn of(text: &[u8]) -> ScriptSymbols {
 }
 
 /// Commands whose lists contain names of files, formats and the like instead of symbols.
-const OTHER_LISTS: [&[u8]; 9] =
-    [b"INPUT", b"GROUP", b"SEARCH_DIR", b"OUTPUT", b"OUTPUT_FORMAT", b"OUTPUT_ARCH", b"STARTUP", b"TARGET", b"REGION_ALIAS"];
+const OTHER_LISTS: [&[u8]; 9] = [
+    b"INPUT",
+    b"GROUP",
+    b"SEARCH_DIR",
+    b"OUTPUT",
+    b"OUTPUT_FORMAT",
+    b"OUTPUT_ARCH",
+    b"STARTUP",
+    b"TARGET",
+    b"REGION_ALIAS",
+];
 
-/// Functions whose arguments are names of sections and memory regions, or symbols that need not exist.
-const OF_OTHER_NAMES: [&[u8]; 9] =
-    [b"SIZEOF", b"ADDR", b"LOADADDR", b"ALIGNOF", b"DEFINED", b"ORIGIN", b"LENGTH", b"CONSTANT", b"SEGMENT_START"];
+/// Functions whose arguments are names of sections and memory regions, or symbols that need not
+/// exist.
+const OF_OTHER_NAMES: [&[u8]; 9] = [
+    b"SIZEOF",
+    b"ADDR",
+    b"LOADADDR",
+    b"ALIGNOF",
+    b"DEFINED",
+    b"ORIGIN",
+    b"LENGTH",
+    b"CONSTANT",
+    b"SEGMENT_START",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'t> {
@@ -103,8 +136,12 @@ fn names(tokens: &[Token<'_>]) -> Vec<String> {
         let calls = matches!(tokens.get(at + 1), Some(Token::Sign(b'(')));
         at += 1;
         match token {
-            Token::Name(function) if calls && OF_OTHER_NAMES.contains(function) => at = closing(tokens, at),
-            Token::Name(name) if !calls && *name != b"." && !name[0].is_ascii_digit() => found.push(text_of(name)),
+            Token::Name(function) if calls && OF_OTHER_NAMES.contains(function) => {
+                at = closing(tokens, at)
+            }
+            Token::Name(name) if !calls && *name != b"." && !name[0].is_ascii_digit() => {
+                found.push(text_of(name))
+            }
             _ => {}
         }
     }
@@ -121,17 +158,29 @@ fn tokens(text: &[u8]) -> Vec<Token<'_>> {
     let mut rest = text;
     while let [first, after @ ..] = rest {
         rest = if let Some(comment) = rest.strip_prefix(b"/*") {
-            let end = comment.windows(2).position(|two| two == b"*/").map_or(comment.len(), |at| at + 2);
+            let end = comment
+                .windows(2)
+                .position(|two| two == b"*/")
+                .map_or(comment.len(), |at| at + 2);
             &comment[end..]
         } else if *first == b'"' {
-            let end = after.iter().position(|byte| *byte == b'"').unwrap_or(after.len());
+            let end = after
+                .iter()
+                .position(|byte| *byte == b'"')
+                .unwrap_or(after.len());
             out.extend((end > 0).then_some(Token::Name(&after[..end])));
             after.get(end + 1..).unwrap_or_default()
         } else if in_name(first) {
-            let end = rest.iter().position(|byte| !in_name(byte)).unwrap_or(rest.len());
+            let end = rest
+                .iter()
+                .position(|byte| !in_name(byte))
+                .unwrap_or(rest.len());
             out.push(Token::Name(&rest[..end]));
             &rest[end..]
-        } else if let Some(compared) = [b"==", b"!=", b"<=", b">="].iter().find_map(|two| rest.strip_prefix(&two[..])) {
+        } else if let Some(compared) = [b"==", b"!=", b"<=", b">="]
+            .iter()
+            .find_map(|two| rest.strip_prefix(&two[..]))
+        {
             compared
         } else {
             match first {
@@ -160,11 +209,15 @@ mod tests {
 
     #[test]
     fn symbols_of_lists_and_assignments() {
-        let found =
-            of("EXTERN(a \"b c\") EXTERN ( d, e ) ENTRY(start) /* EXTERN(no) */ x = y; \"z\" += f+0x10*MAX(g, h) ; i=j;\n\
-                        HIDDEN(k = l); ASSERT(m < n, \"text\") INPUT(o=p.o) SEARCH_DIR(\"=/usr/lib\")");
+        let found = of(
+            "EXTERN(a \"b c\") EXTERN ( d, e ) ENTRY(start) /* EXTERN(no) */ x = y; \"z\" += f+0x10*MAX(g, h) ; i=j;\n\
+                        HIDDEN(k = l); ASSERT(m < n, \"text\") INPUT(o=p.o) SEARCH_DIR(\"=/usr/lib\")",
+        );
         assert_eq!(found.external, ["a", "b c", "d", "e"]);
-        assert_eq!(found.needed, ["start", "y", "f", "g", "h", "j", "l", "m", "n", "text"]);
+        assert_eq!(
+            found.needed,
+            ["start", "y", "f", "g", "h", "j", "l", "m", "n", "text"]
+        );
         assert_eq!(found.provided, []);
     }
 

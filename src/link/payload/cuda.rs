@@ -1,4 +1,5 @@
-//! CUDA payload: one fatbinary of all images, which NVIDIA's `fatbinary` writes (docs/spec/link-driver.md 7).
+//! CUDA payload: one fatbinary of all images, which NVIDIA's `fatbinary` writes
+//! (docs/spec/link-driver.md 7).
 
 use std::ffi::OsString;
 
@@ -27,7 +28,11 @@ pub(super) fn payload(
     args.push(output.clone().into_os_string());
     let mut described = Vec::new();
     for image in images {
-        let arch = image.target.arch.strip_prefix("sm_").unwrap_or(&image.target.arch);
+        let arch = image
+            .target
+            .arch
+            .strip_prefix("sm_")
+            .unwrap_or(&image.target.arch);
         let option = format!("--image3=kind=elf,sm={arch},file=");
         let mut with_file = OsString::from(&option);
         with_file.push(&image.path);
@@ -36,16 +41,29 @@ pub(super) fn payload(
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
-        program: session.runner.program(toolchain::cuda_tool("fatbinary", context.cuda_path), "fatbinary")?,
+        program: session.runner.program(
+            toolchain::cuda_tool("fatbinary", context.cuda_path),
+            "fatbinary",
+        )?,
         args,
         quoting: Style::Gnu,
-        inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
+        inputs: images
+            .iter()
+            .map(|image| format!("the image for {}", image.target))
+            .collect(),
         output: Some(output.clone()),
     };
-    let cached = context.cache.and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
-    if cached.as_ref().map_or(Ok(false), |cached| cached.fetch(&output))? {
+    let cached = context
+        .cache
+        .and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
+    if cached
+        .as_ref()
+        .map_or(Ok(false), |cached| cached.fetch(&output))?
+    {
         if context.verbose {
-            session.shell.note(&format!("{}: found in the cache", cmd.step));
+            session
+                .shell
+                .note(&format!("{}: found in the cache", cmd.step));
         }
     } else if let Some(cached) = cached {
         let (_, captured) = session.runner.run_capturing(&cmd, &|| ())?;
@@ -56,6 +74,9 @@ pub(super) fn payload(
     Ok(Payload {
         kind: OffloadKind::Cuda,
         generation,
-        images: vec![PayloadImage::whole(Rope::of_file(output.clone())?, Some(output))],
+        images: vec![PayloadImage::whole(
+            Rope::of_file(output.clone())?,
+            Some(output),
+        )],
     })
 }

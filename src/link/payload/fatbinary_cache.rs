@@ -1,5 +1,6 @@
-//! Cache of fatbinaries. NVIDIA's `fatbinary` reads only the images, and no environment variable (the test `releases::nvidia`
-//! traces it). So the key consists of the images' contents, their options, and the identity of the tool.
+//! Cache of fatbinaries. NVIDIA's `fatbinary` reads only the images, and no environment variable
+//! (the test `releases::nvidia` traces it). So the key consists of the images' contents, their
+//! options, and the identity of the tool.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,27 +25,45 @@ pub(super) struct FatbinaryCache<'c> {
 }
 
 impl<'c> FatbinaryCache<'c> {
-    /// Prepares the lookup for `images`, each a file and its option for the tool. The tool is at `program` and gets the option
-    /// `width`. Returns none if the tool or an image cannot be read.
-    pub(super) fn new(cache: &'c Arc<Cache>, program: &Path, width: &str, images: &[(&Path, String)]) -> Option<Self> {
+    /// Prepares the lookup for `images`, each a file and its option for the tool. The tool is at
+    /// `program` and gets the option `width`. Returns none if the tool or an image cannot be read.
+    pub(super) fn new(
+        cache: &'c Arc<Cache>,
+        program: &Path,
+        width: &str,
+        images: &[(&Path, String)],
+    ) -> Option<Self> {
         let (begun, begun_monotonic) = (cache.clock().now(), cache.clock().running());
         let tool = Tool::of(program, cache).ok()?;
         let mut key = KeyBuilder::default();
-        key.add("fatbinary 1").add(tool.digest.to_string()).add(width);
+        key.add("fatbinary 1")
+            .add(tool.digest.to_string())
+            .add(width);
         for (file, option) in images {
-            key.add(option).add(Digest::of(Bytes::open(file).ok()?.as_slice()).to_string());
+            key.add(option)
+                .add(Digest::of(Bytes::open(file).ok()?.as_slice()).to_string());
         }
-        Some(FatbinaryCache { cache, tool, begun, begun_monotonic, key: key.key() })
+        Some(FatbinaryCache {
+            cache,
+            tool,
+            begun,
+            begun_monotonic,
+            key: key.key(),
+        })
     }
 
     /// Writes the cached fatbinary to `output`. Returns false on a cache miss.
     pub(super) fn fetch(&self, output: &Path) -> Result<bool> {
-        let name = self.cache.own_record(self.key).and_then(|name| BlobName::parse(std::str::from_utf8(&name).ok()?));
+        let name = self
+            .cache
+            .own_record(self.key)
+            .and_then(|name| BlobName::parse(std::str::from_utf8(&name).ok()?));
         name.map_or(Ok(false), |name| self.cache.fetch_own_blob(name, output))
     }
 
-    /// Stores the new fatbinary `output`, after the tool printed `captured`. If the tool printed a message, the fatbinary is not
-    /// stored, because only another run repeats the message. Failures to store are ignored: the tool runs again.
+    /// Stores the new fatbinary `output`, after the tool printed `captured`. If the tool printed a
+    /// message, the fatbinary is not stored, because only another run repeats the message. Failures
+    /// to store are ignored: the tool runs again.
     pub(super) fn put(self, output: &Path, captured: &CapturedOutput) {
         let unchanged = || {
             self.tool.verify_unchanged(self.begun)?;
@@ -55,7 +74,8 @@ impl<'c> FatbinaryCache<'c> {
             && unchanged().is_ok()
             && let Ok(name) = self.cache.put_own_blob(output)
         {
-            self.cache.put_own_record(self.key, name.to_string().as_bytes());
+            self.cache
+                .put_own_record(self.key, name.to_string().as_bytes());
         }
     }
 }
@@ -71,17 +91,30 @@ mod tests {
 
     #[test]
     fn output_during_a_clock_change_is_not_cached() {
-        let Some([program]) = reference::tools(["true"]) else { return };
+        let Some([program]) = reference::tools(["true"]) else {
+            return;
+        };
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::stopped());
-        let store = Store::with_clock(&dir.path().join("cache"), 1 << 30, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let store = Store::with_clock(
+            &dir.path().join("cache"),
+            1 << 30,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        )
+        .unwrap();
         let cache = Arc::new(Cache::new(store));
         clock.pass(Duration::from_secs(3600));
-        let (image, made, found) = (dir.path().join("image"), dir.path().join("made"), dir.path().join("found"));
+        let (image, made, found) = (
+            dir.path().join("image"),
+            dir.path().join("made"),
+            dir.path().join("found"),
+        );
         for file in [&image, &made] {
             std::fs::write(file, "CUDA").unwrap();
         }
-        let lookup = || FatbinaryCache::new(&cache, &program, "-64", &[(&image, "sm=80".to_owned())]).unwrap();
+        let lookup = || {
+            FatbinaryCache::new(&cache, &program, "-64", &[(&image, "sm=80".to_owned())]).unwrap()
+        };
         for (set_back, is_cached) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
             let begun = lookup();
             clock.set(clock.now() - set_back);

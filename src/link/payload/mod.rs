@@ -1,6 +1,6 @@
-//! Packs linked images into the containers that their runtimes read: one OffloadBinary for each OpenMP image, one fatbinary for
-//! CUDA, one bundle for HIP. SYCL's linker has packed its images already; they are put together if one container of all images is
-//! needed.
+//! Packs linked images into the containers that their runtimes read: one OffloadBinary for each
+//! OpenMP image, one fatbinary for CUDA, one bundle for HIP. SYCL's linker has packed its images
+//! already; they are put together if one container of all images is needed.
 
 mod cuda;
 mod fatbinary_cache;
@@ -35,7 +35,8 @@ pub(crate) struct Payload {
     pub images: Vec<PayloadImage>,
 }
 
-/// One packed image, as a list of ranges of the linked images' files, so that it needs no file of its own.
+/// One packed image, as a list of ranges of the linked images' files, so that it needs no file of
+/// its own.
 #[derive(Debug)]
 pub(crate) struct PayloadImage {
     /// The bytes that the program contains.
@@ -52,7 +53,12 @@ impl PayloadImage {
     /// Returns an image whose bytes are all for the runtime, and that is also in `file`.
     fn whole(contents: Rope, file: Option<PathBuf>) -> Self {
         let image = 0..contents.size();
-        PayloadImage { contents, image, file, target: None }
+        PayloadImage {
+            contents,
+            image,
+            file,
+            target: None,
+        }
     }
 }
 
@@ -89,12 +95,17 @@ impl<'a> BundleContext<'a> {
         BundleContext {
             out_base: out_base.to_owned(),
             cuda_path: request.cuda_path.as_deref(),
-            host_is_64_bit: !NARROW.iter().any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
+            host_is_64_bit: !NARROW
+                .iter()
+                .any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
             emits_file: request.emit_fatbin_only,
             compress: request.compress,
             compression_level: request.compression_level.as_deref(),
             offld_clang: request.offld_clang.as_deref(),
-            cache: cache.as_ref().ok().filter(|_| !request.dry_run && !request.save_temps),
+            cache: cache
+                .as_ref()
+                .ok()
+                .filter(|_| !request.dry_run && !request.save_temps),
             verbose: request.verbose,
         }
     }
@@ -102,9 +113,14 @@ impl<'a> BundleContext<'a> {
     /// Returns the compression of a bundle; without `--compression-level=`, LLVM's default.
     fn compression(&self) -> Result<compressed::Options> {
         let workers = threads::for_compression();
-        let mut options = compressed::Options { workers, ..compressed::Options::default() };
+        let mut options = compressed::Options {
+            workers,
+            ..compressed::Options::default()
+        };
         if let Some(text) = self.compression_level {
-            options.level = text.parse().with_context(|| format!("--compression-level={text}: expected a number"))?;
+            options.level = text
+                .parse()
+                .with_context(|| format!("--compression-level={text}: expected a number"))?;
         }
         Ok(options)
     }
@@ -121,33 +137,61 @@ pub(crate) struct Group {
     pub members: Vec<usize>,
 }
 
-/// Returns the registrations for `images`, whose kinds and generations are given. Kinds are in registration order, and generations
-/// in order within a kind.
+/// Returns the registrations for `images`, whose kinds and generations are given. Kinds are in
+/// registration order, and generations in order within a kind.
 pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
     let mut groups = Vec::new();
     for kind in OffloadKind::ALL {
-        let of_kind = || images.iter().enumerate().filter(|(_, (kinds, _))| kinds.contains(kind));
-        let mut generations: Vec<Generation> = of_kind().map(|(_, (_, generation))| *generation).collect();
+        let of_kind = || {
+            images
+                .iter()
+                .enumerate()
+                .filter(|(_, (kinds, _))| kinds.contains(kind))
+        };
+        let mut generations: Vec<Generation> =
+            of_kind().map(|(_, (_, generation))| *generation).collect();
         generations.sort();
         generations.dedup();
         if kind == OffloadKind::Sycl {
-            // SYCL's runtime gets its entries together with the registration, so one registration serves all generations.
+            // SYCL's runtime gets its entries together with the registration, so one registration
+            // serves all generations.
             generations.drain(..generations.len().saturating_sub(1));
         }
         for generation in generations {
             let of_this = |own: &Generation| kind == OffloadKind::Sycl || *own == generation;
-            let members = of_kind().filter(|(_, (_, own))| of_this(own)).map(|(index, _)| index).collect();
-            groups.push(Group { kind, generation, members });
+            let members = of_kind()
+                .filter(|(_, (_, own))| of_this(own))
+                .map(|(index, _)| index)
+                .collect();
+            groups.push(Group {
+                kind,
+                generation,
+                members,
+            });
         }
     }
     groups
 }
 
 /// Returns the payloads of a link, one for each of its [`groups`].
-pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
-    let described: Vec<_> = linked.iter().map(|image| (image.kinds, image.generation)).collect();
-    let payload = |Group { kind, generation, members }: Group| {
-        let images: Vec<&Linked> = members.iter().filter_map(|index| linked.get(*index)).collect();
+pub(crate) fn bundle(
+    linked: &[Linked],
+    context: &BundleContext<'_>,
+    session: &Session,
+) -> Result<Vec<Payload>> {
+    let described: Vec<_> = linked
+        .iter()
+        .map(|image| (image.kinds, image.generation))
+        .collect();
+    let payload = |Group {
+                       kind,
+                       generation,
+                       members,
+                   }: Group| {
+        let images: Vec<&Linked> = members
+            .iter()
+            .filter_map(|index| linked.get(*index))
+            .collect();
         match kind {
             OffloadKind::OpenMp => openmp::payload(&images, generation, session),
             OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
@@ -158,12 +202,15 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
     groups(&described).into_iter().map(payload).collect()
 }
 
-/// Writes the only payload of the link as the output, atomically, instead of a host link (`--emit-fatbin-only`).
+/// Writes the only payload of the link as the output, atomically, instead of a host link
+/// (`--emit-fatbin-only`).
 pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
     let [payload] = payloads else {
         let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
         match kinds.len() {
-            0 => bail!("--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"),
+            0 => bail!(
+                "--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"
+            ),
             _ => bail!(
                 "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: {}",
                 kinds.join(", ")
@@ -177,7 +224,9 @@ pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Re
             payload.kind.name()
         );
     };
-    session.runner.edit(output, &|output| write_out(image, output))
+    session
+        .runner
+        .edit(output, &|output| write_out(image, output))
 }
 
 fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
-//! SYCL payload: the files of SYCL's device linker, which are OffloadBinaries, or one OffloadBinary of all their images. The
-//! runtimes of LLVM 23 and later take the single one, and clang embeds it in a host object (`--emit-fatbin-only`).
+//! SYCL payload: the files of SYCL's device linker, which are OffloadBinaries, or one OffloadBinary
+//! of all their images. The runtimes of LLVM 23 and later take the single one, and clang embeds it
+//! in a host object (`--emit-fatbin-only`).
 
 use std::path::Path;
 
@@ -19,16 +20,27 @@ pub(super) fn payload(images: &[&Linked], generation: Generation, as_one: bool) 
         let files: Vec<&Path> = images.iter().map(|image| image.path.as_path()).collect();
         vec![PayloadImage::whole(binary(&files)?, None)]
     } else {
-        let files =
-            images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?, Some(image.path.clone()))));
+        let files = images.iter().map(|image| {
+            Ok(PayloadImage::whole(
+                Rope::of_file(image.path.clone())?,
+                Some(image.path.clone()),
+            ))
+        });
         files.collect::<Result<_>>()?
     };
-    Ok(Payload { kind: OffloadKind::Sycl, generation, images })
+    Ok(Payload {
+        kind: OffloadKind::Sycl,
+        generation,
+        images,
+    })
 }
 
 /// Returns one OffloadBinary with all images in the files of SYCL's device linker.
 pub(crate) fn binary(files: &[&Path]) -> Result<Rope> {
-    let opened = files.iter().map(|file| Ok((*file, Bytes::of(file)?))).collect::<Result<Vec<_>>>()?;
+    let opened = files
+        .iter()
+        .map(|file| Ok((*file, Bytes::of(file)?)))
+        .collect::<Result<Vec<_>>>()?;
     if opened.iter().all(|(_, bytes)| bytes.as_slice().is_empty()) {
         // A dry run leaves empty files.
         return Ok(Rope::default());
@@ -40,7 +52,8 @@ pub(crate) fn binary(files: &[&Path]) -> Result<Rope> {
         images.extend(read.into_iter().map(|image| (*file, image)));
     }
     let (places, images): (Vec<&Path>, Vec<offload_binary::Image<'_>>) = images.into_iter().unzip();
-    let (head, size) = sycl::binary_head(&images).context("the kernel names of the SYCL images exceed 4 GiB")?;
+    let (head, size) =
+        sycl::binary_head(&images).context("the kernel names of the SYCL images exceed 4 GiB")?;
     let mut binary = Rope::default();
     binary.push_bytes(head);
     for (file, image) in places.into_iter().zip(images) {

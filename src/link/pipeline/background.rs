@@ -1,5 +1,5 @@
-//! Work in parallel with the stages of a link: pending writes to the cache, the program that holds LLVM, and the host linker, which
-//! loads while device links run.
+//! Work in parallel with the stages of a link: pending writes to the cache, the program that holds
+//! LLVM, and the host linker, which loads while device links run.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,7 +20,8 @@ use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// Number of CPUs from which two linkers and a compiler load in parallel without slowing each other down.
+/// Number of CPUs from which two linkers and a compiler load in parallel without slowing each other
+/// down.
 const FOR_THREE: usize = 4;
 
 /// The cache and the helper processes of one link.
@@ -47,7 +48,11 @@ impl<'s> Background<'s> {
         let setting = settings::resolve(request.cache.as_deref());
         let setting_error = setting.why_off.clone().filter(|_| setting.is_wrong);
         // Only cache entries are signed.
-        let key = if setting.root.is_some() { SecretKey::of_environment() } else { Ok(None) };
+        let key = if setting.root.is_some() {
+            SecretKey::of_environment()
+        } else {
+            Ok(None)
+        };
         let key = key.map_err(|error| format!("{error:#}"));
         let key_error = key.as_ref().err().cloned();
         Background {
@@ -62,27 +67,43 @@ impl<'s> Background<'s> {
         }
     }
 
-    /// Warns of an invalid cache setting. Called once there is device code, because other links need no cache.
+    /// Warns of an invalid cache setting. Called once there is device code, because other links
+    /// need no cache.
     ///
     /// # Errors
-    /// The user's key cannot be used. Continuing without it would store and read unsigned entries in a shared cache.
+    /// The user's key cannot be used. Continuing without it would store and read unsigned entries
+    /// in a shared cache.
     pub(super) fn check_setting(&self) -> Result<(), Error> {
         if let Some(wrong) = &self.key_error {
             return Err(anyhow!("{wrong}"));
         }
         if let Some(wrong) = &self.setting_error {
-            self.session.shell.warn(&format!("{wrong}; device links are not cached"));
+            self.session
+                .shell
+                .warn(&format!("{wrong}; device links are not cached"));
         }
         Ok(())
     }
 
-    /// Returns the starter of the host linker `linker`, which can start it before its whole command line is known.
-    pub(super) fn linker_starter<'b>(&'b self, ledger: &'b ArgumentList, linker: &'b Path) -> LinkerStarter<'b> {
-        LinkerStarter { background: self, ledger, linker, started: None, looks_left: LinkerStarter::LOOKS }
+    /// Returns the starter of the host linker `linker`, which can start it before its whole command
+    /// line is known.
+    pub(super) fn linker_starter<'b>(
+        &'b self,
+        ledger: &'b ArgumentList,
+        linker: &'b Path,
+    ) -> LinkerStarter<'b> {
+        LinkerStarter {
+            background: self,
+            ledger,
+            linker,
+            started: None,
+            looks_left: LinkerStarter::LOOKS,
+        }
     }
 
-    /// Whether the host linker should start only when a device link runs. With a new cache, every step waits until the compiler has
-    /// printed its commands. With few CPUs, three programs that load in parallel slow each other down.
+    /// Whether the host linker should start only when a device link runs. With a new cache, every
+    /// step waits until the compiler has printed its commands. With few CPUs, three programs that
+    /// load in parallel slow each other down.
     fn compiler_goes_first(&self) -> bool {
         self.cache.as_ref().is_ok_and(|cache| cache.is_new()) && threads::count() < FOR_THREE
     }
@@ -93,9 +114,14 @@ impl<'s> Background<'s> {
         *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
     }
 
-    /// Starts the host linker `linker` when the first device link runs, unless it has been started already.
+    /// Starts the host linker `linker` when the first device link runs, unless it has been started
+    /// already.
     pub(super) fn start_late_linker(&self, linker: &Path, args: Option<&Vec<OsString>>) {
-        let idle = self.linker.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        let idle = self
+            .linker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none();
         if let Some(args) = args.filter(|_| idle) {
             self.start_linker(linker, args);
         }
@@ -103,19 +129,24 @@ impl<'s> Background<'s> {
 
     /// Takes the host linker that was started early, if there is one.
     pub(super) fn take_linker(&self) -> Option<PreloadedLinker> {
-        self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.linker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
-    /// Runs `work`, which prepares the registration, when the first device link runs. A dry run registers nothing. Near a process
-    /// limit, the remaining processes are left to the compiler.
+    /// Runs `work`, which prepares the registration, when the first device link runs. A dry run
+    /// registers nothing. Near a process limit, the remaining processes are left to the compiler.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
-        let wanted = !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
+        let wanted =
+            !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
         if wanted && !self.linking.swap(true, Ordering::SeqCst) {
             work();
         }
     }
 
-    /// Starts the cache work that waits until only one other program runs. That is now the case: the host linker runs alone.
+    /// Starts the cache work that waits until only one other program runs. That is now the case:
+    /// the host linker runs alone.
     pub(super) fn use_spare_processors(&self) {
         if let Ok(cache) = &self.cache {
             cache.do_waiting();
@@ -135,26 +166,33 @@ pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
     ledger: &'b ArgumentList,
     linker: &'b Path,
-    /// The decision, once made: the arguments that the linker is started with, or none if it cannot be started early.
+    /// The decision, once made: the arguments that the linker is started with, or none if it cannot
+    /// be started early.
     started: Option<Option<Vec<OsString>>>,
     /// How many more objects to search.
     looks_left: usize,
 }
 
 impl LinkerStarter<'_> {
-    /// How many objects to search for device code. A program with device code has some in its first objects. A program without
-    /// device code must not be read twice.
+    /// How many objects to search for device code. A program with device code has some in its first
+    /// objects. A program without device code must not be read twice.
     const LOOKS: usize = 8;
 
-    /// From this number of inputs on, searching them takes longer than running the linker next to this process instead of replacing
-    /// it. With 300 small objects, the early start saves 1.3 ms; with one object, it costs 1 ms.
+    /// From this number of inputs on, searching them takes longer than running the linker next to
+    /// this process instead of replacing it. With 300 small objects, the early start saves 1.3 ms;
+    /// with one object, it costs 1 ms.
     const MANY: usize = 100;
 
-    /// Starts the linker if `inputs`, the number of inputs, is so high that the linker should load while they are opened. If there
-    /// is no device code after all, this linker does the link without changes.
+    /// Starts the linker if `inputs`, the number of inputs, is so high that the linker should load
+    /// while they are opened. If there is no device code after all, this linker does the link
+    /// without changes.
     pub(super) fn expect(&mut self, inputs: usize) {
-        if inputs > Self::MANY && self.background.session.runner.can_be_replaced() && threads::count() > 1 {
-            // Also with a new cache: it is not yet known whether this link runs a compiler that should start first.
+        if inputs > Self::MANY
+            && self.background.session.runner.can_be_replaced()
+            && threads::count() > 1
+        {
+            // Also with a new cache: it is not yet known whether this link runs a compiler that
+            // should start first.
             self.start_if(true);
         }
     }
@@ -169,16 +207,23 @@ impl LinkerStarter<'_> {
         }
     }
 
-    /// Starts the linker, unless it has been started or [`Background::start_late_linker`] will start it. Returns the arguments that
-    /// it is started with, or none if it cannot be started early.
+    /// Starts the linker, unless it has been started or [`Background::start_late_linker`] will
+    /// start it. Returns the arguments that it is started with, or none if it cannot be started
+    /// early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
         self.start_if(!self.background.compiler_goes_first())
     }
 
     fn start_if(&mut self, now: bool) -> Option<Vec<OsString>> {
-        let Self { background, ledger, linker, .. } = *self;
+        let Self {
+            background,
+            ledger,
+            linker,
+            ..
+        } = *self;
         let start = || {
-            let args = host::preload_args(ledger, linker).filter(|_| !background.request.emit_fatbin_only)?;
+            let args = host::preload_args(ledger, linker)
+                .filter(|_| !background.request.emit_fatbin_only)?;
             if now {
                 background.start_linker(linker, &args);
             }
@@ -188,10 +233,23 @@ impl LinkerStarter<'_> {
     }
 }
 
-/// Opens the cache that the options and the environment select. The error is the reason for not using one.
-fn open_cache(setting: &Setting, key: Option<SecretKey>, session: &Session) -> Result<Arc<Cache>, String> {
-    let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
+/// Opens the cache that the options and the environment select. The error is the reason for not
+/// using one.
+fn open_cache(
+    setting: &Setting,
+    key: Option<SecretKey>,
+    session: &Session,
+) -> Result<Arc<Cache>, String> {
+    let root = setting
+        .root
+        .as_deref()
+        .ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);
-    let cache = Cache::open(setting, root, key, Arc::new(move |warning| shell.warn(warning)));
+    let cache = Cache::open(
+        setting,
+        root,
+        key,
+        Arc::new(move |warning| shell.warn(warning)),
+    );
     Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }

@@ -1,5 +1,6 @@
-//! Kernels and variables that host code registers by name. Device links must not drop them, and every image must define them: an
-//! image that lacks one fails only when the program runs, and OpenMP then ends the program.
+//! Kernels and variables that host code registers by name. Device links must not drop them, and
+//! every image must define them: an image that lacks one fails only when the program runs, and
+//! OpenMP then ends the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,37 +29,60 @@ struct Registered {
 pub(super) struct Tables(BTreeMap<usize, Vec<Registered>>);
 
 impl Tables {
-    /// Reads the tables of all objects whose device code is linked, and fills in the names that each job must not drop. An object
-    /// that cannot be read has no names here, because the host link reports it.
+    /// Reads the tables of all objects whose device code is linked, and fills in the names that
+    /// each job must not drop. An object that cannot be read has no names here, because the host
+    /// link reports it.
     pub(super) fn read(inputs: &Inputs, jobs: &mut [DeviceJob<'_>]) -> Tables {
-        let images = || jobs.iter().flat_map(|job| &job.inputs).filter(|image| image.kinds.iter().next().is_some());
+        let images = || {
+            jobs.iter()
+                .flat_map(|job| &job.inputs)
+                .filter(|image| image.kinds.iter().next().is_some())
+        };
         let objects: BTreeSet<usize> = images().map(|image| image.input_object).collect();
         let table = |&object: &usize| (object, registered(inputs.objects[object].data()));
-        let all = if worth_threads(objects.iter().map(|&object| inputs.objects[object].data().len())) {
+        let all = if worth_threads(
+            objects
+                .iter()
+                .map(|&object| inputs.objects[object].data().len()),
+        ) {
             threads::in_parallel(|| objects.par_iter().map(table).collect())
         } else {
             objects.iter().map(table).collect()
         };
         let tables = Tables(all);
         for job in jobs {
-            let own = tables.registered_for(job).map(|(_, registered)| registered.name.clone()).collect();
+            let own = tables
+                .registered_for(job)
+                .map(|(_, registered)| registered.name.clone())
+                .collect();
             job.registered = own;
         }
         tables
     }
 
     /// The kernels and variables registered with the image of `job`, each with its object.
-    fn registered_for<'t>(&'t self, job: &'t DeviceJob<'_>) -> impl Iterator<Item = (usize, &'t Registered)> {
+    fn registered_for<'t>(
+        &'t self,
+        job: &'t DeviceJob<'_>,
+    ) -> impl Iterator<Item = (usize, &'t Registered)> {
         let is_of_job = |registered: &Registered| {
             let kinds = job.kinds.iter().filter(|kind| *kind != OffloadKind::Sycl);
-            registered.kinds.is_empty() || kinds.map(OffloadKind::name).any(|kind| registered.kinds.contains(&kind))
+            registered.kinds.is_empty()
+                || kinds
+                    .map(OffloadKind::name)
+                    .any(|kind| registered.kinds.contains(&kind))
         };
         let objects: BTreeSet<usize> = job.inputs.iter().map(|image| image.input_object).collect();
-        let tables = objects.into_iter().filter_map(|object| Some((object, self.0.get(&object)?)));
-        tables.flat_map(|(object, table)| table.iter().map(move |own| (object, own))).filter(move |(_, own)| is_of_job(own))
+        let tables = objects
+            .into_iter()
+            .filter_map(|object| Some((object, self.0.get(&object)?)));
+        tables
+            .flat_map(|(object, table)| table.iter().map(move |own| (object, own)))
+            .filter(move |(_, own)| is_of_job(own))
     }
 
-    /// Warns of names that the image does not define although host code registers them or the command line requires them.
+    /// Warns of names that the image does not define although host code registers them or the
+    /// command line requires them.
     pub(super) fn warn_of_missing(
         &self,
         jobs: &[DeviceJob<'_>],
@@ -71,20 +95,39 @@ impl Tables {
             return;
         }
         for (job, linked) in jobs.iter().zip(linked) {
-            let Some(defined) = Bytes::of(&linked.path).ok().and_then(|image| scan::linked_symbols(image.as_slice())) else {
+            let Some(defined) = Bytes::of(&linked.path)
+                .ok()
+                .and_then(|image| scan::linked_symbols(image.as_slice()))
+            else {
                 continue;
             };
             let is_missing = |name: &str| !defined.contains(name.as_bytes());
             let mut missing: BTreeMap<&str, Missing> = BTreeMap::new();
-            for (object, registered) in self.registered_for(job).filter(|(_, registered)| is_missing(&registered.name)) {
-                let what = if registered.is_kernel { NameKind::Kernel } else { NameKind::Variable };
-                let by = || Missing { what, by: format!("{} registers", inputs.objects[object].origin()) };
+            for (object, registered) in self
+                .registered_for(job)
+                .filter(|(_, registered)| is_missing(&registered.name))
+            {
+                let what = if registered.is_kernel {
+                    NameKind::Kernel
+                } else {
+                    NameKind::Variable
+                };
+                let by = || Missing {
+                    what,
+                    by: format!("{} registers", inputs.objects[object].origin()),
+                };
                 missing.entry(&registered.name).or_insert_with(by);
             }
             let required = device::required_symbols(request, &job.target);
-            for name in required.iter().filter(|name| job.target.is_nvptx() && is_missing(name)) {
+            for name in required
+                .iter()
+                .filter(|name| job.target.is_nvptx() && is_missing(name))
+            {
                 let by = "the command line requires (-u)".to_owned();
-                missing.entry(name).or_insert(Missing { what: NameKind::Symbol, by });
+                missing.entry(name).or_insert(Missing {
+                    what: NameKind::Symbol,
+                    by,
+                });
             }
             if let Some(warning) = warning(&missing, job) {
                 session.shell.warn(&warning);
@@ -110,7 +153,9 @@ enum NameKind {
 /// Returns the warning about the names `missing` in the image of `job`.
 fn warning(missing: &BTreeMap<&str, Missing>, job: &DeviceJob<'_>) -> Option<String> {
     let (name, Missing { what, by }) = missing.iter().min_by_key(|(_, missing)| missing.what)?;
-    let source = kernels::demangled(name).map(|source| format!(" ({source})")).unwrap_or_default();
+    let source = kernels::demangled(name)
+        .map(|source| format!(" ({source})"))
+        .unwrap_or_default();
     let what = match what {
         NameKind::Kernel => "kernel",
         NameKind::Variable => "variable",
@@ -132,12 +177,18 @@ fn warning(missing: &BTreeMap<&str, Missing>, job: &DeviceJob<'_>) -> Option<Str
 
 /// Returns the names that the host code in an object registers.
 fn registered(data: &[u8]) -> Vec<Registered> {
-    let Ok(tables) = read::tables(data) else { return Vec::new() };
+    let Ok(tables) = read::tables(data) else {
+        return Vec::new();
+    };
     let entries = tables.into_iter().flat_map(|table| table.entries);
     let registered = |entry: Entry| {
         let is_kernel = entry.is_kernel();
         let is_symbol = !entry.is_requirement();
-        Some(Registered { name: entry.name.filter(|name| is_symbol && !name.is_empty())?, kinds: entry.kinds, is_kernel })
+        Some(Registered {
+            name: entry.name.filter(|name| is_symbol && !name.is_empty())?,
+            kinds: entry.kinds,
+            is_kernel,
+        })
     };
     entries.filter_map(registered).collect()
 }

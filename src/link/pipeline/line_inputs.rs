@@ -1,5 +1,5 @@
-//! Files and directories that a command line names: its inputs, the default libraries that Windows objects name in turn, the search
-//! directories, and the output.
+//! Files and directories that a command line names: its inputs, the default libraries that Windows
+//! objects name in turn, the search directories, and the output.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,27 +20,47 @@ use crate::link::{device, host, scan};
 use crate::model::printable;
 use crate::sys::session::{self, Session};
 
-/// Returns the inputs of the command line, and the scripts that its options name. For Windows, the default libraries follow that
-/// the objects name in turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later
-/// reports the error.
+/// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
+/// default libraries follow that the objects name in turn, which linkers search after all others.
+/// Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
     if !request.scripts.is_empty() {
-        specs.to_mut().extend(request.scripts.iter().filter_map(|script| script_spec(script, search)));
+        specs.to_mut().extend(
+            request
+                .scripts
+                .iter()
+                .filter_map(|script| script_spec(script, search)),
+        );
     }
     if host::naming(request) == Naming::Unix || request.no_default_libraries {
         return specs;
     }
-    let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
+    let left_out = |name: &OsStr| {
+        request
+            .without_libraries
+            .iter()
+            .any(|without| link_exe::is_left_out(name, without))
+    };
     let mut known = HashSet::new();
     let mut named = request.default_libraries.clone();
     loop {
         named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
-        specs.to_mut().extend(named.into_iter().map(InputSpec::library));
-        let Ok(inputs) = inputs::open(&specs, search, &mut |_, _| {}) else { return specs };
-        named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
-        if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
+        specs
+            .to_mut()
+            .extend(named.into_iter().map(InputSpec::library));
+        let Ok(inputs) = inputs::open(&specs, search, &mut |_, _| {}) else {
+            return specs;
+        };
+        named = scan::default_libraries(&inputs)
+            .into_iter()
+            .map(OsString::from)
+            .collect();
+        if named
+            .iter()
+            .all(|name| known.contains(&name.to_ascii_lowercase()))
+        {
             return specs;
         }
     }
@@ -49,11 +69,25 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
 /// The files that the command line names as inputs.
 pub(super) fn files(request: &LinkRequest) -> Vec<&Path> {
     let names = request.inputs.iter().map(|spec| &spec.name);
-    names.filter_map(|name| if let InputName::File(path) = name { Some(path.as_path()) } else { None }).collect()
+    names
+        .filter_map(|name| {
+            if let InputName::File(path) = name {
+                Some(path.as_path())
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
-/// In a dry run, reports inputs that the host linker would not find or could not read, as a real link does.
-pub(super) fn check_shown(request: &LinkRequest, opened: &Inputs, search: &Search, linker: &Path) -> Result<()> {
+/// In a dry run, reports inputs that the host linker would not find or could not read, as a real
+/// link does.
+pub(super) fn check_shown(
+    request: &LinkRequest,
+    opened: &Inputs,
+    search: &Search,
+    linker: &Path,
+) -> Result<()> {
     if !request.dry_run {
         return Ok(());
     }
@@ -64,35 +98,59 @@ pub(super) fn check_shown(request: &LinkRequest, opened: &Inputs, search: &Searc
             // offld adds the directory of the OpenMP runtime later, if the link needs one.
             InputName::Library(name) if host::may_add_directory_of(request, name) => {}
             InputName::Library(name) if opened.missing.contains(&index) => {
-                // Linkers with Microsoft's search rules may have built-in directories that offld does not know.
+                // Linkers with Microsoft's search rules may have built-in directories that offld
+                // does not know.
                 let is_known = host::naming(request) != Naming::LinkExe;
                 if !device::linker_finds(linker, request, name).unwrap_or(!is_known) {
-                    faults
-                        .push(format!("unable to find library -l{}: no -L directory has it", printable(&name.to_string_lossy())));
+                    faults.push(format!(
+                        "unable to find library -l{}: no -L directory has it",
+                        printable(&name.to_string_lossy())
+                    ));
                 }
             }
             InputName::Library(_) => {}
         }
     }
     for script in &request.scripts {
-        let found =
-            if script.exists() { script.clone() } else { search.library(&exact(script), false).unwrap_or(script.clone()) };
+        let found = if script.exists() {
+            script.clone()
+        } else {
+            search
+                .library(&exact(script), false)
+                .unwrap_or(script.clone())
+        };
         faults.extend(unreadable(&found, script));
     }
     let mut seen = HashSet::new();
     faults.retain(|fault| seen.insert(fault.clone()));
-    if faults.is_empty() { Ok(()) } else { Err(StepFailed { report: faults.join("\n"), status: 1 }.into()) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(StepFailed {
+            report: faults.join("\n"),
+            status: 1,
+        }
+        .into())
+    }
 }
 
-/// Returns the reason why the host linker cannot read the file at `path`, whose name on the command line is `name`.
+/// Returns the reason why the host linker cannot read the file at `path`, whose name on the command
+/// line is `name`.
 fn unreadable(path: &Path, name: &Path) -> Option<String> {
-    // Only regular files are opened: opening a pipe may block, and its contents can be read only once.
+    // Only regular files are opened: opening a pipe may block, and its contents can be read only
+    // once.
     let tried = std::fs::metadata(path).and_then(|meta| match () {
         () if meta.is_dir() => Err(Errno::ISDIR.into()),
         () if meta.is_file() => File::open(path).map(drop),
         () => Ok(()),
     });
-    tried.err().map(|error| format!("cannot open the input '{}': {}", printable(&name.to_string_lossy()), strerror(&error)))
+    tried.err().map(|error| {
+        format!(
+            "cannot open the input '{}': {}",
+            printable(&name.to_string_lossy()),
+            strerror(&error)
+        )
+    })
 }
 
 /// The name of a file in the form of `-l:NAME`.
@@ -100,35 +158,58 @@ fn exact(file: &Path) -> OsString {
     [OsStr::new(":"), file.as_os_str()].into_iter().collect()
 }
 
-/// Returns the script that an option names, as an input after all others. Linkers look for it in the current directory and in the
-/// library directories.
+/// Returns the script that an option names, as an input after all others. Linkers look for it in
+/// the current directory and in the library directories.
 fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
-    let found = if script.is_file() { Some(script.to_path_buf()) } else { search.library(&exact(script), false) };
+    let found = if script.is_file() {
+        Some(script.to_path_buf())
+    } else {
+        search.library(&exact(script), false)
+    };
     found
         .filter(|path| inputs::is_script(path))
-        .map(|path| InputSpec { name: InputName::File(path), ..InputSpec::library(OsString::new()) })
+        .map(|path| InputSpec {
+            name: InputName::File(path),
+            ..InputSpec::library(OsString::new())
+        })
 }
 
-/// Returns the search path for libraries: the directories of the command line, for link.exe those of `LIB`, and the built-in ones.
+/// Returns the search path for libraries: the directories of the command line, for link.exe those
+/// of `LIB`, and the built-in ones.
 pub(super) fn search(request: &LinkRequest) -> Search {
     let naming = host::naming(request);
     let mut folders = request.library_dirs.clone();
     if naming == Naming::LinkExe {
         let lib = Session::env(session::LIB).unwrap_or_default();
         folders.extend(
-            lib.as_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()),
+            lib.as_bytes()
+                .split(|byte| *byte == b';')
+                .filter(|part| !part.is_empty())
+                .map(|part| OsStr::from_bytes(part).into()),
         );
     }
-    Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
+    Search::new(
+        &folders,
+        request.sysroot.as_deref(),
+        naming,
+        &host::multiarch(request),
+    )
 }
 
 /// The file name of the output, which is the prefix of temporary names.
 pub(super) fn out_base(request: &LinkRequest) -> String {
-    out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    out_name(request)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The output's path as the user gave it, or the linker's default.
 pub(super) fn out_name(request: &LinkRequest) -> &Path {
     let windows = host::naming(request) != Naming::Unix;
-    request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
+    request
+        .output
+        .as_deref()
+        .unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }

@@ -30,23 +30,48 @@ use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 use crate::target::Target;
 
-/// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of LLVM's options and for no link.
+/// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of
+/// LLVM's options and for no link.
 pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
     const LISTS: [&str; 4] = ["help", "help-hidden", "help-list", "help-list-hidden"];
     let asks = |option: &&LlvmOption| {
-        let name = option.value().to_str().and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-')));
+        let name = option
+            .value()
+            .to_str()
+            .and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-')));
         matches!(option, LlvmOption::Mllvm(_)) && name.is_some_and(|name| LISTS.contains(&name))
     };
-    let Some(option) = request.llvm_options.iter().find(asks) else { return Ok(None) };
+    let Some(option) = request.llvm_options.iter().find(asks) else {
+        return Ok(None);
+    };
     let compiler = toolchain::device_compiler(request.offld_clang.as_deref(), None)?.compiler;
     let option = option.value().to_string_lossy();
-    let args = ["-mllvm", option.as_ref(), "-x", "c", "-c", "/dev/null", "-o", "/dev/null"];
+    let args = [
+        "-mllvm",
+        option.as_ref(),
+        "-x",
+        "c",
+        "-c",
+        "/dev/null",
+        "-o",
+        "/dev/null",
+    ];
     let text = run::stdout_of(&compiler.path, &args);
-    text.map(Some).with_context(|| format!("{} prints no list of options for -mllvm {option}", compiler.path.display()))
+    text.map(Some).with_context(|| {
+        format!(
+            "{} prints no list of options for -mllvm {option}",
+            compiler.path.display()
+        )
+    })
 }
 
 /// Warns of host objects from HIP's old driver, whose device code only that driver's link finds.
-pub(super) fn warn_of_old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>], session: &Session) {
+pub(super) fn warn_of_old_hip(
+    request: &LinkRequest,
+    inputs: &Inputs,
+    facts: &[HostFacts<'_>],
+    session: &Session,
+) {
     if let Some(warning) = old_hip(request, inputs, facts) {
         session.shell.warn(&warning);
     }
@@ -54,18 +79,44 @@ pub(super) fn warn_of_old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[H
 
 fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
     let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
-    let mut symbols =
-        facts.iter().zip(&inputs.objects).filter(|(_, input_object)| !input_object.lazy).flat_map(|(facts, object)| {
-            let needed = facts.undefined.iter().filter(|symbol| is_fat_binary(&symbol.name));
+    let mut symbols = facts
+        .iter()
+        .zip(&inputs.objects)
+        .filter(|(_, input_object)| !input_object.lazy)
+        .flat_map(|(facts, object)| {
+            let needed = facts
+                .undefined
+                .iter()
+                .filter(|symbol| is_fat_binary(&symbol.name));
             needed.map(move |symbol| (symbol.name.as_ref(), object))
         });
-    let on_the_line = |name: &[u8]| request.defsyms.iter().any(|defsym| defsym.defines.as_bytes() == name);
+    let on_the_line = |name: &[u8]| {
+        request
+            .defsyms
+            .iter()
+            .any(|defsym| defsym.defines.as_bytes() == name)
+    };
     let defined = |name: &[u8]| {
-        on_the_line(name) || facts.iter().any(|facts| facts.defined.iter().any(|symbol| symbol.name.as_ref() == name))
+        on_the_line(name)
+            || facts.iter().any(|facts| {
+                facts
+                    .defined
+                    .iter()
+                    .any(|symbol| symbol.name.as_ref() == name)
+            })
     };
     let (name, object) = symbols.find(|(name, _)| !defined(name))?;
-    let is_plain = |facts: &HostFacts<'_>| facts.defined.iter().any(|symbol| symbol.name.as_ref() == b"__hip_fatbin");
-    if let Some((_, plain)) = facts.iter().zip(&inputs.objects).find(|(facts, _)| is_plain(facts)) {
+    let is_plain = |facts: &HostFacts<'_>| {
+        facts
+            .defined
+            .iter()
+            .any(|symbol| symbol.name.as_ref() == b"__hip_fatbin")
+    };
+    if let Some((_, plain)) = facts
+        .iter()
+        .zip(&inputs.objects)
+        .find(|(facts, _)| is_plain(facts))
+    {
         let name = printable_name(name);
         return Some(format!(
             "{} needs `{name}`, but {} defines plain `__hip_fatbin`, as separately assembled device code does. Compile the host \
@@ -83,7 +134,11 @@ fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> O
 }
 
 /// Writes the tar that reproduces this link elsewhere, if the user requested one.
-pub(super) fn write_reproduction(ledger: &ArgumentList, request: &LinkRequest, linker: &Path) -> Result<()> {
+pub(super) fn write_reproduction(
+    ledger: &ArgumentList,
+    request: &LinkRequest,
+    linker: &Path,
+) -> Result<()> {
     let search = search(request);
     reproduce::write(&reproduce::LinkToReproduce {
         ledger,
@@ -94,7 +149,8 @@ pub(super) fn write_reproduction(ledger: &ArgumentList, request: &LinkRequest, l
     })
 }
 
-/// Reports, before any device link, that images cannot be registered for this host. `--emit-fatbin-only` registers none.
+/// Reports, before any device link, that images cannot be registered for this host.
+/// `--emit-fatbin-only` registers none.
 pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
     if request.emit_fatbin_only {
         return Ok(());
@@ -105,9 +161,10 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// Runs the host link with the user's command line, and with `endings` if the output of a relocatable link needs a library. This
-/// process becomes the linker, unless the linker runs already or a trace is wanted. An error of a linker that runs already is
-/// printed by the linker alone, as if this process had become the linker.
+/// Runs the host link with the user's command line, and with `endings` if the output of a
+/// relocatable link needs a library. This process becomes the linker, unless the linker runs
+/// already or a trace is wanted. An error of a linker that runs already is printed by the linker
+/// alone, as if this process had become the linker.
 pub(super) fn plain_link(
     ledger: &ArgumentList,
     preloaded: Option<PreloadedLinker>,
@@ -122,15 +179,25 @@ pub(super) fn plain_link(
     } else {
         let mut host = session.trace.span(span::HOST, 0);
         host.set_arg("linker", line.program.display().to_string());
-        let in_its_place = preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
-        let ran = session.runner.run_preloaded(preloaded, &line, &|| ()).map(drop);
-        ran.map_err(|error| if in_its_place { silent_if_reported(error) } else { error })
+        let in_its_place =
+            preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
+        let ran = session
+            .runner
+            .run_preloaded(preloaded, &line, &|| ())
+            .map(drop);
+        ran.map_err(|error| {
+            if in_its_place {
+                silent_if_reported(error)
+            } else {
+                error
+            }
+        })
     };
     remove_output_if_stopped(result, request, session)
 }
 
-/// Runs the host link `done`, and for `-r` renames the entry tables `tables` in its output. A signal or a full disk leaves no
-/// partial output.
+/// Runs the host link `done`, and for `-r` renames the entry tables `tables` in its output. A
+/// signal or a full disk leaves no partial output.
 pub(super) fn host_link(
     line: &Cmd,
     preloaded: Option<PreloadedLinker>,
@@ -145,17 +212,31 @@ pub(super) fn host_link(
     let ran = session
         .runner
         .run_preloaded(preloaded, line, &|| ())
-        .map_err(|error| if request.verbose { error } else { one_line(error) });
-    let mut result = ran.map(|(usage, _)| host.record_usage(usage)).and_then(|()| after_link(done, session));
+        .map_err(|error| {
+            if request.verbose {
+                error
+            } else {
+                one_line(error)
+            }
+        });
+    let mut result = ran
+        .map(|(usage, _)| host.record_usage(usage))
+        .and_then(|()| after_link(done, session));
     if request.relocatable && result.is_ok() {
         let output = out_name(request);
-        let commands = || Ok(host::objcopy_command(output, tables, request)?.into_iter().collect());
-        result = session
-            .runner
-            .show_in_process(&commands)
-            .and_then(|()| session.runner.edit(output, &|output| host::finish_relocatable(output, tables, done.linker)));
+        let commands = || {
+            Ok(host::objcopy_command(output, tables, request)?
+                .into_iter()
+                .collect())
+        };
+        result = session.runner.show_in_process(&commands).and_then(|()| {
+            session.runner.edit(output, &|output| {
+                host::finish_relocatable(output, tables, done.linker)
+            })
+        });
         if result.is_err() {
-            // The entry tables still have their original names, and a later link would register them again.
+            // The entry tables still have their original names, and a later link would register
+            // them again.
             host::remove_partial(out_name(request));
         }
     }
@@ -166,10 +247,12 @@ pub(super) fn host_link(
     remove_output_if_stopped(result, request, session)
 }
 
-/// Follows each host link with registration objects. Removes the output if it is truncated, and removes temporary names from other
-/// files that the linker wrote.
+/// Follows each host link with registration objects. Removes the output if it is truncated, and
+/// removes temporary names from other files that the linker wrote.
 pub(super) fn after_link(done: &Done<'_>, session: &Session) -> Result<()> {
-    let whole = session.runner.edit(done.written, &|output| host::check_whole(output, done.linker));
+    let whole = session.runner.edit(done.written, &|output| {
+        host::check_whole(output, done.linker)
+    });
     if whole.is_err() {
         host::remove_partial(done.written);
     }
@@ -181,51 +264,79 @@ fn failed_step(error: &anyhow::Error) -> Option<&StepFailed> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-/// Shortens the report of a host linker that has printed a message about its inputs or options. Omits its command and inputs, which
-/// can be hundreds of arguments.
+/// Shortens the report of a host linker that has printed a message about its inputs or options.
+/// Omits its command and inputs, which can be hundreds of arguments.
 pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
     match failed_step(&error) {
-        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => match report.split_once('\n') {
-            Some((first, _)) => {
-                StepFailed { report: format!("{first} (--wrapper-verbose shows its command)"), status: *status }.into()
+        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => {
+            match report.split_once('\n') {
+                Some((first, _)) => StepFailed {
+                    report: format!("{first} (--wrapper-verbose shows its command)"),
+                    status: *status,
+                }
+                .into(),
+                _ => error,
             }
-            _ => error,
-        },
+        }
         _ => error,
     }
 }
 
-/// Returns an error without text if the linker exited with a status of its own, because it has printed the message itself.
+/// Returns an error without text if the linker exited with a status of its own, because it has
+/// printed the message itself.
 fn silent_if_reported(error: anyhow::Error) -> anyhow::Error {
     match failed_step(&error) {
-        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => Silent { status: *status }.into(),
+        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => {
+            Silent { status: *status }.into()
+        }
         _ => error,
     }
 }
 
 /// Whether the report is about a program that started and was not ended by a signal.
 fn ended_itself(report: &str) -> bool {
-    report.lines().next().is_some_and(|first| first.contains(" exited with status "))
+    report
+        .lines()
+        .next()
+        .is_some_and(|first| first.contains(" exited with status "))
 }
 
-/// Returns the report of failed device links, with advice about the symbols that they left undefined.
+/// Returns the report of failed device links, with advice about the symbols that they left
+/// undefined.
 pub(super) fn with_hints(
     error: anyhow::Error,
     (jobs, found, facts): (&[DeviceJob<'_>], &[DeviceImage<'_>], &[HostFacts<'_>]),
     inputs: &Inputs,
     runtime: &dyn Fn(&Target) -> Option<String>,
 ) -> anyhow::Error {
-    let Some(StepFailed { report, status }) = error.downcast_ref::<StepFailed>() else { return error };
+    let Some(StepFailed { report, status }) = error.downcast_ref::<StepFailed>() else {
+        return error;
+    };
     let missing = select::undefined_but_on_the_host(jobs, facts);
-    let mut hints: Vec<String> = missing.iter().map(|missing| is_host_code(missing, inputs)).collect();
+    let mut hints: Vec<String> = missing
+        .iter()
+        .map(|missing| is_host_code(missing, inputs))
+        .collect();
     hints.extend(for_another_target(jobs, found));
-    hints.extend(jobs.iter().filter(|job| job.kinds.contains(OffloadKind::OpenMp)).filter_map(|job| runtime(&job.target)));
-    hints.extend(jobs.iter().filter(|job| job.target.is_cpu()).find_map(gpu_calls_on_a_cpu));
+    hints.extend(
+        jobs.iter()
+            .filter(|job| job.kinds.contains(OffloadKind::OpenMp))
+            .filter_map(|job| runtime(&job.target)),
+    );
+    hints.extend(
+        jobs.iter()
+            .filter(|job| job.target.is_cpu())
+            .find_map(gpu_calls_on_a_cpu),
+    );
     if hints.is_empty() {
         return error;
     }
     hints.dedup();
-    StepFailed { report: format!("{report}\n  {}", hints.join("\n  ")), status: *status }.into()
+    StepFailed {
+        report: format!("{report}\n  {}", hints.join("\n  ")),
+        status: *status,
+    }
+    .into()
 }
 
 fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {
@@ -237,15 +348,22 @@ fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {
     )
 }
 
-/// Reports CPU device code that calls functions of the program that were compiled for the host alone. Linkers report this, unless
-/// the image takes a sanitizer's functions from the program.
-pub(super) fn expect_device_code(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>], inputs: &Inputs) -> Result<()> {
+/// Reports CPU device code that calls functions of the program that were compiled for the host
+/// alone. Linkers report this, unless the image takes a sanitizer's functions from the program.
+pub(super) fn expect_device_code(
+    jobs: &[DeviceJob<'_>],
+    facts: &[HostFacts<'_>],
+    inputs: &Inputs,
+) -> Result<()> {
     for job in jobs.iter().filter(|job| job.target.is_cpu()) {
         let missing = select::undefined_but_on_the_host(std::slice::from_ref(job), facts);
         // Archives are libraries of the image as well.
-        let of_archive = |object: usize| inputs.files[inputs.objects[object].file].kind == Magic::Archive;
+        let of_archive =
+            |object: usize| inputs.files[inputs.objects[object].file].kind == Magic::Archive;
         let of_program = missing.iter().filter(|missing| !of_archive(missing.object));
-        let reports: Vec<String> = of_program.map(|missing| is_host_code(missing, inputs)).collect();
+        let reports: Vec<String> = of_program
+            .map(|missing| is_host_code(missing, inputs))
+            .collect();
         if !reports.is_empty() {
             bail!("device link for {}: {}", job.target, reports.join("\n  "));
         }
@@ -253,11 +371,15 @@ pub(super) fn expect_device_code(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>]
     Ok(())
 }
 
-/// Returns the advice for CPU device code with calls that only GPU runtimes define. flang generates these calls for every device.
+/// Returns the advice for CPU device code with calls that only GPU runtimes define. flang generates
+/// these calls for every device.
 fn gpu_calls_on_a_cpu(job: &DeviceJob<'_>) -> Option<String> {
     const CALL: &[u8] = b"__kmpc_target_init";
     let calls = |facts: HostFacts<'_>| facts.undefined.iter().any(|need| *need.name == *CALL);
-    let object = job.inputs.iter().find(|input| scan::device_symbols(input).is_ok_and(calls))?;
+    let object = job
+        .inputs
+        .iter()
+        .find(|input| scan::device_symbols(input).is_ok_and(calls))?;
     Some(format!(
         "{} has a target region that was compiled for {} with calls to the OpenMP runtime for GPUs, as flang always does: that \
          runtime does not exist for CPUs. Compile the code for a GPU (--offload-arch=), or write the target region in C or C++",
@@ -265,8 +387,8 @@ fn gpu_calls_on_a_cpu(job: &DeviceJob<'_>) -> Option<String> {
     ))
 }
 
-/// Returns the advice about symbols that an input defines only for targets without an image in this link, one line for each such
-/// input.
+/// Returns the advice about symbols that an input defines only for targets without an image in this
+/// link, one line for each such input.
 fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<String> {
     let all = select::undefined_but_for_another_target(jobs, found);
     let mut each: Vec<(&ForAnotherTarget<'_>, usize)> = Vec::new();
@@ -280,16 +402,38 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
         }
     }
     let hint = |(missing, count): (&ForAnotherTarget<'_>, usize)| {
-        let ForAnotherTarget { symbol, image, has, wanted } = missing;
-        let origin = Origin { section: None, ..image.origin.clone() };
-        let more = if count > 1 { format!(" and {} more symbols", count - 1) } else { String::new() };
-        let name = |target: &Target| if target.arch.is_empty() { target.to_string() } else { target.arch.clone() };
+        let ForAnotherTarget {
+            symbol,
+            image,
+            has,
+            wanted,
+        } = missing;
+        let origin = Origin {
+            section: None,
+            ..image.origin.clone()
+        };
+        let more = if count > 1 {
+            format!(" and {} more symbols", count - 1)
+        } else {
+            String::new()
+        };
+        let name = |target: &Target| {
+            if target.arch.is_empty() {
+                target.to_string()
+            } else {
+                target.arch.clone()
+            }
+        };
         let name = |target: &Target| printable_name(name(target).as_bytes());
-        let link_for =
-            if wanted.serves(has) { format!("link for that target (--offload-arch={}), or ", name(has)) } else { String::new() };
+        let link_for = if wanted.serves(has) {
+            format!("link for that target (--offload-arch={}), or ", name(has))
+        } else {
+            String::new()
+        };
         format!(
             "{origin} defines `{}`{more} for {} only, and this image is for {}: {link_for}compile the source of {origin} for {}",
-            kernels::demangled(&String::from_utf8_lossy(symbol)).unwrap_or_else(|| printable_name(symbol)),
+            kernels::demangled(&String::from_utf8_lossy(symbol))
+                .unwrap_or_else(|| printable_name(symbol)),
             name(has),
             name(wanted),
             name(wanted)
@@ -298,42 +442,70 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
     each.into_iter().map(hint).collect()
 }
 
-/// Returns the arguments that a command line without device code lacks for the runtime. It needs a runtime if an output of a
-/// relocatable link registers images.
-pub(super) fn late_runtime(request: &LinkRequest, inputs: &Inputs, session: &Session) -> Result<Vec<OsString>> {
+/// Returns the arguments that a command line without device code lacks for the runtime. It needs a
+/// runtime if an output of a relocatable link registers images.
+pub(super) fn late_runtime(
+    request: &LinkRequest,
+    inputs: &Inputs,
+    session: &Session,
+) -> Result<Vec<OsString>> {
     if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
         return Ok(Vec::new());
     }
     let facts = scan::host_facts(inputs, true)?;
     // Without a compiler, the command line stays unchanged: it may name everything that it needs.
-    let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else { return Ok(Vec::new()) };
+    let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else {
+        return Ok(Vec::new());
+    };
     runtime(request, inputs, &facts, &[], &choice.compiler, session)
 }
 
-/// Warns if another wrapper has linked the device code before it called the linker `offld`. clang runs its own wrapper when its
-/// command line has offload options.
-pub(super) fn warn_if_wrapped(request: &LinkRequest, facts: &[HostFacts<'_>], inputs: &Inputs, session: &Session) {
-    let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld) else { return };
+/// Warns if another wrapper has linked the device code before it called the linker `offld`. clang
+/// runs its own wrapper when its command line has offload options.
+pub(super) fn warn_if_wrapped(
+    request: &LinkRequest,
+    facts: &[HostFacts<'_>],
+    inputs: &Inputs,
+    session: &Session,
+) {
+    let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld)
+    else {
+        return;
+    };
     let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
-    let (before, folder) = folder.map_or(("run `offld links DIR`, and ", "DIR".to_owned()), |folder| ("", folder));
+    let (before, folder) = folder.map_or(
+        ("run `offld links DIR`, and ", "DIR".to_owned()),
+        |folder| ("", folder),
+    );
     session.shell.warn(&format!(
         "{object} registers device code already: another wrapper has linked it, such as clang's own. offld only does the host link. To \
          link device code with offld, {before}add `-B {folder}` to clang's command line, or remove clang's offload options",
     ));
 }
 
-/// Returns `result`. After a signal, removes the linker's partial output and returns the signal's error instead.
-fn remove_output_if_stopped(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
+/// Returns `result`. After a signal, removes the linker's partial output and returns the signal's
+/// error instead.
+fn remove_output_if_stopped(
+    result: Result<()>,
+    request: &LinkRequest,
+    session: &Session,
+) -> Result<()> {
     if let Err(stopped) = session.signals.check() {
         host::remove_partial(out_name(request));
-        // The signal may have arrived after the linker succeeded. The output is removed, so this is an error as well.
+        // The signal may have arrived after the linker succeeded. The output is removed, so this is
+        // an error as well.
         return result.and(Err(stopped));
     }
     result
 }
 
-/// Returns the compiler for the device links of `jobs`. Prints the warning about the choice, if there is one.
-pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &Session) -> Result<Compiler> {
+/// Returns the compiler for the device links of `jobs`. Prints the warning about the choice, if
+/// there is one.
+pub(super) fn compiler(
+    request: &LinkRequest,
+    jobs: &[DeviceJob<'_>],
+    session: &Session,
+) -> Result<Compiler> {
     let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
     if let Some(warning) = &choice.warning {
         session.shell.warn(warning);
@@ -341,21 +513,35 @@ pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &
     Ok(choice.compiler)
 }
 
-/// Returns the data that SYCL's runtime expects. The option `--offld-sycl-registration` decides. Without it, the newest LLVM among
-/// the producers of the SYCL device code and the compilers decides. Device code from releases with different registrations is an
-/// error.
-pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Compiler) -> Result<sycl::Registration> {
+/// Returns the data that SYCL's runtime expects. The option `--offld-sycl-registration` decides.
+/// Without it, the newest LLVM among the producers of the SYCL device code and the compilers
+/// decides. Device code from releases with different registrations is an error.
+pub(super) fn sycl(
+    request: &LinkRequest,
+    jobs: &[DeviceJob<'_>],
+    compiler: &Compiler,
+) -> Result<sycl::Registration> {
     if let Some(release) = request.sycl_release {
         return Ok(sycl::Registration::of_release(release));
     }
-    let images = || jobs.iter().flat_map(|job| &job.inputs).filter(|image| image.kinds.contains(OffloadKind::Sycl));
+    let images = || {
+        jobs.iter()
+            .flat_map(|job| &job.inputs)
+            .filter(|image| image.kinds.contains(OffloadKind::Sycl))
+    };
     if images().next().is_none() {
         return Ok(sycl::Registration::default());
     }
-    let producers: Vec<(&DeviceImage<'_>, u32)> =
-        images().filter_map(|image| Some((*image, bitcode::producer_major(&image.bytes)?))).collect();
-    let with_binary = |major: u32| sycl::Registration::of_release(major) > sycl::Registration::Llvm22;
-    let first = |binary: bool| producers.iter().find(|(_, major)| with_binary(*major) == binary);
+    let producers: Vec<(&DeviceImage<'_>, u32)> = images()
+        .filter_map(|image| Some((*image, bitcode::producer_major(&image.bytes)?)))
+        .collect();
+    let with_binary =
+        |major: u32| sycl::Registration::of_release(major) > sycl::Registration::Llvm22;
+    let first = |binary: bool| {
+        producers
+            .iter()
+            .find(|(_, major)| with_binary(*major) == binary)
+    };
     if let (Some((old, old_major)), Some((new, new_major))) = (first(false), first(true)) {
         bail!(
             "the SYCL code in {} is from LLVM {old_major} and the code in {} from LLVM {new_major}, whose runtimes register device \
@@ -365,18 +551,29 @@ pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Com
         );
     }
     let majors = producers.iter().map(|(_, major)| *major);
-    let newest = majors.chain(compiler.major).chain(toolchain::calling_release()).max();
+    let newest = majors
+        .chain(compiler.major)
+        .chain(toolchain::calling_release())
+        .max();
     Ok(newest.map_or_else(sycl::Registration::default, sycl::Registration::of_release))
 }
 
-/// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the kernels in another form.
-pub(super) fn sycl_of_linked(request: &LinkRequest, linked: &[Linked]) -> Result<sycl::Registration> {
+/// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the
+/// kernels in another form.
+pub(super) fn sycl_of_linked(
+    request: &LinkRequest,
+    linked: &[Linked],
+) -> Result<sycl::Registration> {
     if let Some(release) = request.sycl_release {
         return Ok(sycl::Registration::of_release(release));
     }
-    for image in linked.iter().filter(|image| image.kinds.contains(OffloadKind::Sycl)) {
+    for image in linked
+        .iter()
+        .filter(|image| image.kinds.contains(OffloadKind::Sycl))
+    {
         let bytes = Bytes::of(&image.path)?;
-        let images = offload_binary::read_all(bytes.as_slice()).with_context(|| format!("`{}`", image.path.display()))?;
+        let images = offload_binary::read_all(bytes.as_slice())
+            .with_context(|| format!("`{}`", image.path.display()))?;
         if images.iter().any(sycl::has_table) {
             return Ok(sycl::Registration::Llvm23);
         }
@@ -384,8 +581,8 @@ pub(super) fn sycl_of_linked(request: &LinkRequest, linked: &[Linked]) -> Result
     Ok(sycl::Registration::default())
 }
 
-/// Returns the arguments that the host link lacks for the OpenMP runtime. Prints a warning if that runtime lacks a feature that the
-/// objects need.
+/// Returns the arguments that the host link lacks for the OpenMP runtime. Prints a warning if that
+/// runtime lacks a feature that the objects need.
 pub(super) fn runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -395,17 +592,21 @@ pub(super) fn runtime(
     session: &Session,
 ) -> Result<Vec<OsString>> {
     let images: Vec<&DeviceImage<'_>> = jobs.iter().flat_map(|job| &job.inputs).copied().collect();
-    let runtime = host::openmp_runtime(request, inputs, facts, &images, &search(request), compiler)?;
+    let runtime =
+        host::openmp_runtime(request, inputs, facts, &images, &search(request), compiler)?;
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }
     Ok(runtime.args)
 }
 
-/// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^` negates.
+/// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^`
+/// negates.
 fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
     let pattern = |text: &String| {
-        let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let quoted = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
         let mut plain = quoted.map_or_else(|| text.replace("[^", "[!"), glob::Pattern::escape);
         while plain.contains("**") {
             plain = plain.replace("**", "*");
@@ -423,10 +624,15 @@ pub(super) fn host_code<'a>(
     facts: &[HostFacts<'_>],
 ) -> Result<Vec<DeviceImage<'a>>> {
     let triple = host::triple(request, facts)?;
-    Ok(scan::host_code(inputs, found, triple.split('-').next().unwrap_or_default()))
+    Ok(scan::host_code(
+        inputs,
+        found,
+        triple.split('-').next().unwrap_or_default(),
+    ))
 }
 
-/// Returns one job for each image of the program. Warns of images without an offload kind and omits them.
+/// Returns one job for each image of the program. Warns of images without an offload kind and omits
+/// them.
 pub(super) fn select<'a>(
     request: &LinkRequest,
     linker: &Path,
@@ -436,40 +642,90 @@ pub(super) fn select<'a>(
     facts: &[HostFacts<'_>],
     session: &Session,
 ) -> Result<Vec<DeviceJob<'a>>> {
-    let lazy: Vec<bool> = inputs.objects.iter().map(|input_object| input_object.lazy).collect();
-    let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-    let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
+    let lazy: Vec<bool> = inputs
+        .objects
+        .iter()
+        .map(|input_object| input_object.lazy)
+        .collect();
+    let coff = facts
+        .iter()
+        .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
+    let starts = (coff && !request.entry_is_named)
+        .then(link_exe::default_entries)
+        .into_iter()
+        .flatten();
     let scripts = || inputs.scripts.iter();
     let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
-    let late = request.late_undefined.iter().chain(defsyms()).chain(scripts().flat_map(|script| &script.needed));
+    let late = request
+        .late_undefined
+        .iter()
+        .chain(defsyms())
+        .chain(scripts().flat_map(|script| &script.needed));
     // Without archive members, the reading order does not matter.
     let has_members = found.iter().any(|image| lazy[image.input_object]);
-    let (reading, in_place) = if has_members && !coff { reading(linker) } else { (Reading::AnyOrder, false) };
-    let (loads, shared) =
-        if has_members { loads(inputs, request.defsyms.iter().filter(|_| in_place)) } else { Default::default() };
+    let (reading, in_place) = if has_members && !coff {
+        reading(linker)
+    } else {
+        (Reading::AnyOrder, false)
+    };
+    let (loads, shared) = if has_members {
+        loads(inputs, request.defsyms.iter().filter(|_| in_place))
+    } else {
+        Default::default()
+    };
     let of_defsyms = defsyms().filter(|_| !in_place);
-    let of_scripts =
-        scripts().flat_map(|script| script.external.iter().chain(&script.needed)).filter(|_| reading != Reading::InTurn);
+    let of_scripts = scripts()
+        .flat_map(|script| script.external.iter().chain(&script.needed))
+        .filter(|_| reading != Reading::InTurn);
     let options = SelectOptions {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.iter().chain(of_defsyms).chain(of_scripts).cloned().chain(starts).collect(),
+        roots: request
+            .undefined
+            .iter()
+            .chain(of_defsyms)
+            .chain(of_scripts)
+            .cloned()
+            .chain(starts)
+            .collect(),
         late_roots: late.cloned().collect(),
         globs: globs(request)?,
         wrapped: request.wrapped_symbols.clone(),
-        alternate_names: request.alternate_names.iter().chain(scripts().flat_map(|script| &script.provided)).cloned().collect(),
+        alternate_names: request
+            .alternate_names
+            .iter()
+            .chain(scripts().flat_map(|script| &script.provided))
+            .cloned()
+            .collect(),
         reading,
         loads,
         shared,
     };
-    let origins: Vec<String> = inputs.objects.iter().map(|input_object| input_object.origin().to_string()).collect();
+    let origins: Vec<String> = inputs
+        .objects
+        .iter()
+        .map(|input_object| input_object.origin().to_string())
+        .collect();
     let selection = select::select(found, host_code, facts, &lazy, &origins, &options)?;
     if request.why {
-        selection.why.iter().for_each(|line| session.shell.line(line));
+        selection
+            .why
+            .iter()
+            .for_each(|line| session.shell.line(line));
     }
-    selection.warnings.iter().for_each(|warning| session.shell.warn(warning));
-    let (registered, unknown): (Vec<_>, Vec<_>) = selection.jobs.into_iter().partition(|job| job.kinds.iter().next().is_some());
+    selection
+        .warnings
+        .iter()
+        .for_each(|warning| session.shell.warn(warning));
+    let (registered, unknown): (Vec<_>, Vec<_>) = selection
+        .jobs
+        .into_iter()
+        .partition(|job| job.kinds.iter().next().is_some());
     for job in unknown {
-        let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();
+        let names: Vec<String> = job
+            .inputs
+            .iter()
+            .map(|input| input.origin.to_string())
+            .collect();
         session.shell.warn(&format!(
             "device code for {} has no offload kind and is not registered, so the program cannot use it: {}",
             job.target,
@@ -479,22 +735,37 @@ pub(super) fn select<'a>(
     Ok(registered)
 }
 
-/// Returns the control-flow protection of the host objects: the bits that all objects with device code have in common. Archive
-/// members count only if no other object has device code, because a member may be linked for a device alone. Bitcode objects do not
-/// count, because their protection is known only when they are compiled. If only bitcode has device code, the result is every
-/// protection: linkers give a program the protections that all of its objects have, so an object can claim too little, but not too
-/// much.
-pub(super) fn protection(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>], inputs: &Inputs, host_triple: &str) -> u32 {
-    let images = jobs.iter().flat_map(|job| &job.inputs).filter(|image| image.kinds.iter().next().is_some());
-    let (members, regular): (Vec<usize>, Vec<usize>) =
-        images.map(|image| image.input_object).partition(|object| inputs.objects[*object].lazy);
+/// Returns the control-flow protection of the host objects: the bits that all objects with device
+/// code have in common. Archive members count only if no other object has device code, because a
+/// member may be linked for a device alone. Bitcode objects do not count, because their protection
+/// is known only when they are compiled. If only bitcode has device code, the result is every
+/// protection: linkers give a program the protections that all of its objects have, so an object
+/// can claim too little, but not too much.
+pub(super) fn protection(
+    jobs: &[DeviceJob<'_>],
+    facts: &[HostFacts<'_>],
+    inputs: &Inputs,
+    host_triple: &str,
+) -> u32 {
+    let images = jobs
+        .iter()
+        .flat_map(|job| &job.inputs)
+        .filter(|image| image.kinds.iter().next().is_some());
+    let (members, regular): (Vec<usize>, Vec<usize>) = images
+        .map(|image| image.input_object)
+        .partition(|object| inputs.objects[*object].lazy);
     let counted = if regular.is_empty() { members } else { regular };
-    let known = counted.iter().filter_map(|object| facts[*object].protection).reduce(|all, one| all & one);
+    let known = counted
+        .iter()
+        .filter_map(|object| facts[*object].protection)
+        .reduce(|all, one| all & one);
     known.unwrap_or_else(|| registration::host::whole_protection(host_triple))
 }
 
 /// Returns the newest LLVM among the producers of the bitcode that is linked.
 fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
     let inputs = jobs.iter().flat_map(|job| &job.inputs);
-    inputs.filter_map(|input| bitcode::producer_major(&input.bytes)).max()
+    inputs
+        .filter_map(|input| bitcode::producer_major(&input.bytes))
+        .max()
 }

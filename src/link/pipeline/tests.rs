@@ -1,4 +1,5 @@
-//! Failures of each step of a link: the error names the failed step, no later step runs, and no temporary file remains.
+//! Failures of each step of a link: the error names the failed step, no later step runs, and no
+//! temporary file remains.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -41,9 +42,23 @@ struct FailsAt {
 
 impl Run for FailsAt {
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
-        let objects = cmd.args.iter().map(Path::new).filter(|path| path.extension().is_some_and(|end| end == "o"));
-        objects.for_each(|object| assert!(object.is_file(), "{} is given {}", cmd.step, object.display()));
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(cmd.step.clone());
+        let objects = cmd
+            .args
+            .iter()
+            .map(Path::new)
+            .filter(|path| path.extension().is_some_and(|end| end == "o"));
+        objects.for_each(|object| {
+            assert!(
+                object.is_file(),
+                "{} is given {}",
+                cmd.step,
+                object.display()
+            )
+        });
+        self.steps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(cmd.step.clone());
         if self.calls.fetch_add(1, Ordering::SeqCst) != self.at {
             if let Some(output) = &cmd.output {
                 std::fs::write(output, "image")?;
@@ -75,24 +90,32 @@ impl Service for Objects {
     }
 
     fn answer(&mut self, _limit: Duration) -> std::result::Result<Vec<u8>, ServiceFailure> {
-        Ok(match Request::decode(&self.0.pop_front().unwrap()).unwrap() {
-            Request::Hello => BUILD.as_bytes().to_vec(),
-            _ => Answer::Done(&object()).encode(),
-        })
+        Ok(
+            match Request::decode(&self.0.pop_front().unwrap()).unwrap() {
+                Request::Hello => BUILD.as_bytes().to_vec(),
+                _ => Answer::Done(&object()).encode(),
+            },
+        )
     }
 }
 
 /// An object without sections.
 fn object() -> Vec<u8> {
     use object::{Architecture, BinaryFormat, Endianness};
-    object::write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little).write().unwrap()
+    object::write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little)
+        .write()
+        .unwrap()
 }
 
 /// The steps of the link below in their order, with one job at a time: the larger image first.
-const STEPS: [&str; 3] =
-    ["device link for amdgcn-amd-amdhsa (gfx908)", "device link for amdgcn-amd-amdhsa (gfx90a)", "host link"];
+const STEPS: [&str; 3] = [
+    "device link for amdgcn-amd-amdhsa (gfx908)",
+    "device link for amdgcn-amd-amdhsa (gfx90a)",
+    "host link",
+];
 
-/// Links two images while step `at` fails. Returns the result, the steps that began, and the number of remaining temporary files.
+/// Links two images while step `at` fails. Returns the result, the steps that began, and the number
+/// of remaining temporary files.
 fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| -> PathBuf {
@@ -104,22 +127,36 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", arch)];
         offload_binary::write(ImageKind::Object, 1, 0, &strings, image.as_bytes())
     };
-    let inputs = [file("a", &pack("gfx90a", "small")), file("b", &pack("gfx908", "a larger one"))];
+    let inputs = [
+        file("a", &pack("gfx90a", "small")),
+        file("b", &pack("gfx908", "a larger one")),
+    ];
     // The file name contains the version, so offld does not run the program to ask for it.
     let clang = file("clang-22", b"");
     std::fs::set_permissions(&clang, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let temps = folder.path().join("temps");
     std::fs::create_dir(&temps).unwrap();
 
-    let options =
-        ["--linker-path=/ld", "--wrapper-jobs=1", "--wrapper-cache=off", "--host-triple=x86_64-unknown-linux-gnu", "-o", "x"];
+    let options = [
+        "--linker-path=/ld",
+        "--wrapper-jobs=1",
+        "--wrapper-cache=off",
+        "--host-triple=x86_64-unknown-linux-gnu",
+        "-o",
+        "x",
+    ];
     let mut argv: Vec<OsString> = options.map(OsString::from).to_vec();
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
     let ledger = ArgumentList::parse(Role::Wrapper, argv).unwrap();
     let request = LinkRequest::new(&ledger).unwrap();
     let steps = Arc::new(Mutex::new(Vec::new()));
-    let runner = FailsAt { at, fault, calls: AtomicUsize::new(0), steps: Arc::clone(&steps) };
+    let runner = FailsAt {
+        at,
+        fault,
+        calls: AtomicUsize::new(0),
+        steps: Arc::clone(&steps),
+    };
     let session = Session {
         shell: Arc::new(Shell::from_write("offld", Box::new(std::io::sink()))),
         runner: Box::new(runner),
@@ -150,7 +187,11 @@ fn nothing_runs_after_a_failed_device_link_but_other_device_links() {
     for (at, step) in STEPS.iter().enumerate() {
         let (_, steps, _) = ended(at, Fault::Error);
         assert!(steps.contains(&(*step).to_owned()));
-        assert_eq!(steps.contains(&"host link".to_owned()), *step == "host link", "{steps:?}");
+        assert_eq!(
+            steps.contains(&"host link".to_owned()),
+            *step == "host link",
+            "{steps:?}"
+        );
     }
 }
 
@@ -159,7 +200,12 @@ fn f27_a_runner_that_leaves_no_image() {
     for (at, arch) in [(0, "gfx908"), (1, "gfx90a")] {
         let (result, _, left) = ended(at, Fault::NoOutput);
         let error = error::chain(&result.expect_err(arch));
-        assert!(error.starts_with(&format!("the device link for amdgcn-amd-amdhsa ({arch}) wrote no image")), "{error}");
+        assert!(
+            error.starts_with(&format!(
+                "the device link for amdgcn-amd-amdhsa ({arch}) wrote no image"
+            )),
+            "{error}"
+        );
         assert_eq!(left, 0);
     }
 }

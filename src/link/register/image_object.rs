@@ -1,7 +1,9 @@
-//! Objects that contain only images. The images are streamed, so that memory does not grow with them (docs/spec/faults.md F32). The
-//! headers are written with holes for the images, and the kernel then copies the images from their files.
+//! Objects that contain only images. The images are streamed, so that memory does not grow with
+//! them (docs/spec/faults.md F32). The headers are written with holes for the images, and the
+//! kernel then copies the images from their files.
 //!
-//! Registration code refers to the images by hidden symbols (`ImagePlace::External`, `ImagePlace::Between`).
+//! Registration code refers to the images by hidden symbols (`ImagePlace::External`,
+//! `ImagePlace::Between`).
 
 mod coff;
 mod elf;
@@ -29,7 +31,11 @@ pub struct StreamedImage {
 impl StreamedImage {
     /// Returns an image with one symbol, which covers all of it.
     pub fn whole(symbol: impl Into<String>, contents: Rope) -> Self {
-        let symbols = vec![ImageSymbol { name: symbol.into(), at: 0, size: contents.size() }];
+        let symbols = vec![ImageSymbol {
+            name: symbol.into(),
+            at: 0,
+            size: contents.size(),
+        }];
         StreamedImage { symbols, contents }
     }
 }
@@ -54,13 +60,22 @@ pub struct HostObject<'a> {
     pub protection: u32,
 }
 
-/// Overwrites `out` with an object for `host` that contains `images` in `section`. `in_all` is the total size in bytes of the
-/// images in all objects of the link.
-pub fn write(out: &mut File, host: HostObject<'_>, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
+/// Overwrites `out` with an object for `host` that contains `images` in `section`. `in_all` is the
+/// total size in bytes of the images in all objects of the link.
+pub fn write(
+    out: &mut File,
+    host: HostObject<'_>,
+    section: ImageSection,
+    images: &[StreamedImage],
+    in_all: u64,
+) -> Result<()> {
     let layout = Layout::new(images, section, in_all)?;
     out.set_len(0)?;
     out.rewind()?;
-    let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
+    let mut holes = Holes {
+        out: BufWriter::new(&mut *out),
+        result: Ok(()),
+    };
     let places = match Host::of(host.triple)? {
         Host::Elf(machine) => elf::skeleton(&mut holes, machine, &layout, host.protection),
         Host::Coff(machine) => coff::skeleton(&mut holes, machine, &layout),
@@ -73,10 +88,12 @@ pub fn write(out: &mut File, host: HostObject<'_>, section: ImageSection, images
     Ok(())
 }
 
-/// Limit on the total size of images in bytes. No file system has larger files, and sums below the limit do not overflow.
+/// Limit on the total size of images in bytes. No file system has larger files, and sums below the
+/// limit do not overflow.
 const LARGEST: u64 = 1 << 62;
 
-/// The input of both object writers. `offsets` are the aligned offsets of the images in one section.
+/// The input of both object writers. `offsets` are the aligned offsets of the images in one
+/// section.
 struct Layout<'a> {
     images: &'a [StreamedImage],
     section: ImageSection,
@@ -92,14 +109,28 @@ impl<'a> Layout<'a> {
         let mut size = 0u64;
         for image in images {
             let end = size.checked_add(image.contents.size());
-            let end = end.and_then(|end| end.checked_next_multiple_of(section.align.into())).filter(|end| *end <= LARGEST);
+            let end = end
+                .and_then(|end| end.checked_next_multiple_of(section.align.into()))
+                .filter(|end| *end <= LARGEST);
             let Some(end) = end else {
-                bail!("`{}` is too large", image.symbols.first().map_or("an image", |symbol| &symbol.name))
+                bail!(
+                    "`{}` is too large",
+                    image
+                        .symbols
+                        .first()
+                        .map_or("an image", |symbol| &symbol.name)
+                )
             };
             offsets.push(size);
             size = end;
         }
-        Ok(Layout { images, section, offsets, size, in_all: in_all.max(size) })
+        Ok(Layout {
+            images,
+            section,
+            offsets,
+            size,
+            in_all: in_all.max(size),
+        })
     }
 }
 
@@ -113,7 +144,9 @@ impl Host {
     fn of(triple: &str) -> Result<Self> {
         let arch = triple.split('-').next().unwrap_or_default();
         let found = match ObjectFormat::of(triple) {
-            ObjectFormat::MachO => bail!("Mach-O objects of the host `{triple}` cannot hold offload entries"),
+            ObjectFormat::MachO => {
+                bail!("Mach-O objects of the host `{triple}` cannot hold offload entries")
+            }
             ObjectFormat::Coff => coff::Machine::of(arch).map(Host::Coff),
             ObjectFormat::Elf => elf::Machine::of(arch, triple.ends_with("x32")).map(Host::Elf),
         };

@@ -1,6 +1,6 @@
-//! Cache of registration objects. The key of an object contains its plan, with the images that are part of it, and the program that
-//! generates it. The object is host code that runs before `main`, so a shared cache is used for it only if its entries are signed
-//! (`OFFLD_CACHE_KEY`).
+//! Cache of registration objects. The key of an object contains its plan, with the images that are
+//! part of it, and the program that generates it. The object is host code that runs before `main`,
+//! so a shared cache is used for it only if its entries are signed (`OFFLD_CACHE_KEY`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +16,17 @@ use crate::store::{Cache, Event, Key};
 use crate::sys::session::Session;
 
 /// Returns the object of `plan` from the cache, or generates and caches it.
-pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<u8>> {
-    let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode()?;
+pub(super) fn object(
+    plan: &Plan,
+    purpose: &Purpose,
+    context: &RegisterContext<'_>,
+    session: &Session,
+) -> Result<Vec<u8>> {
+    let request = Request::Make {
+        form: Form::Object,
+        plan: plan.clone(),
+    }
+    .encode()?;
     let (Ok(cache), Ok(program)) = (context.cache, program::find()) else {
         return context.llvm.make_encoded(&request, purpose);
     };
@@ -27,10 +36,17 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
         }
     };
     let known = generator(&program, cache);
-    let found = known.as_ref().map(|generator| key(&request, generator, cache)).and_then(|key| Some((key, cache.code(key)?)));
+    let found = known
+        .as_ref()
+        .map(|generator| key(&request, generator, cache))
+        .and_then(|key| Some((key, cache.code(key)?)));
     if let Some((key, object)) = found {
         cache.count(Event::RegistrationHit);
-        say(if cache.was_shared_record(key) { "found in the remote cache" } else { "found in the cache" });
+        say(if cache.was_shared_record(key) {
+            "found in the remote cache"
+        } else {
+            "found in the cache"
+        });
         return Ok(object);
     }
     cache.count(Event::RegistrationMiss);
@@ -39,8 +55,11 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
     let (later, copy, since) = (Arc::clone(cache), object.clone(), context.llvm.created());
     cache.later(move || {
         let generator = known.or_else(|| Tool::of(&program, &later).ok());
-        // If the program was replaced in the meantime, either version may have generated the object.
-        if let Some(generator) = generator.filter(|generator| generator.verify_unchanged(since).is_ok()) {
+        // If the program was replaced in the meantime, either version may have generated the
+        // object.
+        if let Some(generator) =
+            generator.filter(|generator| generator.verify_unchanged(since).is_ok())
+        {
             later.put_code(key(&request, &generator, &later), &copy);
         }
     });
@@ -49,19 +68,34 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
 
 /// Returns the request for the object of `plan`, if the object is not in the cache.
 pub(super) fn missing(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<u8>> {
-    let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode().ok()?;
-    let Ok(cache) = context.cache else { return Some(request) };
-    let known = program::find().ok().and_then(|program| generator(&program, cache));
+    let request = Request::Make {
+        form: Form::Object,
+        plan: plan.clone(),
+    }
+    .encode()
+    .ok()?;
+    let Ok(cache) = context.cache else {
+        return Some(request);
+    };
+    let known = program::find()
+        .ok()
+        .and_then(|program| generator(&program, cache));
     let found = known.and_then(|generator| cache.code(key(&request, &generator, cache)));
     found.is_none().then_some(request)
 }
 
-/// Returns the identity of the program that generates objects, if a lookup can succeed with it. A program without a record has
-/// generated no object in this machine's cache, and hashing it takes a while. But with a signed cache, another machine may have
-/// shared the objects of its copy.
+/// Returns the identity of the program that generates objects, if a lookup can succeed with it. A
+/// program without a record has generated no object in this machine's cache, and hashing it takes a
+/// while. But with a signed cache, another machine may have shared the objects of its copy.
 fn generator(program: &Path, cache: &Arc<Cache>) -> Option<Tool> {
     let known = Tool::from_record(program, cache);
-    known.or_else(|| if cache.is_signed() { Tool::of(program, cache).ok() } else { None })
+    known.or_else(|| {
+        if cache.is_signed() {
+            Tool::of(program, cache).ok()
+        } else {
+            None
+        }
+    })
 }
 
 /// Returns the key in `cache` for the object of `request` by `generator`.

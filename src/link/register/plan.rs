@@ -1,6 +1,7 @@
-//! Converts payloads to plans. A plan usually contains only the names of its images' symbols. So it is known before the images are
-//! linked, and is the same for every program with the same number of images of a kind. If the user is shown the module, or the
-//! output is linked again, small images are part of the plan, as with LLVM's tools.
+//! Converts payloads to plans. A plan usually contains only the names of its images' symbols. So it
+//! is known before the images are linked, and is the same for every program with the same number of
+//! images of a kind. If the user is shown the module, or the output is linked again, small images
+//! are part of the plan, as with LLVM's tools.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,43 +19,84 @@ use crate::model::{Generation, ImageKind, OffloadKind};
 use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::registration::{openmp, sycl};
 
-/// Total size in bytes up to which the images of one registration are part of a module that contains images.
+/// Total size in bytes up to which the images of one registration are part of a module that
+/// contains images.
 const INLINE_LIMIT: u64 = 1 << 20;
 
-/// Returns the plan for the images of `group` before they are linked; none if it depends on their contents.
+/// Returns the plan for the images of `group` before they are linked; none if it depends on their
+/// contents.
 pub(super) fn before(group: &Group, context: &RegisterContext<'_>) -> Option<Plan> {
     // The runtimes of CUDA and HIP get one file for all devices.
-    let images = if group.kind == OffloadKind::OpenMp { group.members.len() } else { 1 };
+    let images = if group.kind == OffloadKind::OpenMp {
+        group.members.len()
+    } else {
+        1
+    };
     plan_of_symbols(group.kind, group.generation, images, context)
 }
 
-/// Returns the plan for `images` images that consists of their symbols only; none if this registration needs more.
-fn plan_of_symbols(kind: OffloadKind, generation: Generation, images: usize, context: &RegisterContext<'_>) -> Option<Plan> {
+/// Returns the plan for `images` images that consists of their symbols only; none if this
+/// registration needs more.
+fn plan_of_symbols(
+    kind: OffloadKind,
+    generation: Generation,
+    images: usize,
+    context: &RegisterContext<'_>,
+) -> Option<Plan> {
     let is_separate =
-        !(context.print || context.keep_bitcode || context.relocatable || context.dry_run) && kind != OffloadKind::Sycl;
+        !(context.print || context.keep_bitcode || context.relocatable || context.dry_run)
+            && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
         let start = symbol(kind, tag, index);
-        ImagePlace::Between { stop: format!("{start}.end"), start }
+        ImagePlace::Between {
+            stop: format!("{start}.end"),
+            start,
+        }
     };
     let images = match kind {
         OffloadKind::Cuda => Images::Cuda(place(0)),
         OffloadKind::Hip => Images::Hip(place(0)),
         _ => {
-            let image = |index| PlannedImage { place: place(index), parts: Vec::new(), offload_arch: None };
+            let image = |index| PlannedImage {
+                place: place(index),
+                parts: Vec::new(),
+                offload_arch: None,
+            };
             Images::OpenMp((0..images).map(image).collect())
         }
     };
     let host_triple = context.host_triple.to_owned();
-    is_separate.then_some(Plan { host_triple, generation, images, relocatable: false, protection: context.protection })
+    is_separate.then_some(Plan {
+        host_triple,
+        generation,
+        images,
+        relocatable: false,
+        protection: context.protection,
+    })
 }
 
 /// Returns the plan for `payload`, and the images that the plan refers to and does not contain.
-pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
-    if payload.kind != OffloadKind::OpenMp && payload.kind != OffloadKind::Sycl && payload.images.len() != 1 {
-        bail!("{} registration takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len());
+pub(super) fn of(
+    payload: &Payload,
+    context: &RegisterContext<'_>,
+) -> Result<(Plan, Vec<StreamedImage>)> {
+    if payload.kind != OffloadKind::OpenMp
+        && payload.kind != OffloadKind::Sycl
+        && payload.images.len() != 1
+    {
+        bail!(
+            "{} registration takes one file with the code for all devices, not {}",
+            payload.kind.name(),
+            payload.images.len()
+        );
     }
-    if let Some(plan) = plan_of_symbols(payload.kind, payload.generation, payload.images.len(), context) {
+    if let Some(plan) = plan_of_symbols(
+        payload.kind,
+        payload.generation,
+        payload.images.len(),
+        context,
+    ) {
         let images = streamed_images(&plan, payload);
         return Ok((plan, images));
     }
@@ -65,11 +107,17 @@ pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Pl
         return sycl_plan_of_symbols(payload, context, (contents, sycl), tag);
     }
     let inline = contents.iter().map(Rope::size).sum::<u64>() <= INLINE_LIMIT;
-    let tag = if inline { 0 } else { tag_of_contents(payload, context)? };
+    let tag = if inline {
+        0
+    } else {
+        tag_of_contents(payload, context)?
+    };
     let (mut places, mut streamed) = (Vec::new(), Vec::new());
     for (index, contents) in contents.into_iter().enumerate() {
         if inline {
-            places.push(ImagePlace::Inline(contents.read().context("cannot read a linked image")?));
+            places.push(ImagePlace::Inline(
+                contents.read().context("cannot read a linked image")?,
+            ));
         } else {
             let (symbol, size) = (symbol(payload.kind, tag, index), contents.size());
             streamed.push(StreamedImage::whole(&symbol, contents));
@@ -98,13 +146,28 @@ fn sycl_plan_of_symbols(
         let start = symbol(payload.kind, tag, index);
         let (stop, size) = (format!("{start}.end"), contents.size());
         let symbols = [(&start, 0, size), (&stop, size, 0)];
-        let symbols = symbols.map(|(name, at, size)| ImageSymbol { name: name.clone(), at, size }).to_vec();
+        let symbols = symbols
+            .map(|(name, at, size)| ImageSymbol {
+                name: name.clone(),
+                at,
+                size,
+            })
+            .to_vec();
         streamed.push(StreamedImage { symbols, contents });
         places.push(ImagePlace::Between { start, stop });
     }
     let (host_triple, generation) = (context.host_triple.to_owned(), payload.generation);
     let images = images(payload, context, places, facts)?;
-    Ok((Plan { host_triple, generation, images, relocatable: false, protection: context.protection }, streamed))
+    Ok((
+        Plan {
+            host_triple,
+            generation,
+            images,
+            relocatable: false,
+            protection: context.protection,
+        },
+        streamed,
+    ))
 }
 
 /// Returns the images of `payload` with the symbols that `plan` refers to.
@@ -115,22 +178,46 @@ fn streamed_images(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
         Images::Sycl(_) | Images::SyclBinary(..) => Vec::new(),
     };
     let with_symbols = |(place, image): (&ImagePlace, &payload::PayloadImage)| {
-        let ImagePlace::Between { start, stop } = place else { return None };
-        let symbol = |name: &str, at, size| ImageSymbol { name: name.to_owned(), at, size };
+        let ImagePlace::Between { start, stop } = place else {
+            return None;
+        };
+        let symbol = |name: &str, at, size| ImageSymbol {
+            name: name.to_owned(),
+            at,
+            size,
+        };
         let (from, to) = (image.image.start, image.image.end);
         let symbols = vec![symbol(start, from, to - from), symbol(stop, to, 0)];
-        Some(StreamedImage { symbols, contents: image.contents.clone() })
+        Some(StreamedImage {
+            symbols,
+            contents: image.contents.clone(),
+        })
     };
-    places.into_iter().zip(&payload.images).filter_map(with_symbols).collect()
+    places
+        .into_iter()
+        .zip(&payload.images)
+        .filter_map(with_symbols)
+        .collect()
 }
 
-/// Returns the bytes of each image of `payload`. For SYCL, also collects the facts that the plan contains.
-fn contents(payload: &Payload, context: &RegisterContext<'_>, sycl: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
+/// Returns the bytes of each image of `payload`. For SYCL, also collects the facts that the plan
+/// contains.
+fn contents(
+    payload: &Payload,
+    context: &RegisterContext<'_>,
+    sycl: &mut Vec<SyclFacts>,
+) -> Result<Vec<Rope>> {
     if payload.kind != OffloadKind::Sycl {
-        return Ok(payload.images.iter().map(|image| image.contents.clone()).collect());
+        return Ok(payload
+            .images
+            .iter()
+            .map(|image| image.contents.clone())
+            .collect());
     }
     if context.sycl > sycl::Registration::Llvm22 {
-        return Ok(vec![payload::sycl::binary(&files(payload).collect::<Vec<_>>())?]);
+        return Ok(vec![payload::sycl::binary(
+            &files(payload).collect::<Vec<_>>(),
+        )?]);
     }
     let mut contents = Vec::new();
     for file in files(payload) {
@@ -152,16 +239,22 @@ fn images(
     };
     Ok(match payload.kind {
         OffloadKind::OpenMp => {
-            let planned = payload.images.iter().zip(places).map(|(image, place)| PlannedImage {
-                place,
-                parts: openmp::whole(image.image.start, image.image.end),
-                offload_arch: None,
-            });
+            let planned = payload
+                .images
+                .iter()
+                .zip(places)
+                .map(|(image, place)| PlannedImage {
+                    place,
+                    parts: openmp::whole(image.image.start, image.image.end),
+                    offload_arch: None,
+                });
             Images::OpenMp(planned.collect())
         }
         OffloadKind::Cuda => Images::Cuda(one(places)?),
         OffloadKind::Hip => Images::Hip(one(places)?),
-        OffloadKind::Sycl if context.sycl > sycl::Registration::Llvm22 => Images::SyclBinary(one(places)?, context.sycl),
+        OffloadKind::Sycl if context.sycl > sycl::Registration::Llvm22 => {
+            Images::SyclBinary(one(places)?, context.sycl)
+        }
         OffloadKind::Sycl => {
             let image = |(place, facts): (ImagePlace, SyclFacts)| SyclImage {
                 place,
@@ -181,14 +274,19 @@ struct SyclFacts {
     symbols: Vec<String>,
 }
 
-/// Returns the images in a file of OffloadBinaries, which SYCL's device linker writes. The runtime gets the images without that
-/// container.
+/// Returns the images in a file of OffloadBinaries, which SYCL's device linker writes. The runtime
+/// gets the images without that container.
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
     let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
     if bytes.as_slice().is_empty() {
-        // In a dry run, one empty image with one unnamed kernel stands for all images, as with LLVM.
-        facts.push(SyclFacts { image_kind: ImageKind::None, triple: String::new(), symbols: vec![String::new()] });
+        // In a dry run, one empty image with one unnamed kernel stands for all images, as with
+        // LLVM.
+        facts.push(SyclFacts {
+            image_kind: ImageKind::None,
+            triple: String::new(),
+            symbols: vec![String::new()],
+        });
         sources.push(Rope::default());
     }
     for image in offload_binary::read_all(bytes.as_slice())
@@ -217,21 +315,26 @@ fn symbol(kind: OffloadKind, tag: u64, index: usize) -> String {
     format!("{prefix}.{tag:016x}.{index}")
 }
 
-/// Returns a hash that distinguishes the symbols of this registration's images from those of other registrations in one link.
+/// Returns a hash that distinguishes the symbols of this registration's images from those of other
+/// registrations in one link.
 fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
     let mut hash = Xxh3::new();
     hash.update(&[kind as u8, generation as u8]);
     hash
 }
 
-/// Like [`tag`], for a registration that contains images. A relocatable output is linked with others, so the hash includes the
-/// images and the output's name; the same link gives the same bytes. For other outputs, no image is read.
+/// Like [`tag`], for a registration that contains images. A relocatable output is linked with
+/// others, so the hash includes the images and the output's name; the same link gives the same
+/// bytes. For other outputs, no image is read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(tag(payload.kind, payload.generation));
     if context.relocatable {
         hash.0.update(context.output.as_os_str().as_encoded_bytes());
         for image in &payload.images {
-            image.contents.write_to(&mut hash).context("cannot read a linked image")?;
+            image
+                .contents
+                .write_to(&mut hash)
+                .context("cannot read a linked image")?;
         }
     }
     Ok(hash.0.digest())

@@ -1,5 +1,6 @@
-//! Commands of LLVM's tools that create the same host object, one step each, as LLVM's wrapper of release 23 and later runs them
-//! for `--save-temps`. offld only prints them: pasted into a shell, they repeat the work of this process.
+//! Commands of LLVM's tools that create the same host object, one step each, as LLVM's wrapper of
+//! release 23 and later runs them for `--save-temps`. offld only prints them: pasted into a shell,
+//! they repeat the work of this process.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,8 +15,9 @@ use crate::sys::run::Equivalent;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
-/// Returns the commands that create the module `bitcode` and the object `object` of `payload`. llvm-offload-wrapper supports only
-/// the entry tables of LLVM 21 and later, and the SYCL registration of LLVM 22; for others there are no commands.
+/// Returns the commands that create the module `bitcode` and the object `object` of `payload`.
+/// llvm-offload-wrapper supports only the entry tables of LLVM 21 and later, and the SYCL
+/// registration of LLVM 22; for others there are no commands.
 pub(super) fn commands(
     payload: &Payload,
     context: &RegisterContext<'_>,
@@ -32,19 +34,29 @@ pub(super) fn commands(
     let mut commands = Vec::new();
     let mut inputs: Vec<PathBuf> = Vec::new();
     for image in &payload.images {
-        let Some(file) = &image.file else { return Ok(Vec::new()) };
+        let Some(file) = &image.file else {
+            return Ok(Vec::new());
+        };
         let Some(target) = &image.target else {
             inputs.push(file.clone());
             continue;
         };
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        let packed = session.scratch.path(&format!("{stem}.{}", payload.kind.name()), "offload")?;
-        commands.push((tool("llvm-offload-binary"), packing(file, target, payload.kind, &packed)));
+        let packed = session
+            .scratch
+            .path(&format!("{stem}.{}", payload.kind.name()), "offload")?;
+        commands.push((
+            tool("llvm-offload-binary"),
+            packing(file, target, payload.kind, &packed),
+        ));
         inputs.push(packed);
     }
 
     let triple = context.host_triple;
-    let mut args: Vec<OsString> = vec![format!("--triple={triple}").into(), format!("--kind={}", payload.kind.name()).into()];
+    let mut args: Vec<OsString> = vec![
+        format!("--triple={triple}").into(),
+        format!("--kind={}", payload.kind.name()).into(),
+    ];
     if context.relocatable && payload.kind == OffloadKind::OpenMp {
         args.push("--relocatable".into());
     }
@@ -52,18 +64,37 @@ pub(super) fn commands(
     args.extend(inputs.into_iter().map(PathBuf::into_os_string));
     commands.push((tool("llvm-offload-wrapper"), args));
 
-    let clang = session
-        .runner
-        .program(toolchain::device_compiler(context.offld_clang, None).map(|choice| choice.compiler.path), "clang")?;
-    let arguments = ["--no-default-config", &format!("--target={triple}"), "-fPIC", "-c", "-o"].map(OsString::from);
-    commands.push((clang, [&arguments[..], &[object.into(), bitcode.into()]].concat()));
+    let clang = session.runner.program(
+        toolchain::device_compiler(context.offld_clang, None).map(|choice| choice.compiler.path),
+        "clang",
+    )?;
+    let arguments = [
+        "--no-default-config",
+        &format!("--target={triple}"),
+        "-fPIC",
+        "-c",
+        "-o",
+    ]
+    .map(OsString::from);
+    commands.push((
+        clang,
+        [&arguments[..], &[object.into(), bitcode.into()]].concat(),
+    ));
     Ok(commands)
 }
 
 /// Returns the llvm-offload-binary arguments that put an image into its container.
-fn packing(file: &Path, (triple, arch): &(String, String), kind: OffloadKind, output: &Path) -> Vec<OsString> {
+fn packing(
+    file: &Path,
+    (triple, arch): &(String, String),
+    kind: OffloadKind,
+    output: &Path,
+) -> Vec<OsString> {
     let mut image = OsString::from("--image=file=");
     image.push(file);
-    image.push(OsStr::new(&format!(",triple={triple},arch={arch},kind={}", kind.name())));
+    image.push(OsStr::new(&format!(
+        ",triple={triple},arch={arch},kind={}",
+        kind.name()
+    )));
     vec!["-o".into(), output.into(), image]
 }

@@ -1,5 +1,6 @@
-//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links
-//! remain hard links, because linkers and offld use an archive only once if it is named twice.
+//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without
+//! times and owners. Hard links remain hard links, because linkers and offld use an archive only
+//! once if it is named twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufWriter, Write};
@@ -31,40 +32,59 @@ pub(super) enum Content {
 pub(super) enum Destination {
     /// A file by its path.
     File(PathBuf),
-    /// A file in this directory. Its name consists of the output's name and a hash of the tar, so that different links have
-    /// different files.
+    /// A file in this directory. Its name consists of the output's name and a hash of the tar, so
+    /// that different links have different files.
     Folder(PathBuf, String),
 }
 
 /// Writes the tar of `entries`.
 pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destination) -> Result<()> {
     match destination {
-        Destination::File(file) if file.exists() && !file.is_file() => bail!("`{}` is not a regular file", file.display()),
+        Destination::File(file) if file.exists() && !file.is_file() => {
+            bail!("`{}` is not a regular file", file.display())
+        }
         Destination::File(path) => {
             let context = || format!("cannot write `{}`", path.display());
             let (mut file, pending) = AtomicFile::create(path).with_context(context)?;
-            fill(&mut file, entries, path.file_stem().unwrap_or_default().as_ref())?;
+            fill(
+                &mut file,
+                entries,
+                path.file_stem().unwrap_or_default().as_ref(),
+            )?;
             pending.commit().with_context(context)
         }
         Destination::Folder(folder, name) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot create the directory `{}`", folder.display()))?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create the directory `{}`", folder.display()))?;
             let context = || format!("cannot write a file in `{}`", folder.display());
             let (mut file, pending) = AtomicFile::create_in(folder).with_context(context)?;
-            // The tar's directory has a name that depends on its contents, so the contents are hashed first.
+            // The tar's directory has a name that depends on its contents, so the contents are
+            // hashed first.
             let hash = fill(&mut io::sink(), entries, Path::new(""))?;
             let name = format!("{name}-{hash:016x}");
             fill(&mut file, entries, name.as_ref())?;
-            pending.commit_as(&folder.join(name + ".tar")).with_context(context)
+            pending
+                .commit_as(&folder.join(name + ".tar"))
+                .with_context(context)
         }
     }
 }
 
-/// Writes all entries below the directory `top`, so that unpacking creates only one entry. Returns the hash of the tar.
+/// Writes all entries below the directory `top`, so that unpacking creates only one entry. Returns
+/// the hash of the tar.
 fn fill(file: &mut dyn Write, entries: &BTreeMap<PathBuf, Content>, top: &Path) -> Result<u64> {
-    let hashed = Hashed { file: BufWriter::new(file), hash: Xxh3::new() };
-    let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
+    let hashed = Hashed {
+        file: BufWriter::new(file),
+        hash: Xxh3::new(),
+    };
+    let mut writer = Writer {
+        tar: Builder::new(hashed),
+        seen: HashMap::new(),
+    };
     for (place, content) in entries {
-        writer.entry(&top.join(place), content).with_context(|| format!("cannot add `{}`", place.display()))?;
+        writer
+            .entry(&top.join(place), content)
+            .with_context(|| format!("cannot add `{}`", place.display()))?;
     }
     let mut hashed = writer.tar.into_inner()?;
     hashed.flush()?;
@@ -84,7 +104,11 @@ impl<W: Write> Writer<W> {
             Content::Interface(path) => {
                 let bytes = Bytes::open(path)?;
                 let interface = interface::interface(bytes.as_slice());
-                self.bytes(place, 0o644, interface.as_deref().unwrap_or(bytes.as_slice()))?;
+                self.bytes(
+                    place,
+                    0o644,
+                    interface.as_deref().unwrap_or(bytes.as_slice()),
+                )?;
             }
             Content::Text(text) => self.bytes(place, 0o644, text)?,
             Content::Script(text) => self.bytes(place, 0o755, text)?,
@@ -100,15 +124,22 @@ impl<W: Write> Writer<W> {
             self.tar.append_link(&mut header, place, first)?;
             return Ok(());
         }
-        self.seen.insert((meta.dev(), meta.ino()), place.to_path_buf());
-        // Only the executable bit is recorded, because the rest of the mode depends on the user's umask.
-        let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+        self.seen
+            .insert((meta.dev(), meta.ino()), place.to_path_buf());
+        // Only the executable bit is recorded, because the rest of the mode depends on the user's
+        // umask.
+        let mode = if meta.mode() & 0o111 == 0 {
+            0o644
+        } else {
+            0o755
+        };
         self.bytes(place, mode, Bytes::open(path)?.as_slice())?;
         Ok(())
     }
 
     fn bytes(&mut self, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-        self.tar.append_data(&mut header(mode, bytes.len() as u64), place, bytes)
+        self.tar
+            .append_data(&mut header(mode, bytes.len() as u64), place, bytes)
     }
 }
 

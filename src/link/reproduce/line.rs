@@ -1,5 +1,6 @@
-//! Arguments of a reproduction: the user's, with response files expanded, paths of inputs below `root/`, and paths of outputs in
-//! `out/`. The script adds the names of the tools. Collects the files that options name.
+//! Arguments of a reproduction: the user's, with response files expanded, paths of inputs below
+//! `root/`, and paths of outputs in `out/`. The script adds the names of the tools. Collects the
+//! files that options name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -31,7 +32,15 @@ const FILE_OPTIONS: &[&str] = &[
 ];
 
 /// Options whose value is a script, which linkers also search for in the library directories.
-const SCRIPT_OPTIONS: &[&str] = &["T", "c", "dT", "default-script", "mri-script", "script", "version-script"];
+const SCRIPT_OPTIONS: &[&str] = &[
+    "T",
+    "c",
+    "dT",
+    "default-script",
+    "mri-script",
+    "script",
+    "version-script",
+];
 
 /// Options whose value is a file to write.
 const OUTPUT_OPTIONS: &[&str] = &[
@@ -93,7 +102,15 @@ impl<'a> ReproducedLine<'a> {
     /// Starts with no arguments.
     pub(super) fn new(root: &'a Root, search: &'a Search) -> Self {
         let (args, offld_only) = (Vec::new(), Vec::new());
-        ReproducedLine { root, search, front: 0, args, offld_only, files: Vec::new(), scripts: Vec::new() }
+        ReproducedLine {
+            root,
+            search,
+            front: 0,
+            args,
+            offld_only,
+            files: Vec::new(),
+            scripts: Vec::new(),
+        }
     }
 
     /// Appends all arguments of a command line.
@@ -106,9 +123,13 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// Adds an output to a command line without one. It comes first, so that the wrapper's objects stay before the inputs.
+    /// Adds an output to a command line without one. It comes first, so that the wrapper's objects
+    /// stay before the inputs.
     pub(super) fn output_in_front(&mut self, name: &OsStr) {
-        self.args.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
+        self.args.splice(
+            self.front..self.front,
+            ["-o".into(), Path::new(OUT).join(name).into_os_string()],
+        );
     }
 
     /// Appends an option for a directory.
@@ -124,7 +145,11 @@ impl<'a> ReproducedLine<'a> {
             (Rewrite::Drop, _) => return,
             (Rewrite::OffldOnly, _) => return self.offld_only.extend_from_slice(tokens),
             (Rewrite::Join, Some(value)) if tokens.len() == 2 => {
-                return self.args.push([&tokens[0], OsStr::new("="), value.as_os_str()].map(OsStr::new).join(OsStr::new("")));
+                return self.args.push(
+                    [&tokens[0], OsStr::new("="), value.as_os_str()]
+                        .map(OsStr::new)
+                        .join(OsStr::new("")),
+                );
             }
             (_, None) | (Rewrite::Keep | Rewrite::Join, _) => None,
             (Rewrite::Input, Some(value)) => Some(self.input(Path::new(value))),
@@ -141,7 +166,8 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// Rewrites the path of an input even if the file is missing, so that it is missing in the reproduction as well.
+    /// Rewrites the path of an input even if the file is missing, so that it is missing in the
+    /// reproduction as well.
     fn input(&mut self, path: &Path) -> OsString {
         if path.is_file() {
             self.files.push(path.to_path_buf());
@@ -159,16 +185,24 @@ impl<'a> ReproducedLine<'a> {
             exact.push(path);
             self.search.library(&exact, false)
         };
-        let found = if path.is_file() { Some(path.to_path_buf()) } else { in_folder() }?;
+        let found = if path.is_file() {
+            Some(path.to_path_buf())
+        } else {
+            in_folder()
+        }?;
         self.scripts.push(found.clone());
         Some(self.input(&found))
     }
 
-    /// Rewrites `<kind>=<file>`, `<triple>=<file>` and `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows
-    /// one of the `=`.
+    /// Rewrites `<kind>=<file>`, `<triple>=<file>` and `-plugin-opt=<name>=<file>`: the file name
+    /// is the whole value, or follows one of the `=`.
     fn file_within(&mut self, value: &OsStr) -> Option<OsString> {
         let bytes = value.as_bytes();
-        let after_equals = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').map(|(index, _)| index + 1);
+        let after_equals = bytes
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'=')
+            .map(|(index, _)| index + 1);
         for start in std::iter::once(0).chain(after_equals) {
             if let Some(file) = self.file(Path::new(OsStr::from_bytes(&bytes[start..]))) {
                 let mut new = OsStr::from_bytes(&bytes[..start]).to_owned();
@@ -180,17 +214,27 @@ impl<'a> ReproducedLine<'a> {
     }
 
     fn placed_folder(&self, folder: &OsStr) -> Option<OsString> {
-        (!folder.is_empty()).then(|| self.root.place(&self.search.rooted(Path::new(folder))).into_os_string())
+        (!folder.is_empty()).then(|| {
+            self.root
+                .place(&self.search.rooted(Path::new(folder)))
+                .into_os_string()
+        })
     }
 
     fn placed_folders(&self, folders: &OsStr) -> Option<OsString> {
-        let folders = folders.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes);
-        let placed: Vec<OsString> = folders.map(|folder| self.placed_folder(folder).unwrap_or_default()).collect();
+        let folders = folders
+            .as_bytes()
+            .split(|byte| *byte == b':')
+            .map(OsStr::from_bytes);
+        let placed: Vec<OsString> = folders
+            .map(|folder| self.placed_folder(folder).unwrap_or_default())
+            .collect();
         Some(placed.join(OsStr::new(":")))
     }
 }
 
-/// Returns the way to rewrite an argument, and its value. For an option without a table row, the value is the text after its `=`.
+/// Returns the way to rewrite an argument, and its value. For an option without a table row, the
+/// value is the text after its `=`.
 fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let row = match arg.kind {
         ArgKind::Input => return (Rewrite::Input, arg.value.clone()),
@@ -207,9 +251,12 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::OffldClang
         | Id::OffldLinker
         | Id::Reproduce => Rewrite::Drop,
-        Id::LtoPartitions | Id::NoLto | Id::NoOffldNote | Id::NoOffloadRuntime | Id::OffldSyclRegistration | Id::Why => {
-            Rewrite::OffldOnly
-        }
+        Id::LtoPartitions
+        | Id::NoLto
+        | Id::NoOffldNote
+        | Id::NoOffloadRuntime
+        | Id::OffldSyclRegistration
+        | Id::Why => Rewrite::OffldOnly,
         Id::LinkWholeArchive => Rewrite::File,
         Id::BitcodeLibrary
         | Id::BuiltinBitcode
@@ -233,16 +280,19 @@ fn by_name(name: &str) -> Rewrite {
         _ if FOLDER_OPTIONS.contains(&name) => Rewrite::Folders,
         // LLVM's wrapper takes a separate value for an input, and links CPU device code with it.
         "plugin" => Rewrite::Join,
-        // Values that are not files to read: symbols, run-time paths (-rpath, -dynamic-linker, -soname), plugins of the linker.
+        // Values that are not files to read: symbols, run-time paths (-rpath, -dynamic-linker,
+        // -soname), plugins of the linker.
         _ => Rewrite::Keep,
     }
 }
 
-/// Splits an option without a table row, `--name=value`. Its value counts as a file only if it is the absolute path of one, because
-/// the meaning of `name` is unknown.
+/// Splits an option without a table row, `--name=value`. Its value counts as a file only if it is
+/// the absolute path of one, because the meaning of `name` is unknown.
 fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let token = tokens.first().map_or(&[][..], |token| token.as_bytes());
-    let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Rewrite::Keep, None) };
+    let Some(equals) = token.iter().position(|byte| *byte == b'=') else {
+        return (Rewrite::Keep, None);
+    };
     let name = String::from_utf8_lossy(&token[..equals]);
     let value = OsStr::from_bytes(&token[equals + 1..]).to_owned();
     let rewrite = match by_name(name.trim_start_matches('-')) {
@@ -258,11 +308,15 @@ fn output(path: &Path) -> Option<OsString> {
     Some(Path::new(OUT).join(name).into_os_string())
 }
 
-/// Returns the tokens of an argument with the value replaced. The last token is the value, or ends with it.
+/// Returns the tokens of an argument with the value replaced. The last token is the value, or ends
+/// with it.
 fn with_value(tokens: &[OsString], value: &OsStr, new: &OsStr) -> Vec<OsString> {
     let mut tokens = tokens.to_vec();
     if let Some(last) = tokens.last_mut() {
-        let spelling = last.as_bytes().strip_suffix(value.as_bytes()).unwrap_or_default();
+        let spelling = last
+            .as_bytes()
+            .strip_suffix(value.as_bytes())
+            .unwrap_or_default();
         let mut arg = OsStr::from_bytes(spelling).to_owned();
         arg.push(new);
         *last = arg;

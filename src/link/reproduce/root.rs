@@ -1,5 +1,5 @@
-//! Paths of files in a reproduction: their absolute paths below `root/`, so that names do not collide and directories stay
-//! together.
+//! Paths of files in a reproduction: their absolute paths below `root/`, so that names do not
+//! collide and directories stay together.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -16,7 +16,9 @@ pub(super) struct Root {
 impl Root {
     /// Creates a map for a command line with paths relative to the current directory.
     pub(super) fn here() -> Result<Root> {
-        Ok(Root { current: std::env::current_dir().context("cannot determine the current directory")? })
+        Ok(Root {
+            current: std::env::current_dir().context("cannot determine the current directory")?,
+        })
     }
 
     /// The directory that relative paths of the command line refer to.
@@ -30,8 +32,8 @@ impl Root {
         Path::new(ROOT).join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// Returns `path` as an absolute path without `.` and `..`. A symlink is resolved only if `..` follows, because that means the
-    /// parent of its target.
+    /// Returns `path` as an absolute path without `.` and `..`. A symlink is resolved only if `..`
+    /// follows, because that means the parent of its target.
     fn absolute(&self, path: &Path) -> PathBuf {
         let mut done = PathBuf::new();
         for part in self.current.join(path).components() {
@@ -56,9 +58,17 @@ mod tests {
 
     #[test]
     fn a_place_is_the_absolute_path_without_dots() {
-        let root = Root { current: "/nowhere/here".into() };
-        assert_eq!(root.place(Path::new("./a.o")), Path::new("root/nowhere/here/a.o"));
-        assert_eq!(root.place(Path::new("../b/./c.o")), Path::new("root/nowhere/b/c.o"));
+        let root = Root {
+            current: "/nowhere/here".into(),
+        };
+        assert_eq!(
+            root.place(Path::new("./a.o")),
+            Path::new("root/nowhere/here/a.o")
+        );
+        assert_eq!(
+            root.place(Path::new("../b/./c.o")),
+            Path::new("root/nowhere/b/c.o")
+        );
         assert_eq!(root.place(Path::new("/../x")), Path::new("root/x"));
     }
 
@@ -68,8 +78,14 @@ mod tests {
         let dir = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(dir.join("a/b")).unwrap();
         std::os::unix::fs::symlink(dir.join("a/b"), dir.join("link")).unwrap();
-        let root = Root { current: dir.clone() };
-        let below = |path: &str| Path::new(ROOT).join(dir.strip_prefix("/").unwrap()).join(path);
+        let root = Root {
+            current: dir.clone(),
+        };
+        let below = |path: &str| {
+            Path::new(ROOT)
+                .join(dir.strip_prefix("/").unwrap())
+                .join(path)
+        };
         assert_eq!(root.place(Path::new("link/../x")), below("a/x"));
         assert_eq!(root.place(Path::new("link/x")), below("link/x"));
     }

@@ -1,4 +1,5 @@
-//! Texts of a reproduction: the script that repeats the link, the original command line, and the versions of the tools.
+//! Texts of a reproduction: the script that repeats the link, the original command line, and the
+//! versions of the tools.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +33,11 @@ pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
         Role::Ld => "ld",
     };
     // `--emit-fatbin-only` needs no linker, but the script needs a name there.
-    let linker = if values.linker.as_os_str().is_empty() { OsStr::new("ld") } else { values.linker.as_os_str() };
+    let linker = if values.linker.as_os_str().is_empty() {
+        OsStr::new("ld")
+    } else {
+        values.linker.as_os_str()
+    };
     let replacements: [(&[u8], Vec<u8>); 6] = [
         (b"@LINKER@", quoted(linker)),
         (b"@OUTPUT@", one_line(&output)),
@@ -75,20 +80,39 @@ pub(super) fn original(folder: &Path, given: &[OsString]) -> Vec<u8> {
 /// `versions.txt`.
 pub(super) fn versions(compiler: Option<&Compiler>, linker: &Path) -> Vec<u8> {
     let mut text = format!("offld {}\n", env!("CARGO_PKG_VERSION")).into_bytes();
-    tool(&mut text, "device compiler", compiler.map(|compiler| compiler.path.as_path()));
-    tool(&mut text, "host linker", Some(linker).filter(|linker| !linker.as_os_str().is_empty()));
+    tool(
+        &mut text,
+        "device compiler",
+        compiler.map(|compiler| compiler.path.as_path()),
+    );
+    tool(
+        &mut text,
+        "host linker",
+        Some(linker).filter(|linker| !linker.as_os_str().is_empty()),
+    );
     text
 }
 
 fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
-    let Some(path) = path else { return text.extend(format!("{what}: none found\n").bytes()) };
+    let Some(path) = path else {
+        return text.extend(format!("{what}: none found\n").bytes());
+    };
     let answer = run::stdout_of(path, &["--version"]).unwrap_or_default();
     text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
-    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("unknown version")).bytes());
+    text.extend(
+        format!(
+            " ({})\n",
+            answer.lines().next().unwrap_or("unknown version")
+        )
+        .bytes(),
+    );
 }
 
 fn all_quoted(args: &[OsString]) -> Vec<u8> {
-    args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(&b' ')
+    args.iter()
+        .map(|arg| quoted(arg))
+        .collect::<Vec<_>>()
+        .join(&b' ')
 }
 
 fn quoted(arg: &OsStr) -> Vec<u8> {
@@ -97,7 +121,10 @@ fn quoted(arg: &OsStr) -> Vec<u8> {
 
 /// Returns `text` for a comment: line breaks, which would end the comment, are replaced.
 fn one_line(text: &OsStr) -> Vec<u8> {
-    text.as_bytes().iter().map(|byte| if *byte == b'\n' { b'?' } else { *byte }).collect()
+    text.as_bytes()
+        .iter()
+        .map(|byte| if *byte == b'\n' { b'?' } else { *byte })
+        .collect()
 }
 
 #[cfg(test)]
@@ -114,9 +141,15 @@ mod tests {
             offld_only: &["--wrapper-why".into()],
         };
         let text = String::from_utf8(script(&values)).unwrap();
-        assert!(text.contains("linker='/a b/ld'\n") && text.contains("set -- ld \"$@\""), "{text}");
+        assert!(
+            text.contains("linker='/a b/ld'\n") && text.contains("set -- ld \"$@\""),
+            "{text}"
+        );
         assert!(text.contains("set -- --wrapper-why \"$@\""), "{text}");
-        assert_eq!(text.matches('@').count(), text.matches("$@").count() + text.matches("@response.txt").count());
+        assert_eq!(
+            text.matches('@').count(),
+            text.matches("$@").count() + text.matches("@response.txt").count()
+        );
     }
 
     #[test]

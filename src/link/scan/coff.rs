@@ -1,5 +1,5 @@
-//! COFF objects, including `/bigobj` ones: the sections that contain device images, and the symbols, entry tables and linker
-//! directives of the host code (docs/spec/link-driver.md 3.3).
+//! COFF objects, including `/bigobj` ones: the sections that contain device images, and the
+//! symbols, entry tables and linker directives of the host code (docs/spec/link-driver.md 3.3).
 
 use std::borrow::Cow;
 
@@ -14,19 +14,28 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// Names of entry table sections, up to the `$` and the suffix by which linkers sort their parts. LLVM 21 and later use the first
-/// name; earlier releases used the others.
-const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
+/// Names of entry table sections, up to the `$` and the suffix by which linkers sort their parts.
+/// LLVM 21 and later use the first name; earlier releases used the others.
+const TABLES: [&str; 4] = [
+    "llvm_offload_entries",
+    "omp_offloading_entries",
+    "cuda_offloading_entries",
+    "hip_offloading_entries",
+];
 const DIRECTIVES: &str = ".drectve";
 
 /// Returns the device images of an object, from sections whose name starts with `.llvm.offloading`.
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let mut found = Vec::new();
     let mut shares = Shares::of(input_object.data());
-    for section in sections(input_object.data()).with_context(|| input_object.origin().to_string())? {
+    for section in
+        sections(input_object.data()).with_context(|| input_object.origin().to_string())?
+    {
         if section.name.starts_with(NAME) && section.name != RELOCATABLE {
             let origin = input_object.origin().in_section(section.name);
-            shares.take(section.contents).with_context(|| origin.to_string())?;
+            shares
+                .take(section.contents)
+                .with_context(|| origin.to_string())?;
             found.append(&mut packaged(index, &origin, section.contents)?);
         }
     }
@@ -37,7 +46,10 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
 pub(super) fn directives(data: &[u8]) -> Result<Directives> {
     let mut text = Vec::new();
     let mut shares = Shares::of(data);
-    for section in sections(data)?.iter().filter(|section| section.name == DIRECTIVES) {
+    for section in sections(data)?
+        .iter()
+        .filter(|section| section.name == DIRECTIVES)
+    {
         shares.take(section.contents)?;
         text.extend_from_slice(section.contents);
         text.push(b' ');
@@ -59,7 +71,11 @@ fn sections(data: &[u8]) -> Result<Vec<Section<'_>>> {
         for section in file.sections() {
             let name = std::str::from_utf8(section.name_bytes()?).unwrap_or_default();
             let contents = section.data().map_err(|error| anyhow!("{name}: {error}"))?;
-            all.push(Section { number: section.index().0, name, contents });
+            all.push(Section {
+                number: section.index().0,
+                name,
+                contents,
+            });
         }
         Ok(all)
     }
@@ -80,22 +96,42 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
         bail!("too short for a COFF object");
     }
     let mut facts = if is_big(data) {
-        symbols(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?, data)?
+        symbols(
+            &CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?,
+            data,
+        )?
     } else {
         symbols(&CoffFile::<&[u8]>::parse(data)?, data)?
     };
     let directives = directives(data)?;
-    let included = directives.include.into_iter().map(|name| Need { name: Cow::Owned(name.into_bytes()), weak: false });
+    let included = directives.include.into_iter().map(|name| Need {
+        name: Cow::Owned(name.into_bytes()),
+        weak: false,
+    });
     facts.undefined.extend(included);
-    facts.alternate_names =
-        directives.alternate_names.into_iter().map(|(from, to)| (from.into_bytes(), to.into_bytes())).collect();
+    facts.alternate_names = directives
+        .alternate_names
+        .into_iter()
+        .map(|(from, to)| (from.into_bytes(), to.into_bytes()))
+        .collect();
     Ok(facts)
 }
 
-fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) -> Result<HostFacts<'a>> {
+fn symbols<'a, C: CoffHeader>(
+    file: &CoffFile<'a, &'a [u8], C>,
+    data: &'a [u8],
+) -> Result<HostFacts<'a>> {
     let machine = file.coff_header().machine();
-    let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), protection: Some(0), ..HostFacts::default() };
-    let mut tables: Vec<(Section<'_>, u64)> = sections(data)?.into_iter().filter(is_table).map(|table| (table, 0)).collect();
+    let mut facts = HostFacts {
+        machine: Some(Machine::Coff(machine)),
+        protection: Some(0),
+        ..HostFacts::default()
+    };
+    let mut tables: Vec<(Section<'_>, u64)> = sections(data)?
+        .into_iter()
+        .filter(is_table)
+        .map(|table| (table, 0))
+        .collect();
     let table = file.coff_symbol_table();
     for (index, symbol) in table.iter() {
         let weak = symbol.storage_class() == pe::IMAGE_SYM_CLASS_WEAK_EXTERNAL;
@@ -105,7 +141,10 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
         let name = Cow::Borrowed(symbol.name(table.strings())?);
         facts.refers_to_bounds |= is_bound(&name, machine);
         if let Ok(number) = usize::try_from(symbol.section_number().0) {
-            tables.iter_mut().filter(|(table, _)| table.number == number).for_each(|(_, entries)| *entries += 1);
+            tables
+                .iter_mut()
+                .filter(|(table, _)| table.number == number)
+                .for_each(|(_, entries)| *entries += 1);
         }
         let defined = match symbol.section_number() {
             _ if weak => has_default(table, index)?,
@@ -114,26 +153,43 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
             _ => true,
         };
         if defined {
-            facts.defined.push(Definition { name, weak, common: false });
+            facts.defined.push(Definition {
+                name,
+                weak,
+                common: false,
+            });
         } else {
             facts.undefined.push(Need { name, weak });
         }
     }
-    let mut generations: Vec<Generation> =
-        tables.iter().filter_map(|(table, entries)| generation(table, *entries, machine)).collect();
+    let mut generations: Vec<Generation> = tables
+        .iter()
+        .filter_map(|(table, entries)| generation(table, *entries, machine))
+        .collect();
     // The newest generation, and the oldest if there are two.
     generations.sort_by(|one, other| other.cmp(one));
     facts.generation = generations.first().copied();
-    facts.older_generation = generations.last().copied().filter(|oldest| Some(*oldest) != facts.generation);
+    facts.older_generation = generations
+        .last()
+        .copied()
+        .filter(|oldest| Some(*oldest) != facts.generation);
     Ok(facts)
 }
 
-/// Whether a weak external is clang's encoding of a weak definition: an alias of a symbol in this object, which another definition
-/// overrides. All others are weak references, for which linkers extract no archive members.
-fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: SymbolIndex) -> Result<bool> {
-    let Ok(how) = table.aux_weak_external(index) else { return Ok(false) };
+/// Whether a weak external is clang's encoding of a weak definition: an alias of a symbol in this
+/// object, which another definition overrides. All others are weak references, for which linkers
+/// extract no archive members.
+fn has_default<'a, C: CoffHeader>(
+    table: &SymbolTable<'a, &'a [u8], C>,
+    index: SymbolIndex,
+) -> Result<bool> {
+    let Ok(how) = table.aux_weak_external(index) else {
+        return Ok(false);
+    };
     let search = how.weak_search_type.get(object::LittleEndian);
-    if search != pe::IMAGE_WEAK_EXTERN_SEARCH_ALIAS && search != pe::IMAGE_WEAK_EXTERN_ANTI_DEPENDENCY {
+    if search != pe::IMAGE_WEAK_EXTERN_SEARCH_ALIAS
+        && search != pe::IMAGE_WEAK_EXTERN_ANTI_DEPENDENCY
+    {
         return Ok(false);
     }
     let default = table.symbol(how.default_symbol())?;
@@ -145,7 +201,8 @@ fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: S
     })
 }
 
-/// Whether a symbol is a bound of an entry table. In COFF, the object that registers the table defines the bounds.
+/// Whether a symbol is a bound of an entry table. In COFF, the object that registers the table
+/// defines the bounds.
 fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
     let name = match name {
         [b'_', rest @ ..] if machine == pe::IMAGE_FILE_MACHINE_I386 => rest,
@@ -159,17 +216,25 @@ fn is_table(section: &Section<'_>) -> bool {
     TABLES.contains(&stem) && !section.contents.is_empty()
 }
 
-/// Returns the generation of a table: by the section name, which is new in LLVM 21, else by the size per entry. Each entry has one
-/// symbol.
+/// Returns the generation of a table: by the section name, which is new in LLVM 21, else by the
+/// size per entry. Each entry has one symbol.
 fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option<Generation> {
     if table.name.starts_with(TABLES[0]) {
         return Some(Generation::Llvm21);
     }
-    let narrow = if machine == pe::IMAGE_FILE_MACHINE_I386 { 20 } else { 32 };
+    let narrow = if machine == pe::IMAGE_FILE_MACHINE_I386 {
+        20
+    } else {
+        32
+    };
     let size = table.contents.len() as u64;
     let is_narrow = match size.checked_div(entries) {
         Some(each) => each == narrow,
         None => size.is_multiple_of(narrow),
     };
-    Some(if is_narrow { Generation::Llvm15 } else { Generation::Llvm20 })
+    Some(if is_narrow {
+        Generation::Llvm15
+    } else {
+        Generation::Llvm20
+    })
 }

@@ -1,6 +1,7 @@
-//! Finds the device images in the host objects, and reads the symbols and entry tables of those objects. All objects are searched
-//! for images in parallel, with results in command-line order. A separate function reads symbol tables. It is called only if there
-//! are images, so that a link without device code costs little.
+//! Finds the device images in the host objects, and reads the symbols and entry tables of those
+//! objects. All objects are searched for images in parallel, with results in command-line order. A
+//! separate function reads symbol tables. It is called only if there are images, so that a link
+//! without device code costs little.
 
 pub mod bitcode;
 mod coff;
@@ -38,19 +39,33 @@ pub struct DeviceImage<'a> {
     pub image_kind: ImageKind,
     /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
-    /// The bytes, borrowed from the input unless they were compressed or had to be read from bitcode.
+    /// The bytes, borrowed from the input unless they were compressed or had to be read from
+    /// bitcode.
     pub bytes: Cow<'a, [u8]>,
 }
 
 /// Returns every device image in the inputs, in command-line order.
 pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
-    let each: Vec<Result<Vec<DeviceImage<'_>>>> =
-        if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
-            let objects = inputs.objects.par_iter().enumerate().with_min_len(16);
-            threads::in_parallel(|| objects.map(|(index, input_object)| images_of(index, input_object)).collect())
-        } else {
-            inputs.objects.iter().enumerate().map(|(index, input_object)| images_of(index, input_object)).collect()
-        };
+    let each: Vec<Result<Vec<DeviceImage<'_>>>> = if worth_threads(
+        inputs
+            .objects
+            .iter()
+            .map(|input_object| input_object.data().len()),
+    ) {
+        let objects = inputs.objects.par_iter().enumerate().with_min_len(16);
+        threads::in_parallel(|| {
+            objects
+                .map(|(index, input_object)| images_of(index, input_object))
+                .collect()
+        })
+    } else {
+        inputs
+            .objects
+            .iter()
+            .enumerate()
+            .map(|(index, input_object)| images_of(index, input_object))
+            .collect()
+    };
     let mut all = Vec::new();
     for found in each {
         all.append(&mut found?);
@@ -58,37 +73,71 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     Ok(all)
 }
 
-/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at the first of them.
+/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at
+/// the first of them.
 pub fn has_images(inputs: &Inputs) -> bool {
-    let may_have = |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
-    if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
-        threads::in_parallel(|| inputs.objects.par_iter().enumerate().with_min_len(16).any(may_have))
+    let may_have =
+        |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
+    if worth_threads(
+        inputs
+            .objects
+            .iter()
+            .map(|input_object| input_object.data().len()),
+    ) {
+        threads::in_parallel(|| {
+            inputs
+                .objects
+                .par_iter()
+                .enumerate()
+                .with_min_len(16)
+                .any(may_have)
+        })
     } else {
         inputs.objects.iter().enumerate().any(may_have)
     }
 }
 
-/// Whether an object or archive member contains linked images that it registers, as the output of a relocatable link does.
+/// Whether an object or archive member contains linked images that it registers, as the output of a
+/// relocatable link does.
 pub fn has_registered(inputs: &Inputs) -> bool {
-    let mut objects = inputs.objects.iter().filter(|object| object.kind == Magic::Elf);
+    let mut objects = inputs
+        .objects
+        .iter()
+        .filter(|object| object.kind == Magic::Elf);
     objects.any(|object| object::has_section(object.data(), RELOCATABLE))
 }
 
 /// Whether an object that is always linked refers to device code in the way of HIP's old driver.
 pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
-    let mut objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
+    let mut objects = inputs
+        .objects
+        .iter()
+        .filter(|object| !object.lazy && object.kind == Magic::Elf);
     objects.any(|object| object::has_section(object.data(), ".hipFatBinSegment"))
 }
 
-/// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code.
-/// They are returned as images without a kind, for the triple of that device code.
-pub fn host_code<'a>(inputs: &'a Inputs, found: &[DeviceImage<'_>], host_arch: &str) -> Vec<DeviceImage<'a>> {
+/// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of
+/// archives with such device code. They are returned as images without a kind, for the triple of
+/// that device code.
+pub fn host_code<'a>(
+    inputs: &'a Inputs,
+    found: &[DeviceImage<'_>],
+    host_arch: &str,
+) -> Vec<DeviceImage<'a>> {
     let mut triples: Vec<Option<&str>> = vec![None; inputs.files.len()];
     let is_host = |image: &&DeviceImage<'_>| image.triple.split('-').next() == Some(host_arch);
-    for image in found.iter().filter(is_host).filter(|image| inputs.objects[image.input_object].lazy) {
+    for image in found
+        .iter()
+        .filter(is_host)
+        .filter(|image| inputs.objects[image.input_object].lazy)
+    {
         triples[inputs.objects[image.input_object].file] = Some(image.triple.trim_end_matches('-'));
     }
-    let members = inputs.objects.iter().enumerate().filter(|(_, object)| object.lazy && object.kind == Magic::Elf);
+    let members = inputs
+        .objects
+        .iter()
+        .enumerate()
+        .filter(|(_, object)| object.lazy && object.kind == Magic::Elf);
     let code = members.filter_map(|(input_object, object)| {
         Some(DeviceImage {
             input_object,
@@ -114,36 +163,67 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
     }
 }
 
-/// Returns the images in `data`, which is one or more concatenated OffloadBinaries, and in images that are OffloadBinaries
-/// themselves.
-pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
+/// Returns the images in `data`, which is one or more concatenated OffloadBinaries, and in images
+/// that are OffloadBinaries themselves.
+pub(crate) fn packaged<'a>(
+    input_object: usize,
+    origin: &Origin,
+    data: &'a [u8],
+) -> Result<Vec<DeviceImage<'a>>> {
     let images = offload_binary::read_nested(data).with_context(|| origin.to_string())?;
     let found = images.into_iter().map(|image| {
         let (triple, arch) = (image.triple().into_owned(), image.arch().into_owned());
         let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
         let (image_kind, bytes) = (image.image_kind, image.image);
-        DeviceImage { input_object, origin: origin.clone(), triple, arch, kinds, image_kind, raw_section: false, bytes }
+        DeviceImage {
+            input_object,
+            origin: origin.clone(),
+            triple,
+            arch,
+            kinds,
+            image_kind,
+            raw_section: false,
+            bytes,
+        }
     });
     Ok(found.collect())
 }
 
-/// Returns the default libraries that COFF objects name, in order, each once, without libraries that an object excludes. Objects
-/// that cannot be read are ignored here: the scan reports them.
+/// Returns the default libraries that COFF objects name, in order, each once, without libraries
+/// that an object excludes. Objects that cannot be read are ignored here: the scan reports them.
 pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
-    let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
+    let objects: Vec<&InputObject> = inputs
+        .objects
+        .iter()
+        .filter(|input_object| input_object.kind == Magic::Coff)
+        .collect();
     let each: Vec<Directives> = threads::in_parallel(|| {
-        objects.par_iter().map(|input_object| coff::directives(input_object.data()).unwrap_or_default()).collect()
+        objects
+            .par_iter()
+            .map(|input_object| coff::directives(input_object.data()).unwrap_or_default())
+            .collect()
     });
     let mut seen = HashSet::new();
-    let mut names: Vec<String> = each.iter().flat_map(|directives| &directives.default_libraries).cloned().collect();
+    let mut names: Vec<String> = each
+        .iter()
+        .flat_map(|directives| &directives.default_libraries)
+        .cloned()
+        .collect();
     names.retain(|name| seen.insert(name.to_ascii_lowercase()));
-    let without: Vec<&String> = each.iter().flat_map(|directives| &directives.without_libraries).collect();
-    names.retain(|name| !without.iter().any(|other| link_exe::is_left_out(name.as_ref(), other.as_ref())));
+    let without: Vec<&String> = each
+        .iter()
+        .flat_map(|directives| &directives.without_libraries)
+        .collect();
+    names.retain(|name| {
+        !without
+            .iter()
+            .any(|other| link_exe::is_left_out(name.as_ref(), other.as_ref()))
+    });
     names
 }
 
-/// Symbols and entry table of a host object, which decide which archive members the host link extracts and how images are
-/// registered.
+/// Symbols and entry table of a host object, which decide which archive members the host link
+/// extracts and how images are registered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct HostFacts<'a> {
     /// The global symbols that the object defines.
@@ -152,18 +232,19 @@ pub struct HostFacts<'a> {
     pub undefined: Vec<Need<'a>>,
     /// The generation of the entry table, if there is one.
     pub generation: Option<Generation>,
-    /// The generation of the entry table under its name of LLVM 20 and before, if the object also has one under the current name. A
-    /// relocatable link creates such objects from the output of several compilers.
+    /// The generation of the entry table under its name of LLVM 20 and before, if the object also
+    /// has one under the current name. A relocatable link creates such objects from the output of
+    /// several compilers.
     pub older_generation: Option<Generation>,
-    /// Whether the object refers to the plain bounds of an entry table. Then it is another wrapper's object, which has registered
-    /// the images.
+    /// Whether the object refers to the plain bounds of an entry table. Then it is another
+    /// wrapper's object, which has registered the images.
     pub refers_to_bounds: bool,
     /// Pairs of an undefined symbol and its replacement (COFF's `/alternatename:`).
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
     /// The ELF or COFF machine of the object, if it has one.
     pub machine: Option<Machine>,
-    /// The control-flow protection that the object is compatible with (`formats::elf::property`). None for bitcode, whose
-    /// protection is not known before it is compiled.
+    /// The control-flow protection that the object is compatible with (`formats::elf::property`).
+    /// None for bitcode, whose protection is not known before it is compiled.
     pub protection: Option<u32>,
 }
 
@@ -203,7 +284,8 @@ pub enum Machine {
     Coff(::object::pe::Machine),
 }
 
-/// Symbols that linkers define at the start of entry tables. Only a wrapper's registration code refers to them.
+/// Symbols that linkers define at the start of entry tables. Only a wrapper's registration code
+/// refers to them.
 pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_llvm_offload_entries",
     "__start_omp_offloading_entries",
@@ -211,26 +293,47 @@ pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_hip_offloading_entries",
 ];
 
-/// Returns the facts of every input object, by index. `wanted`: read those of archive members as well.
+/// Returns the facts of every input object, by index. `wanted`: read those of archive members as
+/// well.
 pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     let each: Vec<Result<HostFacts<'_>>> = threads::in_parallel(|| {
         let objects = inputs.objects.par_iter();
-        objects.map(|object| if wanted || !object.lazy { facts_of(object) } else { Ok(HostFacts::default()) }).collect()
+        objects
+            .map(|object| {
+                if wanted || !object.lazy {
+                    facts_of(object)
+                } else {
+                    Ok(HostFacts::default())
+                }
+            })
+            .collect()
     });
     each.into_iter().collect()
 }
 
-/// Returns the symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the
-/// linker reports them.
+/// Returns the symbols of the shared libraries among the inputs, by file. Libraries that cannot be
+/// read are ignored here: the linker reports them.
 pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
-    let libraries = inputs.files.iter().enumerate().filter(|(_, file)| file.kind == Magic::ElfShared);
-    libraries.map(|(index, file)| (index, object::shared_symbols(file.data()).unwrap_or_default())).collect()
+    let libraries = inputs
+        .files
+        .iter()
+        .enumerate()
+        .filter(|(_, file)| file.kind == Magic::ElfShared);
+    libraries
+        .map(|(index, file)| {
+            (
+                index,
+                object::shared_symbols(file.data()).unwrap_or_default(),
+            )
+        })
+        .collect()
 }
 
 /// The dynamic symbols of a shared library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedSymbols {
-    /// The defined symbols. Symbols of an old version are omitted, because only programs that were linked with it find them.
+    /// The defined symbols. Symbols of an old version are omitted, because only programs that were
+    /// linked with it find them.
     pub defines: Vec<Vec<u8>>,
     /// The undefined symbols.
     pub needs: Vec<Vec<u8>>,
@@ -238,20 +341,36 @@ pub struct SharedSymbols {
 
 fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
     match input_object.kind {
-        Magic::Elf => object::elf_facts(input_object.data()).with_context(|| input_object.origin().to_string()),
-        Magic::Coff => coff::facts(input_object.data()).with_context(|| input_object.origin().to_string()),
-        Magic::Bitcode => bitcode::facts(input_object.data()).with_context(|| input_object.origin().to_string()),
+        Magic::Elf => object::elf_facts(input_object.data())
+            .with_context(|| input_object.origin().to_string()),
+        Magic::Coff => {
+            coff::facts(input_object.data()).with_context(|| input_object.origin().to_string())
+        }
+        Magic::Bitcode => {
+            bitcode::facts(input_object.data()).with_context(|| input_object.origin().to_string())
+        }
         _ => Ok(HostFacts::default()),
     }
 }
 
-/// Returns the symbols that a runtime finds in the linked image `image`; none if its format has no symbol table.
+/// Returns the symbols that a runtime finds in the linked image `image`; none if its format has no
+/// symbol table.
 pub fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
     match magic(image) {
-        Magic::ElfShared => Some(object::shared_symbols(image).ok()?.defines.into_iter().collect()),
+        Magic::ElfShared => Some(
+            object::shared_symbols(image)
+                .ok()?
+                .defines
+                .into_iter()
+                .collect(),
+        ),
         Magic::Elf => {
-            let names: BTreeSet<Vec<u8>> =
-                object::elf_facts(image).ok()?.defined.into_iter().map(|symbol| symbol.name.into_owned()).collect();
+            let names: BTreeSet<Vec<u8>> = object::elf_facts(image)
+                .ok()?
+                .defined
+                .into_iter()
+                .map(|symbol| symbol.name.into_owned())
+                .collect();
             // An image without symbols was stripped, so nothing can be looked up.
             Some(names).filter(|names| !names.is_empty())
         }
@@ -259,12 +378,15 @@ pub fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
     }
 }
 
-/// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no symbols here.
+/// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no
+/// symbols here.
 pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     let data: &[u8] = &found.bytes;
     match magic(data) {
-        Magic::Elf => object::elf_facts(data).with_context(|| format!("{}: cannot read the device object", found.origin)),
-        Magic::Bitcode => bitcode::facts(data).with_context(|| format!("{}: cannot read the device bitcode", found.origin)),
+        Magic::Elf => object::elf_facts(data)
+            .with_context(|| format!("{}: cannot read the device object", found.origin)),
+        Magic::Bitcode => bitcode::facts(data)
+            .with_context(|| format!("{}: cannot read the device bitcode", found.origin)),
         _ => Ok(HostFacts::default()),
     }
 }

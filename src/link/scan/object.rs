@@ -1,5 +1,6 @@
-//! ELF objects of any class, byte order and machine: the sections that contain device images, and the symbols and entry tables of
-//! the host code (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
+//! ELF objects of any class, byte order and machine: the sections that contain device images, and
+//! the symbols and entry tables of the host code (docs/spec/link-driver.md 3.3; LLVM 14's named
+//! sections: docs/spec/containers.md 4.4).
 
 use std::borrow::Cow;
 
@@ -8,7 +9,9 @@ use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
-use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, SharedSymbols, packaged};
+use super::{
+    Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, SharedSymbols, packaged,
+};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::property;
 use crate::formats::elf::raw::Class;
@@ -30,55 +33,81 @@ pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec
     }
 }
 
-fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: &'a InputObject) -> Result<Vec<DeviceImage<'a>>> {
+fn images<'a, Elf: FileHeader<Endian = Endianness>>(
+    index: usize,
+    input_object: &'a InputObject,
+) -> Result<Vec<DeviceImage<'a>>> {
     let data = input_object.data();
-    let (endian, sections) = open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
+    let (endian, sections) =
+        open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
     let mut found = Vec::new();
     let mut shares = Shares::of(data);
     let names = section_names::<Elf>(endian, &sections, data);
-    for section in sections.iter().filter(|section| may_be_device_code::<Elf>(endian, section, names)) {
+    for section in sections
+        .iter()
+        .filter(|section| may_be_device_code::<Elf>(endian, section, names))
+    {
         let kind = section.sh_type(endian);
         let name = sections.section_name(endian, section).unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
-        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name)) {
+        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name))
+        {
             continue;
         }
         if name.len() > LONGEST_NAME {
-            return Err(anyhow!("{}: a device code section has a name of {} bytes", input_object.origin(), name.len()));
+            return Err(anyhow!(
+                "{}: a device code section has a name of {} bytes",
+                input_object.origin(),
+                name.len()
+            ));
         }
         let origin = input_object.origin().in_section(name);
-        let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
+        let contents = section
+            .data(endian, data)
+            .map_err(|error| anyhow!("{origin}: {error}"))?;
         shares.take(contents).with_context(|| origin.to_string())?;
         let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));
         } else if !allocated || contents.starts_with(&magic::OFFLOAD_BINARY) {
-            // An allocated section with other contents is not an input: another wrapper has embedded a linked image.
+            // An allocated section with other contents is not an input: another wrapper has
+            // embedded a linked image.
             found.append(&mut packaged(index, &origin, contents)?);
         }
     }
     Ok(found)
 }
 
-/// Whether an ELF object has sections of device code, by their types and names alone, without reading their contents.
+/// Whether an ELF object has sections of device code, by their types and names alone, without
+/// reading their contents.
 pub(crate) fn has_device_sections(data: &[u8]) -> bool {
     fn any<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> bool {
         open::<Elf>(data).is_ok_and(|(endian, sections)| {
             let names = section_names::<Elf>(endian, &sections, data);
-            sections.iter().any(|section| may_be_device_code::<Elf>(endian, section, names))
+            sections
+                .iter()
+                .any(|section| may_be_device_code::<Elf>(endian, section, names))
         })
     }
-    if Class::is_32_bit(data) { any::<FileHeader32<Endianness>>(data) } else { any::<FileHeader64<Endianness>>(data) }
+    if Class::is_32_bit(data) {
+        any::<FileHeader32<Endianness>>(data)
+    } else {
+        any::<FileHeader64<Endianness>>(data)
+    }
 }
 
-/// Whether a section may contain device code, by its type and the first bytes of its name. This avoids searching for the ends of
-/// long C++ names.
+/// Whether a section may contain device code, by its type and the first bytes of its name. This
+/// avoids searching for the ends of long C++ names.
 fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     section: &Elf::SectionHeader,
     names: &[u8],
 ) -> bool {
-    let begins = || names.get(section.sh_name(endian) as usize..).is_some_and(|name| name.starts_with(NAME.as_bytes()));
+    let begins = || {
+        names
+            .get(section.sh_name(endian) as usize..)
+            .is_some_and(|name| name.starts_with(NAME.as_bytes()))
+    };
     match section.sh_type(endian) {
         SHT_LLVM_OFFLOADING => true,
         elf::SHT_PROGBITS => begins(),
@@ -92,13 +121,21 @@ fn section_names<'a, Elf: FileHeader<Endian = Endianness>>(
     sections: &SectionTable<'a, Elf>,
     data: &'a [u8],
 ) -> &'a [u8] {
-    let index = Elf::parse(data).and_then(|header| header.shstrndx(endian, data)).ok();
-    let table = index.and_then(|index| sections.section(::object::SectionIndex(index as usize)).ok());
-    table.and_then(|table| table.data(endian, data).ok()).unwrap_or_default()
+    let index = Elf::parse(data)
+        .and_then(|header| header.shstrndx(endian, data))
+        .ok();
+    let table = index.and_then(|index| {
+        sections
+            .section(::object::SectionIndex(index as usize))
+            .ok()
+    });
+    table
+        .and_then(|table| table.data(endian, data).ok())
+        .unwrap_or_default()
 }
 
-/// The number of bytes of a file that may still be read as sections. Compilers write no sections that share bytes. With such
-/// sections, a small file could require any amount of memory.
+/// The number of bytes of a file that may still be read as sections. Compilers write no sections
+/// that share bytes. With such sections, a small file could require any amount of memory.
 pub(super) struct Shares(usize);
 
 impl Shares {
@@ -106,9 +143,13 @@ impl Shares {
         Shares(data.len())
     }
 
-    /// Counts the bytes of another section. Fails if the sections together have more bytes than the file.
+    /// Counts the bytes of another section. Fails if the sections together have more bytes than the
+    /// file.
     pub(super) fn take(&mut self, section: &[u8]) -> Result<()> {
-        self.0 = self.0.checked_sub(section.len()).ok_or_else(|| anyhow!("device code sections overlap"))?;
+        self.0 = self
+            .0
+            .checked_sub(section.len())
+            .ok_or_else(|| anyhow!("device code sections overlap"))?;
         Ok(())
     }
 }
@@ -123,11 +164,20 @@ fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, 
     parsed.map_err(|error| anyhow!("{error} (the file has {:#x} bytes)", data.len()))
 }
 
-/// Returns the image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none if the name does not have that
-/// form.
-pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
+/// Returns the image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none if
+/// the name does not have that form.
+pub(super) fn llvm14_image<'a>(
+    input_object: usize,
+    origin: &Origin,
+    section: &str,
+    bytes: &'a [u8],
+) -> Option<DeviceImage<'a>> {
     let (triple, arch) = offload_sections::named(section).filter(|_| !bytes.is_empty())?;
-    let image_kind = if magic::is_bitcode(bytes) { ImageKind::Bitcode } else { ImageKind::Object };
+    let image_kind = if magic::is_bitcode(bytes) {
+        ImageKind::Bitcode
+    } else {
+        ImageKind::Object
+    };
     Some(DeviceImage {
         input_object,
         origin: origin.clone(),
@@ -142,18 +192,31 @@ pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &s
 
 /// Returns the symbols and entry table of an ELF object.
 pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
-    if Class::is_32_bit(data) { facts::<FileHeader32<Endianness>>(data) } else { facts::<FileHeader64<Endianness>>(data) }
+    if Class::is_32_bit(data) {
+        facts::<FileHeader32<Endianness>>(data)
+    } else {
+        facts::<FileHeader64<Endianness>>(data)
+    }
 }
 
 fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<'_>> {
     let (endian, sections) = open::<Elf>(data)?;
     let header = Elf::parse(data)?;
-    let machine = Machine::Elf(header.e_machine(endian), header.is_class_64(), endian == Endianness::Little);
+    let machine = Machine::Elf(
+        header.e_machine(endian),
+        header.is_class_64(),
+        endian == Endianness::Little,
+    );
     let protection = Some(protection(header, endian, &sections, data));
-    let mut facts = HostFacts { machine: Some(machine), protection, ..HostFacts::default() };
+    let mut facts = HostFacts {
+        machine: Some(machine),
+        protection,
+        ..HostFacts::default()
+    };
     let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
-    let (new, old): (Vec<EntryTable>, Vec<EntryTable>) =
-        entry_tables(endian, &sections).into_iter().partition(|table| table.new_name);
+    let (new, old): (Vec<EntryTable>, Vec<EntryTable>) = entry_tables(endian, &sections)
+        .into_iter()
+        .partition(|table| table.new_name);
     let mut older = None;
     for (index, symbol) in symbols.enumerate() {
         if symbol.st_bind() == elf::STB_LOCAL {
@@ -164,29 +227,48 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
             continue;
         }
         let section = symbols.symbol_section(endian, symbol, index)?;
-        if older.is_none() && section.is_some_and(|section| old.iter().any(|table| table.section == section.0)) {
+        if older.is_none()
+            && section.is_some_and(|section| old.iter().any(|table| table.section == section.0))
+        {
             older = generation_of_entry(symbol.st_size(endian).into());
         }
         let weak = symbol.st_bind() == elf::STB_WEAK;
         if symbol.st_shndx(endian) == elf::SHN_UNDEF {
             facts.refers_to_bounds |= is_bound(name);
-            facts.undefined.push(Need { name: Cow::Borrowed(name), weak });
+            facts.undefined.push(Need {
+                name: Cow::Borrowed(name),
+                weak,
+            });
         } else {
             let common = symbol.st_shndx(endian) == elf::SHN_COMMON;
             let weak = weak || common || symbol.st_bind() == elf::STB_GNU_UNIQUE;
-            facts.defined.push(Definition { name: Cow::Borrowed(name), weak, common });
+            facts.defined.push(Definition {
+                name: Cow::Borrowed(name),
+                weak,
+                common,
+            });
         }
     }
     let mut shares = Shares::of(data);
     for section in sections.iter() {
-        if sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".gnu.lto_.symtab.")) {
+        if sections
+            .section_name(endian, section)
+            .is_ok_and(|name| name.starts_with(b".gnu.lto_.symtab."))
+        {
             let table = section.data(endian, data)?;
             shares.take(table)?;
             gcc_symbols(table, &mut facts);
         }
     }
-    let older = older.or_else(|| old.first().and_then(|table| generation_of_size(table.size, header.is_class_64())));
-    (facts.generation, facts.older_generation) = if new.is_empty() { (older, None) } else { (Some(Generation::Llvm21), older) };
+    let older = older.or_else(|| {
+        old.first()
+            .and_then(|table| generation_of_size(table.size, header.is_class_64()))
+    });
+    (facts.generation, facts.older_generation) = if new.is_empty() {
+        (older, None)
+    } else {
+        (Some(Generation::Llvm21), older)
+    };
     Ok(facts)
 }
 
@@ -197,22 +279,35 @@ fn protection<Elf: FileHeader<Endian = Endianness>>(
     sections: &SectionTable<'_, Elf>,
     data: &[u8],
 ) -> u32 {
-    let notes = sections.iter().filter(|section| section.sh_type(endian) == elf::SHT_NOTE);
-    let named = notes.filter(|section| sections.section_name(endian, section) == Ok(property::SECTION));
+    let notes = sections
+        .iter()
+        .filter(|section| section.sh_type(endian) == elf::SHT_NOTE);
+    let named =
+        notes.filter(|section| sections.section_name(endian, section) == Ok(property::SECTION));
     let read = named.filter_map(|section| section.notes(endian, data).ok().flatten());
-    read.map(|notes| property::features(header.e_machine(endian), endian, notes)).fold(0, |all, features| all | features)
+    read.map(|notes| property::features(header.e_machine(endian), endian, notes))
+        .fold(0, |all, features| all | features)
 }
 
-/// Reads the symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size,
-/// slot. A truncated symbol ends the table.
+/// Reads the symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name,
+/// group, kind, visibility, size, slot. A truncated symbol ends the table.
 fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
     const VISIBILITY_SIZE_SLOT: usize = 1 + 8 + 4;
     while let Some((name, rest)) = split_at_nul(table) {
-        let Some((_group, [kind, rest @ ..])) = split_at_nul(rest) else { return };
+        let Some((_group, [kind, rest @ ..])) = split_at_nul(rest) else {
+            return;
+        };
         let name = Cow::Borrowed(name);
         match kind {
-            0 | 1 | 4 => facts.defined.push(Definition { name, weak: *kind != 0, common: *kind == 4 }),
-            2 | 3 => facts.undefined.push(Need { name, weak: *kind == 3 }),
+            0 | 1 | 4 => facts.defined.push(Definition {
+                name,
+                weak: *kind != 0,
+                common: *kind == 4,
+            }),
+            2 | 3 => facts.undefined.push(Need {
+                name,
+                weak: *kind == 3,
+            }),
             _ => {}
         }
         table = rest.get(VISIBILITY_SIZE_SLOT..).unwrap_or_default();
@@ -227,10 +322,20 @@ fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Whether the object has a section named `wanted`.
 pub(super) fn has_section(data: &[u8], wanted: &str) -> bool {
     fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8], wanted: &[u8]) -> bool {
-        let Ok((endian, sections)) = open::<Elf>(data) else { return false };
+        let Ok((endian, sections)) = open::<Elf>(data) else {
+            return false;
+        };
         let names = section_names::<Elf>(endian, &sections, data);
-        let name = |section: &Elf::SectionHeader| names.get(section.sh_name(endian) as usize..).unwrap_or_default();
-        sections.iter().any(|section| name(section).strip_prefix(wanted).is_some_and(|rest| rest.first() == Some(&0)))
+        let name = |section: &Elf::SectionHeader| {
+            names
+                .get(section.sh_name(endian) as usize..)
+                .unwrap_or_default()
+        };
+        sections.iter().any(|section| {
+            name(section)
+                .strip_prefix(wanted)
+                .is_some_and(|rest| rest.first() == Some(&0))
+        })
     }
     let wanted = wanted.as_bytes();
     if Class::is_32_bit(data) {
@@ -253,17 +358,34 @@ pub(super) fn shared_symbols(data: &[u8]) -> Result<SharedSymbols> {
                 continue;
             }
             let undefined = symbol.st_shndx(endian) == elf::SHN_UNDEF;
-            let is_old = || versions.as_ref().is_some_and(|versions| versions.version_index(endian, index).is_hidden());
-            if if undefined { symbol.st_bind() != elf::STB_GLOBAL } else { is_old() } {
+            let is_old = || {
+                versions
+                    .as_ref()
+                    .is_some_and(|versions| versions.version_index(endian, index).is_hidden())
+            };
+            if if undefined {
+                symbol.st_bind() != elf::STB_GLOBAL
+            } else {
+                is_old()
+            } {
                 continue;
             }
             let name = symbols.symbol_name(endian, symbol)?;
             shares.take(name)?;
-            if undefined { &mut found.needs } else { &mut found.defines }.push(name.to_vec());
+            if undefined {
+                &mut found.needs
+            } else {
+                &mut found.defines
+            }
+            .push(name.to_vec());
         }
         Ok(found)
     }
-    if Class::is_32_bit(data) { read::<FileHeader32<Endianness>>(data) } else { read::<FileHeader64<Endianness>>(data) }
+    if Class::is_32_bit(data) {
+        read::<FileHeader32<Endianness>>(data)
+    } else {
+        read::<FileHeader64<Endianness>>(data)
+    }
 }
 
 struct EntryTable {
@@ -273,15 +395,24 @@ struct EntryTable {
 }
 
 /// Returns the sections of an object that contain entries, of any kind and generation.
-fn entry_tables<Elf: FileHeader<Endian = Endianness>>(endian: Endianness, sections: &SectionTable<'_, Elf>) -> Vec<EntryTable> {
+fn entry_tables<Elf: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    sections: &SectionTable<'_, Elf>,
+) -> Vec<EntryTable> {
     let tables = sections.iter().enumerate().filter_map(|(section, header)| {
         let new_name = match sections.section_name(endian, header).ok()? {
             b"llvm_offload_entries" => true,
-            b"omp_offloading_entries" | b"cuda_offloading_entries" | b"hip_offloading_entries" => false,
+            b"omp_offloading_entries" | b"cuda_offloading_entries" | b"hip_offloading_entries" => {
+                false
+            }
             _ => return None,
         };
         let size = header.sh_size(endian).into();
-        (size > 0).then_some(EntryTable { section, size, new_name })
+        (size > 0).then_some(EntryTable {
+            section,
+            size,
+            new_name,
+        })
     });
     tables.collect()
 }
@@ -304,14 +435,29 @@ mod tests {
 
     #[test]
     fn symbols_of_gccs_intermediate_code() {
-        // The table that gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and a common symbol.
+        // The table that gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and
+        // a common symbol.
         let entry = |name: &str, kind: u8| [name.as_bytes(), &[0, 0, kind], &[0; 13]].concat();
-        let table = [entry("main", 0), entry("kernel", 2), entry("x", 4), entry("maybe", 3)].concat();
+        let table = [
+            entry("main", 0),
+            entry("kernel", 2),
+            entry("x", 4),
+            entry("maybe", 3),
+        ]
+        .concat();
         let mut facts = HostFacts::default();
         gcc_symbols(&table, &mut facts);
-        let defined: Vec<_> = facts.defined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak, symbol.common)).collect();
+        let defined: Vec<_> = facts
+            .defined
+            .iter()
+            .map(|symbol| (symbol.name.as_ref(), symbol.weak, symbol.common))
+            .collect();
         assert_eq!(defined, [(&b"main"[..], false, false), (b"x", true, true)]);
-        let needed: Vec<_> = facts.undefined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak)).collect();
+        let needed: Vec<_> = facts
+            .undefined
+            .iter()
+            .map(|symbol| (symbol.name.as_ref(), symbol.weak))
+            .collect();
         assert_eq!(needed, [(&b"kernel"[..], false), (b"maybe", true)]);
         for len in 0..table.len() {
             gcc_symbols(&table[..len], &mut HostFacts::default());

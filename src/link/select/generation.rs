@@ -1,5 +1,5 @@
-//! Generation of the entry table that each image belongs to, as read from the host object with the image. Images in objects without
-//! entries belong to all generations of the link.
+//! Generation of the entry table that each image belongs to, as read from the host object with the
+//! image. Images in objects without entries belong to all generations of the link.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,19 @@ pub(super) struct Generations {
 }
 
 impl Generations {
-    /// Returns the generations that image `at` is registered with: those of its object, or all if its object has no entry table.
+    /// Returns the generations that image `at` is registered with: those of its object, or all if
+    /// its object has no entry table.
     pub(super) fn of(&self, at: usize) -> &[Generation] {
-        if self.each[at].is_empty() { &self.all } else { &self.each[at] }
+        if self.each[at].is_empty() {
+            &self.all
+        } else {
+            &self.each[at]
+        }
     }
 }
 
-/// Determines the generations of all images. `active`: the images that are always linked. `host`: the generations of the host
-/// objects that are linked.
+/// Determines the generations of all images. `active`: the images that are always linked. `host`:
+/// the generations of the host objects that are linked.
 pub(super) fn of_images(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -35,12 +40,18 @@ pub(super) fn of_images(
         false => facts[image.input_object].generations().collect(),
     };
     let mut each: Vec<Vec<Generation>> = found.iter().map(own).collect();
-    let mut all: Vec<Generation> = active.iter().flat_map(|&at| each[at].iter().copied()).collect();
+    let mut all: Vec<Generation> = active
+        .iter()
+        .flat_map(|&at| each[at].iter().copied())
+        .collect();
     all.sort();
     all.dedup();
     if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
         // Both use one table with the same entries, so they are registered together, as in LLVM 15.
-        let oldest = each.iter_mut().flatten().filter(|generation| **generation == Generation::Llvm14);
+        let oldest = each
+            .iter_mut()
+            .flatten()
+            .filter(|generation| **generation == Generation::Llvm14);
         oldest.for_each(|generation| *generation = Generation::Llvm15);
         all.retain(|generation| *generation != Generation::Llvm14);
     }
@@ -55,13 +66,24 @@ pub(super) fn of_images(
     Ok(Generations { each, all })
 }
 
-/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had its own table, with the same name in
-/// releases whose entries differ.
-fn check_tables(found: &[DeviceImage<'_>], each: &[Vec<Generation>], active: &[usize]) -> Result<()> {
+/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had its own
+/// table, with the same name in releases whose entries differ.
+fn check_tables(
+    found: &[DeviceImage<'_>],
+    each: &[Vec<Generation>],
+    active: &[usize],
+) -> Result<()> {
     for kind in OffloadKind::ALL {
         let first = |wide: bool| {
-            let is_it = |at: usize| each[at].iter().any(|own| *own != Generation::Llvm21 && own.wide_entries() == wide);
-            active.iter().copied().find(|&at| found[at].kinds.contains(kind) && is_it(at))
+            let is_it = |at: usize| {
+                each[at]
+                    .iter()
+                    .any(|own| *own != Generation::Llvm21 && own.wide_entries() == wide)
+            };
+            active
+                .iter()
+                .copied()
+                .find(|&at| found[at].kinds.contains(kind) && is_it(at))
         };
         if let (Some(wide), Some(narrow)) = (first(true), first(false)) {
             bail!(

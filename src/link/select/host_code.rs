@@ -1,5 +1,5 @@
-//! Device code for the host's own CPU that calls plain functions of its archive: host code that was compiled for no device, and
-//! consists of the same machine instructions.
+//! Device code for the host's own CPU that calls plain functions of its archive: host code that was
+//! compiled for no device, and consists of the same machine instructions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,17 +10,19 @@ use super::{DeviceJob, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::target::Target;
 
-/// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of the images `inputs`. Device
-/// code has priority: an object that defines one of its symbols again is not used, so that the device linker reports the missing
-/// symbol.
+/// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of
+/// the images `inputs`. Device code has priority: an object that defines one of its symbols again
+/// is not used, so that the device linker reports the missing symbol.
 pub(super) fn pulls<'a>(
     inputs: &[&'a DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
     facts: &[HostFacts<'_>],
     target: &Target,
 ) -> Result<Vec<&'a DeviceImage<'a>>> {
-    let candidates: Vec<&DeviceImage<'a>> =
-        host_code.iter().filter(|code| code.triple == target.triple || target.is_spelled(&code.triple)).collect();
+    let candidates: Vec<&DeviceImage<'a>> = host_code
+        .iter()
+        .filter(|code| code.triple == target.triple || target.is_spelled(&code.triple))
+        .collect();
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
@@ -34,21 +36,45 @@ pub(super) fn pulls<'a>(
     let mut wanted: Vec<Cow<'_, [u8]>> = Vec::new();
     for &input in inputs {
         let table = symbols(input)?;
-        wanted
-            .extend(table.undefined.into_iter().filter(|symbol| !symbol.weak).map(|symbol| Cow::Owned(symbol.name.into_owned())));
-        defined.extend(table.defined.into_iter().map(|symbol| Cow::Owned(symbol.name.into_owned())));
+        wanted.extend(
+            table
+                .undefined
+                .into_iter()
+                .filter(|symbol| !symbol.weak)
+                .map(|symbol| Cow::Owned(symbol.name.into_owned())),
+        );
+        defined.extend(
+            table
+                .defined
+                .into_iter()
+                .map(|symbol| Cow::Owned(symbol.name.into_owned())),
+        );
     }
     let mut taken: BTreeMap<usize, &'a DeviceImage<'a>> = BTreeMap::new();
     while let Some(name) = wanted.pop() {
-        let Some(&code) = offered.get(name.as_ref()).filter(|_| !defined.contains(&name)) else { continue };
+        let Some(&code) = offered
+            .get(name.as_ref())
+            .filter(|_| !defined.contains(&name))
+        else {
+            continue;
+        };
         let facts = &facts[code.input_object];
-        let twice = facts.defined.iter().any(|symbol| !symbol.weak && defined.contains(&symbol.name));
+        let twice = facts
+            .defined
+            .iter()
+            .any(|symbol| !symbol.weak && defined.contains(&symbol.name));
         if twice || taken.contains_key(&code.input_object) {
             continue;
         }
         taken.insert(code.input_object, code);
         defined.extend(facts.defined.iter().map(|symbol| symbol.name.clone()));
-        wanted.extend(facts.undefined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.clone()));
+        wanted.extend(
+            facts
+                .undefined
+                .iter()
+                .filter(|symbol| !symbol.weak)
+                .map(|symbol| symbol.name.clone()),
+        );
     }
     Ok(taken.into_values().collect())
 }
@@ -61,9 +87,12 @@ pub(crate) struct OnTheHost {
     pub object: usize,
 }
 
-/// Returns the undefined symbols of the inputs of `jobs` that a host object defines. Most often they are functions outside of
-/// `declare target`.
-pub(crate) fn undefined_but_on_the_host(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>]) -> Vec<OnTheHost> {
+/// Returns the undefined symbols of the inputs of `jobs` that a host object defines. Most often
+/// they are functions outside of `declare target`.
+pub(crate) fn undefined_but_on_the_host(
+    jobs: &[DeviceJob<'_>],
+    facts: &[HostFacts<'_>],
+) -> Vec<OnTheHost> {
     let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (object, facts) in facts.iter().enumerate() {
         for symbol in &facts.defined {
@@ -72,14 +101,33 @@ pub(crate) fn undefined_but_on_the_host(jobs: &[DeviceJob<'_>], facts: &[HostFac
     }
     let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     for job in jobs {
-        // An image with a damaged symbol table, or without one, has no symbols here: its linker has reported that.
-        let tables: Vec<HostFacts<'_>> = job.inputs.iter().filter_map(|input| symbols(input).ok()).collect();
-        let defined: HashSet<&[u8]> = tables.iter().flat_map(|table| &table.defined).map(|symbol| symbol.name.as_ref()).collect();
-        for symbol in tables.iter().flat_map(|table| &table.undefined).filter(|symbol| !symbol.weak) {
-            if let Some(&object) = on_the_host.get(symbol.name.as_ref()).filter(|_| !defined.contains(symbol.name.as_ref())) {
+        // An image with a damaged symbol table, or without one, has no symbols here: its linker has
+        // reported that.
+        let tables: Vec<HostFacts<'_>> = job
+            .inputs
+            .iter()
+            .filter_map(|input| symbols(input).ok())
+            .collect();
+        let defined: HashSet<&[u8]> = tables
+            .iter()
+            .flat_map(|table| &table.defined)
+            .map(|symbol| symbol.name.as_ref())
+            .collect();
+        for symbol in tables
+            .iter()
+            .flat_map(|table| &table.undefined)
+            .filter(|symbol| !symbol.weak)
+        {
+            if let Some(&object) = on_the_host
+                .get(symbol.name.as_ref())
+                .filter(|_| !defined.contains(symbol.name.as_ref()))
+            {
                 found.insert(symbol.name.to_vec(), object);
             }
         }
     }
-    found.into_iter().map(|(symbol, object)| OnTheHost { symbol, object }).collect()
+    found
+        .into_iter()
+        .map(|(symbol, object)| OnTheHost { symbol, object })
+        .collect()
 }

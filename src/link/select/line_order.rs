@@ -1,7 +1,9 @@
-//! Order in which a linker reads the objects of a command line. The order decides which archive members the linker extracts, and
-//! which of several weak definitions it uses. GNU ld and gold read the command line once, and search each archive for the symbols
-//! that are undefined at that point. ld.lld remembers every archive that it has passed, and extracts a member at the first
-//! reference. The device links use the same members in the same order, so that they choose the same definitions.
+//! Order in which a linker reads the objects of a command line. The order decides which archive
+//! members the linker extracts, and which of several weak definitions it uses. GNU ld and gold read
+//! the command line once, and search each archive for the symbols that are undefined at that point.
+//! ld.lld remembers every archive that it has passed, and extracts a member at the first reference.
+//! The device links use the same members in the same order, so that they choose the same
+//! definitions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,7 +22,8 @@ pub(crate) enum Reading {
     InTurn,
     /// ld.lld: members are remembered until something needs them.
     Remembering,
-    /// Any other linker: members are extracted whatever their position, and the files count in command-line order.
+    /// Any other linker: members are extracted whatever their position, and the files count in
+    /// command-line order.
     #[default]
     AnyOrder,
 }
@@ -30,7 +33,8 @@ pub(crate) enum Reading {
 pub(crate) struct Load {
     /// The objects of the file.
     pub objects: Range<usize>,
-    /// The symbols that a linker script or `--defsym` needs, for which GNU ld searches the archives after it.
+    /// The symbols that a linker script or `--defsym` needs, for which GNU ld searches the archives
+    /// after it.
     pub needs: Vec<String>,
     /// The index of a shared library in [`SelectOptions::shared`].
     pub library: Option<usize>,
@@ -48,8 +52,14 @@ pub(super) struct Taken {
     pub pulled: Vec<Option<String>>,
 }
 
-/// Returns the objects of a linker that reads the command line in the order `options.reading`, which is not `AnyOrder`.
-pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
+/// Returns the objects of a linker that reads the command line in the order `options.reading`,
+/// which is not `AnyOrder`.
+pub(super) fn read(
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    options: &SelectOptions,
+) -> Taken {
     let mut line = Line {
         facts,
         lazy,
@@ -57,12 +67,19 @@ pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], o
         options,
         in_turn: options.reading == Reading::InTurn,
         symbols: HashMap::new(),
-        taken: Taken { order: Vec::new(), pulled: vec![None; facts.len()] },
+        taken: Taken {
+            order: Vec::new(),
+            pulled: vec![None; facts.len()],
+        },
         read: vec![false; facts.len()],
         changed: false,
     };
     let in_turn = line.in_turn;
-    for root in options.roots.iter().filter(|root| in_turn || !options.late_roots.contains(root)) {
+    for root in options
+        .roots
+        .iter()
+        .filter(|root| in_turn || !options.late_roots.contains(root))
+    {
         line.refer(root.as_bytes(), false, Referrer::Line);
     }
     let mut rest: &[Load] = &options.loads;
@@ -114,7 +131,8 @@ struct Line<'f> {
     taken: Taken,
     /// Whether an object is part of the link, by its index.
     read: Vec<bool>,
-    /// Whether a member was extracted, or a new symbol is undefined or common. GNU ld then reads the group again.
+    /// Whether a member was extracted, or a new symbol is undefined or common. GNU ld then reads
+    /// the group again.
     changed: bool,
 }
 
@@ -130,8 +148,17 @@ impl<'f> Line<'f> {
         if self.in_turn {
             return self.in_turn(load.objects.clone());
         }
-        for object in load.objects.clone().filter(|&object| !self.read[object]).collect::<Vec<_>>() {
-            if self.lazy[object] { self.remember(object) } else { self.take(object) }
+        for object in load
+            .objects
+            .clone()
+            .filter(|&object| !self.read[object])
+            .collect::<Vec<_>>()
+        {
+            if self.lazy[object] {
+                self.remember(object)
+            } else {
+                self.take(object)
+            }
         }
     }
 
@@ -159,11 +186,13 @@ impl<'f> Line<'f> {
     /// Returns the first symbol for which the member `object` would be extracted now.
     fn wanted_of(&self, object: usize) -> Option<(Cow<'f, [u8]>, Referrer)> {
         self.facts[object].defined.iter().find_map(|symbol| {
-            names(&symbol.name).into_iter().find_map(|name| match self.symbols.get(&name) {
-                Some(Symbol::Undefined(by)) => Some((name, *by)),
-                Some(Symbol::Common) if !symbol.common => Some((name, Referrer::Line)),
-                _ => None,
-            })
+            names(&symbol.name)
+                .into_iter()
+                .find_map(|name| match self.symbols.get(&name) {
+                    Some(Symbol::Undefined(by)) => Some((name, *by)),
+                    Some(Symbol::Common) if !symbol.common => Some((name, Referrer::Line)),
+                    _ => None,
+                })
         })
     }
 
@@ -172,7 +201,11 @@ impl<'f> Line<'f> {
         if let Some((name, by)) = self.wanted_of(object) {
             return self.pull(object, &name, by);
         }
-        for name in self.facts[object].defined.iter().flat_map(|symbol| names(&symbol.name)) {
+        for name in self.facts[object]
+            .defined
+            .iter()
+            .flat_map(|symbol| names(&symbol.name))
+        {
             let symbol = self.symbols.entry(name).or_insert(Symbol::Lazy(object));
             if matches!(symbol, Symbol::WeakUndefined) {
                 *symbol = Symbol::Lazy(object);
@@ -187,19 +220,24 @@ impl<'f> Line<'f> {
             Referrer::Library(library) => &self.options.shared[library].name,
         };
         let name = printable_name(name);
-        self.taken.pulled[object] = Some(format!("the host link extracts the member for `{name}`, needed by {by}"));
+        self.taken.pulled[object] = Some(format!(
+            "the host link extracts the member for `{name}`, needed by {by}"
+        ));
         self.changed = true;
         self.take(object);
     }
 
-    /// Makes `object` part of the link. With ld.lld, also adds the passed members that it needs, and the members that those need.
-    /// As in ld.lld, an object's definitions count before its references.
+    /// Makes `object` part of the link. With ld.lld, also adds the passed members that it needs,
+    /// and the members that those need. As in ld.lld, an object's definitions count before its
+    /// references.
     fn take(&mut self, object: usize) {
         let mut taking = vec![(object, 0)];
         self.define(object);
         while let Some((object, at)) = taking.pop() {
             let facts: &'f HostFacts<'f> = &self.facts[object];
-            let Some(need) = facts.undefined.get(at) else { continue };
+            let Some(need) = facts.undefined.get(at) else {
+                continue;
+            };
             taking.push((object, at + 1));
             for name in self.referred(&need.name) {
                 if self.in_turn {
@@ -217,14 +255,20 @@ impl<'f> Line<'f> {
     /// In GNU ld, a reference to a symbol of PROVIDE also refers to the symbols of its expression.
     fn refer_to_provided(&mut self, name: &[u8], by: Referrer) {
         let options: &'f SelectOptions = self.options;
-        for (_, to) in options.alternate_names.iter().filter(|(from, _)| from.as_bytes() == name) {
+        for (_, to) in options
+            .alternate_names
+            .iter()
+            .filter(|(from, _)| from.as_bytes() == name)
+        {
             self.refer(to.as_bytes(), false, by);
         }
     }
 
     fn explain(&mut self, member: usize, name: &[u8], by: usize) {
         let (name, by) = (printable_name(name), &self.origins[by]);
-        self.taken.pulled[member] = Some(format!("the host link extracts the member for `{name}`, needed by {by}"));
+        self.taken.pulled[member] = Some(format!(
+            "the host link extracts the member for `{name}`, needed by {by}"
+        ));
         self.changed = true;
     }
 
@@ -245,15 +289,22 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// Returns the symbols that a reference to `name` means. GNU ld replaces the name by those of `--wrap`; ld.lld adds them at the
-    /// end.
+    /// Returns the symbols that a reference to `name` means. GNU ld replaces the name by those of
+    /// `--wrap`; ld.lld adds them at the end.
     fn referred(&self, name: &'f [u8]) -> Vec<Cow<'f, [u8]>> {
         let plain = Cow::Borrowed(name);
         if !self.in_turn {
             return vec![plain];
         }
-        let others: Vec<Cow<'f, [u8]>> = aliases(name, &self.options.wrapped).into_iter().map(Cow::Owned).collect();
-        if others.is_empty() { vec![plain] } else { others }
+        let others: Vec<Cow<'f, [u8]>> = aliases(name, &self.options.wrapped)
+            .into_iter()
+            .map(Cow::Owned)
+            .collect();
+        if others.is_empty() {
+            vec![plain]
+        } else {
+            others
+        }
     }
 
     /// Records a reference that no object contains, and extracts its member.
@@ -265,7 +316,11 @@ impl<'f> Line<'f> {
 
     /// Records a reference. Returns the member that it extracts now.
     fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: Referrer) -> Option<usize> {
-        let new = if weak { Symbol::WeakUndefined } else { Symbol::Undefined(by) };
+        let new = if weak {
+            Symbol::WeakUndefined
+        } else {
+            Symbol::Undefined(by)
+        };
         match self.symbols.entry(name) {
             Entry::Vacant(free) => {
                 free.insert(new);
@@ -286,13 +341,21 @@ impl<'f> Line<'f> {
     fn library(&mut self, library: usize, as_needed: bool) {
         let options: &'f SelectOptions = self.options;
         let SharedLibrary { defines, needs, .. } = &options.shared[library];
-        let is_wanted = |name: &Vec<u8>| matches!(self.symbols.get(name.as_slice()), Some(Symbol::Undefined(_)));
+        let is_wanted = |name: &Vec<u8>| {
+            matches!(
+                self.symbols.get(name.as_slice()),
+                Some(Symbol::Undefined(_))
+            )
+        };
         if self.in_turn && as_needed && !defines.iter().any(is_wanted) {
             // GNU ld forgets a library that nothing has needed so far.
             return;
         }
         for name in defines {
-            let symbol = self.symbols.entry(Cow::Borrowed(name)).or_insert(Symbol::Defined);
+            let symbol = self
+                .symbols
+                .entry(Cow::Borrowed(name))
+                .or_insert(Symbol::Defined);
             if !matches!(symbol, Symbol::Common) {
                 *symbol = Symbol::Defined;
             }
@@ -302,8 +365,8 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// Adds the references that ld.lld resolves after it has read all files. GNU ld has no such step: it knows the symbols of `-e`
-    /// and `-u` from the beginning.
+    /// Adds the references that ld.lld resolves after it has read all files. GNU ld has no such
+    /// step: it knows the symbols of `-e` and `-u` from the beginning.
     fn finish(&mut self) {
         let options: &'f SelectOptions = self.options;
         if self.in_turn {
@@ -314,10 +377,13 @@ impl<'f> Line<'f> {
         }
         for glob in &options.globs {
             let is_lazy = |(name, symbol): (&Cow<'f, [u8]>, &Symbol)| match symbol {
-                Symbol::Lazy(member) if glob.matches(&String::from_utf8_lossy(name)) => Some((*member, name.to_vec())),
+                Symbol::Lazy(member) if glob.matches(&String::from_utf8_lossy(name)) => {
+                    Some((*member, name.to_vec()))
+                }
                 _ => None,
             };
-            let mut members: Vec<(usize, Vec<u8>)> = self.symbols.iter().filter_map(is_lazy).collect();
+            let mut members: Vec<(usize, Vec<u8>)> =
+                self.symbols.iter().filter_map(is_lazy).collect();
             members.sort();
             for (member, name) in members {
                 if !self.read[member] {
@@ -328,7 +394,10 @@ impl<'f> Line<'f> {
         // A needed symbol also needs its alternate, which may have an alternate itself.
         for _ in 0..=options.alternate_names.len() {
             for (from, to) in &options.alternate_names {
-                if matches!(self.symbols.get(from.as_bytes()), Some(Symbol::Undefined(_) | Symbol::WeakUndefined)) {
+                if matches!(
+                    self.symbols.get(from.as_bytes()),
+                    Some(Symbol::Undefined(_) | Symbol::WeakUndefined)
+                ) {
                     self.refer(to.as_bytes(), false, Referrer::Line);
                 }
             }
@@ -352,7 +421,10 @@ impl<'f> Line<'f> {
 /// Returns the names that a definition matches. A default version, `f@@V`, matches `f` and `f@V`.
 pub(super) fn names<'n>(name: &'n [u8]) -> Vec<Cow<'n, [u8]>> {
     match name.windows(2).position(|two| two == b"@@") {
-        Some(at) => vec![Cow::Borrowed(&name[..at]), Cow::Owned([&name[..at], &name[at + 1..]].concat())],
+        Some(at) => vec![
+            Cow::Borrowed(&name[..at]),
+            Cow::Owned([&name[..at], &name[at + 1..]].concat()),
+        ],
         None => vec![Cow::Borrowed(name)],
     }
 }

@@ -1,5 +1,6 @@
-//! Selects the device images to link and groups them into device links: chooses archive members, groups by target and LLVM release,
-//! and determines the final order. Reads symbol tables through `scan`. The device stage decides how to link.
+//! Selects the device images to link and groups them into device links: chooses archive members,
+//! groups by target and LLVM release, and determines the final order. Reads symbol tables through
+//! `scan`. The device stage decides how to link.
 
 mod coverage;
 mod generation;
@@ -34,14 +35,16 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
-    /// The names of kernels and variables that host code registers with the image. They are filled in after selection.
+    /// The names of kernels and variables that host code registers with the image. They are filled
+    /// in after selection.
     pub registered: BTreeSet<String>,
 }
 
 /// The options that affect selection.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SelectOptions {
-    /// Architectures whose archive members are always extracted (`--should-extract=`), compared as text.
+    /// Architectures whose archive members are always extracted (`--should-extract=`), compared as
+    /// text.
     pub should_extract: Vec<String>,
     /// Symbols that the command line and its scripts require (`-u`, `-e`, `EXTERN`, …).
     pub roots: Vec<String>,
@@ -57,11 +60,13 @@ pub(crate) struct SelectOptions {
     pub loads: Vec<Load>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
-    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that replaces it if it is not defined.
+    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that replaces it if it
+    /// is not defined.
     pub alternate_names: Vec<(String, String)>,
 }
 
-/// The symbols of a shared library. Linkers search archives for its undefined symbols, and not for symbols that it defines.
+/// The symbols of a shared library. Linkers search archives for its undefined symbols, and not for
+/// symbols that it defines.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SharedLibrary {
     /// The path of the library.
@@ -77,14 +82,16 @@ pub(crate) struct SharedLibrary {
 pub(crate) struct Selection<'a> {
     /// The device links.
     pub jobs: Vec<DeviceJob<'a>>,
-    /// The lines of `--wrapper-why`: for each archive member with device code, the reason why it is linked or not.
+    /// The lines of `--wrapper-why`: for each archive member with device code, the reason why it is
+    /// linked or not.
     pub why: Vec<String>,
     /// The warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Selects the device links. `host_code`: host objects that device code for a CPU may call (`scan::host_code`). `facts`: the facts
-/// of all objects, by index. `lazy`: whether an object is an archive member, by index.
+/// Selects the device links. `host_code`: host objects that device code for a CPU may call
+/// (`scan::host_code`). `facts`: the facts of all objects, by index. `lazy`: whether an object is
+/// an archive member, by index.
 pub(crate) fn select<'a>(
     found: &'a [DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -93,90 +100,156 @@ pub(crate) fn select<'a>(
     origins: &[String],
     options: &SelectOptions,
 ) -> Result<Selection<'a>> {
-    let targets: Vec<Target> = found.iter().map(|image| Target::new(&image.triple, &image.arch)).collect();
+    let targets: Vec<Target> = found
+        .iter()
+        .map(|image| Target::new(&image.triple, &image.arch))
+        .collect();
     check_targets(found, &targets)?;
     let better = better_images(found, &targets)?;
     let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
     // Members that only device code needs come last, in command-line order.
     let mut ranks = vec![usize::MAX; facts.len()];
-    order.iter().enumerate().for_each(|(rank, &object)| ranks[object] = rank);
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(rank, &object)| ranks[object] = rank);
     let entry = |(at, image): (usize, &DeviceImage<'_>)| entry(at, image, lazy, &pulled, options);
     let entries: Vec<Entry> = found.iter().enumerate().map(entry).collect();
-    let coverage =
-        Coverage::of(entries.iter().zip(found).filter(|(entry, _)| entry.how == Membership::Regular).map(|(_, image)| image));
-    let active: Vec<usize> = entries.iter().filter(|entry| entry.how != Membership::Waiting).map(|entry| entry.at).collect();
+    let coverage = Coverage::of(
+        entries
+            .iter()
+            .zip(found)
+            .filter(|(entry, _)| entry.how == Membership::Regular)
+            .map(|(_, image)| image),
+    );
+    let active: Vec<usize> = entries
+        .iter()
+        .filter(|entry| entry.how != Membership::Waiting)
+        .map(|entry| entry.at)
+        .collect();
     let host = (0..facts.len())
         .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
         .flat_map(|input_object| facts[input_object].generations());
     let generations = generation::of_images(found, facts, &active, host)?;
 
-    // The kinds with which the input `at` makes an image registered; none if the input is not linked into the image.
+    // The kinds with which the input `at` makes an image registered; none if the input is not
+    // linked into the image.
     let joins = |at: usize, target: &Target| match entries[at].how {
         Membership::Waiting => None,
         Membership::Regular | Membership::Named => Some(found[at].kinds),
         Membership::Pulled => coverage.kinds(&found[at], target),
     };
     let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
-    for &at in active.iter().filter(|&&at| joins(at, &targets[at]).is_some()) {
+    for &at in active
+        .iter()
+        .filter(|&&at| joins(at, &targets[at]).is_some())
+    {
         for &generation in generations.of(at) {
             groups.entry((targets[at].clone(), generation)).or_default();
         }
     }
     let servers = Servers::of(targets.iter().enumerate());
     let fitting = |target: &Target, generation: Generation| -> Vec<usize> {
-        let outdone = |at: usize| better[at].iter().any(|&other| targets[other].serves(target));
+        let outdone = |at: usize| {
+            better[at]
+                .iter()
+                .any(|&other| targets[other].serves(target))
+        };
         let fits = |at: &usize| generations.of(*at).contains(&generation) && !outdone(*at);
-        servers.images_for(target).into_iter().filter(fits).collect()
+        servers
+            .images_for(target)
+            .into_iter()
+            .filter(fits)
+            .collect()
     };
     for ((target, generation), members) in &mut groups {
-        members.extend(fitting(target, *generation).into_iter().filter(|&at| joins(at, target).is_some()));
+        members.extend(
+            fitting(target, *generation)
+                .into_iter()
+                .filter(|&at| joins(at, target).is_some()),
+        );
     }
     let kinds_of = |target: &Target, members: &BTreeSet<usize>| {
-        members.iter().filter_map(|&at| joins(at, target)).fold(OffloadKinds::default(), OffloadKinds::union)
+        members
+            .iter()
+            .filter_map(|&at| joins(at, target))
+            .fold(OffloadKinds::default(), OffloadKinds::union)
     };
-    let mut warnings = served::drop_served(&mut groups, found, &kinds_of, &|target| is_asked(target, options));
+    let mut warnings = served::drop_served(&mut groups, found, &kinds_of, &|target| {
+        is_asked(target, options)
+    });
     let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
     let mut jobs: Vec<DeviceJob<'a>> = Vec::new();
     // By image: the kinds of the linked images that contain it; none if no linked image does.
     let mut linked: Vec<Option<OffloadKinds>> = vec![None; found.len()];
     for ((target, generation), mut members) in groups {
         let kinds = kinds_of(&target, &members);
-        let waiting: Vec<usize> = fitting(&target, generation).into_iter().filter(|&at| joins(at, &target).is_none()).collect();
+        let waiting: Vec<usize> = fitting(&target, generation)
+            .into_iter()
+            .filter(|&at| joins(at, &target).is_none())
+            .collect();
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
         }
-        members.iter().for_each(|&at| linked[at] = Some(linked[at].unwrap_or_default().union(kinds)));
+        members
+            .iter()
+            .for_each(|&at| linked[at] = Some(linked[at].unwrap_or_default().union(kinds)));
         let mut inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
         inputs.sort_by_key(|image| ranks[image.input_object]);
         inputs.extend(host_code::pulls(&inputs, host_code, facts, &target)?);
-        let target = members.iter().fold(target, |target, &at| target.named_like(&targets[at]));
-        jobs.push(DeviceJob { target, generation, kinds, inputs, registered: BTreeSet::new() });
+        let target = members
+            .iter()
+            .fold(target, |target, &at| target.named_like(&targets[at]));
+        jobs.push(DeviceJob {
+            target,
+            generation,
+            kinds,
+            inputs,
+            registered: BTreeSet::new(),
+        });
     }
     for job in &jobs {
         check_kinds(job)?;
         served::check_platforms(job)?;
     }
-    let members = entries.iter().filter(|entry| lazy[found[entry.at].input_object]);
+    let members = entries
+        .iter()
+        .filter(|entry| lazy[found[entry.at].input_object]);
     let why = members.map(|entry| {
         let object = found[entry.at].input_object;
-        let reason = why(device_pulled.get(&entry.at), pulled[object].as_ref(), linked[entry.at].is_some());
+        let reason = why(
+            device_pulled.get(&entry.at),
+            pulled[object].as_ref(),
+            linked[entry.at].is_some(),
+        );
         format!("{}: {}: {reason}", origins[object], entry.target)
     });
     let why = why.collect();
-    let is_pulled = |input_object: usize| pulled[input_object].is_some() && facts[input_object].generation.is_some();
+    let is_pulled = |input_object: usize| {
+        pulled[input_object].is_some() && facts[input_object].generation.is_some()
+    };
     warnings.extend(coverage::left_out(found, &coverage, &linked, &is_pulled));
     warnings.extend(served::never_taken(&jobs));
-    Ok(Selection { jobs, why, warnings })
+    Ok(Selection {
+        jobs,
+        why,
+        warnings,
+    })
 }
 
-/// Returns the reason why the device code of an archive member is linked or not. `by_device` and `by_host` are the reasons for
-/// which device code and the host link extract it. `linked`: whether it is in an image.
+/// Returns the reason why the device code of an archive member is linked or not. `by_device` and
+/// `by_host` are the reasons for which device code and the host link extract it. `linked`: whether
+/// it is in an image.
 fn why(by_device: Option<&String>, by_host: Option<&String>, linked: bool) -> String {
     match (by_device, by_host, linked) {
         (_, Some(reason), true) | (Some(reason), None, _) => format!("taken: {reason}"),
-        (_, Some(_), false) => "not taken: the program's own objects have no code for this target".to_owned(),
+        (_, Some(_), false) => {
+            "not taken: the program's own objects have no code for this target".to_owned()
+        }
         (None, None, true) => "taken: --should-extract names its target".to_owned(),
-        (None, None, false) => "not taken: neither the host link nor linked device code needs the member".to_owned(),
+        (None, None, false) => {
+            "not taken: neither the host link nor linked device code needs the member".to_owned()
+        }
     }
 }
 
@@ -189,7 +262,8 @@ enum Membership {
     Named,
     /// It is in an archive member that the host link extracts.
     Pulled,
-    /// It is in an archive member that the host link does not extract. It is linked if other device code needs it.
+    /// It is in an archive member that the host link does not extract. It is linked if other device
+    /// code needs it.
     Waiting,
 }
 
@@ -201,11 +275,19 @@ struct Entry {
     how: Membership,
 }
 
-fn entry(at: usize, image: &DeviceImage<'_>, lazy: &[bool], pulled: &[Option<String>], options: &SelectOptions) -> Entry {
+fn entry(
+    at: usize,
+    image: &DeviceImage<'_>,
+    lazy: &[bool],
+    pulled: &[Option<String>],
+    options: &SelectOptions,
+) -> Entry {
     let target = Target::new(&image.triple, &image.arch);
     let how = match image.input_object {
         object if !lazy[object] => Membership::Regular,
-        _ if options.should_extract.contains(&image.arch) || is_asked(&target, options) => Membership::Named,
+        _ if options.should_extract.contains(&image.arch) || is_asked(&target, options) => {
+            Membership::Named
+        }
         object if pulled[object].is_some() => Membership::Pulled,
         _ => Membership::Waiting,
     };
@@ -214,12 +296,18 @@ fn entry(at: usize, image: &DeviceImage<'_>, lazy: &[bool], pulled: &[Option<Str
 
 /// Whether `--should-extract` names `target`.
 fn is_asked(target: &Target, options: &SelectOptions) -> bool {
-    target.target_id().is_some_and(|id| options.should_extract.iter().any(|wanted| *wanted == id))
+    target
+        .target_id()
+        .is_some_and(|id| options.should_extract.iter().any(|wanted| *wanted == id))
 }
 
 /// Fails if an image's triple and its target ID are for different devices.
 fn check_targets(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<()> {
-    match found.iter().zip(targets).find(|(_, target)| !target.is_consistent()) {
+    match found
+        .iter()
+        .zip(targets)
+        .find(|(_, target)| !target.is_consistent())
+    {
         Some((image, target)) => {
             bail!(
                 "{}: the architecture {} of the device code does not match its triple `{}`",
@@ -234,7 +322,11 @@ fn check_targets(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<()> {
 
 fn check_kinds(job: &DeviceJob<'_>) -> Result<()> {
     if job.kinds.contains(OffloadKind::Sycl) && job.kinds.iter().count() > 1 {
-        let names: Vec<String> = job.inputs.iter().map(|image| image.origin.to_string()).collect();
+        let names: Vec<String> = job
+            .inputs
+            .iter()
+            .map(|image| image.origin.to_string())
+            .collect();
         bail!(
             "Linking images of SYCL offload kind with images of any other kind is not supported: {} is made of {}",
             job.target,

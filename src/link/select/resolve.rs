@@ -1,6 +1,7 @@
-//! Symbol resolution: decides from the host symbol tables which archive members the host link extracts, and which device images
-//! other device code needs. For a linker with an unknown reading order, the result does not depend on the order of objects and
-//! archives, and in doubt a member is extracted.
+//! Symbol resolution: decides from the host symbol tables which archive members the host link
+//! extracts, and which device images other device code needs. For a linker with an unknown reading
+//! order, the result does not depend on the order of objects and archives, and in doubt a member is
+//! extracted.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,62 +14,110 @@ use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::printable_name;
 
 /// Returns the objects of the host link, in the order in which the linker reads them.
-pub(super) fn host_link(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
+pub(super) fn host_link(
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    options: &SelectOptions,
+) -> Taken {
     match options.reading {
         Reading::AnyOrder => {
             let pulled = in_any_order(facts, lazy, origins, options);
-            let order = (0..facts.len()).filter(|&object| !lazy[object] || pulled[object].is_some()).collect();
+            let order = (0..facts.len())
+                .filter(|&object| !lazy[object] || pulled[object].is_some())
+                .collect();
             Taken { order, pulled }
         }
-        _ if !lazy.contains(&true) => Taken { order: (0..facts.len()).collect(), pulled: vec![None; facts.len()] },
+        _ if !lazy.contains(&true) => Taken {
+            order: (0..facts.len()).collect(),
+            pulled: vec![None; facts.len()],
+        },
         _ => line_order::read(facts, lazy, origins, options),
     }
 }
 
 /// Returns the reason for each lazy object that the host link extracts.
-fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Vec<Option<String>> {
+fn in_any_order(
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    options: &SelectOptions,
+) -> Vec<Option<String>> {
     let mut pulled = vec![None; facts.len()];
     if !lazy.contains(&true) {
         return pulled;
     }
     let all = facts.iter().flat_map(|facts| &facts.defined);
-    let common = all.filter(|symbol| symbol.common).map(|symbol| symbol.name.as_ref()).collect();
-    let mut resolver = Resolver { common, ..Resolver::default() };
+    let common = all
+        .filter(|symbol| symbol.common)
+        .map(|symbol| symbol.name.as_ref())
+        .collect();
+    let mut resolver = Resolver {
+        common,
+        ..Resolver::default()
+    };
     for (from, to) in &options.alternate_names {
         resolver.alternate(from.as_bytes(), to.as_bytes(), LINE);
     }
     for (input_object, facts) in facts.iter().enumerate() {
-        if lazy[input_object] { resolver.offer(input_object, facts) } else { resolver.include(facts, &origins[input_object]) }
+        if lazy[input_object] {
+            resolver.offer(input_object, facts)
+        } else {
+            resolver.include(facts, &origins[input_object])
+        }
     }
     for root in &options.roots {
         resolver.need(Cow::Borrowed(root.as_bytes()), LINE);
     }
     for library in &options.shared {
-        library.needs.iter().for_each(|symbol| resolver.need(Cow::Borrowed(symbol), &library.name));
+        library
+            .needs
+            .iter()
+            .for_each(|symbol| resolver.need(Cow::Borrowed(symbol), &library.name));
     }
     for glob in &options.globs {
-        let offered = resolver.offered.keys().filter(|name| glob.matches(&String::from_utf8_lossy(name)));
+        let offered = resolver
+            .offered
+            .keys()
+            .filter(|name| glob.matches(&String::from_utf8_lossy(name)));
         for name in offered.cloned().collect::<Vec<_>>() {
             resolver.need(name, LINE);
         }
     }
-    while let Some(Wanted { name, by, is_common }) = resolver.wanted.pop_front() {
-        let offered = if is_common { &resolver.initialized } else { &resolver.offered };
+    while let Some(Wanted {
+        name,
+        by,
+        is_common,
+    }) = resolver.wanted.pop_front()
+    {
+        let offered = if is_common {
+            &resolver.initialized
+        } else {
+            &resolver.offered
+        };
         let input_object = offered.get(name.as_ref()).copied();
         if !is_common {
             for alias in aliases(&name, &options.wrapped) {
                 resolver.need(Cow::Owned(alias), by);
             }
-            for (to, by) in resolver.alternates.get(name.as_ref()).cloned().unwrap_or_default() {
+            for (to, by) in resolver
+                .alternates
+                .get(name.as_ref())
+                .cloned()
+                .unwrap_or_default()
+            {
                 resolver.need(Cow::Borrowed(to), by);
             }
         }
-        let Some(input_object) =
-            input_object.filter(|&input_object| pulled[input_object].is_none() && !resolver.strong.contains(name.as_ref()))
-        else {
+        let Some(input_object) = input_object.filter(|&input_object| {
+            pulled[input_object].is_none() && !resolver.strong.contains(name.as_ref())
+        }) else {
             continue;
         };
-        pulled[input_object] = Some(format!("the host link extracts the member for `{}`, needed by {by}", printable_name(&name)));
+        pulled[input_object] = Some(format!(
+            "the host link extracts the member for `{}`, needed by {by}",
+            printable_name(&name)
+        ));
         resolver.include(&facts[input_object], &origins[input_object]);
     }
     pulled
@@ -77,7 +126,8 @@ fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], opti
 /// The origin of symbols that the command line requires, for reports.
 pub(super) const LINE: &str = "the command line";
 
-/// Returns the other names of a symbol. With `--wrap=s`, a reference to `s` means `__wrap_s`, and one to `__real_s` means `s`.
+/// Returns the other names of a symbol. With `--wrap=s`, a reference to `s` means `__wrap_s`, and
+/// one to `__real_s` means `s`.
 pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     let mut also = Vec::new();
     for symbol in wrapped {
@@ -94,16 +144,16 @@ pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
 /// The symbol that replaces another one, and the object or option that defines the replacement.
 type Alternate<'f> = (&'f [u8], &'f str);
 
-/// A symbol that needs a definition, and the object or option that refers to it. A common symbol is defined already, but linkers
-/// prefer a definition with a value.
+/// A symbol that needs a definition, and the object or option that refers to it. A common symbol is
+/// defined already, but linkers prefer a definition with a value.
 struct Wanted<'f> {
     name: Cow<'f, [u8]>,
     by: &'f str,
     is_common: bool,
 }
 
-/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and unresolved symbols. Names are borrowed
-/// because large links have millions.
+/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and
+/// unresolved symbols. Names are borrowed because large links have millions.
 #[derive(Default)]
 struct Resolver<'f> {
     /// Names that are common symbols in some object.
@@ -133,9 +183,19 @@ impl<'f> Resolver<'f> {
     }
 
     fn include(&mut self, facts: &'f HostFacts<'_>, origin: &'f str) {
-        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).flat_map(|symbol| names(&symbol.name)));
+        self.strong.extend(
+            facts
+                .defined
+                .iter()
+                .filter(|symbol| !symbol.weak)
+                .flat_map(|symbol| names(&symbol.name)),
+        );
         let common = facts.defined.iter().filter(|symbol| symbol.common);
-        self.wanted.extend(common.map(|symbol| Wanted { name: Cow::Borrowed(&symbol.name), by: origin, is_common: true }));
+        self.wanted.extend(common.map(|symbol| Wanted {
+            name: Cow::Borrowed(&symbol.name),
+            by: origin,
+            is_common: true,
+        }));
         for symbol in facts.undefined.iter().filter(|symbol| !symbol.weak) {
             self.need(Cow::Borrowed(&symbol.name), origin);
         }
@@ -146,12 +206,16 @@ impl<'f> Resolver<'f> {
 
     fn need(&mut self, name: Cow<'f, [u8]>, by: &'f str) {
         if self.asked.insert(name.clone()) {
-            self.wanted.push_back(Wanted { name, by, is_common: false });
+            self.wanted.push_back(Wanted {
+                name,
+                by,
+                is_common: false,
+            });
         }
     }
 
-    /// Records that `to` replaces `from` if `from` is not defined. That is known only at the end, so a reference to `from` counts
-    /// as one to `to` as well.
+    /// Records that `to` replaces `from` if `from` is not defined. That is known only at the end,
+    /// so a reference to `from` counts as one to `to` as well.
     fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
         self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
@@ -160,8 +224,8 @@ impl<'f> Resolver<'f> {
     }
 }
 
-/// Adds to `members` the images of `waiting` that define undefined symbols of members, until nothing more is needed. Returns the
-/// added images with their reasons.
+/// Adds to `members` the images of `waiting` that define undefined symbols of members, until
+/// nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
@@ -185,13 +249,23 @@ pub(super) fn device_pulls(
     let mut taken = BTreeMap::new();
     while let Some(at) = queue.pop_front() {
         for symbol in tables[&at].undefined.iter().filter(|symbol| !symbol.weak) {
-            let Some(&provider) = offered.get(&symbol.name) else { continue };
+            let Some(&provider) = offered.get(&symbol.name) else {
+                continue;
+            };
             if defined.contains(&symbol.name) || !members.insert(provider) {
                 continue;
             }
             let name = printable_name(&symbol.name);
-            taken.insert(provider, format!("{} needs the device symbol `{name}`", found[at].origin));
-            defined.extend(tables[&provider].defined.iter().map(|symbol| symbol.name.clone()));
+            taken.insert(
+                provider,
+                format!("{} needs the device symbol `{name}`", found[at].origin),
+            );
+            defined.extend(
+                tables[&provider]
+                    .defined
+                    .iter()
+                    .map(|symbol| symbol.name.clone()),
+            );
             queue.push_back(provider);
         }
     }

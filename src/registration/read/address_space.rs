@@ -1,5 +1,6 @@
-//! Pointers of objects and programs: converts addresses to file offsets, and resolves the pointer at an address. Programs are at
-//! the addresses that they are linked for. An object has no addresses, so its sections are at their file offsets.
+//! Pointers of objects and programs: converts addresses to file offsets, and resolves the pointer
+//! at an address. Programs are at the addresses that they are linked for. An object has no
+//! addresses, so its sections are at their file offsets.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use object::elf::{self, RelocationType};
 use object::read::elf::{ElfFile, FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{
-    BinaryFormat, Endian, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget,
-    SectionIndex, SymbolIndex,
+    BinaryFormat, Endian, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol,
+    RelocationKind, RelocationTarget, SectionIndex, SymbolIndex,
 };
 
 use super::sections::{self, Section, text};
@@ -45,7 +46,8 @@ pub(super) struct AddressSpace<'d> {
     /// The size of a pointer in bytes.
     pub(super) word: u64,
     linked: bool,
-    /// Whether a word without a relocation can be a pointer: in a program that is linked for fixed addresses.
+    /// Whether a word without a relocation can be a pointer: in a program that is linked for fixed
+    /// addresses.
     fixed: bool,
     /// The sections, sorted by address.
     sections: Vec<Section<'d>>,
@@ -58,13 +60,14 @@ pub(super) struct AddressSpace<'d> {
 }
 
 impl<'d> AddressSpace<'d> {
-    /// Reads the memory of the ELF file or COFF object `data`. Returns none for other files, and for a file with neither images nor
-    /// a section whose name `is_wanted` accepts.
+    /// Reads the memory of the ELF file or COFF object `data`. Returns none for other files, and
+    /// for a file with neither images nor a section whose name `is_wanted` accepts.
     pub(super) fn of(data: &'d [u8], is_wanted: impl Fn(&str) -> bool) -> Result<Option<Self>> {
         AddressSpace::with_pointers(data, is_wanted, |_| true)
     }
 
-    /// Like [`AddressSpace::of`], but reads only those pointers of an object whose section's name `is_read` accepts.
+    /// Like [`AddressSpace::of`], but reads only those pointers of an object whose section's name
+    /// `is_read` accepts.
     pub(super) fn with_pointers(
         data: &'d [u8],
         is_wanted: impl Fn(&str) -> bool,
@@ -72,7 +75,8 @@ impl<'d> AddressSpace<'d> {
     ) -> Result<Option<Self>> {
         let file = File::parse(data)?;
         let linked = !matches!(file.kind(), ObjectKind::Relocatable);
-        let readable = matches!(file.format(), BinaryFormat::Elf) || matches!(file.format(), BinaryFormat::Coff) && !linked;
+        let readable = matches!(file.format(), BinaryFormat::Elf)
+            || matches!(file.format(), BinaryFormat::Coff) && !linked;
         if !readable || matches!(file.kind(), ObjectKind::Core) {
             return Ok(None);
         }
@@ -83,13 +87,20 @@ impl<'d> AddressSpace<'d> {
             word: if file.is_64() { 8 } else { 4 },
             linked,
             fixed: matches!(file.kind(), ObjectKind::Executable),
-            addresses: sections.iter().map(|section| (section.index, section.address)).collect(),
+            addresses: sections
+                .iter()
+                .map(|section| (section.index, section.address))
+                .collect(),
             sections,
             filled: Vec::new(),
             // Each relocation takes at least four bytes, in its section or at its target.
             relocations_left: data.len() / 4,
         };
-        if !space.sections.iter().any(|section| section.images || is_wanted(section.name)) {
+        if !space
+            .sections
+            .iter()
+            .any(|section| section.images || is_wanted(section.name))
+        {
             return Ok(None);
         }
         space.check_sections()?;
@@ -102,10 +113,17 @@ impl<'d> AddressSpace<'d> {
         Ok(Some(space))
     }
 
-    /// Fails if a byte or an address is in two sections. With such sections, a small file could take unlimited time to read.
+    /// Fails if a byte or an address is in two sections. With such sections, a small file could
+    /// take unlimited time to read.
     fn check_sections(&self) -> Result<()> {
-        let total = self.sections.iter().fold(0, |total: u64, section| total.saturating_add(section.size));
-        let overlap = self.sections.windows(2).any(|pair| matches!(pair, [one, next] if one.holds(next.address)));
+        let total = self
+            .sections
+            .iter()
+            .fold(0, |total: u64, section| total.saturating_add(section.size));
+        let overlap = self
+            .sections
+            .windows(2)
+            .any(|pair| matches!(pair, [one, next] if one.holds(next.address)));
         if overlap || total > self.data.len() as u64 {
             bail!("sections overlap");
         }
@@ -114,7 +132,10 @@ impl<'d> AddressSpace<'d> {
 
     /// Counts `count` relocations that will be read next.
     fn count(&mut self, count: usize) -> Result<()> {
-        self.relocations_left = self.relocations_left.checked_sub(count).context("relocation sections overlap")?;
+        self.relocations_left = self
+            .relocations_left
+            .checked_sub(count)
+            .context("relocation sections overlap")?;
         Ok(())
     }
 
@@ -131,8 +152,12 @@ impl<'d> AddressSpace<'d> {
     /// Whether an address is between sections, or at most 64 KiB behind the last one.
     pub(super) fn is_near(&self, address: u64) -> bool {
         const BEHIND: u64 = 1 << 16;
-        let [Some(first), Some(last)] = [self.sections.first(), self.sections.last()] else { return false };
-        address >= first.address && address - first.address <= (last.address - first.address).saturating_add(last.size + BEHIND)
+        let [Some(first), Some(last)] = [self.sections.first(), self.sections.last()] else {
+            return false;
+        };
+        address >= first.address
+            && address - first.address
+                <= (last.address - first.address).saturating_add(last.size + BEHIND)
     }
 
     /// Whether there is a section for images.
@@ -147,25 +172,35 @@ impl<'d> AddressSpace<'d> {
 
     /// Returns the section that contains an address.
     fn section(&self, address: u64) -> Option<&Section<'d>> {
-        let after = self.sections.partition_point(|section| section.address <= address);
-        self.sections[..after].last().filter(|section| section.holds(address))
+        let after = self
+            .sections
+            .partition_point(|section| section.address <= address);
+        self.sections[..after]
+            .last()
+            .filter(|section| section.holds(address))
     }
 
     /// Returns the file offset of an address.
     pub(super) fn offset(&self, address: u64) -> Option<u64> {
-        self.section(address).map(|section| section.offset + (address - section.address))
+        self.section(address)
+            .map(|section| section.offset + (address - section.address))
     }
 
     /// Returns the file offset of an address, which may be the end of a section.
     pub(super) fn end_offset(&self, address: u64) -> Option<u64> {
-        self.offset(address).or_else(|| Some(self.offset(address.checked_sub(1)?)? + 1))
+        self.offset(address)
+            .or_else(|| Some(self.offset(address.checked_sub(1)?)? + 1))
     }
 
     /// Returns the bytes from an address to the end of its section.
     pub(super) fn from(&self, address: u64) -> Option<&'d [u8]> {
         let section = self.section(address)?;
-        let (start, end) = (section.offset + (address - section.address), section.offset.checked_add(section.size)?);
-        self.data.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        let (start, end) = (
+            section.offset + (address - section.address),
+            section.offset.checked_add(section.size)?,
+        );
+        self.data
+            .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
     /// Reads the 16 bits at an address.
@@ -185,11 +220,18 @@ impl<'d> AddressSpace<'d> {
 
     /// Reads the word at an address, which has the size of a pointer.
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
-        if self.word == 8 { self.u64(address) } else { self.u32(address).map(u64::from) }
+        if self.word == 8 {
+            self.u64(address)
+        } else {
+            self.u32(address).map(u64::from)
+        }
     }
 
     fn filled(&self, address: u64) -> Option<&Filled<'d>> {
-        let at = self.filled.binary_search_by_key(&address, |filled| filled.address).ok()?;
+        let at = self
+            .filled
+            .binary_search_by_key(&address, |filled| filled.address)
+            .ok()?;
         self.filled.get(at)
     }
 
@@ -210,87 +252,136 @@ impl<'d> AddressSpace<'d> {
         let offset = self.offset(address)?;
         let filled = self.filled(address);
         let value = filled.map_or(Some(offset), |filled| filled.stored);
-        Some(super::Slot { offset, value, by_symbol: filled.is_some_and(|filled| filled.by_symbol) })
+        Some(super::Slot {
+            offset,
+            value,
+            by_symbol: filled.is_some_and(|filled| filled.by_symbol),
+        })
     }
 
-    /// Returns every location outside of code and images that may be a pointer to an address in the file, with that address. These
-    /// are the locations that relocations fill in. In a program with fixed addresses, they are also all words whose value is an
-    /// address in a section.
+    /// Returns every location outside of code and images that may be a pointer to an address in the
+    /// file, with that address. These are the locations that relocations fill in. In a program with
+    /// fixed addresses, they are also all words whose value is an address in a section.
     pub(super) fn pointers(&self) -> impl Iterator<Item = (u64, u64)> {
-        let filled = self.filled.iter().filter_map(|filled| match filled.pointer {
-            Pointer::To(target) => Some((filled.address, target)),
-            _ => None,
-        });
-        let words = self.sections.iter().filter(|section| self.fixed && !section.opaque).flat_map(move |section| {
-            let word = self.word as usize;
-            let first = section.address.next_multiple_of(self.word);
-            let bytes = self.from(first).unwrap_or_default();
-            bytes.chunks_exact(word).zip(0..).filter_map(move |(bytes, index): (&[u8], u64)| {
-                let value = match bytes.first_chunk() {
-                    Some(bytes) => self.endian.read_u64(*bytes),
-                    None => u64::from(self.endian.read_u32(*bytes.first_chunk()?)),
-                };
-                let address = first + index * self.word;
-                (value != 0 && self.section(value).is_some() && self.filled(address).is_none()).then_some((address, value))
-            })
-        });
+        let filled = self
+            .filled
+            .iter()
+            .filter_map(|filled| match filled.pointer {
+                Pointer::To(target) => Some((filled.address, target)),
+                _ => None,
+            });
+        let words =
+            self.sections
+                .iter()
+                .filter(|section| self.fixed && !section.opaque)
+                .flat_map(move |section| {
+                    let word = self.word as usize;
+                    let first = section.address.next_multiple_of(self.word);
+                    let bytes = self.from(first).unwrap_or_default();
+                    bytes.chunks_exact(word).zip(0..).filter_map(
+                        move |(bytes, index): (&[u8], u64)| {
+                            let value = match bytes.first_chunk() {
+                                Some(bytes) => self.endian.read_u64(*bytes),
+                                None => u64::from(self.endian.read_u32(*bytes.first_chunk()?)),
+                            };
+                            let address = first + index * self.word;
+                            (value != 0
+                                && self.section(value).is_some()
+                                && self.filled(address).is_none())
+                            .then_some((address, value))
+                        },
+                    )
+                });
         filled.chain(words)
     }
 
-    /// Records the pointers that an object's relocations fill in. Relocations that `object`'s generic reader does not know are not
-    /// pointers here.
+    /// Records the pointers that an object's relocations fill in. Relocations that `object`'s
+    /// generic reader does not know are not pointers here.
     fn fill_object(&mut self, file: &File<'d>, is_read: &dyn Fn(&str) -> bool) -> Result<()> {
         let width = self.word * 8;
         for at in 0..self.sections.len() {
             let section = self.sections[at];
-            let Ok(contents) = file.section_by_index(section.index) else { continue };
+            let Ok(contents) = file.section_by_index(section.index) else {
+                continue;
+            };
             if section.opaque || section.name == ".eh_frame" || !is_read(section.name) {
                 continue;
             }
             for (within, relocation) in contents.relocations() {
                 self.count(1)?;
-                if relocation.kind() != RelocationKind::Absolute || u64::from(relocation.size()) != width {
+                if relocation.kind() != RelocationKind::Absolute
+                    || u64::from(relocation.size()) != width
+                {
                     continue;
                 }
                 let address = section.address.wrapping_add(within);
-                let implicit = if relocation.has_implicit_addend() { self.size_at(address).unwrap_or_default() } else { 0 };
+                let implicit = if relocation.has_implicit_addend() {
+                    self.size_at(address).unwrap_or_default()
+                } else {
+                    0
+                };
                 let addend = (relocation.addend() as u64).wrapping_add(implicit);
                 let pointer = match relocation.target() {
                     RelocationTarget::Symbol(symbol) => self.of_symbol(file, symbol, addend),
                     RelocationTarget::Section(index) => self.in_section(index, addend),
                     _ => Pointer::Unknown,
                 };
-                self.filled.push(Filled { address, pointer, stored: None, by_symbol: false });
+                self.filled.push(Filled {
+                    address,
+                    pointer,
+                    stored: None,
+                    by_symbol: false,
+                });
             }
         }
         Ok(())
     }
 
     fn of_symbol(&self, file: &File<'d>, symbol: SymbolIndex, addend: u64) -> Pointer<'d> {
-        let Ok(symbol) = file.symbol_by_index(symbol) else { return Pointer::Unknown };
+        let Ok(symbol) = file.symbol_by_index(symbol) else {
+            return Pointer::Unknown;
+        };
         match symbol.section_index() {
             Some(index) => {
-                let base = file.section_by_index(index).map_or(0, |section| section.address());
-                self.in_section(index, symbol.address().wrapping_sub(base).wrapping_add(addend))
+                let base = file
+                    .section_by_index(index)
+                    .map_or(0, |section| section.address());
+                self.in_section(
+                    index,
+                    symbol.address().wrapping_sub(base).wrapping_add(addend),
+                )
             }
-            None if symbol.is_undefined() && addend == 0 => match symbol.name_bytes().ok().and_then(text) {
-                Some(name) if !name.is_empty() => Pointer::Symbol(name),
-                _ => Pointer::Unknown,
-            },
+            None if symbol.is_undefined() && addend == 0 => {
+                match symbol.name_bytes().ok().and_then(text) {
+                    Some(name) if !name.is_empty() => Pointer::Symbol(name),
+                    _ => Pointer::Unknown,
+                }
+            }
             None => Pointer::Unknown,
         }
     }
 
     /// Returns the pointer to `within` bytes into a section of an object.
     fn in_section(&self, index: SectionIndex, within: u64) -> Pointer<'d> {
-        self.addresses.get(&index).map_or(Pointer::Unknown, |address| Pointer::To(address.wrapping_add(within)))
+        self.addresses
+            .get(&index)
+            .map_or(Pointer::Unknown, |address| {
+                Pointer::To(address.wrapping_add(within))
+            })
     }
 
     /// Records the pointers that the dynamic loader fills in.
-    fn fill_linked<Elf: FileHeader<Endian = Endianness>>(&mut self, file: &ElfFile<'d, Elf>) -> Result<()> {
+    fn fill_linked<Elf: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &ElfFile<'d, Elf>,
+    ) -> Result<()> {
         let (data, endian) = (self.data, file.endian());
         let kinds = PointerRelocations::of(file.elf_header().e_machine(endian), self.word == 8);
-        for section in file.elf_section_table().iter().filter(|section| section.sh_flags(endian).contains(elf::SHF_ALLOC)) {
+        for section in file
+            .elf_section_table()
+            .iter()
+            .filter(|section| section.sh_flags(endian).contains(elf::SHF_ALLOC))
+        {
             if let Some((all, _)) = section.rela(endian, data)? {
                 self.count(all.len())?;
                 let size = size_of::<Elf::Rela>() as u64;
@@ -302,7 +393,11 @@ impl<'d> AddressSpace<'d> {
                     self.fill(
                         file,
                         &kinds,
-                        (record.r_offset(endian).into(), record.r_type(endian, false), symbol),
+                        (
+                            record.r_offset(endian).into(),
+                            record.r_type(endian, false),
+                            symbol,
+                        ),
                         (addend as u64, place),
                     );
                 }
@@ -310,22 +405,39 @@ impl<'d> AddressSpace<'d> {
                 self.count(all.len())?;
                 for record in all {
                     let address = record.r_offset(endian).into();
-                    let (Some(addend), Some(place)) = (self.size_at(address), self.offset(address)) else { continue };
-                    self.fill(file, &kinds, (address, record.r_type(endian), record.r_sym(endian)), (addend, place));
+                    let (Some(addend), Some(place)) = (self.size_at(address), self.offset(address))
+                    else {
+                        continue;
+                    };
+                    self.fill(
+                        file,
+                        &kinds,
+                        (address, record.r_type(endian), record.r_sym(endian)),
+                        (addend, place),
+                    );
                 }
             } else if let Some(all) = section.relr(endian, data)? {
                 for address in all {
                     self.count(1)?;
                     let address = address.into();
-                    let (Some(value), stored) = (self.size_at(address), self.offset(address)) else { continue };
-                    self.filled.push(Filled { address, pointer: Pointer::To(value), stored, by_symbol: false });
+                    let (Some(value), stored) = (self.size_at(address), self.offset(address))
+                    else {
+                        continue;
+                    };
+                    self.filled.push(Filled {
+                        address,
+                        pointer: Pointer::To(value),
+                        stored,
+                        by_symbol: false,
+                    });
                 }
             }
         }
         Ok(())
     }
 
-    /// Records a pointer by its relocation (address, type, symbol), its addend, and the addend's file offset.
+    /// Records a pointer by its relocation (address, type, symbol), its addend, and the addend's
+    /// file offset.
     fn fill<Elf: FileHeader<Endian = Endianness>>(
         &mut self,
         file: &ElfFile<'d, Elf>,
@@ -334,11 +446,21 @@ impl<'d> AddressSpace<'d> {
         (addend, place): (u64, u64),
     ) {
         if kind == kinds.relative {
-            self.filled.push(Filled { address, pointer: Pointer::To(addend), stored: Some(place), by_symbol: false });
+            self.filled.push(Filled {
+                address,
+                pointer: Pointer::To(addend),
+                stored: Some(place),
+                by_symbol: false,
+            });
         } else if kind == kinds.absolute && symbol != 0 {
             let table = file.elf_dynamic_symbol_table();
-            let Ok(symbol) = table.symbol(SymbolIndex(symbol as usize)) else { return };
-            let (section, value): (_, u64) = (symbol.st_shndx(self.endian), symbol.st_value(self.endian).into());
+            let Ok(symbol) = table.symbol(SymbolIndex(symbol as usize)) else {
+                return;
+            };
+            let (section, value): (_, u64) = (
+                symbol.st_shndx(self.endian),
+                symbol.st_value(self.endian).into(),
+            );
             let pointer = if section == elf::SHN_UNDEF {
                 let name = table.symbol_name(self.endian, symbol).ok().and_then(text);
                 name.map_or(Pointer::Unknown, Pointer::Symbol)
@@ -347,12 +469,18 @@ impl<'d> AddressSpace<'d> {
             };
             let holds = |found: &Section<'_>| found.index == SectionIndex(section.0.into());
             let by_symbol = addend == 0 && self.section(value).is_some_and(holds);
-            self.filled.push(Filled { address, pointer, stored: None, by_symbol });
+            self.filled.push(Filled {
+                address,
+                pointer,
+                stored: None,
+                by_symbol,
+            });
         }
     }
 }
 
-/// The relocation types of a CPU architecture that fill in pointers (from the psABI documents, as `object` names their constants).
+/// The relocation types of a CPU architecture that fill in pointers (from the psABI documents, as
+/// `object` names their constants).
 struct PointerRelocations {
     /// The load address of the file plus an addend.
     relative: RelocationType,
@@ -372,6 +500,9 @@ impl PointerRelocations {
             elf::EM_ARM => (23, 2),
             _ => (u32::MAX, u32::MAX),
         };
-        PointerRelocations { relative: RelocationType(relative), absolute: RelocationType(absolute) }
+        PointerRelocations {
+            relative: RelocationType(relative),
+            absolute: RelocationType(absolute),
+        }
     }
 }

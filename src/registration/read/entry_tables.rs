@@ -18,10 +18,19 @@ pub(super) fn sections(data: &[u8]) -> Result<Vec<EntryTable>> {
 /// Reads the entries of `tables`.
 pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<Vec<Table>> {
     let mut all = Vec::new();
-    // Entries may share their names. But compilers never write names whose total length exceeds the file's.
-    let mut left = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size)).saturating_mul(4);
+    // Entries may share their names. But compilers never write names whose total length exceeds the
+    // file's.
+    let mut left = space
+        .sections()
+        .iter()
+        .fold(0, |sum: u64, section| sum.saturating_add(section.size))
+        .saturating_mul(4);
     for table in tables {
-        for section in space.sections().iter().filter(|section| section.name == table.section) {
+        for section in space
+            .sections()
+            .iter()
+            .filter(|section| section.name == table.section)
+        {
             let mut found = Table {
                 section: table.section.clone(),
                 offset: section.offset,
@@ -32,11 +41,20 @@ pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<
             if let Some((generation, size)) = table.generation.zip(found.entry_size) {
                 let layout = Layout::of(generation, &table.section, space.word);
                 let count = section.size / size;
-                for entry in (0..count).filter_map(|index| layout.entry(space, section.address + index * size).transpose()) {
+                for entry in (0..count).filter_map(|index| {
+                    layout
+                        .entry(space, section.address + index * size)
+                        .transpose()
+                }) {
                     let entry = entry.with_context(|| table.section.clone())?;
                     left = left
                         .checked_sub(entry.name.as_ref().map_or(0, |name| name.len() as u64))
-                        .with_context(|| format!("{}: the entry names are longer than the file", table.section))?;
+                        .with_context(|| {
+                            format!(
+                                "{}: the entry names are longer than the file",
+                                table.section
+                            )
+                        })?;
                     found.entries.push(entry);
                 }
             }
@@ -57,21 +75,40 @@ struct Layout {
 
 impl Layout {
     fn of(generation: Generation, section: &str, word: u64) -> Layout {
-        let (fields, reads) = if generation.wide_entries() { (WIDE_ENTRY, WIDE_READS) } else { (NARROW_ENTRY, NARROW_READS) };
+        let (fields, reads) = if generation.wide_entries() {
+            (WIDE_ENTRY, WIDE_READS)
+        } else {
+            (NARROW_ENTRY, NARROW_READS)
+        };
         let shared = Generation::Llvm21.entry_section(OffloadKind::OpenMp);
-        let of_section = OffloadKind::ALL.into_iter().find(|kind| section.starts_with(Generation::Llvm20.entry_section(*kind)));
-        let kinds = of_section.filter(|_| !section.starts_with(shared)).map(|kind| OffloadKinds::default().with(kind));
-        Layout { fields, reads, word, kinds }
+        let of_section = OffloadKind::ALL
+            .into_iter()
+            .find(|kind| section.starts_with(Generation::Llvm20.entry_section(*kind)));
+        let kinds = of_section
+            .filter(|_| !section.starts_with(shared))
+            .map(|kind| OffloadKinds::default().with(kind));
+        Layout {
+            fields,
+            reads,
+            word,
+            kinds,
+        }
     }
 
     /// Returns the offset and the type of a field in an entry.
     fn at(&self, wanted: EntryField) -> Option<(u64, Field)> {
         let index = self.reads.iter().find(|read| read.field == wanted)?.index as usize;
-        let offset = self.fields.get(..index)?.iter().map(|field| self.size(*field)).sum();
+        let offset = self
+            .fields
+            .get(..index)?
+            .iter()
+            .map(|field| self.size(*field))
+            .sum();
         Some((offset, *self.fields.get(index)?))
     }
 
-    /// Returns the size of a field in bytes. Entries are packed: their layout has no gaps on any host.
+    /// Returns the size of a field in bytes. Entries are packed: their layout has no gaps on any
+    /// host.
     fn size(&self, field: Field) -> u64 {
         match field {
             Field::U8 => 1,
@@ -85,7 +122,10 @@ impl Layout {
     fn number(&self, space: &AddressSpace<'_>, entry: u64, field: EntryField) -> Option<u64> {
         let (offset, kind) = self.at(field)?;
         match kind {
-            Field::U8 => space.from(entry + offset)?.first().map(|byte| u64::from(*byte)),
+            Field::U8 => space
+                .from(entry + offset)?
+                .first()
+                .map(|byte| u64::from(*byte)),
             Field::U16 => space.u16(entry + offset).map(u64::from),
             Field::U32 => space.u32(entry + offset).map(u64::from),
             Field::U64 => space.u64(entry + offset),
@@ -105,7 +145,9 @@ impl Layout {
         if pointer == Pointer::Null && size == 0 && raw_kind == 0 {
             return Ok(None);
         }
-        let kinds = self.kinds.unwrap_or_else(|| OffloadKinds::from_stored(raw_kind as u16, ""));
+        let kinds = self
+            .kinds
+            .unwrap_or_else(|| OffloadKinds::from_stored(raw_kind as u16, ""));
         let target = match pointer {
             Pointer::To(target) => Some(target),
             _ => None,
@@ -125,10 +167,13 @@ impl Layout {
 
 /// Reads the string at an address, up to the zero that ends it.
 fn name(space: &AddressSpace<'_>, address: u64) -> Option<String> {
-    /// Limit on the length of a name in bytes, so that a name without an end is not searched to the end of a large section.
+    /// Limit on the length of a name in bytes, so that a name without an end is not searched to the
+    /// end of a large section.
     const LONGEST: usize = 1 << 16;
     let bytes = space.from(address)?;
     let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
     let len = memchr::memchr(0, bytes)?;
-    std::str::from_utf8(bytes.get(..len)?).ok().map(str::to_owned)
+    std::str::from_utf8(bytes.get(..len)?)
+        .ok()
+        .map(str::to_owned)
 }

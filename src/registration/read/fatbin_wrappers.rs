@@ -9,7 +9,10 @@ use crate::registration::{cuda, hip};
 
 /// Returns the contracts of both runtimes. The struct is the same in every generation.
 fn contracts() -> [(OffloadKind, Contract); 2] {
-    [(OffloadKind::Cuda, cuda::contract(Generation::Llvm21, false)), (OffloadKind::Hip, hip::contract(Generation::Llvm21, false))]
+    [
+        (OffloadKind::Cuda, cuda::contract(Generation::Llvm21, false)),
+        (OffloadKind::Hip, hip::contract(Generation::Llvm21, false)),
+    ]
 }
 
 /// Returns the prefixes of the names of sections with such structs.
@@ -29,7 +32,13 @@ pub(super) fn read(space: &AddressSpace<'_>) -> Vec<Wrapper> {
     all
 }
 
-fn of_section(space: &AddressSpace<'_>, kind: OffloadKind, contract: &Contract, section: &Section<'_>, all: &mut Vec<Wrapper>) {
+fn of_section(
+    space: &AddressSpace<'_>,
+    kind: OffloadKind,
+    contract: &Contract,
+    section: &Section<'_>,
+    all: &mut Vec<Wrapper>,
+) {
     // `{i32 magic, i32 version, ptr data, ptr unused}`.
     let size = 8 + 2 * space.word;
     let mut at = 0;
@@ -41,12 +50,26 @@ fn of_section(space: &AddressSpace<'_>, kind: OffloadKind, contract: &Contract, 
             continue;
         }
         at += size;
-        let (Some(version), Some(pointer)) = (space.u32(address + 4), space.slot(address + 8)) else { continue };
+        let (Some(version), Some(pointer)) = (space.u32(address + 4), space.slot(address + 8))
+        else {
+            continue;
+        };
         let container = match space.pointer(address + 8) {
             Pointer::To(target) => space.offset(target),
             _ => None,
         };
-        let (runtime, section, offset) = (kind.name(), section.name.to_owned(), section.offset + (address - section.address));
-        all.push(Wrapper { runtime, section, offset, version, pointer, container });
+        let (runtime, section, offset) = (
+            kind.name(),
+            section.name.to_owned(),
+            section.offset + (address - section.address),
+        );
+        all.push(Wrapper {
+            runtime,
+            section,
+            offset,
+            version,
+            pointer,
+            container,
+        });
     }
 }

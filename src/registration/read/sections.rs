@@ -38,31 +38,50 @@ impl Section<'_> {
 
 /// Returns a name if it is text and not too long.
 pub(super) fn text(name: &[u8]) -> Option<&str> {
-    Some(name).filter(|name| name.len() <= LONGEST_NAME).and_then(|name| std::str::from_utf8(name).ok())
+    Some(name)
+        .filter(|name| name.len() <= LONGEST_NAME)
+        .and_then(|name| std::str::from_utf8(name).ok())
 }
 
 /// Returns the sections with contents that are loaded into memory, sorted by address.
 pub(super) fn of<'d>(file: &File<'d>, len: u64, linked: bool) -> Result<Vec<Section<'d>>> {
     let mut all = Vec::new();
     for section in file.sections() {
-        let Some((offset, size)) = section.file_range().filter(|(_, size)| *size > 0) else { continue };
+        let Some((offset, size)) = section.file_range().filter(|(_, size)| *size > 0) else {
+            continue;
+        };
         let (in_memory, typed) = match section.flags() {
-            SectionFlags::Elf { sh_type, sh_flags } => (sh_flags.contains(elf::SHF_ALLOC), sh_type == SHT_LLVM_OFFLOADING),
+            SectionFlags::Elf { sh_type, sh_flags } => (
+                sh_flags.contains(elf::SHF_ALLOC),
+                sh_type == SHT_LLVM_OFFLOADING,
+            ),
             _ => (true, false),
         };
         if !in_memory {
             continue;
         }
-        let name = name_of(file, section.index()).and_then(text).unwrap_or_default();
+        let name = name_of(file, section.index())
+            .and_then(text)
+            .unwrap_or_default();
         let images = typed || name.starts_with(offload_sections::NAME);
         let opaque = images || section.kind() == SectionKind::Text;
         let address = if linked { section.address() } else { offset };
-        // These limits ensure that an address in a section plus the size of a struct never overflows.
-        let is_inside = |start: u64, most: u64| start.checked_add(size).is_some_and(|end| end <= most);
+        // These limits ensure that an address in a section plus the size of a struct never
+        // overflows.
+        let is_inside =
+            |start: u64, most: u64| start.checked_add(size).is_some_and(|end| end <= most);
         if !is_inside(offset, len) || !is_inside(address, u64::MAX >> 1) {
             continue;
         }
-        all.push(Section { name, index: section.index(), address, size, offset, opaque, images });
+        all.push(Section {
+            name,
+            index: section.index(),
+            address,
+            size,
+            offset,
+            opaque,
+            images,
+        });
     }
     all.sort_by_key(|section| section.address);
     Ok(all)
@@ -73,15 +92,28 @@ fn name_of<'d>(file: &File<'d>, index: SectionIndex) -> Option<&'d [u8]> {
     match file {
         File::Elf32(elf) => of_elf(elf, index),
         File::Elf64(elf) => of_elf(elf, index),
-        File::Coff(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
-        File::CoffBig(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
+        File::Coff(coff) => of_coff(
+            coff.coff_section_table(),
+            coff.coff_symbol_table().strings(),
+            index,
+        ),
+        File::CoffBig(coff) => of_coff(
+            coff.coff_section_table(),
+            coff.coff_symbol_table().strings(),
+            index,
+        ),
         _ => None,
     }
 }
 
-fn of_elf<'d, Elf: FileHeader<Endian = Endianness>>(elf: &ElfFile<'d, Elf>, index: SectionIndex) -> Option<&'d [u8]> {
+fn of_elf<'d, Elf: FileHeader<Endian = Endianness>>(
+    elf: &ElfFile<'d, Elf>,
+    index: SectionIndex,
+) -> Option<&'d [u8]> {
     let table = elf.elf_section_table();
-    table.section_name(elf.endian(), table.section(index).ok()?).ok()
+    table
+        .section_name(elf.endian(), table.section(index).ok()?)
+        .ok()
 }
 
 fn of_coff<'d>(

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::sys::folder::Folder;
 
-/// Number of names to try. Another process can use the same name only if processes of several machines share a directory.
+/// Number of names to try. Another process can use the same name only if processes of several
+/// machines share a directory.
 const TRIES: usize = 100;
 
 /// A temporary file, which is removed when this is dropped.
@@ -18,8 +19,12 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Lets `make` create a file in `folder` under the name that it gets. It must not overwrite a file.
-    pub(super) fn make<T>(folder: Folder, make: impl Fn(&Folder, &str) -> io::Result<T>) -> io::Result<(Aside, T)> {
+    /// Lets `make` create a file in `folder` under the name that it gets. It must not overwrite a
+    /// file.
+    pub(super) fn make<T>(
+        folder: Folder,
+        make: impl Fn(&Folder, &str) -> io::Result<T>,
+    ) -> io::Result<(Aside, T)> {
         for _ in 0..TRIES {
             let name = unique();
             match make(&folder, &name) {
@@ -44,13 +49,20 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // Needed after a rename as well: renaming a hard link over another link to the same file does nothing (POSIX).
+        // Needed after a rename as well: renaming a hard link over another link to the same file
+        // does nothing (POSIX).
         let _ = self.folder.remove(OsStr::new(&self.name));
     }
 }
 
 fn unique() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    format!("{:x}-{:x}-{now:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    format!(
+        "{:x}-{:x}-{now:x}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
 }

@@ -1,4 +1,5 @@
-//! Copies blobs out of a store. A read error is a problem of the store, but a write error is a problem of the link.
+//! Copies blobs out of a store. A read error is a problem of the store, but a write error is a
+//! problem of the link.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -8,10 +9,18 @@ use anyhow::{Context, Result};
 
 use super::super::digest::{BlobName, Naming, copy};
 
-/// Copies `from` to `to` and returns the name of the contents. The outer error is a write error, the inner one a read error.
-pub(super) fn to_new_file(mut from: File, to: &Path, naming: Naming) -> Result<io::Result<BlobName>> {
+/// Copies `from` to `to` and returns the name of the contents. The outer error is a write error,
+/// the inner one a read error.
+pub(super) fn to_new_file(
+    mut from: File,
+    to: &Path,
+    naming: Naming,
+) -> Result<io::Result<BlobName>> {
     let context = || format!("cannot write `{}`", to.display());
-    let mut out = ErrorKeeper { file: File::create_new(to).with_context(context)?, failed: None };
+    let mut out = ErrorKeeper {
+        file: File::create_new(to).with_context(context)?,
+        failed: None,
+    };
     let copied = copy(&mut from, &mut out, naming);
     match out.failed {
         Some(error) => {

@@ -39,7 +39,8 @@ const TAG_NAME: &str = "CACHEDIR.TAG";
 
 /// Mode of new directories on the path to a cache that the user named: teams share those.
 const MODE_OF_NAMED: u32 = 0o775;
-/// Mode of new directories that the XDG Base Directory Specification defines, such as `~/.cache`: it asks for this mode.
+/// Mode of new directories that the XDG Base Directory Specification defines, such as `~/.cache`:
+/// it asks for this mode.
 const MODE_OF_USER: u32 = 0o700;
 
 /// The directories of a store.
@@ -60,21 +61,32 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The first two digits name a subdirectory, because file systems are slow with very many files in one directory.
+    /// The first two digits name a subdirectory, because file systems are slow with very many files
+    /// in one directory.
     fn new(kind: &str, name: String) -> Place {
         let start: String = name.chars().take(2).collect();
-        Place { folder: format!("{kind}/{start}"), name }
+        Place {
+            folder: format!("{kind}/{start}"),
+            name,
+        }
     }
 }
 
 impl Layout {
     pub(super) fn new(root: PathBuf) -> Layout {
-        Layout { root, mode: MODE_OF_NAMED, version: Mutex::default() }
+        Layout {
+            root,
+            mode: MODE_OF_NAMED,
+            version: Mutex::default(),
+        }
     }
 
     /// A layout below the user's own cache directory.
     pub(super) fn of_user(root: PathBuf) -> Layout {
-        Layout { mode: MODE_OF_USER, ..Layout::new(root) }
+        Layout {
+            mode: MODE_OF_USER,
+            ..Layout::new(root)
+        }
     }
 
     pub(super) fn blob(name: BlobName) -> Place {
@@ -95,7 +107,8 @@ impl Layout {
         self.shown(&format!("{}/{}", place.folder, place.name))
     }
 
-    /// Opens, once, the directory of everything except the tag. If it is removed or recreated meanwhile, lookups in it miss.
+    /// Opens, once, the directory of everything except the tag. If it is removed or recreated
+    /// meanwhile, lookups in it miss.
     pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
         let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(version) = version.as_ref() {
@@ -112,7 +125,11 @@ impl Layout {
 
     /// Opens a directory below that of a layout, which may be an earlier one.
     pub(super) fn folder_of(&self, version: &str, names: &str) -> io::Result<Folder> {
-        if version == VERSION { self.folder(names) } else { self.opened_root()?.sub(&format!("{version}/{names}")) }
+        if version == VERSION {
+            self.folder(names)
+        } else {
+            self.opened_root()?.sub(&format!("{version}/{names}"))
+        }
     }
 
     /// Opens the directory that the user named.
@@ -122,14 +139,16 @@ impl Layout {
 
     /// Creates the base directories and the tag.
     pub(super) fn make(&self) -> Result<()> {
-        make_root(&self.root, self.mode).with_context(|| format!("cannot create the directory `{}`", self.root.display()))?;
+        make_root(&self.root, self.mode)
+            .with_context(|| format!("cannot create the directory `{}`", self.root.display()))?;
         let made = self.opened_root().and_then(|root| {
             root.make_sub(&format!("{VERSION}/{TMP}"))?;
             let version = Arc::new(root.sub(VERSION)?);
             *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version);
             Ok(root)
         });
-        let root = made.with_context(|| format!("cannot create the directory `{}`", self.shown(TMP)))?;
+        let root =
+            made.with_context(|| format!("cannot create the directory `{}`", self.shown(TMP)))?;
         let tagged = match root.create(TAG_NAME) {
             Ok(mut file) => file.write_all(TAG.as_bytes()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -152,8 +171,8 @@ impl Layout {
     }
 }
 
-/// Creates the directory of a cache and its missing parents. Whatever the umask is, others cannot write to them: cached data
-/// becomes part of programs.
+/// Creates the directory of a cache and its missing parents. Whatever the umask is, others cannot
+/// write to them: cached data becomes part of programs.
 fn make_root(root: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(root)
 }

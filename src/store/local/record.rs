@@ -1,5 +1,5 @@
-//! The file format of a record: a header, then the bytes. The digest covers key and bytes, so a record under the name of another
-//! one is as invalid as one with a flipped bit.
+//! The file format of a record: a header, then the bytes. The digest covers key and bytes, so a
+//! record under the name of another one is as invalid as one with a flipped bit.
 //!
 //! ```text
 //! 0 8 "offld\0r2"
@@ -16,7 +16,8 @@ use super::super::{Digest, Key, KeyBuilder};
 
 const MAGIC: &[u8; 8] = b"offld\0r2";
 const HEAD: usize = 40;
-/// Maximum file size, in bytes: records are read into memory whole. Larger files were not written by offld.
+/// Maximum file size, in bytes: records are read into memory whole. Larger files were not written
+/// by offld.
 const LARGEST: u64 = 64 << 20;
 
 /// Returns the contents of a record file.

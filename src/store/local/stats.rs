@@ -1,6 +1,6 @@
-//! Statistics of the cache, in one small file. It is changed in place under a lock, so that the counts are exact for any number
-//! of processes. The file is text of a constant length with a digest at its end. A damaged file counts as zeros, and the next
-//! change replaces it.
+//! Statistics of the cache, in one small file. It is changed in place under a lock, so that the
+//! counts are exact for any number of processes. The file is text of a constant length with a
+//! digest at its end. A damaged file counts as zeros, and the next change replaces it.
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
@@ -14,10 +14,12 @@ use super::super::Digest;
 use super::layout::{self, Layout};
 use crate::sys::clock::Clock;
 
-/// Longest wait for the lock. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP). In that case
-/// nothing is counted, and this process does not wait a second time.
+/// Longest wait for the lock. It is held for microseconds, unless the process that holds it was
+/// stopped (SIGSTOP). In that case nothing is counted, and this process does not wait a second
+/// time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval, in seconds, at which temporary files of killed processes are removed and sizes recounted.
+/// Interval, in seconds, at which temporary files of killed processes are removed and sizes
+/// recounted.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
 const HEAD: &str = "offld cache 2\n";
 /// Maximum number of bytes that are read from the file, which is far shorter.
@@ -72,7 +74,8 @@ pub(crate) const EVENTS: [(Event, &str); 12] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; EVENTS.len()],
-    /// Approximate number of bytes in the store. It is never too low, as long as only offld puts files there.
+    /// Approximate number of bytes in the store. It is never too low, as long as only offld puts
+    /// files there.
     pub size: u64,
     /// Time of the last collection, in seconds since 1970.
     pub collected: u64,
@@ -102,7 +105,8 @@ impl Stats {
         self.counts = Default::default();
     }
 
-    /// Whether the last collection is more than a day ago, or in the future because of a wrong clock.
+    /// Whether the last collection is more than a day ago, or in the future because of a wrong
+    /// clock.
     pub(super) fn collection_is_due(&self, now: SystemTime) -> bool {
         let now = seconds(now);
         self.collected > now || now - self.collected > COLLECT_EVERY
@@ -143,7 +147,8 @@ impl Stats {
 
 /// Seconds since 1970; 0 for earlier times.
 pub(super) fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 pub(super) struct StatsFile {
@@ -155,19 +160,30 @@ pub(super) struct StatsFile {
 
 impl StatsFile {
     pub(super) fn new(layout: Arc<Layout>, clock: Arc<dyn Clock>) -> StatsFile {
-        StatsFile { layout, stuck: AtomicBool::new(false), clock }
+        StatsFile {
+            layout,
+            stuck: AtomicBool::new(false),
+            clock,
+        }
     }
 
     /// Returns the statistics, or zeros if the file is missing or damaged.
     pub(super) fn read(&self) -> Stats {
-        let file = self.layout.version().and_then(|folder| folder.open(layout::STATS));
-        let Ok(file) = file else { return Stats::default() };
-        // Read even without the lock: a process that was stopped while it held the lock does not change the file either.
+        let file = self
+            .layout
+            .version()
+            .and_then(|folder| folder.open(layout::STATS));
+        let Ok(file) = file else {
+            return Stats::default();
+        };
+        // Read even without the lock: a process that was stopped while it held the lock does not
+        // change the file either.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
     }
 
-    /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change` must be quick.
+    /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change`
+    /// must be quick.
     pub(super) fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
         let file = self.layout.version()?.open_to_change(layout::STATS)?;
         self.locked(|| file.try_lock())?;
@@ -192,9 +208,13 @@ impl StatsFile {
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) => {
-                    if self.stuck.load(Ordering::Relaxed) || self.clock.running() - start > PATIENCE {
+                    if self.stuck.load(Ordering::Relaxed) || self.clock.running() - start > PATIENCE
+                    {
                         self.stuck.store(true, Ordering::Relaxed);
-                        return Err(io::Error::new(ErrorKind::TimedOut, "another process has locked the cache statistics"));
+                        return Err(io::Error::new(
+                            ErrorKind::TimedOut,
+                            "another process has locked the cache statistics",
+                        ));
                     }
                     self.clock.sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(5));
@@ -207,7 +227,9 @@ impl StatsFile {
 fn contents(file: &File) -> Stats {
     let mut text = String::new();
     let read = file.take(LARGEST).read_to_string(&mut text);
-    read.ok().and_then(|_| Stats::parse(&text)).unwrap_or_default()
+    read.ok()
+        .and_then(|_| Stats::parse(&text))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -217,28 +239,54 @@ mod tests {
 
     #[test]
     fn the_text_form_can_be_parsed() {
-        let mut stats = Stats { size: 7, collected: u64::MAX, ..Stats::default() };
+        let mut stats = Stats {
+            size: 7,
+            collected: u64::MAX,
+            ..Stats::default()
+        };
         stats.stored(4096);
         stats.add(Event::RemoteFault, 3);
         assert_eq!(Stats::parse(&stats.text()), Some(stats.clone()));
         assert_eq!(stats.text().len(), Stats::default().text().len());
-        assert_eq!((stats.get(Event::Stored), stats.get(Event::StoredBytes), stats.size), (1, 4096, 4103));
+        assert_eq!(
+            (
+                stats.get(Event::Stored),
+                stats.get(Event::StoredBytes),
+                stats.size
+            ),
+            (1, 4096, 4103)
+        );
     }
 
     #[test]
     fn rejects_any_damage() {
-        let text = Stats { size: 7, ..Stats::default() }.text();
+        let text = Stats {
+            size: 7,
+            ..Stats::default()
+        }
+        .text();
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
-            assert_eq!(String::from_utf8(bytes).ok().and_then(|text| Stats::parse(&text)), None, "{at}");
+            assert_eq!(
+                String::from_utf8(bytes)
+                    .ok()
+                    .and_then(|text| Stats::parse(&text)),
+                None,
+                "{at}"
+            );
             assert_eq!(Stats::parse(&text[..at]), None, "{at}");
         }
     }
 
     #[test]
     fn events_are_listed_in_the_order_of_their_values() {
-        assert!(EVENTS.iter().enumerate().all(|(at, (event, _))| *event as usize == at));
+        assert!(
+            EVENTS
+                .iter()
+                .enumerate()
+                .all(|(at, (event, _))| *event as usize == at)
+        );
     }
 
     #[test]
@@ -255,7 +303,10 @@ mod tests {
         assert!(file.change(|stats| stats.size = 6).is_err());
         assert!(file.change(|stats| stats.size = 6).is_err());
         let waited = clock.running() - start;
-        assert!(waited > PATIENCE && waited < PATIENCE + PATIENCE / 2, "{waited:?}");
+        assert!(
+            waited > PATIENCE && waited < PATIENCE + PATIENCE / 2,
+            "{waited:?}"
+        );
         drop(held);
         assert_eq!(file.change(|stats| stats.size += 1).unwrap().size, 6);
     }

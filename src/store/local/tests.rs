@@ -24,7 +24,12 @@ impl Bench {
     fn new(limit: u64) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::stopped());
-        let store = Store::with_clock(&dir.path().join("cache"), limit, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let store = Store::with_clock(
+            &dir.path().join("cache"),
+            limit,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        )
+        .unwrap();
         Bench { dir, clock, store }
     }
 
@@ -59,8 +64,15 @@ impl Bench {
     /// Sets the last use of a blob to `seconds` ago (in the future if negative).
     fn set_last_use(&self, name: BlobName, seconds: i64) {
         let by = Duration::from_secs(seconds.unsigned_abs());
-        let time = if seconds < 0 { self.clock.now() + by } else { self.clock.now() - by };
-        File::open(self.blob(name)).unwrap().set_modified(time).unwrap();
+        let time = if seconds < 0 {
+            self.clock.now() + by
+        } else {
+            self.clock.now() - by
+        };
+        File::open(self.blob(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
     }
 }
 
@@ -117,7 +129,10 @@ fn a_blob_and_its_hard_links_are_one_file() {
     // The target of a fetch is replaced, never written into.
     let other = bench.put(b"other");
     assert!(bench.store.fetch_blob(other, &to).unwrap());
-    assert_eq!((fs::read(&to).unwrap(), bench.fetch(name)), (b"other".to_vec(), Some(b"image".to_vec())));
+    assert_eq!(
+        (fs::read(&to).unwrap(), bench.fetch(name)),
+        (b"other".to_vec(), Some(b"image".to_vec()))
+    );
 }
 
 #[test]
@@ -127,13 +142,32 @@ fn no_temporary_file_remains() {
     for _ in 0..2 {
         let name = bench.put(b"image");
         fs::write(bench.path("again"), b"image").unwrap();
-        assert_eq!(bench.store.put_blob(&bench.path("again"), Some(name)).unwrap(), name);
+        assert_eq!(
+            bench
+                .store
+                .put_blob(&bench.path("again"), Some(name))
+                .unwrap(),
+            name
+        );
         assert_eq!(bench.store.put_blob(&bench.blob(name), None).unwrap(), name);
     }
     bench.store.put_record(Key::of("r"), b"r").unwrap();
-    assert_eq!(fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(bench.store.layout.below(layout::TMP))
+            .unwrap()
+            .count(),
+        0
+    );
     assert_eq!(bench.store.stats().get(Event::Stored), 2);
-    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 1, size: 2 * BLOCK, earlier: 0 });
+    assert_eq!(
+        bench.store.contents(),
+        Contents {
+            blobs: 1,
+            records: 1,
+            size: 2 * BLOCK,
+            earlier: 0
+        }
+    );
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
 }
 
@@ -147,7 +181,14 @@ fn damaged_blobs_count_as_missing_and_are_removed() {
         bytes
     };
     let longer = [image.as_slice(), b"x"].concat();
-    let damages = [flipped(0), flipped(5000), flipped(9999), image[..9999].to_vec(), Vec::new(), longer];
+    let damages = [
+        flipped(0),
+        flipped(5000),
+        flipped(9999),
+        image[..9999].to_vec(),
+        Vec::new(),
+        longer,
+    ];
     for (count, damage) in damages.iter().enumerate() {
         let name = bench.put(&image);
         overwrite(&bench.blob(name), damage);
@@ -175,7 +216,10 @@ fn a_record_with_any_wrong_bit_is_missing() {
     }
     // A record of another key under this name.
     bench.store.put_record(key, b"").unwrap();
-    overwrite(&path, &record::write(Key::of("other"), b"some bytes").unwrap());
+    overwrite(
+        &path,
+        &record::write(Key::of("other"), b"some bytes").unwrap(),
+    );
     assert_eq!(bench.store.record(key), None);
 }
 
@@ -184,7 +228,11 @@ fn blobs_of_either_name_are_found_and_checked() {
     let bench = Bench::new(MIB);
     let quick = bench.put(b"image");
     let Bench { dir, clock, store } = bench;
-    let bench = Bench { dir, clock, store: store.with_naming(Naming::Sure) };
+    let bench = Bench {
+        dir,
+        clock,
+        store: store.with_naming(Naming::Sure),
+    };
     let file = bench.path("again");
     fs::write(&file, b"image").unwrap();
     let sure = bench.store.put_blob(&file, None).unwrap();
@@ -211,14 +259,18 @@ fn a_wrong_name_is_detected() {
 fn evicts_the_least_recently_used_first() {
     let bench = Bench::new(MIB);
     let names: Vec<BlobName> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
-    // Ages in seconds. The second blob was used just now, by a machine whose clock is a minute ahead.
+    // Ages in seconds. The second blob was used just now, by a machine whose clock is a minute
+    // ahead.
     for (name, age) in names.iter().zip([4000, -60, 3000, 2000]) {
         bench.set_last_use(*name, age);
     }
     let left = |limit: u64| {
         let collected = bench.store.gc(limit).unwrap().unwrap();
         assert_eq!(collected.left, bench.store.contents());
-        names.iter().map(|name| bench.store.has_blob(*name)).collect::<Vec<_>>()
+        names
+            .iter()
+            .map(|name| bench.store.has_blob(*name))
+            .collect::<Vec<_>>()
     };
     assert_eq!(left(3 * BLOCK), [false, true, true, true]);
     // A fetched entry counts as used and stays.
@@ -240,7 +292,12 @@ fn wrong_clocks_keep_nothing_forever() {
     let mut order: Vec<BlobName> = Vec::new();
     for left in (0..4).rev() {
         bench.store.gc(left * BLOCK).unwrap();
-        order.extend(names.iter().copied().find(|name| !bench.store.has_blob(*name) && !order.contains(name)));
+        order.extend(
+            names
+                .iter()
+                .copied()
+                .find(|name| !bench.store.has_blob(*name) && !order.contains(name)),
+        );
     }
     // Dates in the far future go first, then the past one, then the most recently used.
     assert_eq!(order, [names[2], names[0], names[1], names[3]]);
@@ -262,7 +319,15 @@ fn a_put_makes_room() {
     assert_eq!(bench.store.stats().size, bench.store.contents().size);
     // More than the size after a collection: it replaces all other entries.
     let large = bench.put(&[0; 9 * BLOCK as usize + 1]);
-    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 0, size: limit, earlier: 0 });
+    assert_eq!(
+        bench.store.contents(),
+        Contents {
+            blobs: 1,
+            records: 0,
+            size: limit,
+            earlier: 0
+        }
+    );
     assert!(bench.fetch(large).is_some());
     let larger = bench.path("larger");
     File::create(&larger).unwrap().set_len(limit + 1).unwrap();
@@ -276,11 +341,14 @@ fn removes_old_leftovers() {
     bench.put(b"image");
     for (name, age) in [("new", 60), ("old", 3700)] {
         let file = File::create(bench.store.layout.below(layout::TMP).join(name)).unwrap();
-        file.set_modified(bench.clock.now() - Duration::from_secs(age)).unwrap();
+        file.set_modified(bench.clock.now() - Duration::from_secs(age))
+            .unwrap();
     }
     bench.store.gc(MIB).unwrap();
-    let left: Vec<_> =
-        fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(bench.store.layout.below(layout::TMP))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["new"]);
     // Temporary files count, because they may be renamed to their places during the collection.
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
@@ -292,23 +360,38 @@ fn entries_of_earlier_releases_are_counted_and_evicted_by_age() {
     let own = bench.put(b"image");
     bench.set_last_use(own, 3000);
     let root = bench.store.root().to_owned();
-    let place = |version: &str, kind: &str, name: &str| root.join(version).join(kind).join(&name[..2]).join(name);
+    let place = |version: &str, kind: &str, name: &str| {
+        root.join(version).join(kind).join(&name[..2]).join(name)
+    };
     let name = |digit: &str| digit.repeat(32);
-    let earlier = [("v1", "b", name("1"), 5000), ("v2", "r", name("2"), 4000), ("v2", "b", name("3"), 2000)];
+    let earlier = [
+        ("v1", "b", name("1"), 5000),
+        ("v2", "r", name("2"), 4000),
+        ("v2", "b", name("3"), 2000),
+    ];
     let paths = earlier.map(|(version, kind, name, age)| {
         let path = place(version, kind, &name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = File::create(&path).unwrap();
-        file.set_modified(bench.clock.now() - Duration::from_secs(age)).unwrap();
+        file.set_modified(bench.clock.now() - Duration::from_secs(age))
+            .unwrap();
         path
     });
     // A file name that offld does not use.
     fs::write(root.join("v2/b/33/notes.txt"), "mine").unwrap();
-    let all = Contents { blobs: 1, records: 0, size: 4 * BLOCK, earlier: 3 * BLOCK };
+    let all = Contents {
+        blobs: 1,
+        records: 0,
+        size: 4 * BLOCK,
+        earlier: 3 * BLOCK,
+    };
     assert_eq!(bench.store.contents(), all);
     let left = |limit: u64| {
         bench.store.gc(limit).unwrap();
-        (paths.clone().map(|path| path.exists()), bench.store.has_blob(own))
+        (
+            paths.clone().map(|path| path.exists()),
+            bench.store.has_blob(own),
+        )
     };
     assert_eq!(left(4 * BLOCK), ([true; 3], true));
     assert_eq!(bench.store.stats().size, 4 * BLOCK);
@@ -331,12 +414,23 @@ fn does_not_wait_for_another_collecting_process() {
     drop(held);
     bench.store.count(Event::Hit);
     assert_eq!(bench.store.clear().unwrap().unwrap().removed, 1);
-    assert_eq!((bench.store.stats().get(Event::Hit), bench.store.stats().get(Event::Evicted)), (0, 0));
+    assert_eq!(
+        (
+            bench.store.stats().get(Event::Hit),
+            bench.store.stats().get(Event::Evicted)
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
 fn a_damaged_statistics_file_counts_from_zero() {
-    for garbage in ["", "garbage", "offld cache 1\nhits 5\n", &"x".repeat(100_000)] {
+    for garbage in [
+        "",
+        "garbage",
+        "offld cache 1\nhits 5\n",
+        &"x".repeat(100_000),
+    ] {
         let bench = Bench::new(MIB);
         bench.put(b"image");
         fs::write(bench.store.layout.below(layout::STATS), garbage).unwrap();
@@ -365,7 +459,9 @@ fn counts_are_exact_among_threads() {
 
 #[test]
 fn another_file_system_gets_a_copy() {
-    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return reference::missing("a file system in memory at /dev/shm") };
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
+        return reference::missing("a file system in memory at /dev/shm");
+    };
     let bench = Bench::new(MIB);
     let (put, to) = (other.path().join("put"), other.path().join("to"));
     fs::write(&put, b"image").unwrap();

@@ -1,4 +1,5 @@
-//! The remote cache in a build without the feature `remote-cache`: opening one is an error that names the feature.
+//! The remote cache in a build without the feature `remote-cache`: opening one is an error that
+//! names the feature.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -16,7 +17,9 @@ pub(crate) struct Remote(Infallible);
 impl Remote {
     /// Always returns an error, which names the feature.
     pub(crate) fn open(_settings: &RemoteSettings, _warn: WarnFn) -> Result<Remote> {
-        bail!("{OFFLD_CACHE_REMOTE} is ignored: this offld was built without the feature `remote-cache`");
+        bail!(
+            "{OFFLD_CACHE_REMOTE} is ignored: this offld was built without the feature `remote-cache`"
+        );
     }
 
     /// Never called: no value of this type exists.

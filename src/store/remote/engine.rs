@@ -1,5 +1,6 @@
-//! Prevents a remote cache from delaying a link. One thread does all waiting for the network, and callers wait for that thread
-//! only for a limited time. After a failure, the remote cache is not used for the rest of the process.
+//! Prevents a remote cache from delaying a link. One thread does all waiting for the network, and
+//! callers wait for that thread only for a limited time. After a failure, the remote cache is not
+//! used for the rest of the process.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,8 @@ use super::{RemoteSettings, WarnFn};
 use crate::sys::session::OFFLD_CACHE_KEY;
 use crate::sys::threads;
 
-/// Extra time that a caller waits beyond the time limit of a request, because the thread itself may be delayed.
+/// Extra time that a caller waits beyond the time limit of a request, because the thread itself may
+/// be delayed.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The thread and its limits. The first request starts the thread.
@@ -63,7 +65,11 @@ impl Engine {
             no_writes: AtomicBool::new(settings.read_only),
             warned_of_damage: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
-            waits: Mutex::new(Waits { waiting: 0, since: Instant::now(), spent: Duration::ZERO }),
+            waits: Mutex::new(Waits {
+                waiting: 0,
+                since: Instant::now(),
+                spent: Duration::ZERO,
+            }),
         }
     }
 
@@ -77,21 +83,25 @@ impl Engine {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
     }
 
-    /// Counts all time until the value is dropped as waiting: the link also waits while arrived data is decompressed and
-    /// compared.
+    /// Counts all time until the value is dropped as waiting: the link also waits while arrived
+    /// data is decompressed and compared.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         self.start_waiting();
         Waiting(self)
     }
 
-    /// Runs a request that the link waits for. Returns `None` if the remote cache does not have the object, or is no longer used.
-    /// After a failure, it is no longer used.
+    /// Runs a request that the link waits for. Returns `None` if the remote cache does not have the
+    /// object, or is no longer used. After a failure, it is no longer used.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Option<T> {
         let left = self.start_waiting();
-        let answer = if left.is_zero() { Err(self.late(self.whole)) } else { self.run(question, left) };
+        let answer = if left.is_zero() {
+            Err(self.late(self.whole))
+        } else {
+            self.run(question, left)
+        };
         self.stop_waiting();
         match answer {
             Ok(answer) => Some(answer),
@@ -104,13 +114,18 @@ impl Engine {
         }
     }
 
-    /// Runs a write, on a background thread. Returns whether it worked. After a failure, the remote cache is no longer written,
-    /// and after a timeout it is not used at all.
-    pub(super) fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
+    /// Runs a write, on a background thread. Returns whether it worked. After a failure, the remote
+    /// cache is no longer written, and after a timeout it is not used at all.
+    pub(super) fn write(
+        &self,
+        work: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) -> bool {
         if !self.writes() {
             return false;
         }
-        let Err(failure) = self.run(work, self.each) else { return true };
+        let Err(failure) = self.run(work, self.each) else {
+            return true;
+        };
         if failure.kind == Kind::Late {
             self.switch_off(&failure.cause);
         } else if self.reads() && !self.no_writes.swap(true, Ordering::SeqCst) {
@@ -119,15 +134,18 @@ impl Engine {
         false
     }
 
-    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has used up its waiting time. Uploads that
-    /// are unfinished by then are abandoned.
+    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has used up
+    /// its waiting time. Uploads that are unfinished by then are abandoned.
     pub(super) fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
         while self.reads() && !stop() {
             let now = Instant::now();
             if now >= until {
-                self.switch_off(&format!("uploads did not finish within {:?}; skipped", self.whole));
+                self.switch_off(&format!(
+                    "uploads did not finish within {:?}; skipped",
+                    self.whole
+                ));
                 break;
             }
             if done.recv_timeout(GRACE.min(until - now)) != Err(RecvTimeoutError::Timeout) {
@@ -140,9 +158,14 @@ impl Engine {
     /// Warns, once in a process, that the object `name` is damaged, or lacks a valid signature.
     pub(super) fn wrong(&self, name: &str) {
         if !self.warned_of_damage.swap(true, Ordering::SeqCst) {
-            let unsigned =
-                if self.signed { format!(", or data not signed with the key in {OFFLD_CACHE_KEY}") } else { String::new() };
-            self.warn(&format!("returned wrong or incomplete data for `{name}`{unsigned}; ignored"));
+            let unsigned = if self.signed {
+                format!(", or data not signed with the key in {OFFLD_CACHE_KEY}")
+            } else {
+                String::new()
+            };
+            self.warn(&format!(
+                "returned wrong or incomplete data for `{name}`{unsigned}; ignored"
+            ));
         }
     }
 
@@ -168,7 +191,10 @@ impl Engine {
     ) -> Result<T, Failure> {
         let thread = self.thread.get_or_init(start).as_ref();
         let Some(thread) = thread.filter(|_| self.reads()) else {
-            return Err(Failure { kind: Kind::Other, cause: "cannot start a thread".to_owned() });
+            return Err(Failure {
+                kind: Kind::Other,
+                cause: "cannot start a thread".to_owned(),
+            });
         };
         let limit = self.each.min(left);
         let (answer, answered) = mpsc::sync_channel(1);
@@ -177,7 +203,11 @@ impl Engine {
         });
         match answered.recv_timeout(limit + GRACE) {
             Ok(Ok(result)) => result,
-            _ => Err(self.late(if limit < self.each { self.whole } else { self.each })),
+            _ => Err(self.late(if limit < self.each {
+                self.whole
+            } else {
+                self.each
+            })),
         }
     }
 
@@ -187,7 +217,10 @@ impl Engine {
         } else {
             format!("this link has waited {limit:?} in total")
         };
-        Failure { kind: Kind::Late, cause }
+        Failure {
+            kind: Kind::Late,
+            cause,
+        }
     }
 
     /// Starts to count waiting time. Returns how much longer the link may wait.
@@ -215,15 +248,21 @@ impl Engine {
     }
 }
 
-/// Starts a thread that runs the futures spawned on it, until the process ends. Returns `None` if there is no room for threads:
-/// this thread starts others, to look up host names.
+/// Starts a thread that runs the futures spawned on it, until the process ends. Returns `None` if
+/// there is no room for threads: this thread starts others, to look up host names.
 fn start() -> Option<Handle> {
     if threads::is_short() {
         return None;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
     let handle = runtime.handle().clone();
     let run = move || runtime.block_on(std::future::pending::<()>());
-    std::thread::Builder::new().name("offld-remote".to_owned()).spawn(run).ok()?;
+    std::thread::Builder::new()
+        .name("offld-remote".to_owned())
+        .spawn(run)
+        .ok()?;
     Some(handle)
 }

@@ -1,5 +1,6 @@
-//! Connection to a Redis server. A Redis client reads a whole answer into memory before it returns it, and the answer itself
-//! states its length. So the stream below the client fails when more bytes arrive than the pending requests can be answered with.
+//! Connection to a Redis server. A Redis client reads a whole answer into memory before it returns
+//! it, and the answer itself states its length. So the stream below the client fails when more
+//! bytes arrive than the pending requests can be answered with.
 
 use std::io;
 use std::pin::Pin;
@@ -41,37 +42,53 @@ struct Left {
 struct PendingRequest<'q>(&'q Quota);
 
 impl Connection {
-    /// Connects to the server of `url`, for objects whose keys begin with `prefix`. There is no time limit here: the caller has
-    /// one.
+    /// Connects to the server of `url`, for objects whose keys begin with `prefix`. There is no
+    /// time limit here: the caller has one.
     pub(super) async fn open(mut url: Url, prefix: &str) -> Result<Connection, RedisError> {
         url.set_query(None);
         // The client is compiled without TLS; this file adds it.
         let is_tls = url.scheme() == "rediss" && url.set_scheme("redis").is_ok();
         let info = url.into_connection_info()?;
-        let quota = Arc::new(Quota(Mutex::new(Left { pending: 0, bytes: MAX_GREETING })));
+        let quota = Arc::new(Quota(Mutex::new(Left {
+            pending: 0,
+            bytes: MAX_GREETING,
+        })));
         let ConnectionAddr::Tcp(host, port) = info.addr() else {
             return Err(io::Error::other(format!("cannot connect to {}", info.addr())).into());
         };
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         // Requests are small, and the link waits for their answers.
         stream.set_nodelay(true)?;
-        let stream = Bounded { inner: stream, quota: Arc::clone(&quota) };
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let stream = Bounded {
+            inner: stream,
+            quota: Arc::clone(&quota),
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
         let settings = info.redis_settings();
         let inner = if is_tls {
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-            let stream = TlsConnector::from(Arc::new(tls()?)).connect(name, stream).await?;
-            let (inner, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+            let stream = TlsConnector::from(Arc::new(tls()?))
+                .connect(name, stream)
+                .await?;
+            let (inner, driver) =
+                MultiplexedConnection::new_with_config(settings, stream, config).await?;
             tokio::spawn(driver);
             inner
         } else {
-            let (inner, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+            let (inner, driver) =
+                MultiplexedConnection::new_with_config(settings, stream, config).await?;
             tokio::spawn(driver);
             inner
         };
         let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
         let prefix = parts.iter().map(|part| format!("{part}/")).collect();
-        Ok(Connection { inner, quota, prefix })
+        Ok(Connection {
+            inner,
+            quota,
+            prefix,
+        })
     }
 
     /// Reads the object `name`, if there is one.
@@ -99,7 +116,9 @@ fn tls() -> io::Result<ClientConfig> {
     }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
-    Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+    Ok(ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth())
 }
 
 impl Quota {
@@ -113,10 +132,9 @@ impl Quota {
     /// Subtracts the bytes read.
     fn take(&self, count: u64) -> io::Result<()> {
         let mut left = self.left();
-        left.bytes = left
-            .bytes
-            .checked_sub(count)
-            .ok_or_else(|| io::Error::other("the server sent more than 5 MiB in one answer; is it a Redis server?"))?;
+        left.bytes = left.bytes.checked_sub(count).ok_or_else(|| {
+            io::Error::other("the server sent more than 5 MiB in one answer; is it a Redis server?")
+        })?;
         Ok(())
     }
 
@@ -141,7 +159,11 @@ struct Bounded<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         Poll::Ready(self.quota.take((buffer.filled().len() - before) as u64))
@@ -149,7 +171,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(context, bytes)
     }
 
@@ -168,7 +194,10 @@ mod tests {
 
     #[test]
     fn the_unused_rest_of_an_answer_does_not_extend_later_ones() {
-        let quota = Quota(Mutex::new(Left { pending: 0, bytes: MAX_GREETING }));
+        let quota = Quota(Mutex::new(Left {
+            pending: 0,
+            bytes: MAX_GREETING,
+        }));
         assert!(quota.take(MAX_GREETING + 1).is_err());
         quota.take(MAX_GREETING).unwrap();
         let (first, second) = (quota.add_request(), quota.add_request());

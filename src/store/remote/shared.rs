@@ -1,4 +1,5 @@
-//! A remote cache for the link: records and blobs are read while the link waits, and written in the background.
+//! A remote cache for the link: records and blobs are read while the link waits, and written in the
+//! background.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,28 +25,41 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Creates a remote cache with these settings. It does not connect, and starts no thread, before the first request. Warnings
-    /// go to `warn`, one for each kind of failure.
+    /// Creates a remote cache with these settings. It does not connect, and starts no thread,
+    /// before the first request. Warnings go to `warn`, one for each kind of failure.
     ///
     /// # Errors
     /// The settings are invalid.
     pub(crate) fn open(settings: &RemoteSettings, warn: WarnFn) -> Result<Remote> {
         let service = Arc::new(Service::open(settings)?);
         let frame = Arc::new(Frame::new(settings.key.clone()));
-        Ok(Remote { engine: Arc::new(Engine::new(settings, warn)), service, frame, uploads: Uploads::default() })
+        Ok(Remote {
+            engine: Arc::new(Engine::new(settings, warn)),
+            service,
+            frame,
+            uploads: Uploads::default(),
+        })
     }
 
-    /// Returns the record under `key`, or `None` if it is missing, damaged, or lacks a valid signature.
+    /// Returns the record under `key`, or `None` if it is missing, damaged, or lacks a valid
+    /// signature.
     pub(crate) fn record(&self, key: Key) -> Option<Vec<u8>> {
         let _waiting = self.engine.waiting();
-        self.object(&self.frame.record_name(key)).map(|object| object.bytes)
+        self.object(&self.frame.record_name(key))
+            .map(|object| object.bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`. Returns whether it was found. An incomplete or damaged blob, or one without a
-    /// valid signature, leaves no file. A blob of more than `limit` bytes is not fetched.
+    /// Writes the blob `name` to the new file `to`. Returns whether it was found. An incomplete or
+    /// damaged blob, or one without a valid signature, leaves no file. A blob of more than `limit`
+    /// bytes is not fetched.
     pub(crate) fn fetch_blob(&self, name: Digest, to: &Path, limit: u64) -> bool {
         let _waiting = self.engine.waiting();
-        let Some(first) = self.object(&self.frame.part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };
+        let Some(first) = self
+            .object(&self.frame.part_name(name, 0))
+            .filter(|first| first.whole <= limit)
+        else {
+            return false;
+        };
         let fetched = self.write_blob(name, first, to);
         if !matches!(fetched, Ok(true)) {
             let _ = std::fs::remove_file(to);
@@ -66,7 +80,8 @@ impl Remote {
             }
             namer.update(&part.bytes);
             file.write_all(&part.bytes)?;
-            // A part that is shorter than the first must be the last one; otherwise the blob is incomplete.
+            // A part that is shorter than the first must be the last one; otherwise the blob is
+            // incomplete.
             if written >= whole || part.bytes.len() < size || size == 0 {
                 break;
             }
@@ -82,7 +97,8 @@ impl Remote {
         Ok(right)
     }
 
-    /// Sends a record in the background, replacing an existing one. A record that is too long for an object is not sent.
+    /// Sends a record in the background, replacing an existing one. A record that is too long for
+    /// an object is not sent.
     pub(crate) fn put_record(&self, key: Key, bytes: &[u8]) {
         if bytes.len() <= PART {
             let name = self.frame.record_name(key);
@@ -91,19 +107,21 @@ impl Remote {
         }
     }
 
-    /// Sends the blob `name`, the contents of `file`, in the background. Until then, `file` must not be changed, but it may be
-    /// removed.
+    /// Sends the blob `name`, the contents of `file`, in the background. Until then, `file` must
+    /// not be changed, but it may be removed.
     pub(crate) fn put_blob(&self, name: Digest, file: File) {
         self.send(Job::Blob(name, file));
     }
 
     fn send(&self, job: Job) {
         if self.engine.writes() {
-            self.uploads.add(job, &self.engine, &self.service, &self.frame);
+            self.uploads
+                .add(job, &self.engine, &self.service, &self.frame);
         }
     }
 
-    /// Waits until everything is sent, the link has used up its waiting time, or `stop` returns true.
+    /// Waits until everything is sent, the link has used up its waiting time, or `stop` returns
+    /// true.
     pub(crate) fn finish(&self, stop: &dyn Fn() -> bool) {
         self.uploads.finish(&self.engine, stop);
     }
@@ -118,12 +136,18 @@ impl Remote {
             return None;
         }
         let (service, wanted) = (Arc::clone(&self.service), name.to_owned());
-        let object = self.engine.ask(async move { service.read(&wanted, LONGEST).await })?;
+        let object = self
+            .engine
+            .ask(async move { service.read(&wanted, LONGEST).await })?;
         let decoded = self.frame.decode(name, &object);
         if decoded.is_none() {
             self.engine.wrong(name);
         }
-        decoded.map(|(whole, bytes)| Object { whole, bytes, arrived: object.len() as u64 })
+        decoded.map(|(whole, bytes)| Object {
+            whole,
+            bytes,
+            arrived: object.len() as u64,
+        })
     }
 }
 

@@ -5,12 +5,23 @@ use super::*;
 #[test]
 fn no_possible_credential_is_printed() {
     let shown = |url: &str| shown(OsStr::new(url));
-    assert_eq!(shown("redis://user:secret@host:1/2?prefix=p"), "redis://host:1/2?prefix=p");
+    assert_eq!(
+        shown("redis://user:secret@host:1/2?prefix=p"),
+        "redis://host:1/2?prefix=p"
+    );
     assert_eq!(shown("https://host/path"), "https://host/path");
-    assert_eq!(shown("s3://bucket/p?region=r&token=secret&endpoint=http://e"), "s3://bucket/p?region=r&endpoint=http://e");
+    assert_eq!(
+        shown("s3://bucket/p?region=r&token=secret&endpoint=http://e"),
+        "s3://bucket/p?region=r&endpoint=http://e"
+    );
     assert_eq!(shown("file:///folder"), "file:///folder");
     // Broken URLs: the password is not escaped.
-    for url in ["redis://u:se/cret@host", "redis://u:se?cret@host", "redis://u:se#cret@host", "redis://u:se@cret@host"] {
+    for url in [
+        "redis://u:se/cret@host",
+        "redis://u:se?cret@host",
+        "redis://u:se#cret@host",
+        "redis://u:se@cret@host",
+    ] {
         assert_eq!(shown(url), "redis://host", "{url}");
     }
     assert_eq!(shown("u:secret@host"), "an address that is not a URL");
@@ -29,8 +40,17 @@ fn timeouts_are_positive_numbers_of_seconds() {
 #[cfg(not(feature = "remote-cache"))]
 #[test]
 fn without_the_feature_the_error_names_it() {
-    let error = Remote::open(&RemoteSettings::new("redis://user:secret@host"), Arc::new(|_| {})).err().unwrap().to_string();
-    assert!(error.contains("`remote-cache`") && !error.contains("secret"), "{error}");
+    let error = Remote::open(
+        &RemoteSettings::new("redis://user:secret@host"),
+        Arc::new(|_| {}),
+    )
+    .err()
+    .unwrap()
+    .to_string();
+    assert!(
+        error.contains("`remote-cache`") && !error.contains("secret"),
+        "{error}"
+    );
 }
 
 #[cfg(feature = "remote-cache")]
@@ -49,15 +69,24 @@ mod with_the_feature {
             ("secret", "is not a URL"),
             ("ftp://u:secret@host", "unknown scheme `ftp`"),
             ("redis:///1", "no host in the URL"),
-            ("redis://u:secret@host/db", "the path is not a database number"),
-            ("redis://host?secrets=1", "unknown option `secrets` for redis"),
+            (
+                "redis://u:secret@host/db",
+                "the path is not a database number",
+            ),
+            (
+                "redis://host?secrets=1",
+                "unknown option `secrets` for redis",
+            ),
             ("s3:///prefix", "no bucket in the URL"),
             ("file://host/path", "three slashes"),
             ("http://host/?prefix=1", "unknown option `prefix` for http"),
         ];
         for (url, cause) in cases {
             let error = error_for(url);
-            assert!(error.contains(cause) && !error.contains("secret@") && !error.contains(":secret"), "{url}: {error}");
+            assert!(
+                error.contains(cause) && !error.contains("secret@") && !error.contains(":secret"),
+                "{url}: {error}"
+            );
         }
     }
 
@@ -69,7 +98,10 @@ mod with_the_feature {
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let _ = stream.read(&mut [0; 4096]);
-                let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                );
             }
         });
         address
@@ -78,12 +110,19 @@ mod with_the_feature {
     #[test]
     fn the_status_of_a_response_is_the_cause() {
         use super::super::service::Service;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        for (status, cause) in
-            [("405 Method Not Allowed", "HTTP status 405"), ("403 Forbidden", "access denied (HTTP status 403)")]
-        {
-            let service = Service::open(&RemoteSettings::new(format!("http://{}/", server(status)))).unwrap();
-            let failure = runtime.block_on(service.write("r/1", b"bytes".to_vec())).unwrap_err();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for (status, cause) in [
+            ("405 Method Not Allowed", "HTTP status 405"),
+            ("403 Forbidden", "access denied (HTTP status 403)"),
+        ] {
+            let service =
+                Service::open(&RemoteSettings::new(format!("http://{}/", server(status)))).unwrap();
+            let failure = runtime
+                .block_on(service.write("r/1", b"bytes".to_vec()))
+                .unwrap_err();
             assert_eq!(failure.cause, cause);
         }
     }
@@ -92,13 +131,26 @@ mod with_the_feature {
     fn no_thread_runs_before_the_first_request() {
         let warn: WarnFn = Arc::new(|text| panic!("{text}"));
         let ours = |task: &std::fs::DirEntry| {
-            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("offld-remote"))
+            std::fs::read_to_string(task.path().join("comm"))
+                .is_ok_and(|name| name.starts_with("offld-remote"))
         };
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().flatten().filter(ours).count();
+        let threads = || {
+            std::fs::read_dir("/proc/self/task")
+                .unwrap()
+                .flatten()
+                .filter(ours)
+                .count()
+        };
         let before = threads();
-        for url in ["redis://user:pw@192.0.2.1:6379/3?prefix=p", "s3://bucket/prefix?region=r", "https://h/p", "file:///nowhere"]
-        {
-            Remote::open(&RemoteSettings::new(url), WarnFn::clone(&warn)).unwrap().finish(&|| false);
+        for url in [
+            "redis://user:pw@192.0.2.1:6379/3?prefix=p",
+            "s3://bucket/prefix?region=r",
+            "https://h/p",
+            "file:///nowhere",
+        ] {
+            Remote::open(&RemoteSettings::new(url), WarnFn::clone(&warn))
+                .unwrap()
+                .finish(&|| false);
         }
         assert_eq!(threads(), before);
         assert!(!std::path::Path::new("/nowhere").exists());
@@ -115,9 +167,15 @@ mod with_the_feature {
 
     #[test]
     fn objects_are_decoded_unchanged() {
-        let text = b"the same again and again, the same again and again, the same again and again".repeat(3);
-        let noise: Vec<u8> = (0..997u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for (frame, bytes) in [None, key(1)].iter().flat_map(|key| [(key, &text[..]), (key, &noise), (key, b"")]) {
+        let text = b"the same again and again, the same again and again, the same again and again"
+            .repeat(3);
+        let noise: Vec<u8> = (0..997u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
+        for (frame, bytes) in [None, key(1)]
+            .iter()
+            .flat_map(|key| [(key, &text[..]), (key, &noise), (key, b"")])
+        {
             let frame = Frame::new(frame.clone());
             let object = frame.encode("b/1", 12, bytes);
             assert!(object.len() <= 49 + bytes.len());
@@ -141,11 +199,16 @@ mod with_the_feature {
     fn only_objects_signed_with_the_same_key_are_read() {
         let frames = [None, key(1), key(2)].map(Frame::new);
         let record = crate::store::Key::of("record");
-        for (writer, reader) in (0..3).flat_map(|writer| (0..3).map(move |reader| (writer, reader))) {
+        for (writer, reader) in (0..3).flat_map(|writer| (0..3).map(move |reader| (writer, reader)))
+        {
             // Even if the object is stored under the name that the reader looks for.
             let name = frames[reader].record_name(record);
             let object = frames[writer].encode(&name, 5, b"bytes");
-            assert_eq!(frames[reader].decode(&name, &object).is_some(), writer == reader, "{writer} {reader}");
+            assert_eq!(
+                frames[reader].decode(&name, &object).is_some(),
+                writer == reader,
+                "{writer} {reader}"
+            );
         }
         assert_ne!(frames[0].record_name(record), frames[1].record_name(record));
         assert_eq!(frames[1].record_name(record), frames[2].record_name(record));

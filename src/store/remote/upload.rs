@@ -23,9 +23,17 @@ pub(super) struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
     /// Appends `job` to the queue. The first job starts the thread.
-    pub(super) fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>, frame: &Arc<Frame>) {
+    pub(super) fn add(
+        &self,
+        job: Job,
+        engine: &Arc<Engine>,
+        service: &Arc<Service>,
+        frame: &Arc<Frame>,
+    ) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service), Arc::clone(frame)));
+        let (jobs, _) = queue.get_or_insert_with(|| {
+            start(Arc::clone(engine), Arc::clone(service), Arc::clone(frame))
+        });
         // An error means that the thread could not be started: then nothing is sent.
         let _ = jobs.send(job);
     }
@@ -40,7 +48,11 @@ impl Uploads {
     }
 }
 
-fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Sender<Job>, Receiver<()>) {
+fn start(
+    engine: Arc<Engine>,
+    service: Arc<Service>,
+    frame: Arc<Frame>,
+) -> (Sender<Job>, Receiver<()>) {
     let (jobs, waiting) = mpsc::channel::<Job>();
     let (done, end) = mpsc::channel::<()>();
     let run = move || {
@@ -52,18 +64,27 @@ fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Send
                     send(&engine, &service, name, object);
                 }
                 Job::Blob(name, file) => {
-                    // If the file cannot be read, its first part is never sent, and readers begin with that part.
+                    // If the file cannot be read, its first part is never sent, and readers begin
+                    // with that part.
                     let _ = send_blob(&engine, &service, &frame, name, &file);
                 }
             }
         }
     };
-    let _ = std::thread::Builder::new().name("offld-upload".to_owned()).spawn(run);
+    let _ = std::thread::Builder::new()
+        .name("offld-upload".to_owned())
+        .spawn(run);
     (jobs, end)
 }
 
 /// Sends the first part last: if readers find it, all others exist.
-fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, frame: &Frame, blob: Digest, file: &File) -> io::Result<()> {
+fn send_blob(
+    engine: &Arc<Engine>,
+    service: &Arc<Service>,
+    frame: &Frame,
+    blob: Digest,
+    file: &File,
+) -> io::Result<()> {
     let whole = file.metadata()?.len();
     let most = service.part();
     let mut buffer = vec![0; usize::try_from(whole).unwrap_or(most).min(most)];

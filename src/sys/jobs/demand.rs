@@ -21,18 +21,31 @@ pub(crate) struct Demand {
 impl Demand {
     /// A link with one thread and `memory` bytes.
     pub(crate) fn one_thread(memory: u64) -> Demand {
-        Demand { threads: 1, memory, enough_for: 1, per_thread: 0, reserved: 0, alone: false, here: false }
+        Demand {
+            threads: 1,
+            memory,
+            enough_for: 1,
+            per_thread: 0,
+            reserved: 0,
+            alone: false,
+            here: false,
+        }
     }
 
     /// Peak memory of the link with `threads` threads, in bytes.
     pub(crate) fn memory_with(&self, threads: usize) -> u64 {
         let more = u64::try_from(threads.saturating_sub(self.enough_for)).unwrap_or(u64::MAX);
-        self.memory.saturating_add(more.saturating_mul(self.per_thread))
+        self.memory
+            .saturating_add(more.saturating_mul(self.per_thread))
     }
 
     /// Number of threads that the link can use if `left` bytes remain beyond its needs.
     pub(super) fn threads_within(&self, left: u64) -> usize {
-        let more = left.checked_div(self.per_thread).map_or(usize::MAX, |more| usize::try_from(more).unwrap_or(usize::MAX));
+        let more = left
+            .checked_div(self.per_thread)
+            .map_or(usize::MAX, |more| {
+                usize::try_from(more).unwrap_or(usize::MAX)
+            });
         self.enough_for.saturating_add(more)
     }
 

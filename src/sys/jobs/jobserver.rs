@@ -1,5 +1,5 @@
-//! Make's jobserver. A running device link holds one token for each granted thread. The partitions of full LTO may use more
-//! threads (`codegen_threads`).
+//! Make's jobserver. A running device link holds one token for each granted thread. The partitions
+//! of full LTO may use more threads (`codegen_threads`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,9 +28,13 @@ impl Jobserver {
         reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and this process has opened none before"
     )]
     pub(super) fn from_environment() -> Option<Jobserver> {
-        // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked to be open pipes.
+        // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked
+        // to be open pipes.
         let client = unsafe { Client::from_env_ext(true) }.client.ok()?;
-        Some(Jobserver { client, own_token_taken: AtomicBool::new(false) })
+        Some(Jobserver {
+            client,
+            own_token_taken: AtomicBool::new(false),
+        })
     }
 
     /// Returns a token, if one is free.
@@ -38,7 +42,11 @@ impl Jobserver {
         if !self.own_token_taken.swap(true, Ordering::SeqCst) {
             return Some(Token::Own(&self.own_token_taken));
         }
-        self.client.try_acquire().ok().flatten().map(|token| Token::Granted { _token: token })
+        self.client
+            .try_acquire()
+            .ok()
+            .flatten()
+            .map(|token| Token::Granted { _token: token })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Memory figures of the system: free memory within the limits of control groups, memory of a process's children, and the
-//! kernel's count of out-of-memory kills.
+//! Memory figures of the system: free memory within the limits of control groups, memory of a
+//! process's children, and the kernel's count of out-of-memory kills.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -11,58 +11,80 @@ use crate::sys::control_groups::{self, Group};
 pub(crate) struct Machine {
     /// Directory that all paths are relative to: `/`, except in tests.
     root: PathBuf,
-    /// Control groups of this process. They are looked up when first needed: a link whose images are all cached never needs them.
+    /// Control groups of this process. They are looked up when first needed: a link whose images
+    /// are all cached never needs them.
     groups: OnceLock<Vec<Group>>,
 }
 
 impl Machine {
     /// Reads the files below `root`.
     pub(crate) fn below(root: &Path) -> Machine {
-        Machine { root: root.to_owned(), groups: OnceLock::new() }
+        Machine {
+            root: root.to_owned(),
+            groups: OnceLock::new(),
+        }
     }
 
     fn groups(&self) -> &[Group] {
-        self.groups.get_or_init(|| control_groups::of_this_process(&self.root, "memory"))
+        self.groups
+            .get_or_init(|| control_groups::of_this_process(&self.root, "memory"))
     }
 
-    /// Returns the number of bytes that can be allocated before processes must be killed or swapped out. Returns `None` if the
-    /// system does not report it.
+    /// Returns the number of bytes that can be allocated before processes must be killed or swapped
+    /// out. Returns `None` if the system does not report it.
     pub(crate) fn free(&self) -> Option<u64> {
-        let around =
-            self.groups().iter().flat_map(|group| group.with_those_around().map(|folder| left_in(folder, group.version)));
+        let around = self.groups().iter().flat_map(|group| {
+            group
+                .with_those_around()
+                .map(|folder| left_in(folder, group.version))
+        });
         around.flatten().chain(self.available()).min()
     }
 
     /// The kernel's estimate of memory that is available without swapping, in bytes.
     fn available(&self) -> Option<u64> {
         let info = std::fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
-        let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("MemAvailable:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Number of processes of the innermost control group that the kernel has killed so far because of missing memory.
+    /// Number of processes of the innermost control group that the kernel has killed so far because
+    /// of missing memory.
     pub(crate) fn killed(&self) -> u64 {
         let count = |group: &Group| {
-            let name = if group.version == 1 { "memory.oom_control" } else { "memory.events" };
+            let name = if group.version == 1 {
+                "memory.oom_control"
+            } else {
+                "memory.events"
+            };
             let text = std::fs::read_to_string(group.folder.join(name)).ok()?;
             field(&text, "oom_kill")
         };
         self.groups().iter().filter_map(count).sum()
     }
 
-    /// Memory of all running descendants of the process `pid`, in bytes. File pages do not count, because several processes may
-    /// share them. Returns `None` if the system does not report it.
+    /// Memory of all running descendants of the process `pid`, in bytes. File pages do not count,
+    /// because several processes may share them. Returns `None` if the system does not report it.
     pub(crate) fn of_children(&self, pid: u32) -> Option<u64> {
-        Some(self.below_process(pid)?.into_iter().map(|child| self.used(child).unwrap_or(0)).sum())
+        Some(
+            self.below_process(pid)?
+                .into_iter()
+                .map(|child| self.used(child).unwrap_or(0))
+                .sum(),
+        )
     }
 
     /// Whether a descendant of the process `pid` is computing or reading a disk at this moment.
     fn works_below(&self, pid: u32) -> bool {
         let works = |child: u32| {
-            self.threads(child)
-                .is_ok_and(|mut threads| threads.any(|thread| state(&thread).is_some_and(|state| matches!(state, 'R' | 'D'))))
+            self.threads(child).is_ok_and(|mut threads| {
+                threads.any(|thread| state(&thread).is_some_and(|state| matches!(state, 'R' | 'D')))
+            })
         };
-        self.below_process(pid).is_some_and(|all| all.into_iter().any(works))
+        self.below_process(pid)
+            .is_some_and(|all| all.into_iter().any(works))
     }
 
     /// All descendants of the process `pid`. Returns `None` if the system does not list them.
@@ -91,21 +113,27 @@ impl Machine {
                 Err(_) if !thread.exists() => continue,
                 Err(_) => return None,
             };
-            children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            children.extend(
+                text.split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
         }
         Some(children)
     }
 
     fn used(&self, pid: u32) -> Option<u64> {
         let status = std::fs::read_to_string(self.root.join(format!("proc/{pid}/status"))).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger) and all its descendants are idle. The descendants are in process
-    /// groups of their own, so they may continue to run.
+    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger) and all its descendants are idle.
+    /// The descendants are in process groups of their own, so they may continue to run.
     pub(crate) fn is_at_rest(&self, pid: u32) -> bool {
-        let stopped = state(&self.root.join(format!("proc/{pid}"))).is_some_and(|state| matches!(state, 'T' | 't'));
+        let stopped = state(&self.root.join(format!("proc/{pid}")))
+            .is_some_and(|state| matches!(state, 'T' | 't'));
         stopped && !self.works_below(pid)
     }
 }
@@ -117,17 +145,24 @@ fn state(folder: &Path) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Memory that the limit of the group at `folder` leaves, in bytes, or `None` without a limit. File pages do not count as used,
-/// because the kernel drops them first.
+/// Memory that the limit of the group at `folder` leaves, in bytes, or `None` without a limit. File
+/// pages do not count as used, because the kernel drops them first.
 fn left_in(folder: &Path, version: u8) -> Option<u64> {
     let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     // The value `max` means no limit.
     let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
     let (limit, used, of_files) = match version {
-        1 => (number("memory.limit_in_bytes")?, "memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
+        1 => (
+            number("memory.limit_in_bytes")?,
+            "memory.usage_in_bytes",
+            ["total_inactive_file", "total_active_file"],
+        ),
         // Above `memory.high`, the kernel throttles processes.
         _ => (
-            [number("memory.max"), number("memory.high")].into_iter().flatten().min()?,
+            [number("memory.max"), number("memory.high")]
+                .into_iter()
+                .flatten()
+                .min()?,
             "memory.current",
             ["inactive_file", "active_file"],
         ),
@@ -139,7 +174,9 @@ fn left_in(folder: &Path, version: u8) -> Option<u64> {
 
 /// The number after `name`, on a line of its own.
 fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()
 }
 
@@ -160,7 +197,10 @@ mod tests {
 
     #[test]
     fn free_memory_respects_every_limit() {
-        let info = ("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:      90 kB\n");
+        let info = (
+            "proc/meminfo",
+            "MemTotal: 100 kB\nMemAvailable:      90 kB\n",
+        );
         assert_eq!(machine(&[]).1.free(), None);
         assert_eq!(machine(&[info]).1.free(), Some(90 << 10));
         // Version 2: the outer group has the narrower limit, and uses mostly file pages.
@@ -169,7 +209,10 @@ mod tests {
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "80000\n"),
             ("sys/fs/cgroup/a/memory.current", "70000\n"),
-            ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 30000\nactive_file 10000\n"),
+            (
+                "sys/fs/cgroup/a/memory.stat",
+                "anon 1\ninactive_file 30000\nactive_file 10000\n",
+            ),
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "70000\n"),
         ];
@@ -177,14 +220,21 @@ mod tests {
         assert_eq!(found.free(), Some(50_000));
         std::fs::write(root.path().join("sys/fs/cgroup/a/b/memory.high"), "70001").unwrap();
         assert_eq!(found.free(), Some(1));
-        std::fs::write(root.path().join("sys/fs/cgroup/a/b/memory.events"), "oom 7\noom_kill 3\n").unwrap();
+        std::fs::write(
+            root.path().join("sys/fs/cgroup/a/b/memory.events"),
+            "oom 7\noom_kill 3\n",
+        )
+        .unwrap();
         assert_eq!(found.killed(), 3);
         let one = [
             info,
             ("proc/self/cgroup", "4:memory:/outside/x\n0::/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "5000"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000"),
-            ("sys/fs/cgroup/memory/memory.stat", "inactive_file 9\ntotal_inactive_file 100\ntotal_active_file 10\n"),
+            (
+                "sys/fs/cgroup/memory/memory.stat",
+                "inactive_file 9\ntotal_inactive_file 100\ntotal_active_file 10\n",
+            ),
         ];
         assert_eq!(machine(&one).1.free(), Some(1110));
     }
@@ -200,10 +250,15 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(child.stdout.as_mut().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         let below: i32 = line.trim().parse().unwrap();
         let signal = |pid: i32, signal| {
-            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal)
+                .unwrap();
         };
         let pid = child.id();
         assert!(here.of_children(pid).unwrap() > 0);

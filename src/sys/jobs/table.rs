@@ -1,6 +1,7 @@
-//! Table of the device links of all offld processes of this user, so that a build with many processes takes no more than one. The
-//! table is a directory with one file per process, which the process keeps locked (flock). An unlocked file belongs to a process
-//! that has ended, and is removed. The last process removes the directory.
+//! Table of the device links of all offld processes of this user, so that a build with many
+//! processes takes no more than one. The table is a directory with one file per process, which the
+//! process keeps locked (flock). An unlocked file belongs to a process that has ended, and is
+//! removed. The last process removes the directory.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -16,7 +17,8 @@ use crate::sys::session::{self, Session};
 
 /// Format version. It is the first word of each file, and part of all file names.
 const VERSION: &str = "1";
-/// Name of the lock file. The lock is held while the files are read and written, which takes microseconds.
+/// Name of the lock file. The lock is held while the files are read and written, which takes
+/// microseconds.
 const LOCK: &str = "1.lock";
 /// Longest wait for the lock: a process may have been stopped while it held the lock.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -68,17 +70,25 @@ pub(super) struct Table {
 pub(super) struct Locked<'t>(&'t Table);
 
 impl Table {
-    /// Opens the table of this user and adds a file for this process. The table is in the runtime directory of the user's
-    /// session, else in the directory for temporary files. It is private to the user.
+    /// Opens the table of this user and adds a file for this process. The table is in the runtime
+    /// directory of the user's session, else in the directory for temporary files. It is private to
+    /// the user.
     ///
     /// # Errors
     /// Neither directory can be used. The error contains the reasons.
     pub(super) fn open() -> io::Result<Table> {
         let open = |parent: &Path, name: &str| {
             let opened = Table::open_in(parent, name);
-            opened.map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", parent.join(name).display())))
+            opened.map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("`{}`: {error}", parent.join(name).display()),
+                )
+            })
         };
-        let session_folder = Session::env(session::XDG_RUNTIME_DIR).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let session_folder = Session::env(session::XDG_RUNTIME_DIR)
+            .map(PathBuf::from)
+            .filter(|folder| folder.is_absolute());
         let first = match session_folder.map(|folder| open(&folder, "offld")) {
             Some(Ok(table)) => return Ok(table),
             first => first,
@@ -96,7 +106,11 @@ impl Table {
         let path = parent.join(name);
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         // Processes of two containers may have the same id.
-        let name = format!("{VERSION}.{namespace}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "{VERSION}.{namespace}.{}.{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         // An existing file of this name belongs to a killed process that had the same id.
         let own = folder.create(&name).or_else(|_| {
             let old = folder.open_to_change(&name)?;
@@ -107,7 +121,14 @@ impl Table {
         // The contents belong to the killed process.
         let own = own.and_then(|own| own.set_len(0).map(|()| own));
         let _ = lock.unlock();
-        Ok(Table { path, own: own?, folder, lock, name, namespace })
+        Ok(Table {
+            path,
+            own: own?,
+            folder,
+            lock,
+            name,
+            namespace,
+        })
     }
 
     /// Waits until no other process reads or writes the table.
@@ -128,9 +149,10 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         let _ = self.folder.remove(OsStr::new(&self.name));
-        // A process that opens the table meanwhile waits for the lock, and then notices that the file is gone (`locked_folder`).
-        // This process notices it too: after another process has removed the lock file, the directory may hold a new lock file,
-        // and files that are protected by it.
+        // A process that opens the table meanwhile waits for the lock, and then notices that the
+        // file is gone (`locked_folder`). This process notices it too: after another process has
+        // removed the lock file, the directory may hold a new lock file, and files that are
+        // protected by it.
         if let Ok(locked) = self.lock()
             && self.lock.metadata().is_ok_and(|lock| lock.nlink() > 0)
             && locked.others().is_empty()
@@ -143,10 +165,12 @@ impl Drop for Table {
 }
 
 impl Locked<'_> {
-    /// Like [`Table::others`], while the lock is held. Removes the files of processes that have ended.
+    /// Like [`Table::others`], while the lock is held. Removes the files of processes that have
+    /// ended.
     pub(super) fn others(&self) -> Vec<Other> {
         let prefix = format!("{VERSION}.");
-        let is_other = |name: &str| name.starts_with(&prefix) && name != LOCK && name != self.0.name;
+        let is_other =
+            |name: &str| name.starts_with(&prefix) && name != LOCK && name != self.0.name;
         let read = |entry: Entry| {
             let name = entry.name.to_str().filter(|name| is_other(name))?;
             let mut file = self.0.folder.open(name).ok()?;
@@ -158,15 +182,32 @@ impl Locked<'_> {
             file.read_to_string(&mut text).ok()?;
             let (pid, namespace, share) = parse(&text)?;
             // Process ids of another container name different processes here.
-            Some(Other { pid: Some(pid).filter(|_| namespace == self.0.namespace && namespace != 0), share })
+            Some(Other {
+                pid: Some(pid).filter(|_| namespace == self.0.namespace && namespace != 0),
+                share,
+            })
         };
-        self.0.folder.entries().into_iter().filter_map(read).collect()
+        self.0
+            .folder
+            .entries()
+            .into_iter()
+            .filter_map(read)
+            .collect()
     }
 
     pub(super) fn set_own(&self, share: &Share) -> io::Result<()> {
-        let Share { jobs, threads, memory, alone, .. } = share;
+        let Share {
+            jobs,
+            threads,
+            memory,
+            alone,
+            ..
+        } = share;
         let (pid, namespace) = (std::process::id(), self.0.namespace);
-        let text = format!("{VERSION} {pid} {namespace} {jobs} {threads} {memory} {}\n", u8::from(*alone));
+        let text = format!(
+            "{VERSION} {pid} {namespace} {jobs} {threads} {memory} {}\n",
+            u8::from(*alone)
+        );
         let mut own = &self.0.own;
         own.rewind()?;
         own.set_len(0)?;
@@ -180,7 +221,8 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Opens the directory `name` in `parent` and locks it. Another process may remove both before the lock is held.
+/// Opens the directory `name` in `parent` and locks it. Another process may remove both before the
+/// lock is held.
 fn locked_folder(parent: &Path, name: &str) -> io::Result<(Folder, File)> {
     let begun = Instant::now();
     loop {
@@ -193,7 +235,11 @@ fn locked_folder(parent: &Path, name: &str) -> io::Result<(Folder, File)> {
                     return Ok((folder, lock));
                 }
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound || !parent.is_dir() || begun.elapsed() > PATIENCE => {
+            Err(error)
+                if error.kind() != io::ErrorKind::NotFound
+                    || !parent.is_dir()
+                    || begun.elapsed() > PATIENCE =>
+            {
                 return Err(error);
             }
             Err(_) => {}
@@ -207,7 +253,9 @@ fn take(file: &File) -> io::Result<()> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_micros(200)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_micros(200))
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -220,9 +268,23 @@ fn parse(text: &str) -> Option<(u32, u64, Share)> {
         return None;
     }
     let (pid, namespace) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let (jobs, threads, memory) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (jobs, threads, memory) = (
+        fields.next()?.parse().ok()?,
+        fields.next()?.parse().ok()?,
+        fields.next()?.parse().ok()?,
+    );
     let alone = fields.next()? == "1";
-    Some((pid, namespace, Share { jobs, threads, memory, to_come: memory, alone }))
+    Some((
+        pid,
+        namespace,
+        Share {
+            jobs,
+            threads,
+            memory,
+            to_come: memory,
+            alone,
+        },
+    ))
 }
 
 #[cfg(test)]
@@ -234,20 +296,36 @@ mod tests {
     }
 
     fn share(jobs: usize, memory: u64) -> Share {
-        Share { jobs, threads: jobs, memory, to_come: 0, alone: false }
+        Share {
+            jobs,
+            threads: jobs,
+            memory,
+            to_come: 0,
+            alone: false,
+        }
     }
 
-    /// Two tables in one directory see each other like those of two processes: a lock belongs to the opened file, not to the
-    /// process.
+    /// Two tables in one directory see each other like those of two processes: a lock belongs to
+    /// the opened file, not to the process.
     #[test]
     fn processes_see_each_other_until_they_end() {
         let dir = tempfile::tempdir().unwrap();
         let table = || Table::open_in(dir.path(), "offld").unwrap();
         let (first, second, third) = (table(), table(), table());
         second.lock().unwrap().set_own(&share(2, 700)).unwrap();
-        third.lock().unwrap().set_own(&Share { alone: true, ..share(1, 50) }).unwrap();
+        third
+            .lock()
+            .unwrap()
+            .set_own(&Share {
+                alone: true,
+                ..share(1, 50)
+            })
+            .unwrap();
         let all = seen(&first);
-        assert_eq!((all.jobs, all.threads, all.memory, all.to_come, all.alone), (3, 3, 750, 750, true));
+        assert_eq!(
+            (all.jobs, all.threads, all.memory, all.to_come, all.alone),
+            (3, 3, 750, 750, true)
+        );
         assert_eq!(seen(&second).jobs, 1);
         // As after a kill: the file remains, and its lock is gone.
         let left = dir.path().join("offld").join(&third.name);
@@ -282,7 +360,8 @@ mod tests {
                     for _ in 0..200 {
                         let table = patiently(|| Table::open_in(dir.path(), "offld"));
                         patiently(|| table.lock()).set_own(&share(1, 1)).unwrap();
-                        let own = std::fs::read(dir.path().join("offld").join(&table.name)).unwrap();
+                        let own =
+                            std::fs::read(dir.path().join("offld").join(&table.name)).unwrap();
                         assert!(own.starts_with(VERSION.as_bytes()));
                     }
                 });
@@ -291,7 +370,8 @@ mod tests {
         assert!(!dir.path().join("offld").exists());
     }
 
-    /// Two tables end at the same time, and a third is opened between the removal of the lock file and that of the directory.
+    /// Two tables end at the same time, and a third is opened between the removal of the lock file
+    /// and that of the directory.
     #[test]
     fn a_table_whose_lock_file_was_removed_leaves_the_files_of_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -313,7 +393,9 @@ mod tests {
         let first = Table::open_in(dir.path(), "offld").unwrap();
         // The names contain a counter.
         let (start, count) = first.name.rsplit_once('.').unwrap();
-        let coming: Vec<String> = (1..100).map(|more| format!("{start}.{}", count.parse::<u64>().unwrap() + more)).collect();
+        let coming: Vec<String> = (1..100)
+            .map(|more| format!("{start}.{}", count.parse::<u64>().unwrap() + more))
+            .collect();
         for name in &coming {
             std::fs::write(
                 dir.path().join("offld").join(name),
@@ -323,14 +405,27 @@ mod tests {
         }
         let next = Table::open_in(dir.path(), "offld").unwrap();
         assert!(coming.contains(&next.name), "{}", next.name);
-        assert_eq!(std::fs::read(dir.path().join("offld").join(&next.name)).unwrap(), b"");
+        assert_eq!(
+            std::fs::read(dir.path().join("offld").join(&next.name)).unwrap(),
+            b""
+        );
         assert_eq!(seen(&first), Share::default());
     }
 
     #[test]
     fn rejects_other_formats() {
-        assert_eq!(parse("1 7 8 2 3 4 1\n").map(|(pid, namespace, share)| (pid, namespace, share.jobs)), Some((7, 8, 2)));
-        for text in ["", "\n", "1 7 8 2 3 4 1", "2 7 8 2 3 4 1\n", "1 7 8 2 3\n", "1 7 8 -2 3 4 0\n"] {
+        assert_eq!(
+            parse("1 7 8 2 3 4 1\n").map(|(pid, namespace, share)| (pid, namespace, share.jobs)),
+            Some((7, 8, 2))
+        );
+        for text in [
+            "",
+            "\n",
+            "1 7 8 2 3 4 1",
+            "2 7 8 2 3 4 1\n",
+            "1 7 8 2 3\n",
+            "1 7 8 -2 3 4 0\n",
+        ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
     }

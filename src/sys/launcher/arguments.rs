@@ -1,4 +1,5 @@
-//! Arguments of a launcher: split like a POSIX shell does, without a shell, with the placeholders filled in.
+//! Arguments of a launcher: split like a POSIX shell does, without a shell, with the placeholders
+//! filled in.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,7 +7,8 @@ use std::path::Path;
 
 use crate::sys::posix_shell::quoted_if_needed;
 
-/// Splits `text` by a shell's rules for quotes and backslashes. Nothing else is special, and no variable is replaced.
+/// Splits `text` by a shell's rules for quotes and backslashes. Nothing else is special, and no
+/// variable is replaced.
 ///
 /// # Errors
 /// A description of the syntax error.
@@ -56,7 +58,9 @@ pub(super) fn filled(word: &OsStr, values: &[(&str, String)]) -> OsString {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let value = values.iter().find_map(|(name, value)| Some((value, rest.strip_prefix(name.as_bytes())?)));
+        let value = values
+            .iter()
+            .find_map(|(name, value)| Some((value, rest.strip_prefix(name.as_bytes())?)));
         if let Some((value, after)) = value {
             out.extend_from_slice(value.as_bytes());
             rest = after;
@@ -70,12 +74,26 @@ pub(super) fn filled(word: &OsStr, values: &[(&str, String)]) -> OsString {
 
 /// A path as a program gets it: quoted if the program passes its arguments to a shell.
 pub(super) fn for_program(path: &Path, by_a_shell: bool) -> OsString {
-    if by_a_shell { OsString::from_vec(quoted_if_needed(path.as_os_str().as_bytes())) } else { path.into() }
+    if by_a_shell {
+        OsString::from_vec(quoted_if_needed(path.as_os_str().as_bytes()))
+    } else {
+        path.into()
+    }
 }
 
-/// `name` with every character except letters, digits and `._-` replaced by `-`, and cut to 128 characters.
+/// `name` with every character except letters, digits and `._-` replaced by `-`, and cut to 128
+/// characters.
 pub(super) fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }).take(128).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(128)
+        .collect()
 }
 
 #[cfg(test)]
@@ -84,18 +102,40 @@ mod tests {
 
     #[test]
     fn splits_like_a_shell() {
-        let words =
-            |text: &str| split(OsStr::new(text)).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect());
-        let expect = |text, expected: &[&str]| {
-            assert_eq!(words(text), Ok(expected.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()), "{text}")
+        let words = |text: &str| {
+            split(OsStr::new(text)).map(|words| {
+                words
+                    .into_iter()
+                    .map(|word| word.into_string().unwrap())
+                    .collect()
+            })
         };
-        expect("srun -Q  -n1\t--mem={mem}M\n", &["srun", "-Q", "-n1", "--mem={mem}M"]);
-        expect(r#"a 'b c'd "e 'f' $HOME \$ \" \x" "" '' g\ h\'"#, &["a", "b cd", r#"e 'f' $HOME $ " \x"#, "", "", "g h'"]);
+        let expect = |text, expected: &[&str]| {
+            assert_eq!(
+                words(text),
+                Ok(expected
+                    .iter()
+                    .map(|word| (*word).to_owned())
+                    .collect::<Vec<_>>()),
+                "{text}"
+            )
+        };
+        expect(
+            "srun -Q  -n1\t--mem={mem}M\n",
+            &["srun", "-Q", "-n1", "--mem={mem}M"],
+        );
+        expect(
+            r#"a 'b c'd "e 'f' $HOME \$ \" \x" "" '' g\ h\'"#,
+            &["a", "b cd", r#"e 'f' $HOME $ " \x"#, "", "", "g h'"],
+        );
         expect("#a $(b) *.c ~ a\\\nb", &["#a", "$(b)", "*.c", "~", "ab"]);
         expect("  ", &[]);
-        for (text, wrong) in
-            [("a 'b", "single quote"), ("a \"b'", "double quote"), ("\"a\\", "double quote"), ("a\\", "backslash")]
-        {
+        for (text, wrong) in [
+            ("a 'b", "single quote"),
+            ("a \"b'", "double quote"),
+            ("\"a\\", "double quote"),
+            ("a\\", "backslash"),
+        ] {
             assert!(words(text).unwrap_err().contains(wrong), "{text}");
         }
     }
@@ -110,6 +150,9 @@ mod tests {
 
     #[test]
     fn any_characters_become_one_word() {
-        assert_eq!(plain("offld-a b/\u{fc}.so-gfx90a:xnack+"), "offld-a-b--.so-gfx90a-xnack-");
+        assert_eq!(
+            plain("offld-a b/\u{fc}.so-gfx90a:xnack+"),
+            "offld-a-b--.so-gfx90a-xnack-"
+        );
     }
 }

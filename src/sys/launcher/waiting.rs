@@ -1,5 +1,6 @@
-//! Waits for the end of a launcher. Meanwhile it renews the lease of the job, watches its start and its signs of life, and
-//! forwards the launcher's output and arriving signals. It ends the job and the launcher if necessary.
+//! Waits for the end of a launcher. Meanwhile it renews the lease of the job, watches its start and
+//! its signs of life, and forwards the launcher's output and arriving signals. It ends the job and
+//! the launcher if necessary.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
@@ -14,8 +15,9 @@ use crate::sys::run::LauncherProcess;
 use crate::sys::session::Session;
 use crate::sys::signals::Relay;
 
-/// Time between two looks at the files of the job. Before the job starts, it grows from `LOOK` to `LONGEST_LOOK`, as the time
-/// waited so far divided by `LOOKS_OF_A_WAIT`. After the start, it is `LOOK_AT_ALIVE`.
+/// Time between two looks at the files of the job. Before the job starts, it grows from `LOOK` to
+/// `LONGEST_LOOK`, as the time waited so far divided by `LOOKS_OF_A_WAIT`. After the start, it is
+/// `LOOK_AT_ALIVE`.
 const LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 const LOOKS_OF_A_WAIT: u32 = 10;
@@ -43,7 +45,8 @@ pub(super) struct Ended {
     pub(super) queued: Duration,
 }
 
-/// Waits for the end of `process`, whose job must start within `limit`. Calls `began` with the node of the job.
+/// Waits for the end of `process`, whose job must start within `limit`. Calls `began` with the node
+/// of the job.
 pub(super) fn until_end(
     mut process: LauncherProcess,
     job: &mut Job,
@@ -58,11 +61,29 @@ pub(super) fn until_end(
     let mut text = Vec::new();
     loop {
         let mut fds = Vec::new();
-        fds.extend(output.as_ref().map(|output| PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)));
-        fds.extend(descriptor.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        relay.wait(&mut fds, Some(if descriptor.is_some() { watch.pause() } else { LOOK }));
+        fds.extend(
+            output
+                .as_ref()
+                .map(|output| PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)),
+        );
+        fds.extend(
+            descriptor
+                .as_ref()
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
+        relay.wait(
+            &mut fds,
+            Some(if descriptor.is_some() {
+                watch.pause()
+            } else {
+                LOOK
+            }),
+        );
         drop(fds);
-        if output.as_mut().is_some_and(|output| !forward(output, &mut text, session)) {
+        if output
+            .as_mut()
+            .is_some_and(|output| !forward(output, &mut text, session))
+        {
             output = None;
         }
         if relay.child_has_ended() {
@@ -73,14 +94,26 @@ pub(super) fn until_end(
     if let Some(output) = output {
         forward(output, &mut text, session);
     }
-    let Watch { job, stopped, node, queued, .. } = watch;
+    let Watch {
+        job,
+        stopped,
+        node,
+        queued,
+        ..
+    } = watch;
     let _hold = session.signals.hold();
     drop(relay);
     let status = process.child.wait()?;
     if stopped.is_some() || session.signals.check().is_err() {
         job.end_and_wait();
     }
-    Ok(Ended { status, text, stopped: stopped.and_then(|(_, why)| why), node, queued })
+    Ok(Ended {
+        status,
+        text,
+        stopped: stopped.and_then(|(_, why)| why),
+        node,
+        queued,
+    })
 }
 
 /// Forwards the output that can be read without waiting. Returns false at the end of the output.
@@ -120,7 +153,13 @@ struct Watch<'w> {
 }
 
 impl<'w> Watch<'w> {
-    fn new(child: &Child, job: &'w mut Job, limit: Duration, session: &'w Session, began: &'w dyn Fn(&str)) -> Self {
+    fn new(
+        child: &Child,
+        job: &'w mut Job,
+        limit: Duration,
+        session: &'w Session,
+        began: &'w dyn Fn(&str),
+    ) -> Self {
         let now = Instant::now();
         Watch {
             group: i32::try_from(child.id()).ok().and_then(Pid::from_raw),
@@ -176,7 +215,10 @@ impl<'w> Watch<'w> {
             if let Some(node) = &self.node {
                 (self.began)(node);
             } else if self.queued >= self.limit {
-                self.stop(Some(format!("the queue did not start the job within {} seconds", self.limit.as_secs())));
+                self.stop(Some(format!(
+                    "the queue did not start the job within {} seconds",
+                    self.limit.as_secs()
+                )));
             }
             return;
         }
@@ -186,7 +228,10 @@ impl<'w> Watch<'w> {
             self.heard = self.looked;
         } else if self.heard.elapsed() >= SILENCE {
             let node = self.node.as_deref().unwrap_or_default();
-            self.stop(Some(format!("no report from {node} for {} seconds", SILENCE.as_secs())));
+            self.stop(Some(format!(
+                "no report from {node} for {} seconds",
+                SILENCE.as_secs()
+            )));
         }
     }
 

@@ -1,4 +1,5 @@
-//! Progress of reading files: on a terminal, a bar with the number of bytes done, after the work has taken a second.
+//! Progress of reading files: on a terminal, a bar with the number of bytes done, after the work
+//! has taken a second.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,27 +42,44 @@ pub(crate) struct Reached {
 
 impl fmt::Debug for Meter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meter").field("done", &self.done).finish_non_exhaustive()
+        f.debug_struct("Meter")
+            .field("done", &self.done)
+            .finish_non_exhaustive()
     }
 }
 
 impl Meter {
-    /// A bar for files of `total` bytes, on stderr. If stderr is not a terminal (`visible`), nothing appears.
+    /// A bar for files of `total` bytes, on stderr. If stderr is not a terminal (`visible`),
+    /// nothing appears.
     pub(crate) fn new(visible: bool, total: u64) -> Self {
         let (done, at) = (Arc::new(AtomicU64::new(0)), Arc::<Mutex<String>>::default());
         if !visible {
-            return Meter { done, at, shown: None };
+            return Meter {
+                done,
+                at,
+                shown: None,
+            };
         }
         let (ended, counted, name) = (Arc::<Ended>::default(), Arc::clone(&done), Arc::clone(&at));
         let watched = Arc::clone(&ended);
         // Without a thread, there is no bar.
-        let watcher = std::thread::Builder::new().spawn(move || watched.show(&counted, &name, total)).ok();
-        Meter { done, at, shown: watcher.map(|watcher| (ended, watcher)) }
+        let watcher = std::thread::Builder::new()
+            .spawn(move || watched.show(&counted, &name, total))
+            .ok();
+        Meter {
+            done,
+            at,
+            shown: watcher.map(|watcher| (ended, watcher)),
+        }
     }
 
     /// Progress within one of the files.
     pub(crate) fn file(&self) -> Reached {
-        Reached { done: Arc::clone(&self.done), mark: Arc::default(), at: Arc::clone(&self.at) }
+        Reached {
+            done: Arc::clone(&self.done),
+            mark: Arc::default(),
+            at: Arc::clone(&self.at),
+        }
     }
 }
 
@@ -69,7 +87,8 @@ impl Reached {
     /// Marks all bytes before the offset `at` of the file as done.
     pub(crate) fn up_to(&self, at: u64) {
         let before = self.mark.fetch_max(at, Ordering::Relaxed);
-        self.done.fetch_add(at.saturating_sub(before), Ordering::Relaxed);
+        self.done
+            .fetch_add(at.saturating_sub(before), Ordering::Relaxed);
     }
 
     /// Marks `bytes` more bytes of the file as done.
@@ -78,9 +97,13 @@ impl Reached {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the name in the bar: a file, or a member of one. A path is cut to its last component, because a line is short.
+    /// Sets the name in the bar: a file, or a member of one. A path is cut to its last component,
+    /// because a line is short.
     pub(crate) fn now_at(&self, name: &str) {
-        let name = name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(name);
+        let name = name
+            .rsplit('/')
+            .find(|part| !part.is_empty())
+            .unwrap_or(name);
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = printable(name).into_owned();
     }
 }
@@ -102,10 +125,16 @@ impl Ended {
         if self.wait(SHOW_AFTER) {
             return;
         }
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_elapsed(SHOW_AFTER);
-        if let Ok(style) = ProgressStyle::with_template("{bar:20} {binary_bytes} of {binary_total_bytes} ({elapsed}) {wide_msg}")
-        {
-            bar.set_style(if crate::sys::terminal::is_ascii() { style.progress_chars("#>-") } else { style });
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
+            .with_elapsed(SHOW_AFTER);
+        if let Ok(style) = ProgressStyle::with_template(
+            "{bar:20} {binary_bytes} of {binary_total_bytes} ({elapsed}) {wide_msg}",
+        ) {
+            bar.set_style(if crate::sys::terminal::is_ascii() {
+                style.progress_chars("#>-")
+            } else {
+                style
+            });
         }
         loop {
             bar.set_position(done.load(Ordering::Relaxed).min(total));
@@ -120,7 +149,9 @@ impl Ended {
     /// Waits for `time`, or for the end. Returns whether the work has ended.
     fn wait(&self, time: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(ended, time, |ended| !*ended);
+        let waited = self
+            .changed
+            .wait_timeout_while(ended, time, |ended| !*ended);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

@@ -19,7 +19,8 @@ impl Run for Dry {
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
         self.shell.command(&cmd.program, &cmd.args);
         if let Some(output) = &cmd.output {
-            std::fs::write(output, b"").with_context(|| format!("cannot write `{}`", output.display()))?;
+            std::fs::write(output, b"")
+                .with_context(|| format!("cannot write `{}`", output.display()))?;
         }
         Ok(Usage::default())
     }
@@ -37,7 +38,9 @@ impl Run for Dry {
     }
 
     fn show_in_process(&self, commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
-        commands()?.iter().for_each(|(program, args)| self.shell.command_in_process(program, args));
+        commands()?
+            .iter()
+            .for_each(|(program, args)| self.shell.command_in_process(program, args));
         Ok(())
     }
 

@@ -1,7 +1,10 @@
-//! Starts the launcher of a job, and the guardian of that job. The guardian is a small shell that ends the job and removes the
-//! temporary files if offld was killed before it could do so.
+//! Starts the launcher of a job, and the guardian of that job. The guardian is a small shell that
+//! ends the job and removes the temporary files if offld was killed before it could do so.
 
-#![expect(clippy::disallowed_types, reason = "a part of `run`, which starts processes")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "a part of `run`, which starts processes"
+)]
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Write};
@@ -24,16 +27,29 @@ pub(in crate::sys) struct LauncherProcess {
     pub(in crate::sys) output: PipeReader,
 }
 
-/// Starts the program `words`, found through `PATH`. The outer error is a signal, the inner error a program that cannot be
-/// started.
-pub(in crate::sys) fn start(words: &[OsString], signals: &Signals) -> Result<io::Result<LauncherProcess>> {
-    let Some((program, args)) = words.split_first() else { return Ok(Err(io::ErrorKind::NotFound.into())) };
+/// Starts the program `words`, found through `PATH`. The outer error is a signal, the inner error a
+/// program that cannot be started.
+pub(in crate::sys) fn start(
+    words: &[OsString],
+    signals: &Signals,
+) -> Result<io::Result<LauncherProcess>> {
+    let Some((program, args)) = words.split_first() else {
+        return Ok(Err(io::ErrorKind::NotFound.into()));
+    };
     threads::retry(signals, || {
         let (output, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&output, true)?;
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
-        Ok(LauncherProcess { child: command.spawn()?, output })
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0);
+        Ok(LauncherProcess {
+            child: command.spawn()?,
+            output,
+        })
     })
 }
 
@@ -41,12 +57,25 @@ pub(in crate::sys) fn start(words: &[OsString], signals: &Signals) -> Result<io:
 pub(in crate::sys) struct Guardian(Option<Child>);
 
 impl Guardian {
-    /// Starts the guardian of the job with this lease. `folder`: the temporary files, if they are to be removed. If no guardian
-    /// can be started, the job ends as soon as its lease is no longer renewed.
+    /// Starts the guardian of the job with this lease. `folder`: the temporary files, if they are
+    /// to be removed. If no guardian can be started, the job ends as soon as its lease is no longer
+    /// renewed.
     pub(in crate::sys) fn start(lease: &Path, folder: Option<&Path>) -> Guardian {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", GUARDIAN, "sh"]).arg(lease).args(folder).current_dir("/").process_group(0);
-        Guardian(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok())
+        command
+            .args(["-c", GUARDIAN, "sh"])
+            .arg(lease)
+            .args(folder)
+            .current_dir("/")
+            .process_group(0);
+        Guardian(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .ok(),
+        )
     }
 
     /// Sets the process group that the guardian ends.

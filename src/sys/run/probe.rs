@@ -1,6 +1,9 @@
 //! Runs programs for their stderr.
 
-#![expect(clippy::disallowed_types, reason = "a part of `run`, which starts processes")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "a part of `run`, which starts processes"
+)]
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -30,14 +33,20 @@ impl Probe {
     /// # Errors
     /// The program cannot be started.
     pub(crate) fn start(program: &Path, args: &[OsString]) -> io::Result<Probe> {
-        // Not a pipe: clang writes its answer one character at a time, and each character would wake the reader of a pipe.
+        // Not a pipe: clang writes its answer one character at a time, and each character would
+        // wake the reader of a pipe.
         let stderr = match memfd_create("stderr", MemfdFlags::CLOEXEC) {
             Ok(file) => File::from(file),
             Err(_) => tempfile::tempfile()?,
         };
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.try_clone()?);
-        let child = threads::retry(&Signals::default(), || command.spawn()).map_err(io::Error::other)??;
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr.try_clone()?);
+        let child =
+            threads::retry(&Signals::default(), || command.spawn()).map_err(io::Error::other)??;
         Ok(Probe { child, stderr })
     }
 
@@ -50,7 +59,10 @@ impl Probe {
         let mut stderr = Vec::new();
         self.stderr.rewind()?;
         self.stderr.read_to_end(&mut stderr)?;
-        Ok(ProbeOutput { success: status.success(), stderr })
+        Ok(ProbeOutput {
+            success: status.success(),
+            stderr,
+        })
     }
 }
 
@@ -60,7 +72,12 @@ mod tests {
 
     #[test]
     fn captures_stderr_only() {
-        let run = |script: &str| Probe::start(Path::new("/bin/sh"), &["-c".into(), script.into()]).unwrap().finish().unwrap();
+        let run = |script: &str| {
+            Probe::start(Path::new("/bin/sh"), &["-c".into(), script.into()])
+                .unwrap()
+                .finish()
+                .unwrap()
+        };
         let ended_well = run("echo out; echo one >&2; echo two >&2");
         assert!(ended_well.success);
         assert_eq!(ended_well.stderr, b"one\ntwo\n");

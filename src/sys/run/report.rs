@@ -13,10 +13,23 @@ use crate::sys::{shell, threads};
 
 /// Report of a service that failed at the step of `cmd`.
 pub(crate) fn no_answer(cmd: &Cmd, failure: &ServiceFailure) -> StepFailed {
-    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    let stderr = if failure.stderr_tail.is_empty() { String::new() } else { format!("\n  stderr: {}", failure.stderr_tail) };
+    let name = cmd
+        .program
+        .file_name()
+        .unwrap_or(OsStr::new(""))
+        .to_string_lossy();
+    let stderr = if failure.stderr_tail.is_empty() {
+        String::new()
+    } else {
+        format!("\n  stderr: {}", failure.stderr_tail)
+    };
     StepFailed {
-        report: format!("{} failed: '{name}' {}{}{stderr}", cmd.step, failure.what, details(cmd)),
+        report: format!(
+            "{} failed: '{name}' {}{}{stderr}",
+            cmd.step,
+            failure.what,
+            details(cmd)
+        ),
         status: failure.status,
     }
 }
@@ -28,26 +41,53 @@ pub(super) fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
     } else {
         ""
     };
-    let report = format!("{} failed: cannot run `{}`: {error}{hint}{}", cmd.step, cmd.program.display(), details(cmd));
+    let report = format!(
+        "{} failed: cannot run `{}`: {error}{hint}{}",
+        cmd.step,
+        cmd.program.display(),
+        details(cmd)
+    );
     StepFailed { report, status: 1 }
 }
 
 /// Report of a step whose program ended with `status`, on another machine if `node` names one.
-pub(in crate::sys) fn failure_report(cmd: &Cmd, status: ExitStatus, node: Option<&str>) -> StepFailed {
+pub(in crate::sys) fn failure_report(
+    cmd: &Cmd,
+    status: ExitStatus,
+    node: Option<&str>,
+) -> StepFailed {
     let (how, code) = how_it_ended(status);
-    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+    let name = cmd
+        .program
+        .file_name()
+        .unwrap_or(OsStr::new(""))
+        .to_string_lossy();
     let place = node.map(|node| format!(" on {node}")).unwrap_or_default();
-    StepFailed { report: format!("{} failed: '{name}' {how}{place}{}", cmd.step, details(cmd)), status: code }
+    StepFailed {
+        report: format!("{} failed: '{name}' {how}{place}{}", cmd.step, details(cmd)),
+        status: code,
+    }
 }
 
 /// Returns how a program ended, worded to follow its name, and the exit status for offld.
 pub(in crate::sys) fn how_it_ended(status: ExitStatus) -> (String, u8) {
     match (status.code(), status.signal()) {
-        (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
+        (Some(code), _) => (
+            format!("exited with status {code}"),
+            u8::try_from(code).unwrap_or(1),
+        ),
         (None, Some(signal)) => {
-            // Linkers map their output into memory, and writing to it when the disk is full raises SIGBUS.
-            let hint = if signal == Signal::BUS.as_raw() { " (SIGBUS: is the disk of its output full?)" } else { "" };
-            (format!("was ended by signal {signal}{hint}"), u8::try_from(128 + signal).unwrap_or(1))
+            // Linkers map their output into memory, and writing to it when the disk is full raises
+            // SIGBUS.
+            let hint = if signal == Signal::BUS.as_raw() {
+                " (SIGBUS: is the disk of its output full?)"
+            } else {
+                ""
+            };
+            (
+                format!("was ended by signal {signal}{hint}"),
+                u8::try_from(128 + signal).unwrap_or(1),
+            )
         }
         (None, None) => ("ended without a status".to_owned(), 1),
     }
@@ -58,7 +98,10 @@ fn details(cmd: &Cmd) -> String {
     if !cmd.inputs.is_empty() {
         text.push_str(&format!("\n  inputs: {}", abbreviated(&cmd.inputs)));
     }
-    text.push_str(&format!("\n  command: {}", shell::command_line(&cmd.program, &cmd.args)));
+    text.push_str(&format!(
+        "\n  command: {}",
+        shell::command_line(&cmd.program, &cmd.args)
+    ));
     text
 }
 
@@ -68,5 +111,9 @@ fn abbreviated(inputs: &[String]) -> String {
     if inputs.len() <= SHOWN {
         return inputs.join(", ");
     }
-    format!("{} and {} more", inputs[..SHOWN].join(", "), inputs.len() - SHOWN)
+    format!(
+        "{} and {} more",
+        inputs[..SHOWN].join(", "),
+        inputs.len() - SHOWN
+    )
 }

@@ -1,6 +1,7 @@
-//! AMD's rules (LLVM's "User Guide for AMDGPU Backend": Target ID, Generic Processors, Generic Processor Versioning, Code Object
-//! Metadata; ROCm's loader rejects all other images). The image must be for the processor or its family. The device must have each
-//! feature setting that the image requires. Code for families needs code object version 6.
+//! AMD's rules (LLVM's "User Guide for AMDGPU Backend": Target ID, Generic Processors, Generic
+//! Processor Versioning, Code Object Metadata; ROCm's loader rejects all other images). The image
+//! must be for the processor or its family. The device must have each feature setting that the
+//! image requires. Code for families needs code object version 6.
 
 use std::collections::BTreeMap;
 
@@ -9,35 +10,55 @@ use crate::formats::gpu::{AmdArch, TargetId};
 
 /// `EI_ABIVERSION` of code object version 6, the first with generic processors.
 const V6: u8 = 4;
-/// `EI_ABIVERSION` of code object version 4, the first in which an unspecified feature means any setting.
+/// `EI_ABIVERSION` of code object version 4, the first in which an unspecified feature means any
+/// setting.
 const V4: u8 = 2;
-/// The generic processor version that contains all listed processors, for every family. If a processor is added to a family later,
-/// it only runs code of the version that added it and of newer ones.
+/// The generic processor version that contains all listed processors, for every family. If a
+/// processor is added to a family later, it only runs code of the version that added it and of
+/// newer ones.
 const GENERIC_VERSION: u8 = 1;
 
-/// Ranks of accepted images: code for the processor itself, plus 1 for each required feature; code for its family; code that the
-/// runtime must compile first.
+/// Ranks of accepted images: code for the processor itself, plus 1 for each required feature; code
+/// for its family; code that the runtime must compile first.
 const OWN: u32 = 100;
 const FAMILY: u32 = 50;
 const COMPILED: u32 = 10;
 
 pub(super) fn takes(processor: &str, features: &BTreeMap<String, bool>, code: &Code<'_>) -> Fit {
     if code.target.is_spirv() || code.format == "spirv" {
-        return Fit::Yes(COMPILED, "SPIR-V, compiled by the runtime of ROCm 7 or later".to_owned());
+        return Fit::Yes(
+            COMPILED,
+            "SPIR-V, compiled by the runtime of ROCm 7 or later".to_owned(),
+        );
     }
     if code.format == "bitcode" {
         return Fit::Unknown("LLVM bitcode, not linked yet".to_owned());
     }
     let id = code.target.target_id().unwrap_or_default();
-    let header = code.gpu.map(|gpu| gpu.target_id()).filter(|id| !id.is_empty());
-    let id = if id.is_empty() { header.as_deref().unwrap_or_default() } else { &id };
-    let Some(image) = TargetId::parse(id) else { return Fit::Unknown("no processor is recorded".to_owned()) };
+    let header = code
+        .gpu
+        .map(|gpu| gpu.target_id())
+        .filter(|id| !id.is_empty());
+    let id = if id.is_empty() {
+        header.as_deref().unwrap_or_default()
+    } else {
+        &id
+    };
+    let Some(image) = TargetId::parse(id) else {
+        return Fit::Unknown("no processor is recorded".to_owned());
+    };
     let is_own = image.processor == processor;
-    let (Some(family), Some(device)) = (AmdArch::of_processor(image.processor), AmdArch::of_processor(processor)) else {
+    let (Some(family), Some(device)) = (
+        AmdArch::of_processor(image.processor),
+        AmdArch::of_processor(processor),
+    ) else {
         return Fit::Unknown(format!("unknown processor name {}", image.processor));
     };
     if !is_own && (family.is_strict() || device.is_strict()) && family.major() == device.major() {
-        return Fit::Unknown(format!("not documented whether {processor} runs code for {}", image.processor));
+        return Fit::Unknown(format!(
+            "not documented whether {processor} runs code for {}",
+            image.processor
+        ));
     }
     if !is_own && !family.covers(&device) {
         return Fit::No(format!("built for {}", image.processor));
@@ -53,16 +74,31 @@ pub(super) fn takes(processor: &str, features: &BTreeMap<String, bool>, code: &C
             Some(set) if set == on => {}
             Some(set) => {
                 let state = |on: bool| if on { "on" } else { "off" };
-                return Fit::No(format!("built for {name} {}, but the device has {name} {}", state(*on), state(*set)));
+                return Fit::No(format!(
+                    "built for {name} {}, but the device has {name} {}",
+                    state(*on),
+                    state(*set)
+                ));
             }
             None => open.push(format!("{name}{}", if *on { '+' } else { '-' })),
         }
     }
     if !is_own && code.abi_version.is_some_and(|version| version < V6) {
-        return Fit::No(format!("{} needs code object version 6, but the image has an older one", image.processor));
+        return Fit::No(format!(
+            "{} needs code object version 6, but the image has an older one",
+            image.processor
+        ));
     }
-    if !is_own && code.gpu.and_then(|gpu| gpu.generic_version).is_some_and(|version| version < GENERIC_VERSION) {
-        return Fit::No(format!("built for a version of {} without {processor}", image.processor));
+    if !is_own
+        && code
+            .gpu
+            .and_then(|gpu| gpu.generic_version)
+            .is_some_and(|version| version < GENERIC_VERSION)
+    {
+        return Fit::No(format!(
+            "built for a version of {} without {processor}",
+            image.processor
+        ));
     }
     if !open.is_empty() {
         return Fit::Unknown(format!(
@@ -72,14 +108,25 @@ pub(super) fn takes(processor: &str, features: &BTreeMap<String, bool>, code: &C
         ));
     }
     if is_own {
-        let how = if code.abi_version.is_some_and(|version| version < V4) { " in an old code object" } else { "" };
+        let how = if code.abi_version.is_some_and(|version| version < V4) {
+            " in an old code object"
+        } else {
+            ""
+        };
         return Fit::Yes(OWN + own.len() as u32, format!("code for {id}{how}"));
     }
-    Fit::Yes(FAMILY, format!("code for {}, with ROCm 6.3 or later", image.processor))
+    Fit::Yes(
+        FAMILY,
+        format!("code for {}, with ROCm 6.3 or later", image.processor),
+    )
 }
 
 pub(super) fn distance(processor: &str, other: &str) -> u32 {
     let other = other.split(':').next().unwrap_or_default();
-    let common = processor.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count() as u32;
+    let common = processor
+        .bytes()
+        .zip(other.bytes())
+        .take_while(|(one, other)| one == other)
+        .count() as u32;
     (processor.len().max(other.len()) as u32).saturating_sub(common)
 }

@@ -1,6 +1,6 @@
-//! Rules for CPUs. libomptarget's host plugin accepts any image for the host's machine and ignores its architecture (LLVM's
-//! offload/plugins-nextgen/host). If the image uses instructions that the CPU lacks, the program crashes. The x86-64 levels are
-//! those of the x86-64 psABI.
+//! Rules for CPUs. libomptarget's host plugin accepts any image for the host's machine and ignores
+//! its architecture (LLVM's offload/plugins-nextgen/host). If the image uses instructions that the
+//! CPU lacks, the program crashes. The x86-64 levels are those of the x86-64 psABI.
 
 use super::{Code, Fit};
 use crate::target::Target;
@@ -26,9 +26,14 @@ pub(super) fn takes(device: u8, code: &Code<'_>) -> Fit {
     }
     match level(&code.target.arch) {
         _ if code.target.arch.is_empty() => Fit::Yes(1, "code for x86-64".to_owned()),
-        Some(needed) if needed <= device => Fit::Yes(u32::from(needed), format!("code for x86-64-v{needed}")),
+        Some(needed) if needed <= device => {
+            Fit::Yes(u32::from(needed), format!("code for x86-64-v{needed}"))
+        }
         Some(needed) => Fit::No(format!("requires the instructions of x86-64-v{needed}")),
-        None => Fit::Unknown(format!("built for {}; unknown whether the CPU has all of its instructions", code.target.arch)),
+        None => Fit::Unknown(format!(
+            "built for {}; unknown whether the CPU has all of its instructions",
+            code.target.arch
+        )),
     }
 }
 
@@ -36,6 +41,8 @@ pub(super) fn takes_other(code: &Code<'_>) -> Fit {
     match code.target.arch.as_str() {
         _ if code.format == "bitcode" => Fit::Unknown("LLVM bitcode, not linked yet".to_owned()),
         "" => Fit::Yes(1, format!("code for {}", code.target.arch_name())),
-        arch => Fit::Unknown(format!("built for {arch}; unknown whether the CPU has all of its instructions")),
+        arch => Fit::Unknown(format!(
+            "built for {arch}; unknown whether the CPU has all of its instructions"
+        )),
     }
 }

@@ -1,12 +1,14 @@
 //! Tables of NVIDIA's processors and the versions of PTX.
 
-/// The exceptions of a processor. Machine code for a processor without a row follows the rules of "Binary Compatibility".
+/// The exceptions of a processor. Machine code for a processor without a row follows the rules of
+/// "Binary Compatibility".
 pub(super) struct Processor {
     /// The major and minor compute capability.
     pub capability: (u32, u32),
     /// The group of processors with compatible machine code.
     pub system: System,
-    /// The first processor of its family. Code for a family (`f`) runs on the processor that it names and on later members.
+    /// The first processor of its family. Code for a family (`f`) runs on the processor that it
+    /// names and on later members.
     pub family: Option<(u32, u32)>,
 }
 
@@ -24,11 +26,16 @@ pub(super) enum System {
 use System::{Discrete, Tegra, Unknown};
 
 const fn row(capability: (u32, u32), system: System, family: Option<(u32, u32)>) -> Processor {
-    Processor { capability, system, family }
+    Processor {
+        capability,
+        system,
+        family,
+    }
 }
 
-/// Sources: NVIDIA, CUDA C++ Programming Guide, "Compute Capabilities" (which processors are Tegra) and "Family-Specific Features"
-/// (families), and `ptxas --help` (which processor assembles PTX of which family). Rows with another source name it.
+/// Sources: NVIDIA, CUDA C++ Programming Guide, "Compute Capabilities" (which processors are Tegra)
+/// and "Family-Specific Features" (families), and `ptxas --help` (which processor assembles PTX of
+/// which family). Rows with another source name it.
 #[rustfmt::skip]
 pub(super) const PROCESSORS: [Processor; 13] = [
     row((3, 2), Tegra, None),
@@ -46,10 +53,11 @@ pub(super) const PROCESSORS: [Processor; 13] = [
     row((12, 1), Discrete, Some((12, 0))),
 ];
 
-/// Versions of PTX, each with the first driver that knows it, if known: the driver of the CUDA release that introduced the version.
+/// Versions of PTX, each with the first driver that knows it, if known: the driver of the CUDA
+/// release that introduced the version.
 ///
-/// Sources: NVIDIA, PTX ISA, "Release Notes" (the CUDA release), and CUDA Toolkit Release Notes, "CUDA Toolkit and Corresponding
-/// Driver Versions". Rows with another source name it.
+/// Sources: NVIDIA, PTX ISA, "Release Notes" (the CUDA release), and CUDA Toolkit Release Notes,
+/// "CUDA Toolkit and Corresponding Driver Versions". Rows with another source name it.
 #[rustfmt::skip]
 pub(super) const PTX_VERSIONS: [((u32, u32), Option<u32>); 30] = [
     ((6, 0), Some(384)),

@@ -1,6 +1,6 @@
-//! Finds the entries of files with bundles. Such a file is a row of bundles, compressed or not, an object with bundles in its
-//! sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file after decompression.
-//! Code objects are not read here.
+//! Finds the entries of files with bundles. Such a file is a row of bundles, compressed or not, an
+//! object with bundles in its sections, or a program with `.hip_fatbin` sections. An entry is a
+//! range of the file, or of a temporary file after decompression. Code objects are not read here.
 
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
@@ -73,7 +73,10 @@ pub(crate) struct Inflated {
 impl BundleEntry {
     /// An entry with these contents.
     pub(crate) fn new(id: String, bytes: FileSlice) -> Self {
-        BundleEntry { id, content: EntryContent::Bytes(bytes) }
+        BundleEntry {
+            id,
+            content: EntryContent::Bytes(bytes),
+        }
     }
 
     /// Whether the entry stands for the host object: the file without its bundles.
@@ -85,8 +88,8 @@ impl BundleEntry {
         Id::parse(&self.id)
     }
 
-    /// The code object. In an object with bundles, the host's entry is empty: its code object is the object itself without the
-    /// bundles.
+    /// The code object. In an object with bundles, the host's entry is empty: its code object is
+    /// the object itself without the bundles.
     pub(crate) fn contents(&self) -> Result<Rope> {
         match &self.content {
             EntryContent::Bytes(piece) => Ok(Rope::from(piece.clone())),
@@ -104,15 +107,41 @@ pub(crate) fn read(
     spool: &mut Spool,
     session: &Session,
 ) -> Result<Container> {
-    let mut reader = BundleReader { name, what, hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
+    let mut reader = BundleReader {
+        name,
+        what,
+        hint,
+        spool,
+        session,
+        entries: Vec::new(),
+        compressed: Vec::new(),
+    };
     let whole = reader.file(piece)?;
-    Ok(Container { entries: reader.entries, compressed: reader.compressed, whole })
+    Ok(Container {
+        entries: reader.entries,
+        compressed: reader.compressed,
+        whole,
+    })
 }
 
-/// Decompresses `piece` for text bundles, whose entries are found by their markers. Uncompressed data is returned as it is.
-pub(crate) fn inflate(piece: &FileSlice, name: &str, spool: &mut Spool, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
+/// Decompresses `piece` for text bundles, whose entries are found by their markers. Uncompressed
+/// data is returned as it is.
+pub(crate) fn inflate(
+    piece: &FileSlice,
+    name: &str,
+    spool: &mut Spool,
+    session: &Session,
+) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
-    let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
+    let mut reader = BundleReader {
+        name,
+        what: "input",
+        hint,
+        spool,
+        session,
+        entries: Vec::new(),
+        compressed: Vec::new(),
+    };
     if !compressed::is_compressed(piece.bytes()) {
         return Ok((Rope::from(piece.clone()), Vec::new()));
     }
@@ -151,12 +180,20 @@ impl BundleReader<'_> {
             plain.push_piece(one);
             Ok(())
         })?;
-        Ok(if self.compressed.is_empty() { Rope::from(piece.clone()) } else { plain })
+        Ok(if self.compressed.is_empty() {
+            Rope::from(piece.clone())
+        } else {
+            plain
+        })
     }
 
-    /// Passes on each bundle in `piece`, decompressed. Zeros may follow each bundle, because linkers concatenate the aligned
-    /// sections of several objects.
-    fn each(&mut self, piece: &FileSlice, mut take: impl FnMut(&mut Self, FileSlice) -> Result<()>) -> Result<()> {
+    /// Passes on each bundle in `piece`, decompressed. Zeros may follow each bundle, because
+    /// linkers concatenate the aligned sections of several objects.
+    fn each(
+        &mut self,
+        piece: &FileSlice,
+        mut take: impl FnMut(&mut Self, FileSlice) -> Result<()>,
+    ) -> Result<()> {
         let data = piece.bytes();
         let mut at = 0;
         while let Some(rest) = data.get(at as usize..).filter(|rest| !rest.is_empty()) {
@@ -165,23 +202,30 @@ impl BundleReader<'_> {
                 take(self, plain)?;
                 size
             } else if bundle::is_bundle(rest) {
-                let size = bundle::read_at(data, at).with_context(|| self.name.to_owned())?.size;
+                let size = bundle::read_at(data, at)
+                    .with_context(|| self.name.to_owned())?
+                    .size;
                 take(self, part(piece, at, size)?)?;
                 size
             } else {
-                let text =
-                    format!("'{}': ignoring {} bytes after the last bundle, from offset {at:#x} on", self.name, rest.len());
+                let text = format!(
+                    "'{}': ignoring {} bytes after the last bundle, from offset {at:#x} on",
+                    self.name,
+                    rest.len()
+                );
                 self.session.shell.warn(&text);
                 break;
             };
             at += size;
-            at += data.get(at as usize..).map_or(0, |rest| rest.iter().take_while(|byte| **byte == 0).count() as u64);
+            at += data.get(at as usize..).map_or(0, |rest| {
+                rest.iter().take_while(|byte| **byte == 0).count() as u64
+            });
         }
         Ok(())
     }
 
-    /// Decompresses the bundle at offset `at`. Returns its size in the file too. Both forms are streamed, so that neither has to be
-    /// in memory.
+    /// Decompresses the bundle at offset `at`. Returns its size in the file too. Both forms are
+    /// streamed, so that neither has to be in memory.
     fn inflate_at(&mut self, piece: &FileSlice, at: u64) -> Result<(u64, FileSlice)> {
         let context = || format!("Failed to decompress {}: {}", self.what, self.name);
         let started = Instant::now();
@@ -189,19 +233,35 @@ impl BundleReader<'_> {
         let header = Header::read(rest.bytes(), at).with_context(context)?;
         let size = header.total.unwrap_or(rest.size());
         let fault = |what, offset| Malformed::new(what, at + offset);
-        let whole = rest.slice(0, size).ok_or(fault("size field past the end", 0)).with_context(context)?;
+        let whole = rest
+            .slice(0, size)
+            .ok_or(fault("size field past the end", 0))
+            .with_context(context)?;
         let packed = part(&whole, header.size, size - header.size)?;
         if !header.is_likely(packed.size()) {
             let what = "uncompressed size is more than the compressed data can hold";
             return Err(fault(what, header.size)).with_context(context);
         }
-        let unpack = Unpack::new(header, BufReader::with_capacity(BUFFER, packed.reader()), at).with_context(context)?;
+        let unpack = Unpack::new(
+            header,
+            BufReader::with_capacity(BUFFER, packed.reader()),
+            at,
+        )
+        .with_context(context)?;
         let mut unpack = BufReader::with_capacity(BUFFER, unpack);
-        let plain = self.spool.add(|out| io::copy(&mut unpack, out).map(drop).map_err(Malformed::or_io)).with_context(context)?;
+        let plain = self
+            .spool
+            .add(|out| {
+                io::copy(&mut unpack, out)
+                    .map(drop)
+                    .map_err(Malformed::or_io)
+            })
+            .with_context(context)?;
         let from = unpack.get_ref().get_ref();
         let left = from.buffer().len() as u64 + from.get_ref().left();
         if left > 0 && header.total.is_some() {
-            return Err(fault("bytes after the compressed data", header.size)).with_context(context);
+            return Err(fault("bytes after the compressed data", header.size))
+                .with_context(context);
         }
         self.compressed.push(Inflated {
             version: header.version,
@@ -220,7 +280,10 @@ impl BundleReader<'_> {
         let read = bundle::read_at(piece.bytes(), 0).with_context(|| self.name.to_owned())?;
         for entry in read.entries {
             let content = EntryContent::Bytes(part(piece, entry.at, entry.object.len() as u64)?);
-            self.entries.push(BundleEntry { id: entry.id.to_owned(), content });
+            self.entries.push(BundleEntry {
+                id: entry.id.to_owned(),
+                content,
+            });
         }
         Ok(())
     }
@@ -230,17 +293,27 @@ impl BundleReader<'_> {
         if self.hint == Hint::Binary || bundled_object::kind(piece.bytes()).is_none() {
             return Ok(());
         }
-        let sections = bundled_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
+        let sections =
+            bundled_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
         for section in &sections {
             let bytes = part(piece, section.at, section.size)?;
             let mark = is_mark(&bytes) && Id::parse(section.id).kind == "host";
-            let content = if mark { EntryContent::HostOf(piece.clone()) } else { EntryContent::Bytes(bytes) };
-            self.entries.push(BundleEntry { id: section.id.to_owned(), content });
+            let content = if mark {
+                EntryContent::HostOf(piece.clone())
+            } else {
+                EntryContent::Bytes(bytes)
+            };
+            self.entries.push(BundleEntry {
+                id: section.id.to_owned(),
+                content,
+            });
         }
         if !sections.is_empty() {
             return Ok(());
         }
-        for section in bundled_object::hip_sections(piece.bytes()).with_context(|| self.name.to_owned())? {
+        for section in
+            bundled_object::hip_sections(piece.bytes()).with_context(|| self.name.to_owned())?
+        {
             let bundles = part(piece, section.start, section.end - section.start)?;
             if starts_bundle(bundles.bytes()) {
                 self.each(&bundles, |reader, one| reader.bundle(&one))?;
@@ -250,8 +323,8 @@ impl BundleReader<'_> {
     }
 }
 
-/// Whether these are the contents of a host section that stands for the object itself: one zero byte, or several after a
-/// relocatable link (`-r`).
+/// Whether these are the contents of a host section that stands for the object itself: one zero
+/// byte, or several after a relocatable link (`-r`).
 fn is_mark(bytes: &FileSlice) -> bool {
     const LIMIT: u64 = 4096;
     (1..LIMIT).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)
@@ -262,7 +335,9 @@ fn starts_bundle(data: &[u8]) -> bool {
 }
 
 fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
-    piece.slice(at, size).with_context(|| format!("{size} bytes from offset {at:#x} are past the end of the file"))
+    piece
+        .slice(at, size)
+        .with_context(|| format!("{size} bytes from offset {at:#x} are past the end of the file"))
 }
 
 /// Returns `object` without its bundles.
@@ -272,13 +347,24 @@ fn host_object(object: &FileSlice) -> Result<Rope> {
 }
 
 /// Returns `object` changed according to `plan`, with `payloads` as the contents of new sections.
-pub(crate) fn rewritten(plan: bundled_object::ObjectPlan, object: &FileSlice, payloads: &[FileSlice]) -> Result<Rope> {
+pub(crate) fn rewritten(
+    plan: bundled_object::ObjectPlan,
+    object: &FileSlice,
+    payloads: &[FileSlice],
+) -> Result<Rope> {
     let mut rope = Rope::default();
     for one in plan.parts {
         match one {
-            bundled_object::ObjectPart::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
+            bundled_object::ObjectPart::Object(range) => {
+                rope.push_piece(part(object, range.start, range.end - range.start)?)
+            }
             bundled_object::ObjectPart::Section(index) => {
-                rope.push_piece(payloads.get(index).context("a section without contents")?.clone());
+                rope.push_piece(
+                    payloads
+                        .get(index)
+                        .context("a section without contents")?
+                        .clone(),
+                );
             }
             bundled_object::ObjectPart::Made(bytes) => rope.push_bytes(bytes),
             bundled_object::ObjectPart::Zeros(count) => rope.push_zeros(count),

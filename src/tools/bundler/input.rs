@@ -15,7 +15,10 @@ pub(super) struct Input {
 impl Input {
     /// Opens the input at `path`. `-` is stdin.
     pub(super) fn open(path: &Path) -> Result<Input> {
-        Ok(Input { path: path.to_owned(), contents: FileSlice::open_one_of_many(path)? })
+        Ok(Input {
+            path: path.to_owned(),
+            contents: FileSlice::open_one_of_many(path)?,
+        })
     }
 }
 
@@ -28,9 +31,9 @@ pub(super) struct CodeObject<'a> {
     pub(super) input: &'a Input,
 }
 
-/// The host's code object, if it is an object file, to which the others are added as sections. Without it, the output is a binary
-/// bundle, whatever the other inputs are. (LLVM's bundler crashes if a device object comes first and there is no host:
-/// docs/spec/faults.md B3.)
+/// The host's code object, if it is an object file, to which the others are added as sections.
+/// Without it, the output is a binary bundle, whatever the other inputs are. (LLVM's bundler
+/// crashes if a device object comes first and there is no host: docs/spec/faults.md B3.)
 pub(super) fn host_object<'a>(objects: &'a [CodeObject<'a>]) -> Option<&'a CodeObject<'a>> {
     let host = objects.iter().find(|object| object.is_host)?;
     bundled_object::kind(host.input.contents.bytes()).map(|_| host)

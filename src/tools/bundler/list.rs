@@ -1,4 +1,5 @@
-//! Lists the IDs of a file's code objects, as stored and in the order of the file (docs/spec/containers.md 2.11).
+//! Lists the IDs of a file's code objects, as stored and in the order of the file
+//! (docs/spec/containers.md 2.11).
 
 use std::io::{BufReader, Read};
 
@@ -16,7 +17,9 @@ use crate::sys::session::Session;
 use crate::sys::shell;
 
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
-    let [path] = &request.inputs[..] else { bail!("only one input file supported for -list") };
+    let [path] = &request.inputs[..] else {
+        bail!("only one input file supported for -list")
+    };
     let mut spool = Spool::new(session);
     let piece = FileSlice::open(path)?;
     let name = path.display().to_string();
@@ -31,7 +34,8 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
         _ => match heads(&piece, &name).filter(|_| !request.verbose) {
             Some(ids) => ids?,
             None => {
-                let found = container::read(&piece, &name, hint(layout), "input", &mut spool, session)?;
+                let found =
+                    container::read(&piece, &name, hint(layout), "input", &mut spool, session)?;
                 verbose::read(request, &piece, &found.compressed, &session.shell);
                 found.entries.into_iter().map(|entry| entry.id).collect()
             }
@@ -42,21 +46,32 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
 
 /// The possible formats of a file with this layout.
 pub(super) fn hint(layout: Layout) -> Hint {
-    if layout == Layout::Binary { Hint::Binary } else { Hint::Object }
+    if layout == Layout::Binary {
+        Hint::Binary
+    } else {
+        Hint::Object
+    }
 }
 
 fn print(ids: &[String]) -> Result<()> {
-    let text: String = ids.iter().map(|id| format!("{}\n", printable(id))).collect();
+    let text: String = ids
+        .iter()
+        .map(|id| format!("{}\n", printable(id)))
+        .collect();
     shell::print(&text)
 }
 
-/// The IDs in consecutive compressed bundles, each decompressed only up to the end of its header. `None` for other files, and for
-/// those that must be decompressed completely: version 1 does not store where a bundle ends.
+/// The IDs in consecutive compressed bundles, each decompressed only up to the end of its header.
+/// `None` for other files, and for those that must be decompressed completely: version 1 does not
+/// store where a bundle ends.
 fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
     let mut ids = Vec::new();
     let mut at = 0;
     let data = piece.bytes();
-    while let Some(rest) = data.get(usize::try_from(at).ok()?..).filter(|rest| !rest.is_empty()) {
+    while let Some(rest) = data
+        .get(usize::try_from(at).ok()?..)
+        .filter(|rest| !rest.is_empty())
+    {
         let header = Header::read(rest, at).ok()?;
         let size = header.total.filter(|total| *total <= rest.len() as u64)?;
         let packed = piece.slice(at + header.size, size - header.size)?;
@@ -69,7 +84,11 @@ fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
             Err(error) => return Some(Err(error)),
         }
         at += size;
-        at += rest.get(usize::try_from(size).ok()?..)?.iter().take_while(|byte| **byte == 0).count() as u64;
+        at += rest
+            .get(usize::try_from(size).ok()?..)?
+            .iter()
+            .take_while(|byte| **byte == 0)
+            .count() as u64;
     }
     (at > 0).then_some(Ok(ids))
 }
@@ -77,7 +96,10 @@ fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
 /// The IDs of the binary bundle at the start of `plain`, or `None` for other data.
 fn head(mut plain: impl Read, size: u64, name: &str) -> Option<Result<Vec<String>>> {
     let mut magic = [0; bundle::MAGIC.len()];
-    plain.read_exact(&mut magic).ok().filter(|()| bundle::is_bundle(&magic))?;
+    plain
+        .read_exact(&mut magic)
+        .ok()
+        .filter(|()| bundle::is_bundle(&magic))?;
     let context = |error| Malformed::or_io(error).context(name.to_owned());
     let read = bundle::read_head((&magic[..]).chain(plain), size).map_err(context);
     Some(read.map(|head| head.slots.into_iter().map(|slot| slot.id).collect()))

@@ -1,5 +1,5 @@
-//! Bundles several inputs into one output. Inputs are copied from file to file, so that they need not be in memory
-//! (docs/spec/containers.md 2.8, 2.9).
+//! Bundles several inputs into one output. Inputs are copied from file to file, so that they need
+//! not be in memory (docs/spec/containers.md 2.8, 2.9).
 
 use std::io::{self, BufWriter, Read, Seek};
 use std::path::Path;
@@ -20,20 +20,40 @@ use crate::sys::threads;
 
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
-    let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let [output] = &request.outputs[..] else { bail!("only one output file supported in bundling mode") };
+    let inputs = request
+        .inputs
+        .iter()
+        .map(|path| Input::open(path))
+        .collect::<Result<Vec<_>>>()?;
+    let [output] = &request.outputs[..] else {
+        bail!("only one output file supported in bundling mode")
+    };
     if inputs.len() != ids.len() {
         bail!("number of input files and targets should match in bundling mode");
     }
-    let object = |(id, input): (&bundle::Id, _)| CodeObject { id: id.to_string(), is_host: id.kind == "host", input };
+    let object = |(id, input): (&bundle::Id, _)| CodeObject {
+        id: id.to_string(),
+        is_host: id.kind == "host",
+        input,
+    };
     let objects: Vec<CodeObject<'_>> = ids.iter().zip(&inputs).map(object).collect();
     match layout(&request.file_type)? {
         Layout::Text(comment) => write(request, session, output, &text_bundle(&objects, comment)),
         Layout::Object => match host_object(&objects) {
             Some(host) => object::bundle(request, session, output, host, &objects),
-            None => write(request, session, output, &binary_bundle(&objects, request.align)?),
+            None => write(
+                request,
+                session,
+                output,
+                &binary_bundle(&objects, request.align)?,
+            ),
         },
-        Layout::Binary => write(request, session, output, &binary_bundle(&objects, request.align)?),
+        Layout::Binary => write(
+            request,
+            session,
+            output,
+            &binary_bundle(&objects, request.align)?,
+        ),
         Layout::Archive => bail!("Archive files are only supported for unbundling"),
     }
 }
@@ -49,7 +69,10 @@ fn text_bundle(objects: &[CodeObject<'_>], comment: &str) -> Rope {
 }
 
 fn binary_bundle(objects: &[CodeObject<'_>], align: u32) -> Result<Rope> {
-    let sizes: Vec<(&str, u64)> = objects.iter().map(|object| (object.id.as_str(), object.input.contents.size())).collect();
+    let sizes: Vec<(&str, u64)> = objects
+        .iter()
+        .map(|object| (object.id.as_str(), object.input.contents.size()))
+        .collect();
     let frame = bundle::frame(&sizes, align.into())?;
     let mut rope = Rope::from(frame.head);
     for (object, offset) in objects.iter().zip(frame.offsets) {
@@ -63,26 +86,46 @@ fn write(request: &Request, session: &Session, path: &Path, bundle: &Rope) -> Re
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(path)?;
     match request.compression {
-        None => bundle.copy_to(&mut output).map_err(|error| io_error(path, &error))?,
+        None => bundle
+            .copy_to(&mut output)
+            .map_err(|error| io_error(path, &error))?,
         Some(options) => compress(output, bundle, path, options, request.verbose, session)?,
     }
     outputs.commit()
 }
 
-fn compress(output: Output, bundle: &Rope, path: &Path, options: Options, verbose: bool, session: &Session) -> Result<()> {
+fn compress(
+    output: Output,
+    bundle: &Rope,
+    path: &Path,
+    options: Options,
+    verbose: bool,
+    session: &Session,
+) -> Result<()> {
     let context = |error: io::Error| io_error(path, &error);
     let started = Instant::now();
     let (all, place) = (bundle.clone(), path.to_owned());
-    let mut output = threads::unless_stopped(&session.signals, move || packed(output, &all, &place, options))??;
+    let mut output = threads::unless_stopped(&session.signals, move || {
+        packed(output, &all, &place, options)
+    })??;
     if verbose {
         let mut start = Vec::new();
-        output.rewind().and_then(|()| (&mut output).take(Header::LONGEST).read_to_end(&mut start)).map_err(context)?;
-        verbose::compressed(&Header::read(&start, 0)?, options.level, started.elapsed(), &session.shell);
+        output
+            .rewind()
+            .and_then(|()| (&mut output).take(Header::LONGEST).read_to_end(&mut start))
+            .map_err(context)?;
+        verbose::compressed(
+            &Header::read(&start, 0)?,
+            options.level,
+            started.elapsed(),
+            &session.shell,
+        );
     }
     Ok(())
 }
 
-/// Writes `bundle`, compressed, to `output`. At its highest levels, zstd may run for minutes before it returns.
+/// Writes `bundle`, compressed, to `output`. At its highest levels, zstd may run for minutes before
+/// it returns.
 fn packed(output: Output, bundle: &Rope, path: &Path, options: Options) -> Result<Output> {
     let context = |error: io::Error| io_error(path, &error);
     let mut out = Compressor::new(BufWriter::new(output), bundle.size(), options)?;
@@ -91,5 +134,7 @@ fn packed(output: Output, bundle: &Rope, path: &Path, options: Options) -> Resul
         Error::Io { error, .. } => context(error),
         other => other.into(),
     })?;
-    finished.into_inner().map_err(|error| context(error.into_error()))
+    finished
+        .into_inner()
+        .map_err(|error| context(error.into_error()))
 }

@@ -1,5 +1,5 @@
-//! The target IDs of a command line (`-targets=`), with LLVM's checks in LLVM's order and LLVM's messages (docs/spec/containers.md
-//! 2.3).
+//! The target IDs of a command line (`-targets=`), with LLVM's checks in LLVM's order and LLVM's
+//! messages (docs/spec/containers.md 2.3).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use super::Task;
 use crate::formats::bundle::{self, Id, IdFault, is_known_arch};
 
-/// Parses the IDs. Every form that an LLVM release accepts is valid, and no part is dropped: LLVM drops target IDs with unknown
-/// processors (docs/spec/faults.md B1, B17).
+/// Parses the IDs. Every form that an LLVM release accepts is valid, and no part is dropped: LLVM
+/// drops target IDs with unknown processors (docs/spec/faults.md B1, B17).
 pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
     let mut seen = BTreeSet::new();
     let mut ids = Vec::with_capacity(texts.len());
@@ -25,8 +25,8 @@ pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
         bail!(fault.clone());
     }
     check_hosts(&ids, task)?;
-    // LLVM only compares the texts. It accepts two spellings of an ID and writes a bundle that no reader accepts
-    // (docs/spec/faults.md B4).
+    // LLVM only compares the texts. It accepts two spellings of an ID and writes a bundle that no
+    // reader accepts (docs/spec/faults.md B4).
     fault?;
     Ok(ids)
 }
@@ -89,13 +89,19 @@ mod tests {
     fn b17_triples_of_any_length() {
         for (text, id) in [
             ("host-x86_64", "host-x86_64-unknown-unknown-unknown-"),
-            ("host-x86_64-unknown-linux", "host-x86_64-unknown-linux-unknown-"),
+            (
+                "host-x86_64-unknown-linux",
+                "host-x86_64-unknown-linux-unknown-",
+            ),
             ("hip-amdgcn-amd-amdhsa-gfx906", GPU),
         ] {
             assert_eq!(ids(&[text], Task::Unbundle), Ok(vec![id.to_owned()]));
         }
         for text in ["", "host", "host-"] {
-            assert!(ids(&[text], Task::Unbundle).is_err_and(|error| error.starts_with("Targets need to follow the format")));
+            assert!(
+                ids(&[text], Task::Unbundle)
+                    .is_err_and(|error| error.starts_with("Targets need to follow the format"))
+            );
         }
     }
 
@@ -103,21 +109,34 @@ mod tests {
     fn ob_27_one_host_unless_all_is_hip() {
         let other = "openmp-nvptx64-nvidia-cuda--sm_70";
         let hosts = |count| Err(format!("expecting exactly one host target but got {count}"));
-        assert_eq!(ids(&[GPU, HOST, other], Task::Bundle).map(|ids| ids.len()), Ok(3));
+        assert_eq!(
+            ids(&[GPU, HOST, other], Task::Bundle).map(|ids| ids.len()),
+            Ok(3)
+        );
         assert_eq!(ids(&[GPU, other], Task::Bundle), hosts(0));
         assert_eq!(ids(&[GPU], Task::Bundle), Ok(vec![GPU.to_owned()]));
         assert_eq!(ids(&[other], Task::Unbundle).map(|ids| ids.len()), Ok(1));
         for task in [Task::Bundle, Task::Unbundle] {
-            assert_eq!(ids(&[HOST, "host-aarch64-unknown-linux-gnu"], task), hosts(2));
+            assert_eq!(
+                ids(&[HOST, "host-aarch64-unknown-linux-gnu"], task),
+                hosts(2)
+            );
         }
     }
 
     #[test]
     fn b4_ob_34_the_same_in_other_words() {
-        for texts in
-            [[GPU, "hip-amdgcn-amd-amdhsa-unknown-gfx906"], ["hip-amdgcn-amd-amdhsa--fiji", "hip-amdgcn-amd-amdhsa--gfx803"]]
-        {
-            assert_eq!(ids(&texts, Task::Bundle), Err("Duplicate targets are not allowed".to_owned()));
+        for texts in [
+            [GPU, "hip-amdgcn-amd-amdhsa-unknown-gfx906"],
+            [
+                "hip-amdgcn-amd-amdhsa--fiji",
+                "hip-amdgcn-amd-amdhsa--gfx803",
+            ],
+        ] {
+            assert_eq!(
+                ids(&texts, Task::Bundle),
+                Err("Duplicate targets are not allowed".to_owned())
+            );
         }
     }
 }

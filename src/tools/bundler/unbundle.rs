@@ -16,7 +16,9 @@ use crate::sys::session::Session;
 
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
-    let [path] = &request.inputs[..] else { bail!("only one input file supported in unbundling mode") };
+    let [path] = &request.inputs[..] else {
+        bail!("only one input file supported in unbundling mode")
+    };
     if request.outputs.len() != ids.len() {
         bail!("number of output files and targets should match in unbundling mode");
     }
@@ -52,7 +54,8 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     for ((id, chosen), output) in ids.iter().zip(&chosen).zip(&request.outputs) {
         let contents = match chosen {
             Some(entry) => Some(entry.contents()?),
-            // A file without any match counts as the host's: a compiler without device code wrote it.
+            // A file without any match counts as the host's: a compiler without device code wrote
+            // it.
             None => (nothing && id.kind == "host").then(|| whole.clone()),
         };
         write(&mut outputs, output, contents.as_ref())?;
@@ -63,14 +66,19 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
 fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Rope>) -> Result<()> {
     let mut output = outputs.create_or_stdout(path)?;
     if let Some(contents) = contents {
-        contents.copy_to(&mut output).map_err(|error| io_error(path, &error))?;
+        contents
+            .copy_to(&mut output)
+            .map_err(|error| io_error(path, &error))?;
     }
     Ok(())
 }
 
 /// Fails if targets lack a code object, and lists these targets, sorted.
 fn check_missing(ids: &[Id], chosen: &[Option<&BundleEntry>]) -> Result<()> {
-    let missing = ids.iter().zip(chosen).filter(|(_, chosen)| chosen.is_none());
+    let missing = ids
+        .iter()
+        .zip(chosen)
+        .filter(|(_, chosen)| chosen.is_none());
     let mut missing: Vec<String> = missing.map(|(id, _)| id.to_string()).collect();
     missing.sort();
     match &missing[..] {

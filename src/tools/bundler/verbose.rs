@@ -1,4 +1,5 @@
-//! The output of `-verbose` about compression and decompression. The lines are LLVM's (docs/spec/containers.md 2.15).
+//! The output of `-verbose` about compression and decompression. The lines are LLVM's
+//! (docs/spec/containers.md 2.15).
 
 use std::time::Duration;
 
@@ -12,14 +13,29 @@ use crate::sys::shell::Shell;
 pub(super) fn compressed(header: &Header, level: i32, time: Duration, shell: &Shell) {
     let total = header.total.unwrap_or_default();
     let packed = total.saturating_sub(header.size);
-    shell.line(&format!("Compressed bundle format version: {}", header.version));
-    shell.line(&format!("Total file size (including headers): {} bytes", with_commas(total)));
+    shell.line(&format!(
+        "Compressed bundle format version: {}",
+        header.version
+    ));
+    shell.line(&format!(
+        "Total file size (including headers): {} bytes",
+        with_commas(total)
+    ));
     shell.line(&format!("Compression method used: {}", name(header.method)));
     shell.line(&format!("Compression level: {level}"));
-    shell.line(&format!("Binary size before compression: {} bytes", with_commas(header.plain_size)));
-    shell.line(&format!("Binary size after compression: {} bytes", with_commas(packed)));
+    shell.line(&format!(
+        "Binary size before compression: {} bytes",
+        with_commas(header.plain_size)
+    ));
+    shell.line(&format!(
+        "Binary size after compression: {} bytes",
+        with_commas(packed)
+    ));
     ratios(packed, header.plain_size, shell);
-    shell.line(&format!("Compression speed: {} MB/s", speed(header.plain_size, time)));
+    shell.line(&format!(
+        "Compression speed: {} MB/s",
+        speed(header.plain_size, time)
+    ));
     shell.line(&format!("Truncated MD5 hash: {:#018x}", header.hash));
 }
 
@@ -37,15 +53,30 @@ pub(super) fn read(request: &Request, file: &FileSlice, compressed: &[Inflated],
 
 /// Prints statistics of a decompressed bundle with a verified hash.
 fn decompressed(bundle: &Inflated, shell: &Shell) {
-    shell.line(&format!("Compressed bundle format version: {}", bundle.version));
+    shell.line(&format!(
+        "Compressed bundle format version: {}",
+        bundle.version
+    ));
     if bundle.version > 1 {
-        shell.line(&format!("Total file size (from header): {} bytes", with_commas(bundle.total_size)));
+        shell.line(&format!(
+            "Total file size (from header): {} bytes",
+            with_commas(bundle.total_size)
+        ));
     }
     shell.line(&format!("Decompression method: {}", name(bundle.method)));
-    shell.line(&format!("Size before decompression: {} bytes", with_commas(bundle.packed_size)));
-    shell.line(&format!("Size after decompression: {} bytes", with_commas(bundle.plain_size)));
+    shell.line(&format!(
+        "Size before decompression: {} bytes",
+        with_commas(bundle.packed_size)
+    ));
+    shell.line(&format!(
+        "Size after decompression: {} bytes",
+        with_commas(bundle.plain_size)
+    ));
     ratios(bundle.packed_size, bundle.plain_size, shell);
-    shell.line(&format!("Decompression speed: {} MB/s", speed(bundle.plain_size, bundle.time)));
+    shell.line(&format!(
+        "Decompression speed: {} MB/s",
+        speed(bundle.plain_size, bundle.time)
+    ));
     shell.line(&format!("Stored hash: {:#018x}", bundle.hash));
     shell.line(&format!("Recalculated hash: {:#018x}", bundle.hash));
     shell.line("Hashes match: Yes");
@@ -54,11 +85,17 @@ fn decompressed(bundle: &Inflated, shell: &Shell) {
 fn ratios(packed: u64, plain: u64, shell: &Shell) {
     let (packed, plain) = (packed as f64, plain as f64);
     shell.line(&format!("Compression rate: {:.2}", plain / packed));
-    shell.line(&format!("Compression ratio: {:.2}%", packed / plain * 100.0));
+    shell.line(&format!(
+        "Compression ratio: {:.2}%",
+        packed / plain * 100.0
+    ));
 }
 
 fn speed(size: u64, time: Duration) -> String {
-    format!("{:.2}", size as f64 / f64::from(1 << 20) / time.as_secs_f64().max(1e-9))
+    format!(
+        "{:.2}",
+        size as f64 / f64::from(1 << 20) / time.as_secs_f64().max(1e-9)
+    )
 }
 
 fn name(method: Method) -> &'static str {
@@ -87,7 +124,13 @@ mod tests {
 
     #[test]
     fn numbers_have_commas() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (15196, "15,196"), (1_234_567, "1,234,567")] {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (15196, "15,196"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(with_commas(number), text);
         }
     }

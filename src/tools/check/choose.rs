@@ -12,16 +12,23 @@ use crate::formats::kernels::shown_name;
 use crate::model::{OffloadKind, printable};
 use crate::target::device::{Code, Device, Fit, Wanted};
 
-/// Where nvcc keeps the relocatable code that a program was linked from. The driver links it anew for a device that no linked image
-/// fits: `fatbinary_section.h` of CUDA calls it prelinked.
+/// Where nvcc keeps the relocatable code that a program was linked from. The driver links it anew
+/// for a device that no linked image fits: `fatbinary_section.h` of CUDA calls it prelinked.
 const PRELINKED: &str = "__nv_relfatbin";
 
-/// Adds what each of the devices that were asked for loads of each unit that it can be asked about; those that load something, or
-/// would have to, are marked in `used`, which is of the length of `asked`.
+/// Adds what each of the devices that were asked for loads of each unit that it can be asked about;
+/// those that load something, or would have to, are marked in `used`, which is of the length of
+/// `asked`.
 pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check: &mut FileCheck) {
-    let is_prelinked =
-        |unit: &Unit<'_>| !unit.images.is_empty() && unit.images.iter().all(|image| image.section.as_deref() == Some(PRELINKED));
-    let (prelinked, mut linked): (Vec<&Unit<'_>>, Vec<&Unit<'_>>) = units.iter().partition(|unit| is_prelinked(unit));
+    let is_prelinked = |unit: &Unit<'_>| {
+        !unit.images.is_empty()
+            && unit
+                .images
+                .iter()
+                .all(|image| image.section.as_deref() == Some(PRELINKED))
+    };
+    let (prelinked, mut linked): (Vec<&Unit<'_>>, Vec<&Unit<'_>>) =
+        units.iter().partition(|unit| is_prelinked(unit));
     if !linked.iter().any(|unit| unit.kind == OffloadKind::Cuda) {
         linked = units.iter().collect();
     }
@@ -32,7 +39,9 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
             if let Some(mut load) = one(asked, unit, units) {
                 *used = true;
                 if unit.kind == OffloadKind::Cuda && can_be_linked(asked, &load, &prelinked) {
-                    load.doubt("the relocatable code in the file fits it, and the driver may link that");
+                    load.doubt(
+                        "the relocatable code in the file fits it, and the driver may link that",
+                    );
                 }
                 loads.push(load);
             }
@@ -49,36 +58,65 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
             images: unit.images.iter().map(|image| image.index).collect(),
             targets: unit.images.iter().map(|image| name(image)).collect(),
             devices: unit.images.iter().map(|image| short_name(image)).collect(),
-            answer: loads.iter().map(|load| load.answer).max().unwrap_or(Answer::Unknown),
+            answer: loads
+                .iter()
+                .map(|load| load.answer)
+                .max()
+                .unwrap_or(Answer::Unknown),
             loads,
         });
     }
 }
 
-/// What is loaded of a unit: of several devices of this machine, by the one that has the best answer. None where the device is none
-/// to ask about it.
+/// What is loaded of a unit: of several devices of this machine, by the one that has the best
+/// answer. None where the device is none to ask about it.
 fn one(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load> {
-    let about = asked.devices.iter().filter(|wanted| is_about(wanted, unit, units));
-    let best = about.map(|wanted| load(unit, wanted)).min_by_key(|load| load.answer);
+    let about = asked
+        .devices
+        .iter()
+        .filter(|wanted| is_about(wanted, unit, units));
+    let best = about
+        .map(|wanted| load(unit, wanted))
+        .min_by_key(|load| load.answer);
     best.or_else(|| {
         let text = format!("this machine has no device for {}", unit.kind.title());
-        asked.native.then(|| Load { device: "native".to_owned(), answer: Answer::No, image: None, text })
+        asked.native.then(|| Load {
+            device: "native".to_owned(),
+            answer: Answer::No,
+            image: None,
+            text,
+        })
     })
 }
 
-/// Whether a device is asked about a unit: it is of a runtime that drives it, and OpenMP's, which drives all, has an image for the
-/// vendor or is all that there is.
+/// Whether a device is asked about a unit: it is of a runtime that drives it, and OpenMP's, which
+/// drives all, has an image for the vendor or is all that there is.
 fn is_about(wanted: &Wanted, unit: &Unit<'_>, units: &[Unit<'_>]) -> bool {
-    let drives = |unit: &Unit<'_>| wanted.device.kinds().contains(&unit.kind) && wanted.kind.is_none_or(|kind| kind == unit.kind);
-    let others = || units.iter().any(|other| drives(other) && other.kind != OffloadKind::OpenMp);
-    let has_vendor = || unit.images.iter().any(|image| wanted.device.is_of_vendor(&target(image)));
+    let drives = |unit: &Unit<'_>| {
+        wanted.device.kinds().contains(&unit.kind)
+            && wanted.kind.is_none_or(|kind| kind == unit.kind)
+    };
+    let others = || {
+        units
+            .iter()
+            .any(|other| drives(other) && other.kind != OffloadKind::OpenMp)
+    };
+    let has_vendor = || {
+        unit.images
+            .iter()
+            .any(|image| wanted.device.is_of_vendor(&target(image)))
+    };
     drives(unit) && (unit.kind != OffloadKind::OpenMp || has_vendor() || !others())
 }
 
 /// What a device loads of a unit.
 pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
     let device = &wanted.device;
-    let fits: Vec<(&Image, Fit)> = unit.images.iter().map(|image| (*image, takes(device, image))).collect();
+    let fits: Vec<(&Image, Fit)> = unit
+        .images
+        .iter()
+        .map(|image| (*image, takes(device, image)))
+        .collect();
     let taken = fits.iter().filter_map(|(image, fit)| match fit {
         Fit::Yes(rank, how) => Some((*rank, *image, how)),
         _ => None,
@@ -101,46 +139,71 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
     });
     let unsure = |image: &Image| findings::unknown_resources(image).map(|finding| finding.text);
     match (best, open) {
-        (Some((_, image, _)), _) if unsure(image).is_some() => {
-            load(Answer::Unknown, Some(image), unsure(image).unwrap_or_default())
-        }
+        (Some((_, image, _)), _) if unsure(image).is_some() => load(
+            Answer::Unknown,
+            Some(image),
+            unsure(image).unwrap_or_default(),
+        ),
         (Some((_, image, how)), _) => match kernels::missing(unit, image).first() {
             Some(kernel) => load(
                 Answer::No,
                 Some(image),
-                format!("{how}, but registered kernel `{}` is not in image {}", shown_name(kernel), image.index),
+                format!(
+                    "{how}, but registered kernel `{}` is not in image {}",
+                    shown_name(kernel),
+                    image.index
+                ),
             ),
             None => load(Answer::Yes, Some(image), how.clone()),
         },
-        (None, Some((image, why))) => {
-            load(Answer::Unknown, Some(image), format!("image {} ({}): {why}", image.index, short_name(image)))
-        }
+        (None, Some((image, why))) => load(
+            Answer::Unknown,
+            Some(image),
+            format!("image {} ({}): {why}", image.index, short_name(image)),
+        ),
         (None, None) => load(Answer::No, None, none(unit, device, &fits)),
     }
 }
 
-/// Whether a driver could link the relocatable code of a program for the device that loads no linked image.
+/// Whether a driver could link the relocatable code of a program for the device that loads no
+/// linked image.
 fn can_be_linked(asked: &Asked, load: &Load, prelinked: &[&Unit<'_>]) -> bool {
-    let fits = |wanted: &Wanted| prelinked.iter().all(|unit| self::load(unit, wanted).answer == Answer::Yes);
-    let mut devices = asked.devices.iter().filter(|wanted| wanted.device.to_string() == load.device);
+    let fits = |wanted: &Wanted| {
+        prelinked
+            .iter()
+            .all(|unit| self::load(unit, wanted).answer == Answer::Yes)
+    };
+    let mut devices = asked
+        .devices
+        .iter()
+        .filter(|wanted| wanted.device.to_string() == load.device);
     load.is_missing() && !prelinked.is_empty() && devices.any(fits)
 }
 
-/// Makes it unknown whether a fatbinary without an image for a device is needed there, if others of the file have one. A library may
-/// have kernels for each processor in fatbinaries of their own, and CUDA's runtime looks for an image only when a kernel is launched.
+/// Makes it unknown whether a fatbinary without an image for a device is needed there, if others of
+/// the file have one. A library may have kernels for each processor in fatbinaries of their own,
+/// and CUDA's runtime looks for an image only when a kernel is launched.
 pub(super) fn doubt_some(check: &mut FileCheck) {
     let is_cuda = |unit: &&mut UnitCheck| unit.runtime == OffloadKind::Cuda.name();
     let mut fitting: BTreeMap<String, usize> = BTreeMap::new();
-    for load in check.units.iter_mut().filter(is_cuda).flat_map(|unit| &unit.loads).filter(|load| load.answer == Answer::Yes) {
+    for load in check
+        .units
+        .iter_mut()
+        .filter(is_cuda)
+        .flat_map(|unit| &unit.loads)
+        .filter(|load| load.answer == Answer::Yes)
+    {
         *fitting.entry(load.device.clone()).or_default() += 1;
     }
     for unit in check.units.iter_mut().filter(is_cuda) {
         for load in unit.loads.iter_mut().filter(|load| load.is_missing()) {
             match fitting.get(&load.device) {
-                Some(1) => load.doubt("another fatbinary fits it, and which ones the program needs is unknown"),
-                Some(count) => {
-                    load.doubt(&format!("{count} other fatbinaries fit it, and which ones the program needs is unknown"))
-                }
+                Some(1) => load.doubt(
+                    "another fatbinary fits it, and which ones the program needs is unknown",
+                ),
+                Some(count) => load.doubt(&format!(
+                    "{count} other fatbinaries fit it, and which ones the program needs is unknown"
+                )),
                 None => {}
             }
         }
@@ -149,12 +212,17 @@ pub(super) fn doubt_some(check: &mut FileCheck) {
 }
 
 fn position(unit: &Unit<'_>, image: &Image) -> usize {
-    unit.images.iter().position(|other| std::ptr::eq(*other, image)).unwrap_or(usize::MAX)
+    unit.images
+        .iter()
+        .position(|other| std::ptr::eq(*other, image))
+        .unwrap_or(usize::MAX)
 }
 
 pub(super) fn takes(device: &Device, image: &Image) -> Fit {
     // Runtimes go by the image's own header, too.
-    if let Some(finding) = findings::disagrees(image).filter(|finding| finding.what != "wrong-feature") {
+    if let Some(finding) =
+        findings::disagrees(image).filter(|finding| finding.what != "wrong-feature")
+    {
         return Fit::No(finding.text);
     }
     let target = target(image);
@@ -175,42 +243,70 @@ pub(super) fn takes(device: &Device, image: &Image) -> Fit {
 /// Why a device takes none of the images, which is the nearest, and what would add one.
 fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     let add = format!("add one with {}", device.flag(unit.kind));
-    let near = fits.iter().filter(|(image, _)| device.is_of_vendor(&target(image)));
+    let near = fits
+        .iter()
+        .filter(|(image, _)| device.is_of_vendor(&target(image)));
     match near.min_by_key(|(image, _)| device.distance(&target(image))) {
         Some((image, Fit::No(why) | Fit::Unknown(why) | Fit::Yes(_, why))) => {
             // Another processor is reason enough.
             let short = short_name(image);
-            let why = if *why == format!("built for {short}") { String::new() } else { format!(" ({why})") };
+            let why = if *why == format!("built for {short}") {
+                String::new()
+            } else {
+                format!(" ({why})")
+            };
             format!("the nearest image is for {short}{why}; {add}")
         }
         None => format!("no image; {add}"),
     }
 }
 
-/// Adds each device for which a file with device code has nothing at all: neither an image nor a registration with a runtime that
-/// drives it. The devices in `elsewhere` do not count, since another file of the same wheel or folder is for them; a file that is for
-/// none of the devices is then not applicable.
+/// Adds each device for which a file with device code has nothing at all: neither an image nor a
+/// registration with a runtime that drives it. The devices in `elsewhere` do not count, since
+/// another file of the same wheel or folder is for them; a file that is for none of the devices is
+/// then not applicable.
 pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut FileCheck) {
     if !asked.is_empty() && check.units.is_empty() && elsewhere.iter().all(|used| *used) {
-        let devices = asked.iter().map(|asked| asked.text.as_str()).collect::<Vec<_>>().join(", ");
+        let devices = asked
+            .iter()
+            .map(|asked| asked.text.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
         let text = format!(
             "no runtime that drives {} loads its images; another file next to it has images for one",
             printable(&devices)
         );
-        check.findings.push(Finding::new("not-applicable", Answer::NotApplicable, text));
+        check
+            .findings
+            .push(Finding::new("not-applicable", Answer::NotApplicable, text));
         return;
     }
-    let kinds = OffloadKind::ALL.into_iter().filter(|kind| check.kinds.contains(kind));
-    let runtimes = kinds.map(OffloadKind::title).collect::<Vec<_>>().join(" and ");
-    let unused = asked.iter().zip(elsewhere).filter(|(_, used)| !**used).map(|(asked, _)| asked);
+    let kinds = OffloadKind::ALL
+        .into_iter()
+        .filter(|kind| check.kinds.contains(kind));
+    let runtimes = kinds
+        .map(OffloadKind::title)
+        .collect::<Vec<_>>()
+        .join(" and ");
+    let unused = asked
+        .iter()
+        .zip(elsewhere)
+        .filter(|(_, used)| !**used)
+        .map(|(asked, _)| asked);
     for wanted in unused.flat_map(|asked| &asked.devices) {
-        let Some(kind) = wanted.kind.or(wanted.device.kinds().first().copied()) else { continue };
+        let Some(kind) = wanted.kind.or(wanted.device.kinds().first().copied()) else {
+            continue;
+        };
         let (device, flag) = (&wanted.device, wanted.device.flag(kind));
         let text = if runtimes.is_empty() {
             format!("no image for {device}; add one with {flag}")
         } else {
-            format!("no image for {device}: the file has only {runtimes} code; build or install a version for it ({flag})")
+            format!(
+                "no image for {device}: the file has only {runtimes} code; build or install a version for it ({flag})"
+            )
         };
-        check.findings.push(Finding::new("no-image", Answer::No, text));
+        check
+            .findings
+            .push(Finding::new("no-image", Answer::No, text));
     }
 }

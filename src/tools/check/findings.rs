@@ -1,5 +1,6 @@
-//! What is wrong with images and registrations beside their kernels: images that are not what their containers say, two for one
-//! target, compression that is too new, runtimes that are missing or too old, tables that two registrations share.
+//! What is wrong with images and registrations beside their kernels: images that are not what their
+//! containers say, two for one target, compression that is too new, runtimes that are missing or
+//! too old, tables that two registrations share.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ use crate::model::{OffloadKind, llvm_major, printable};
 use crate::registration::read::{Bounds, Registered};
 use crate::target::Target;
 
-/// HIP's runtime of ROCm 7 is the first that reads version 3 of compressed bundles (llvm/llvm-project#152600), and none reads
-/// version 1 (ROCm/clr#99).
+/// HIP's runtime of ROCm 7 is the first that reads version 3 of compressed bundles
+/// (llvm/llvm-project#152600), and none reads version 1 (ROCm/clr#99).
 const READS_BUNDLES_3: u32 = 7;
 /// LLVM 19's OpenMP runtime and earlier ones take entries for the 32 bytes that they had then.
 const READS_WIDE_ENTRIES: u32 = 20;
@@ -33,7 +34,13 @@ pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
 /// What is wrong with images by themselves.
 pub(super) fn of_each(unit: &Unit<'_>) -> Vec<Finding> {
     let disagreements = unit.images.iter().filter_map(|image| disagrees(image));
-    disagreements.chain(unit.images.iter().filter_map(|image| unknown_resources(image))).collect()
+    disagreements
+        .chain(
+            unit.images
+                .iter()
+                .filter_map(|image| unknown_resources(image)),
+        )
+        .collect()
 }
 
 /// An image whose own header is not of the device that its container says.
@@ -65,13 +72,20 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     for image in &unit.images {
         let target = target(image);
         // Bitcode and objects of several sources are still to be linked into one image.
-        if target.triple.is_empty() || !matches!(image.format, "elf" | "cubin" | "ptx") || unit.kind == OffloadKind::Sycl {
+        if target.triple.is_empty()
+            || !matches!(image.format, "elf" | "cubin" | "ptx")
+            || unit.kind == OffloadKind::Sycl
+        {
             continue;
         }
         match seen.get(&(target.clone(), image.format)) {
             Some(first) => {
                 let same = image.sha256.is_some() && image.sha256 == first.sha256;
-                let (answer, more) = if same { (Answer::Yes, ", and both are equal") } else { (Answer::No, "") };
+                let (answer, more) = if same {
+                    (Answer::Yes, ", and both are equal")
+                } else {
+                    (Answer::No, "")
+                };
                 let text = format!(
                     "image {} is for {} like image {}{more}: a runtime always takes the first of both",
                     image.index,
@@ -86,50 +100,95 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the registrations of one object or program; `kind` is the type of the file that it is, or is in.
-pub(super) fn of_registrations(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Finding> {
+/// What is wrong with the registrations of one object or program; `kind` is the type of the file
+/// that it is, or is in.
+pub(super) fn of_registrations(
+    kind: &str,
+    content: &Content<'_>,
+    units: &[Unit<'_>],
+) -> Vec<Finding> {
     let mut findings = runtimes(kind, content, units);
     findings.extend(content.registered.into_iter().flat_map(shared_tables));
     let linked = content.registered.is_some_and(|found| found.linked);
-    for unit in units.iter().filter(|unit| linked && unit.kind == OffloadKind::OpenMp && unit.place == units::NOT_REGISTERED) {
+    for unit in units.iter().filter(|unit| {
+        linked && unit.kind == OffloadKind::OpenMp && unit.place == units::NOT_REGISTERED
+    }) {
         if unit.images.is_empty() {
             continue;
         }
         let text = "the program has OpenMP images, but no descriptor hands them to the runtime: the link made no registration";
         findings.push(Finding::new("not-registered", Answer::No, text).of_unit(unit));
     }
-    findings.iter_mut().for_each(|finding| finding.members = content.members.to_vec());
+    findings
+        .iter_mut()
+        .for_each(|finding| finding.members = content.members.to_vec());
     findings
 }
 
 /// Runtimes that are not there, or too old for what they are given.
 fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for registration in content.registrations.iter().filter(|found| found.found == "library") {
+    for registration in content
+        .registrations
+        .iter()
+        .filter(|found| found.found == "library")
+    {
         let runtime = Some(registration.runtime);
-        let finding = |what, answer, text| Finding { runtime, ..Finding::new(what, answer, text) };
+        let finding = |what, answer, text| Finding {
+            runtime,
+            ..Finding::new(what, answer, text)
+        };
         let Some(library) = registration.libraries.first() else {
             // A library may leave its runtime to the program that loads it.
-            let answer = if kind == "elf-executable" { Answer::No } else { Answer::Unknown };
-            let text = format!("none of the needed libraries defines `{}`", registration.symbol);
+            let answer = if kind == "elf-executable" {
+                Answer::No
+            } else {
+                Answer::Unknown
+            };
+            let text = format!(
+                "none of the needed libraries defines `{}`",
+                registration.symbol
+            );
             findings.push(finding("missing-runtime", answer, text));
             continue;
         };
         if library.path.is_none() {
-            let text = format!("{}, which defines `{}`, is not on this machine", printable(&library.name), registration.symbol);
+            let text = format!(
+                "{}, which defines `{}`, is not on this machine",
+                printable(&library.name),
+                registration.symbol
+            );
             findings.push(finding("runtime-not-here", Answer::Yes, text));
         }
-        let release = library.name.split_once(".so.").and_then(|(_, version)| llvm_major(version));
-        let wide = content.registered.is_some_and(|found| found.tables.iter().any(|table| table.entry_size > Some(NARROW_ENTRY)));
-        if registration.runtime == "openmp" && wide && release.is_some_and(|release| release < READS_WIDE_ENTRIES) {
-            let text =
-                format!("{} cannot read the entry table, which has the layout of LLVM 20 or later", printable(&library.name));
+        let release = library
+            .name
+            .split_once(".so.")
+            .and_then(|(_, version)| llvm_major(version));
+        let wide = content.registered.is_some_and(|found| {
+            found
+                .tables
+                .iter()
+                .any(|table| table.entry_size > Some(NARROW_ENTRY))
+        });
+        if registration.runtime == "openmp"
+            && wide
+            && release.is_some_and(|release| release < READS_WIDE_ENTRIES)
+        {
+            let text = format!(
+                "{} cannot read the entry table, which has the layout of LLVM 20 or later",
+                printable(&library.name)
+            );
             findings.push(finding("old-runtime", Answer::No, text));
         }
         if registration.runtime == "hip" {
             for (version, image) in bundles(units) {
-                let text = format!("{} cannot read version {version} of compressed bundles", printable(&library.name));
-                if version == 1 || version >= 3 && release.is_some_and(|release| release < READS_BUNDLES_3) {
+                let text = format!(
+                    "{} cannot read version {version} of compressed bundles",
+                    printable(&library.name)
+                );
+                if version == 1
+                    || version >= 3 && release.is_some_and(|release| release < READS_BUNDLES_3)
+                {
                     findings.push(finding("compression", Answer::No, text).of_image(image));
                 }
             }
@@ -140,26 +199,43 @@ fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Findin
 
 /// The versions of the compressed bundles, and an image in each.
 fn bundles(units: &[Unit<'_>]) -> BTreeMap<u32, usize> {
-    let images = units.iter().filter(|unit| unit.kind == OffloadKind::Hip).flat_map(|unit| &unit.images);
+    let images = units
+        .iter()
+        .filter(|unit| unit.kind == OffloadKind::Hip)
+        .flat_map(|unit| &unit.images);
     let version = |step: &Step| match step {
-        Step::Container { name: "compressed-bundle", version, .. } => *version,
+        Step::Container {
+            name: "compressed-bundle",
+            version,
+            ..
+        } => *version,
         _ => None,
     };
-    images.filter_map(|image| Some((image.path.iter().find_map(version)?, image.index))).collect()
+    images
+        .filter_map(|image| Some((image.path.iter().find_map(version)?, image.index)))
+        .collect()
 }
 
-/// Tables of entries that two descriptors name: the kernels of each are then looked for in the images of both.
+/// Tables of entries that two descriptors name: the kernels of each are then looked for in the
+/// images of both.
 fn shared_tables(registered: &Registered) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, descriptor) in registered.descriptors.iter().enumerate() {
         let is_empty = matches!(descriptor.entries, Bounds::Place { start, end } if start == end);
-        let earlier = registered.descriptors.iter().take(index).find(|other| other.entries == descriptor.entries);
+        let earlier = registered
+            .descriptors
+            .iter()
+            .take(index)
+            .find(|other| other.entries == descriptor.entries);
         if let Some(other) = earlier.filter(|_| !is_empty) {
             let text = format!(
                 "descriptors at {:#x} and {:#x} share an entry table: the runtime looks for the kernels of both in the images of each",
                 other.offset, descriptor.offset
             );
-            findings.push(Finding { runtime: Some("openmp"), ..Finding::new("shared-table", Answer::No, text) });
+            findings.push(Finding {
+                runtime: Some("openmp"),
+                ..Finding::new("shared-table", Answer::No, text)
+            });
         }
     }
     findings

@@ -1,5 +1,5 @@
-//! Whether the kernels that the host registers are in every image, and where no table tells which these are, whether the images of
-//! a container have the same ones.
+//! Whether the kernels that the host registers are in every image, and where no table tells which
+//! these are, whether the images of a container have the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,12 @@ use crate::model::OffloadKind;
 pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
     match &unit.kernels {
         Some(kernels) if !unit.shares_entries => Some(kernels.len()),
-        _ => unit.images.iter().map(|image| listed(image).map(|names| names.len())).max().flatten(),
+        _ => unit
+            .images
+            .iter()
+            .map(|image| listed(image).map(|names| names.len()))
+            .max()
+            .flatten(),
     }
 }
 
@@ -22,7 +27,10 @@ pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
     match &unit.kernels {
         _ if unit.kind == OffloadKind::Sycl => {
             let text = "cannot verify SYCL kernels: the host looks them up by name at run time";
-            ("none", vec![Finding::new("unknown-kernels", Answer::Unknown, text)])
+            (
+                "none",
+                vec![Finding::new("unknown-kernels", Answer::Unknown, text)],
+            )
         }
         Some(kernels) if !unit.shares_entries => ("entries", with_entries(unit, kernels)),
         _ => ("images", with_each_other(unit)),
@@ -32,7 +40,11 @@ pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
 fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if unit.images.is_empty() && !kernels.is_empty() {
-        let count = if kernels.len() == 1 { "1 kernel".to_owned() } else { format!("{} kernels", kernels.len()) };
+        let count = if kernels.len() == 1 {
+            "1 kernel".to_owned()
+        } else {
+            format!("{} kernels", kernels.len())
+        };
         let text = match (unit.kind, unit.place.as_str()) {
             // No descriptor hands the table to the runtime.
             (OffloadKind::OpenMp, NOT_REGISTERED) => format!(
@@ -40,16 +52,25 @@ fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
                  --ld-path=DIR/ld.offld (offld links DIR creates DIR)"
             ),
             (OffloadKind::OpenMp, LATER) => {
-                format!("{count} in the OpenMP table, but no device image: compile with -fopenmp-targets=… or --offload-arch=…")
+                format!(
+                    "{count} in the OpenMP table, but no device image: compile with -fopenmp-targets=… or --offload-arch=…"
+                )
             }
-            (kind, _) => format!("{count} registered with {}, but no device image", kind.title()),
+            (kind, _) => format!(
+                "{count} registered with {}, but no device image",
+                kind.title()
+            ),
         };
         findings.push(Finding::new("no-image", Answer::No, text));
         return findings;
     }
     let unnamed = kernels.iter().filter(|name| name.is_none()).count();
     if unnamed > 0 {
-        let (name, kernels) = if unnamed == 1 { ("name", "kernel") } else { ("names", "kernels") };
+        let (name, kernels) = if unnamed == 1 {
+            ("name", "kernel")
+        } else {
+            ("names", "kernels")
+        };
         let text = format!("cannot read the {name} of {unnamed} registered {kernels}");
         findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
     }
@@ -57,7 +78,9 @@ fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
         match names(image) {
             Some(_) => {
                 let missing = missing(unit, image).into_iter();
-                findings.extend(missing.map(|kernel| missing_kernel(kernel, image, Answer::No, "is registered and not in")));
+                findings.extend(missing.map(|kernel| {
+                    missing_kernel(kernel, image, Answer::No, "is registered and not in")
+                }));
             }
             None => findings.push(unknown(image)),
         }
@@ -65,11 +88,22 @@ fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
     findings
 }
 
-/// The kernels that the host registers with `image` alone and that are not in it, as far as both can be told.
+/// The kernels that the host registers with `image` alone and that are not in it, as far as both
+/// can be told.
 pub(super) fn missing<'f>(unit: &Unit<'f>, image: &Image) -> Vec<&'f str> {
-    let kernels = unit.kernels.as_ref().filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl);
-    let (Some(kernels), Some(names)) = (kernels, names(image)) else { return Vec::new() };
-    kernels.iter().flatten().copied().filter(|kernel| !names.contains(kernel)).collect()
+    let kernels = unit
+        .kernels
+        .as_ref()
+        .filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl);
+    let (Some(kernels), Some(names)) = (kernels, names(image)) else {
+        return Vec::new();
+    };
+    kernels
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|kernel| !names.contains(kernel))
+        .collect()
 }
 
 fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
@@ -102,12 +136,25 @@ fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
 }
 
 fn missing_kernel(kernel: &str, image: &Image, answer: Answer, how: &str) -> Finding {
-    let text = format!("kernel `{}` {how} image {} ({})", shown_name(kernel), image.index, name(image));
-    Finding { kernel: Some(kernel.to_owned()), ..Finding::new("missing-kernel", answer, text).of_image(image.index) }
+    let text = format!(
+        "kernel `{}` {how} image {} ({})",
+        shown_name(kernel),
+        image.index,
+        name(image)
+    );
+    Finding {
+        kernel: Some(kernel.to_owned()),
+        ..Finding::new("missing-kernel", answer, text).of_image(image.index)
+    }
 }
 
 fn unknown(image: &Image) -> Finding {
-    let text = format!("cannot list the kernels of image {} ({}, {})", image.index, name(image), image.format);
+    let text = format!(
+        "cannot list the kernels of image {} ({}, {})",
+        image.index,
+        name(image),
+        image.format
+    );
     Finding::new("unknown-kernels", Answer::Unknown, text).of_image(image.index)
 }
 
@@ -115,15 +162,28 @@ fn unknown(image: &Image) -> Finding {
 pub(super) fn in_no_container(members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
-        let own: Vec<&Unit<'_>> = units.iter().filter(|unit| unit.kind == kind && unit.shares_entries).collect();
-        let Some(kernels) = own.first().and_then(|unit| unit.kernels.as_ref()) else { continue };
+        let own: Vec<&Unit<'_>> = units
+            .iter()
+            .filter(|unit| unit.kind == kind && unit.shares_entries)
+            .collect();
+        let Some(kernels) = own.first().and_then(|unit| unit.kernels.as_ref()) else {
+            continue;
+        };
         let images = own.iter().flat_map(|unit| &unit.images);
         let all: Vec<Option<BTreeSet<&str>>> = images.map(|image| names(image)).collect();
         if all.iter().any(Option::is_none) {
             continue;
         }
-        for kernel in kernels.iter().flatten().filter(|kernel| !all.iter().flatten().any(|names| names.contains(**kernel))) {
-            let text = format!("kernel `{}` is registered with {}, but is in no image", shown_name(kernel), kind.title());
+        for kernel in kernels
+            .iter()
+            .flatten()
+            .filter(|kernel| !all.iter().flatten().any(|names| names.contains(**kernel)))
+        {
+            let text = format!(
+                "kernel `{}` is registered with {}, but is in no image",
+                shown_name(kernel),
+                kind.title()
+            );
             findings.push(Finding {
                 members: members.to_vec(),
                 runtime: Some(kind.name()),

@@ -1,7 +1,8 @@
-//! Images that no host code registers. Those in files of their own are modules, which a program loads by the name of the file, or
-//! device libraries in bitcode, which compilers link, or shaders, which Vulkan loads. Those in plain data a program loads by itself. Nothing tells which of them a
-//! program will ask for, so one module is enough that fits among those of a folder or package, a library decides nothing beside
-//! programs, and data is `unknown`.
+//! Images that no host code registers. Those in files of their own are modules, which a program
+//! loads by the name of the file, or device libraries in bitcode, which compilers link, or shaders,
+//! which Vulkan loads. Those in plain data a program loads by itself. Nothing tells which of them a
+//! program will ask for, so one module is enough that fits among those of a folder or package, a
+//! library decides nothing beside programs, and data is `unknown`.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +22,13 @@ const MODULE: &str = "module";
 pub(super) enum Bare {
     /// Machine code, or what a runtime compiles when it loads it.
     Modules,
-    /// Bitcode and objects that compilers link into programs, and shaders: no runtime of these devices loads them.
+    /// Bitcode and objects that compilers link into programs, and shaders: no runtime of these
+    /// devices loads them.
     Libraries,
 }
 
-/// Adds the answers on the images of a file that stand by themselves; what the file is if that is all that it has. `has_units`: it has
-/// others as well.
+/// Adds the answers on the images of a file that stand by themselves; what the file is if that is
+/// all that it has. `has_units`: it has others as well.
 pub(super) fn add(
     images: Vec<&Image>,
     has_units: bool,
@@ -34,7 +36,9 @@ pub(super) fn add(
     used: &mut [bool],
     check: &mut FileCheck,
 ) -> Option<Bare> {
-    let is_one = |image: &&Image| image.format == "bitcode" || image.choice.is_relocatable || image.choice.is_shader;
+    let is_one = |image: &&Image| {
+        image.format == "bitcode" || image.choice.is_relocatable || image.choice.is_shader
+    };
     let is_library = images.iter().all(is_one);
     let is_shader = images.iter().all(|image| image.choice.is_shader);
     if images.is_empty() || has_units && is_library {
@@ -45,19 +49,33 @@ pub(super) fn add(
     let mut loads = Vec::new();
     for (asked, used) in asked.iter().zip(used) {
         let about = asked.devices.iter().filter(|wanted| is_for(wanted, &unit));
-        if let Some(load) = about.map(|wanted| load(&unit, wanted)).min_by_key(|load| load.answer) {
+        if let Some(load) = about
+            .map(|wanted| load(&unit, wanted))
+            .min_by_key(|load| load.answer)
+        {
             // Shaders are no reason to take the other files for those of another runtime.
             *used |= !is_shader;
             loads.push(load);
         }
     }
-    let found = if asked.is_empty() { of_modules(&unit) } else { Vec::new() };
-    let answers = found.iter().map(|finding| finding.answer).chain(loads.iter().map(|load| load.answer));
+    let found = if asked.is_empty() {
+        of_modules(&unit)
+    } else {
+        Vec::new()
+    };
+    let answers = found
+        .iter()
+        .map(|finding| finding.answer)
+        .chain(loads.iter().map(|load| load.answer));
     if let Some(answer) = answers.max() {
         check.units.push(unit_check(&unit, answer, loads));
     }
     check.findings.extend(found);
-    let bare = if is_library { Bare::Libraries } else { Bare::Modules };
+    let bare = if is_library {
+        Bare::Libraries
+    } else {
+        Bare::Modules
+    };
     (!has_units).then_some(bare)
 }
 
@@ -78,14 +96,30 @@ fn unit_check(unit: &Unit<'_>, answer: Answer, loads: Vec<Load>) -> UnitCheck {
 
 fn of_modules(unit: &Unit<'_>) -> Vec<Finding> {
     let text = "no host code registers these images: a program loads them by file name, so the needed kernels are unknown";
-    let one = |finding: Finding| Finding { runtime: Some(MODULE), members: unit.members.to_vec(), ..finding };
-    findings::of_each(unit).into_iter().chain([Finding::new("not-registered", Answer::Unknown, text)]).map(one).collect()
+    let one = |finding: Finding| Finding {
+        runtime: Some(MODULE),
+        members: unit.members.to_vec(),
+        ..finding
+    };
+    findings::of_each(unit)
+        .into_iter()
+        .chain([Finding::new("not-registered", Answer::Unknown, text)])
+        .map(one)
+        .collect()
 }
 
-/// Adds the answers on the images in plain data. A registered container without code for a device may be there for form only where
-/// the data has code for it.
-pub(super) fn add_in_data(contents: &[Content<'_>], asked: &[Asked], used: &mut [bool], check: &mut FileCheck) {
-    let images: Vec<&Image> = contents.iter().flat_map(|content| content.in_data.iter().copied()).collect();
+/// Adds the answers on the images in plain data. A registered container without code for a device
+/// may be there for form only where the data has code for it.
+pub(super) fn add_in_data(
+    contents: &[Content<'_>],
+    asked: &[Asked],
+    used: &mut [bool],
+    check: &mut FileCheck,
+) {
+    let images: Vec<&Image> = contents
+        .iter()
+        .flat_map(|content| content.in_data.iter().copied())
+        .collect();
     if images.is_empty() {
         return;
     }
@@ -93,29 +127,52 @@ pub(super) fn add_in_data(contents: &[Content<'_>], asked: &[Asked], used: &mut 
     let unit = unit_of_modules(images, &members, "data");
     let mut loads = Vec::new();
     for (asked, used) in asked.iter().zip(used) {
-        let Some(wanted) = asked.devices.iter().find(|wanted| is_for(wanted, &unit)) else { continue };
+        let Some(wanted) = asked.devices.iter().find(|wanted| is_for(wanted, &unit)) else {
+            continue;
+        };
         *used = true;
-        let fitting = unit.images.iter().filter(|image| matches!(choose::takes(&wanted.device, image), Fit::Yes(..))).count();
+        let fitting = unit
+            .images
+            .iter()
+            .filter(|image| matches!(choose::takes(&wanted.device, image), Fit::Yes(..)))
+            .count();
         let text = format!(
             "{} in data sections, which the program loads itself; {fitting} fit the device, but the needed ones are unknown",
             images_of(unit.images.len())
         );
         let device = wanted.device.to_string();
         if fitting > 0 {
-            let why = format!("{} in data sections, which the program loads itself, fit the device", images_of(fitting));
+            let why = format!(
+                "{} in data sections, which the program loads itself, fit the device",
+                images_of(fitting)
+            );
             for unit in &mut check.units {
-                let loads = unit.loads.iter_mut().filter(|load| load.device == device && load.is_missing());
+                let loads = unit
+                    .loads
+                    .iter_mut()
+                    .filter(|load| load.device == device && load.is_missing());
                 loads.for_each(|load| load.doubt(&why));
                 unit.conclude();
             }
         }
-        loads.push(Load { device, answer: Answer::Unknown, image: None, text });
+        loads.push(Load {
+            device,
+            answer: Answer::Unknown,
+            image: None,
+            text,
+        });
     }
     if asked.is_empty() {
         let images = images_of(unit.images.len());
-        let text = format!("the program itself loads {images} in data sections: the needed kernels are unknown");
+        let text = format!(
+            "the program itself loads {images} in data sections: the needed kernels are unknown"
+        );
         let finding = Finding::new("not-registered", Answer::Unknown, text);
-        check.findings.push(Finding { runtime: Some(MODULE), members: unit.members.to_vec(), ..finding });
+        check.findings.push(Finding {
+            runtime: Some(MODULE),
+            members: unit.members.to_vec(),
+            ..finding
+        });
     }
     if asked.is_empty() || !loads.is_empty() {
         check.units.push(unit_check(&unit, Answer::Unknown, loads));
@@ -123,7 +180,11 @@ pub(super) fn add_in_data(contents: &[Content<'_>], asked: &[Asked], used: &mut 
 }
 
 fn images_of(count: usize) -> String {
-    if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
+    if count == 1 {
+        "1 image".to_owned()
+    } else {
+        format!("{count} images")
+    }
 }
 
 /// Whether images of a unit are for hardware of this vendor, or do not say for which.
@@ -135,7 +196,8 @@ fn is_for(wanted: &Wanted, unit: &Unit<'_>) -> bool {
 /// Which files belong together: those in one package, and those in folders.
 pub(super) type Group = Option<String>;
 
-/// Finds out which of the files that have nothing but modules and libraries decide something beside the others of their group.
+/// Finds out which of the files that have nothing but modules and libraries decide something beside
+/// the others of their group.
 pub(super) fn beside_each_other(files: &mut [(Group, FileCheck)], asked: &[Asked]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, (group, _)) in files.iter().enumerate() {
@@ -168,7 +230,11 @@ impl Beside {
     fn of<'f>(files: impl Iterator<Item = &'f FileCheck>) -> Beside {
         let mut beside = Beside::default();
         for file in files {
-            let loads = file.units.iter().flat_map(|unit| &unit.loads).filter(|load| load.answer < Answer::No);
+            let loads = file
+                .units
+                .iter()
+                .flat_map(|unit| &unit.loads)
+                .filter(|load| load.answer < Answer::No);
             let devices = loads.map(|load| load.device.clone());
             match file.bare {
                 Some(Bare::Modules) => {
@@ -189,17 +255,26 @@ impl Beside {
 
     /// Takes back what a file of modules or libraries does not decide here.
     fn decide(&self, file: &mut FileCheck, asked: &[Asked]) {
-        let Some(bare) = file.bare.filter(|_| file.errors.is_empty()) else { return };
+        let Some(bare) = file.bare.filter(|_| file.errors.is_empty()) else {
+            return;
+        };
         let is_beside = match bare {
             Bare::Libraries => self.programs || self.modules,
             Bare::Modules => self.programs,
         };
         // A module for the GPUs of another vendor.
         let has = |device: &String| self.loaded.contains(device) || self.driven.contains(device);
-        let is_elsewhere = |asked: &Asked| asked.devices.iter().any(|wanted| has(&wanted.device.to_string()));
+        let is_elsewhere = |asked: &Asked| {
+            asked
+                .devices
+                .iter()
+                .any(|wanted| has(&wanted.device.to_string()))
+        };
         if file.units.is_empty() && !asked.is_empty() && asked.iter().all(is_elsewhere) {
             file.answer = Answer::NotApplicable;
-            file.findings.iter_mut().for_each(|finding| finding.answer = finding.answer.min(Answer::Yes));
+            file.findings
+                .iter_mut()
+                .for_each(|finding| finding.answer = finding.answer.min(Answer::Yes));
             return;
         }
         for unit in &mut file.units {
@@ -212,10 +287,16 @@ impl Beside {
                 };
             }
             let answers = unit.loads.iter().map(|load| load.answer);
-            unit.answer = answers.max().unwrap_or(if is_beside { Answer::NotApplicable } else { unit.answer });
+            unit.answer = answers.max().unwrap_or(if is_beside {
+                Answer::NotApplicable
+            } else {
+                unit.answer
+            });
         }
         if is_beside {
-            file.findings.iter_mut().for_each(|finding| finding.answer = finding.answer.min(Answer::Yes));
+            file.findings
+                .iter_mut()
+                .for_each(|finding| finding.answer = finding.answer.min(Answer::Yes));
         }
         let decided = file.units.iter().map(|unit| unit.answer).max();
         file.answer = decided.unwrap_or(file.answer);

@@ -26,23 +26,39 @@ impl Asked {
     pub(crate) fn parse(text: &str) -> Result<Asked> {
         let native = match text.rsplit_once(':') {
             None if text == "native" => Some(None),
-            Some((kind, "native")) => OffloadKind::ALL.into_iter().find(|known| known.name() == kind).map(Some),
+            Some((kind, "native")) => OffloadKind::ALL
+                .into_iter()
+                .find(|known| known.name() == kind)
+                .map(Some),
             _ => None,
         };
         let devices = match native {
             Some(kind) => here(kind, text)?,
             None => vec![Wanted::parse(text)?],
         };
-        Ok(Asked { text: text.to_owned(), native: native.is_some(), devices })
+        Ok(Asked {
+            text: text.to_owned(),
+            native: native.is_some(),
+            devices,
+        })
     }
 }
 
-/// The devices of this machine that `kind` drives; an error where that means a GPU, and there is none.
+/// The devices of this machine that `kind` drives; an error where that means a GPU, and there is
+/// none.
 fn here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
     let machine = Machine::read(&native::root())?;
     let mut all = Vec::new();
-    for name in machine.amd.iter().chain(&machine.nvidia).chain([&machine.cpu]) {
-        let mut wanted = Wanted { kind, ..Wanted::parse(name)? };
+    for name in machine
+        .amd
+        .iter()
+        .chain(&machine.nvidia)
+        .chain([&machine.cpu])
+    {
+        let mut wanted = Wanted {
+            kind,
+            ..Wanted::parse(name)?
+        };
         if let Device::Nvidia { driver, .. } = &mut wanted.device {
             *driver = machine.driver;
         }
@@ -51,7 +67,11 @@ fn here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
         }
     }
     if all.is_empty() {
-        return Err(Error::usage(format!("`{}`: no matching GPU on this machine", printable(text))).into());
+        return Err(Error::usage(format!(
+            "`{}`: no matching GPU on this machine",
+            printable(text)
+        ))
+        .into());
     }
     Ok(all)
 }

@@ -1,4 +1,5 @@
-//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json` writes (docs/reference/json.md).
+//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json`
+//! writes (docs/reference/json.md).
 
 use serde::Serialize;
 
@@ -16,7 +17,8 @@ pub(crate) const SCHEMA: u32 = 1;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is not what was asked about, and another file of the same wheel or folder is: it decides nothing.
+    /// It is not what was asked about, and another file of the same wheel or folder is: it decides
+    /// nothing.
     #[serde(rename = "not-applicable")]
     NotApplicable,
     /// It will run.
@@ -65,7 +67,8 @@ impl Report {
     /// None that are known: everything in it can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
         let text = serde_json::to_string_pretty(self);
-        let mut text = text.map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
+        let mut text = text
+            .map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
         text.push('\n');
         Ok(text)
     }
@@ -113,8 +116,8 @@ pub struct UnitCheck {
     pub runtime: &'static str,
     /// Where they are.
     pub place: String,
-    /// What the answer is based on: `entries`, the table of what the host registers; `images`, a comparison of the images with
-    /// each other; `none`.
+    /// What the answer is based on: `entries`, the table of what the host registers; `images`, a
+    /// comparison of the images with each other; `none`.
     pub basis: &'static str,
     /// How many kernels were looked for in each image.
     pub kernels: Option<usize>,
@@ -141,14 +144,20 @@ pub struct Load {
     pub answer: Answer,
     /// The number of the image in the file.
     pub image: Option<usize>,
-    /// Why it is this one, or why none; for the latter, the nearest and the option that would add one.
+    /// Why it is this one, or why none; for the latter, the nearest and the option that would add
+    /// one.
     pub text: String,
 }
 
 impl UnitCheck {
     /// Gives the answer that the loads give.
     pub(super) fn conclude(&mut self) {
-        self.answer = self.loads.iter().map(|load| load.answer).max().unwrap_or(self.answer);
+        self.answer = self
+            .loads
+            .iter()
+            .map(|load| load.answer)
+            .max()
+            .unwrap_or(self.answer);
     }
 }
 
@@ -189,16 +198,31 @@ impl Finding {
     /// A finding about a file as a whole.
     pub(super) fn new(what: &'static str, answer: Answer, text: impl Into<String>) -> Finding {
         let text = text.into();
-        Finding { what, answer, members: Vec::new(), runtime: None, image: None, kernel: None, text }
+        Finding {
+            what,
+            answer,
+            members: Vec::new(),
+            runtime: None,
+            image: None,
+            kernel: None,
+            text,
+        }
     }
 
     /// The same about an image.
     pub(super) fn of_image(self, image: usize) -> Finding {
-        Finding { image: Some(image), ..self }
+        Finding {
+            image: Some(image),
+            ..self
+        }
     }
 
     /// The same about a unit.
     pub(super) fn of_unit(self, unit: &Unit<'_>) -> Finding {
-        Finding { members: unit.members.to_vec(), runtime: Some(unit.kind.name()), ..self }
+        Finding {
+            members: unit.members.to_vec(),
+            runtime: Some(unit.kind.name()),
+            ..self
+        }
     }
 }

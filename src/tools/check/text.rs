@@ -1,4 +1,5 @@
-//! The report as text for people: a line for each file, below it the reasons for its answer, and the verdict on all.
+//! The report as text for people: a line for each file, below it the reasons for its answer, and
+//! the verdict on all.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,14 +17,29 @@ pub(crate) fn text(report: &Report, style: Style) -> String {
     for file in &report.files {
         file_text(&mut out, file, !report.devices.is_empty(), style);
     }
-    let count = |answer: Answer| report.files.iter().filter(|file| file.answer == answer).count();
-    let others = [Answer::Unreadable, Answer::No, Answer::Unknown, Answer::NotApplicable]
-        .into_iter()
-        .filter(|answer| count(*answer) > 0)
-        .map(|answer| format!("{} {}", count(answer), answer.name()))
-        .collect::<Vec<_>>();
+    let count = |answer: Answer| {
+        report
+            .files
+            .iter()
+            .filter(|file| file.answer == answer)
+            .count()
+    };
+    let others = [
+        Answer::Unreadable,
+        Answer::No,
+        Answer::Unknown,
+        Answer::NotApplicable,
+    ]
+    .into_iter()
+    .filter(|answer| count(*answer) > 0)
+    .map(|answer| format!("{} {}", count(answer), answer.name()))
+    .collect::<Vec<_>>();
     let files = report.files.len();
-    let of = if others.is_empty() || files < 2 { String::new() } else { format!(" ({} of {files} files)", others.join(", ")) };
+    let of = if others.is_empty() || files < 2 {
+        String::new()
+    } else {
+        format!(" ({} of {files} files)", others.join(", "))
+    };
     let _ = writeln!(out, "verdict: {}{of}", answer(report.answer, style));
     wrapped(&out, style.width)
 }
@@ -39,19 +55,38 @@ fn answer(answer: Answer, style: Style) -> String {
 }
 
 fn file_text(out: &mut String, file: &FileCheck, asked: bool, style: Style) {
-    let member = file.members.iter().map(|member| format!("({})", printable(member))).collect::<String>();
-    let _ = writeln!(out, "{}{member}: {}", printable(&file.file), answer(file.answer, style));
-    let summary = if asked { loads(&file.units, style) } else { units(&file.units, style) };
+    let member = file
+        .members
+        .iter()
+        .map(|member| format!("({})", printable(member)))
+        .collect::<String>();
+    let _ = writeln!(
+        out,
+        "{}{member}: {}",
+        printable(&file.file),
+        answer(file.answer, style)
+    );
+    let summary = if asked {
+        loads(&file.units, style)
+    } else {
+        units(&file.units, style)
+    };
     for line in summary {
         let _ = writeln!(out, "  {line}");
     }
     findings(out, file, style);
     for error in &file.errors {
-        let _ = writeln!(out, "  {}: {}", answer(Answer::Unreadable, style), printable(error));
+        let _ = writeln!(
+            out,
+            "  {}: {}",
+            answer(Answer::Unreadable, style),
+            printable(error)
+        );
     }
 }
 
-/// The findings on a file, those of one sort only as far as [`SHOWN`]; equal ones of several members are in one line.
+/// The findings on a file, those of one sort only as far as [`SHOWN`]; equal ones of several
+/// members are in one line.
 fn findings(out: &mut String, file: &FileCheck, style: Style) {
     let mut shown: BTreeMap<(&str, Option<usize>), usize> = BTreeMap::new();
     let mut lines: Vec<(String, &Finding, usize)> = Vec::new();
@@ -68,7 +103,11 @@ fn findings(out: &mut String, file: &FileCheck, style: Style) {
         }
     }
     for (text, finding, times) in lines {
-        let members = finding.members.get(file.members.len()..).unwrap_or_default().join(": ");
+        let members = finding
+            .members
+            .get(file.members.len()..)
+            .unwrap_or_default()
+            .join(": ");
         let more = match times {
             1 if members.is_empty() => String::new(),
             1 => format!(" (in {})", printable(&members)),
@@ -78,15 +117,30 @@ fn findings(out: &mut String, file: &FileCheck, style: Style) {
     }
     for ((what, image), count) in shown.into_iter().filter(|(_, count)| *count > SHOWN) {
         let image = image.map_or(String::new(), |image| format!(" of image {image}"));
-        let _ = writeln!(out, "  {} {} more {what}{image}", style.ellipsis(), count - SHOWN);
+        let _ = writeln!(
+            out,
+            "  {} {} more {what}{image}",
+            style.ellipsis(),
+            count - SHOWN
+        );
     }
 }
 
 fn line(finding: &Finding, style: Style) -> String {
-    let answer = if finding.answer == Answer::Yes { "note".to_owned() } else { answer(finding.answer, style) };
-    let runtime = finding.runtime.map_or(String::new(), |runtime| format!("{}: ", OffloadKind::title_of(runtime)));
+    let answer = if finding.answer == Answer::Yes {
+        "note".to_owned()
+    } else {
+        answer(finding.answer, style)
+    };
+    let runtime = finding.runtime.map_or(String::new(), |runtime| {
+        format!("{}: ", OffloadKind::title_of(runtime))
+    });
     // The mark is in advice such as -fopenmp-targets=….
-    let text = if style.ascii { finding.text.replace('…', style.ellipsis()) } else { finding.text.clone() };
+    let text = if style.ascii {
+        finding.text.replace('…', style.ellipsis())
+    } else {
+        finding.text.clone()
+    };
     format!("{answer}: {runtime}{text}")
 }
 
@@ -103,30 +157,65 @@ fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
             1 => format!("1 image: {}", unit.devices[0]),
             count => format!("{count} images: {}", unit.devices.join(", ")),
         };
-        format!("{}: {} ({kernels}{images}", OffloadKind::title_of(unit.runtime), answer(unit.answer, style))
+        format!(
+            "{}: {} ({kernels}{images}",
+            OffloadKind::title_of(unit.runtime),
+            answer(unit.answer, style)
+        )
     };
     let lines = grouped(units.iter().map(|unit| (unit, line(unit))));
-    lines.into_iter().map(|(line, units)| format!("{line}{})", places(&units))).collect()
+    lines
+        .into_iter()
+        .map(|(line, units)| format!("{line}{})", places(&units)))
+        .collect()
 }
 
-/// What is loaded of each unit, in lines; if a device loads something of one unit and nothing of another, with their places.
+/// What is loaded of each unit, in lines; if a device loads something of one unit and nothing of
+/// another, with their places.
 fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
     let several = units.iter().any(|unit| unit.runtime != units[0].runtime);
-    let each = units.iter().flat_map(|unit| unit.loads.iter().map(move |load| (unit, load)));
+    let each = units
+        .iter()
+        .flat_map(|unit| unit.loads.iter().map(move |load| (unit, load)));
     let differ = |device: &str, runtime: &str| {
-        let mut answers = units.iter().filter(|unit| unit.runtime == runtime).flat_map(|unit| &unit.loads);
-        let first = answers.clone().find(|load| load.device == device).map(|load| load.answer);
+        let mut answers = units
+            .iter()
+            .filter(|unit| unit.runtime == runtime)
+            .flat_map(|unit| &unit.loads);
+        let first = answers
+            .clone()
+            .find(|load| load.device == device)
+            .map(|load| load.answer);
         answers.any(|load| load.device == device && Some(load.answer) != first)
     };
     let lines = grouped(each.map(|(unit, load)| {
-        let runtime = if several { format!("{}: ", OffloadKind::title_of(unit.runtime)) } else { String::new() };
+        let runtime = if several {
+            format!("{}: ", OffloadKind::title_of(unit.runtime))
+        } else {
+            String::new()
+        };
         let is_place_shown = load.answer != Answer::Yes && differ(&load.device, unit.runtime);
         let begin = format!("{}: {}", load.device, answer(load.answer, style));
-        (unit, (begin, is_place_shown, load.answer == Answer::Yes, format!("{runtime}{}", load.text)))
+        (
+            unit,
+            (
+                begin,
+                is_place_shown,
+                load.answer == Answer::Yes,
+                format!("{runtime}{}", load.text),
+            ),
+        )
     }));
-    let line = |((begin, is_place_shown, is_yes, text), units): ((String, bool, bool, String), Vec<&UnitCheck>)| match units[..] {
+    let line = |((begin, is_place_shown, is_yes, text), units): (
+        (String, bool, bool, String),
+        Vec<&UnitCheck>,
+    )| match units[..] {
         [first, ref more @ ..] if is_place_shown => {
-            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let more = if more.is_empty() {
+                String::new()
+            } else {
+                format!(" and {} more", more.len())
+            };
             format!("{begin} in {}{more}: {text}", printable(&first.place))
         }
         _ if is_yes => format!("{begin} ({text}{})", places(&units)),
@@ -143,11 +232,17 @@ fn places(units: &[&UnitCheck]) -> String {
         "openmp" => "registrations",
         _ => "containers",
     };
-    if units.len() > 1 { format!(", in {} {things}", units.len()) } else { String::new() }
+    if units.len() > 1 {
+        format!(", in {} {things}", units.len())
+    } else {
+        String::new()
+    }
 }
 
 /// Equal lines once, each with its units.
-fn grouped<'u, Line: Clone + Ord>(lines: impl Iterator<Item = (&'u UnitCheck, Line)>) -> Vec<(Line, Vec<&'u UnitCheck>)> {
+fn grouped<'u, Line: Clone + Ord>(
+    lines: impl Iterator<Item = (&'u UnitCheck, Line)>,
+) -> Vec<(Line, Vec<&'u UnitCheck>)> {
     let mut all: Vec<(Line, Vec<&UnitCheck>)> = Vec::new();
     let mut places: BTreeMap<Line, usize> = BTreeMap::new();
     for (unit, line) in lines {

@@ -1,5 +1,5 @@
-//! Sources of missing requirements: packages of Debian and PyPI, options, and others. The version in the names of LLVM packages is
-//! that of the installed clang.
+//! Sources of missing requirements: packages of Debian and PyPI, options, and others. The version
+//! in the names of LLVM packages is that of the installed clang.
 
 use super::report::Source;
 
@@ -31,36 +31,59 @@ pub(super) enum Thing {
 }
 
 fn debian(what: impl Into<String>) -> Source {
-    Source { from: "debian", what: what.into() }
+    Source {
+        from: "debian",
+        what: what.into(),
+    }
 }
 
 fn pypi(what: &str) -> Source {
-    Source { from: "pypi", what: what.into() }
+    Source {
+        from: "pypi",
+        what: what.into(),
+    }
 }
 
 fn option(what: impl Into<String>) -> Source {
-    Source { from: "option", what: what.into() }
+    Source {
+        from: "option",
+        what: what.into(),
+    }
 }
 
 fn other(what: impl Into<String>) -> Source {
-    Source { from: "other", what: what.into() }
+    Source {
+        from: "other",
+        what: what.into(),
+    }
 }
 
-/// Returns the sources of `thing` for a clang of LLVM version `llvm`, or of the recommended version.
+/// Returns the sources of `thing` for a clang of LLVM version `llvm`, or of the recommended
+/// version.
 pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
     let release = llvm.unwrap_or(RECOMMENDED);
     match thing {
-        Thing::Clang => vec![debian(format!("clang-{release} lld-{release}")), option("OFFLD_CLANG=/path/to/clang")],
+        Thing::Clang => vec![
+            debian(format!("clang-{release} lld-{release}")),
+            option("OFFLD_CLANG=/path/to/clang"),
+        ],
         Thing::OffldLlvm => vec![
-            other("install offld and offld-llvm from the same build (`make install`, or the package offld)"),
+            other(
+                "install offld and offld-llvm from the same build (`make install`, or the package offld)",
+            ),
             option("OFFLD_LLVM=/path/to/offld-llvm"),
         ],
-        Thing::HostLinker => vec![debian(format!("binutils, or lld-{release}")), option("OFFLD_LINKER=/path/to/linker")],
+        Thing::HostLinker => vec![
+            debian(format!("binutils, or lld-{release}")),
+            option("OFFLD_LINKER=/path/to/linker"),
+        ],
         Thing::CLibrary => vec![debian("gcc libc6-dev")],
         Thing::Omp => vec![debian(format!("libomp-{release}-dev"))],
         // LLVM 20 was the first version whose sources have libomptarget in a separate project.
         Thing::OmpTarget if release >= 22 => vec![debian(format!("liboffload-{release}-dev"))],
-        Thing::OmpTarget if release >= 20 => vec![debian(format!("liboffload-{release}-dev, or libomp-{release}-dev"))],
+        Thing::OmpTarget if release >= 20 => vec![debian(format!(
+            "liboffload-{release}-dev, or libomp-{release}-dev"
+        ))],
         Thing::OmpTarget => vec![debian(format!("libomp-{release}-dev"))],
         Thing::OmpDevice(_) if release < 20 => vec![debian(format!("libomp-{release}-dev"))],
         Thing::OmpDevice(triple) => {
@@ -69,20 +92,30 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
                  -DRUNTIMES_{triple}_LLVM_ENABLE_RUNTIMES=openmp)"
             ))];
             if triple.starts_with("amdgcn") {
-                all.push(option("OFFLD_CLANG=/opt/rocm/llvm/bin/clang (ROCm's clang includes the runtime)"));
+                all.push(option(
+                    "OFFLD_CLANG=/opt/rocm/llvm/bin/clang (ROCm's clang includes the runtime)",
+                ));
             }
-            all.push(debian("clang-19 lld-19 libomp-19-dev (an earlier version that includes the runtime)"));
+            all.push(debian(
+                "clang-19 lld-19 libomp-19-dev (an earlier version that includes the runtime)",
+            ));
             all
         }
         Thing::Lld => vec![debian(format!("lld-{release}"))],
         Thing::NvlinkWrapper | Thing::SyclLinker => vec![debian(format!("clang-tools-{release}"))],
         Thing::CudaTools => vec![
-            pypi("nvidia-cuda-nvcc (in the active environment, or pass its directory with --cuda-path=)"),
+            pypi(
+                "nvidia-cuda-nvcc (in the active environment, or pass its directory with --cuda-path=)",
+            ),
             debian("nvidia-cuda-toolkit (non-free)"),
             option("--cuda-path=/usr/local/cuda"),
         ],
         Thing::Libdevice => {
-            vec![pypi("nvidia-nvvm"), debian("nvidia-cuda-toolkit (non-free)"), option("--cuda-path=/usr/local/cuda")]
+            vec![
+                pypi("nvidia-nvvm"),
+                debian("nvidia-cuda-toolkit (non-free)"),
+                option("--cuda-path=/usr/local/cuda"),
+            ]
         }
         Thing::CudaLibraries => vec![
             pypi("nvidia-cuda-runtime nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt"),
@@ -97,11 +130,18 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
             ]
         }
         Thing::RocmBitcode => vec![
-            debian("rocm-device-libs, with --rocm-device-lib-path=/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"),
+            debian(
+                "rocm-device-libs, with --rocm-device-lib-path=/usr/lib/x86_64-linux-gnu/amdgcn/bitcode",
+            ),
             option("--rocm-path=/opt/rocm"),
         ],
         Thing::HipRuntime => vec![debian("libamdhip64-dev"), option("--rocm-path=/opt/rocm")],
-        Thing::SyclHeaders => vec![other("install oneAPI's compiler, or build LLVM's libsycl from its sources")],
-        Thing::SyclRuntime => vec![pypi("intel-sycl-rt"), option("-L with the directory of libsycl.so")],
+        Thing::SyclHeaders => vec![other(
+            "install oneAPI's compiler, or build LLVM's libsycl from its sources",
+        )],
+        Thing::SyclRuntime => vec![
+            pypi("intel-sycl-rt"),
+            option("-L with the directory of libsycl.so"),
+        ],
     }
 }

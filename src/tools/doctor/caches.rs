@@ -14,14 +14,30 @@ use crate::store::{self, Key, RemoteSettings, SecretKey};
 /// Examines the cache that a link in this environment would use.
 pub(super) fn own() -> Cache {
     let setting = settings::resolve(None);
-    let Setting { root, limit, why_off, .. } = &setting;
-    let Some(root) = root else { return Cache { error: why_off.clone(), ..Cache::default() } };
-    let mut cache = Cache { folder: Some(root.clone()), limit: Some(*limit), writable: is_writable(root), ..Cache::default() };
+    let Setting {
+        root,
+        limit,
+        why_off,
+        ..
+    } = &setting;
+    let Some(root) = root else {
+        return Cache {
+            error: why_off.clone(),
+            ..Cache::default()
+        };
+    };
+    let mut cache = Cache {
+        folder: Some(root.clone()),
+        limit: Some(*limit),
+        writable: is_writable(root),
+        ..Cache::default()
+    };
     match Store::of(&setting, root) {
         Ok(store) => {
             let contents = store.contents();
             (cache.size, cache.images) = (Some(contents.size), Some(contents.blobs));
-            cache.error = (!cache.writable).then(|| format!("cannot write to `{}`", root.display()));
+            cache.error =
+                (!cache.writable).then(|| format!("cannot write to `{}`", root.display()));
         }
         Err(error) => cache.error = Some(error::chain(&error)),
     }
@@ -31,16 +47,21 @@ pub(super) fn own() -> Cache {
 /// The reason why every link with device code fails: a cache with an unusable key.
 pub(super) fn key_error() -> Option<String> {
     settings::resolve(None).root?;
-    SecretKey::of_environment().err().map(|error| error::chain(&error))
+    SecretKey::of_environment()
+        .err()
+        .map(|error| error::chain(&error))
 }
 
 /// Whether files can be created in `folder`, or `folder` itself can be created.
 fn is_writable(folder: &Path) -> bool {
     let there = folder.ancestors().find(|path| path.exists());
-    there.is_some_and(|path| path.is_dir() && rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+    there.is_some_and(|path| {
+        path.is_dir() && rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+    })
 }
 
-/// Examines the remote cache by a request for a key that it does not have. It needs the local cache, `own`.
+/// Examines the remote cache by a request for a key that it does not have. It needs the local
+/// cache, `own`.
 pub(super) fn shared(own: &Cache) -> Option<Remote> {
     let settings = RemoteSettings::from_environment()?;
     let mut problems: Vec<String> = settings.doubt.clone().into_iter().collect();
@@ -55,7 +76,12 @@ pub(super) fn shared(own: &Cache) -> Option<Remote> {
     let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let tell = {
         let messages = Arc::clone(&messages);
-        Arc::new(move |text: &str| messages.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()))
+        Arc::new(move |text: &str| {
+            messages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(text.to_owned())
+        })
     };
     let answers = match store::Remote::open(&RemoteSettings { key, ..settings }, tell) {
         Ok(remote) => {
@@ -68,5 +94,11 @@ pub(super) fn shared(own: &Cache) -> Option<Remote> {
         }
     };
     problems.append(&mut messages.lock().unwrap_or_else(PoisonError::into_inner));
-    Some(Remote { url, read_only, signed, answers, problems })
+    Some(Remote {
+        url,
+        read_only,
+        signed,
+        answers,
+        problems,
+    })
 }

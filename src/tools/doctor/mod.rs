@@ -1,5 +1,5 @@
-//! `offld doctor`: reports the requirements of links that this machine meets, the missing ones for each kind of link, and how to
-//! install those. It only inspects the machine and changes nothing.
+//! `offld doctor`: reports the requirements of links that this machine meets, the missing ones for
+//! each kind of link, and how to install those. It only inspects the machine and changes nothing.
 
 mod advice;
 mod caches;
@@ -32,13 +32,19 @@ pub(crate) struct Request {
 pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     let chosen = chosen();
     let compilers = compilers(chosen.as_ref().ok());
-    let folders = chosen.as_ref().map(|own| compiler::folders(&own.path)).unwrap_or_default();
+    let folders = chosen
+        .as_ref()
+        .map(|own| compiler::folders(&own.path))
+        .unwrap_or_default();
     let (linkers, tools) = (found::linkers(&folders), found::tools(&folders));
     let files = found::files(chosen.as_ref().ok(), &folders);
     let offld_llvm = offld_llvm(session);
     let compiler_error = chosen.as_ref().err().cloned();
     let complaints_of = |kind: Kind| {
-        let all = chosen.as_ref().map(|own| compiler::complaints(&own.path, kind)).unwrap_or_default();
+        let all = chosen
+            .as_ref()
+            .map(|own| compiler::complaints(&own.path, kind))
+            .unwrap_or_default();
         all.into_iter().map(move |text| (kind, text))
     };
     let links = needs::links(&Facts {
@@ -55,8 +61,13 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
         schema: SCHEMA,
         version: SCHEMA,
         generator: concat!("offld ", env!("CARGO_PKG_VERSION")).to_owned(),
-        host_openmp: links.iter().any(|link| link.kind == Kind::OpenMpHost && link.link),
-        offld: Own { path: std::env::current_exe().ok(), names: toolchain::folder_of_names() },
+        host_openmp: links
+            .iter()
+            .any(|link| link.kind == Kind::OpenMpHost && link.link),
+        offld: Own {
+            path: std::env::current_exe().ok(),
+            names: toolchain::folder_of_names(),
+        },
         offld_llvm,
         compilers,
         compiler_error,
@@ -70,16 +81,22 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     }
 }
 
-/// Returns the compiler for device links, unless their bitcode requires another LLVM version, or the reason why none is usable.
+/// Returns the compiler for device links, unless their bitcode requires another LLVM version, or
+/// the reason why none is usable.
 fn chosen() -> Result<toolchain::Compiler, String> {
-    let chosen = toolchain::device_compiler(None, None).map_err(|error| crate::error::chain(&error))?.compiler;
+    let chosen = toolchain::device_compiler(None, None)
+        .map_err(|error| crate::error::chain(&error))?
+        .compiler;
     let path = chosen.path.display();
     match chosen.major {
         None => Err(format!("`{path}` does not report its version")),
-        Some(_) if compiler::first_line(&chosen.path).is_none() => Err(format!("`{path}` does not run")),
-        Some(major) if major < needs::FIRST => {
-            Err(format!("`{path}` is of LLVM {major}: LLVM {} or later is required", needs::FIRST))
+        Some(_) if compiler::first_line(&chosen.path).is_none() => {
+            Err(format!("`{path}` does not run"))
         }
+        Some(major) if major < needs::FIRST => Err(format!(
+            "`{path}` is of LLVM {major}: LLVM {} or later is required",
+            needs::FIRST
+        )),
         Some(_) => Ok(chosen),
     }
 }
@@ -90,7 +107,8 @@ fn compilers(chosen: Option<&toolchain::Compiler>) -> Vec<Compiler> {
     let chosen_path = chosen.map(|own| real(&own.path));
     let mut paths = toolchain::installed_compilers();
     // `OFFLD_CLANG` may name a clang that the search does not find.
-    if let Some(own) = chosen.filter(|own| !paths.iter().any(|path| real(path) == real(&own.path))) {
+    if let Some(own) = chosen.filter(|own| !paths.iter().any(|path| real(path) == real(&own.path)))
+    {
         paths.insert(0, own.path.clone());
     }
     let all = paths.into_iter().map(|path| Compiler {
@@ -106,11 +124,24 @@ fn compilers(chosen: Option<&toolchain::Compiler>) -> Vec<Compiler> {
 fn offld_llvm(session: &Session) -> OffldLlvm {
     let path = match program::find() {
         Ok(path) => path,
-        Err(error) => return OffldLlvm { error: Some(crate::error::chain(&error)), ..OffldLlvm::default() },
+        Err(error) => {
+            return OffldLlvm {
+                error: Some(crate::error::chain(&error)),
+                ..OffldLlvm::default()
+            };
+        }
     };
     match Llvm::new(session).default_triple() {
-        Ok(triple) => OffldLlvm { path: Some(path), host_triple: Some(triple), error: None },
-        Err(error) => OffldLlvm { path: Some(path), host_triple: None, error: Some(crate::error::chain(&error)) },
+        Ok(triple) => OffldLlvm {
+            path: Some(path),
+            host_triple: Some(triple),
+            error: None,
+        },
+        Err(error) => OffldLlvm {
+            path: Some(path),
+            host_triple: None,
+            error: Some(crate::error::chain(&error)),
+        },
     }
 }
 
@@ -123,6 +154,9 @@ fn devices(request: &Request) -> Devices {
             nvidia_driver: machine.driver,
             error: None,
         },
-        Err(error) => Devices { error: Some(crate::error::chain(&error)), ..Devices::default() },
+        Err(error) => Devices {
+            error: Some(crate::error::chain(&error)),
+            ..Devices::default()
+        },
     }
 }

@@ -5,7 +5,8 @@ use super::report::{Kind, Link, Missing, Part, Step};
 
 /// The first LLVM version whose compilers write fat objects that offld reads.
 pub(super) const FIRST: u32 = 14;
-/// The first version with OpenMP's device runtime as a library for the link. Before, the compiler adds it as bitcode.
+/// The first version with OpenMP's device runtime as a library for the link. Before, the compiler
+/// adds it as bitcode.
 const DEVICE_LIBRARY: u32 = 22;
 /// The first version that links for NVIDIA GPUs with `clang-nvlink-wrapper`.
 const NVLINK_WRAPPER: u32 = 19;
@@ -42,7 +43,9 @@ pub(super) struct Facts {
 
 impl Facts {
     fn has(&self, name: &str) -> bool {
-        self.parts.iter().any(|part| part.name == name && part.path.is_some())
+        self.parts
+            .iter()
+            .any(|part| part.name == name && part.path.is_some())
     }
 
     fn is_at_least(&self, release: u32) -> bool {
@@ -66,7 +69,13 @@ const AMD: &[Kind] = &[Kind::OpenMpAmd, Kind::Hip];
 const NVIDIA: &[Kind] = &[Kind::OpenMpNvidia, Kind::Cuda];
 
 const fn link(name: &'static str, thing: Thing, kinds: &'static [Kind], since: u32) -> Need {
-    Need { name, thing, step: Step::Link, kinds, since }
+    Need {
+        name,
+        thing,
+        step: Step::Link,
+        kinds,
+        since,
+    }
 }
 
 /// All requirements except those of [`common`] and [`device_runtime`].
@@ -74,7 +83,13 @@ const NEEDS: [Need; 16] = [
     link("crt1.o", Thing::CLibrary, EVERY, FIRST),
     link("libc.so", Thing::CLibrary, EVERY, FIRST),
     link(LIBGCC, Thing::CLibrary, EVERY, FIRST),
-    Need { name: "omp.h", thing: Thing::Omp, step: Step::Compile, kinds: OPENMP, since: FIRST },
+    Need {
+        name: "omp.h",
+        thing: Thing::Omp,
+        step: Step::Compile,
+        kinds: OPENMP,
+        since: FIRST,
+    },
     link("libomp.so", Thing::Omp, OPENMP, FIRST),
     link("libomptarget.so", Thing::OmpTarget, OPENMP, FIRST),
     link(LLD, Thing::Lld, AMD, FIRST),
@@ -82,10 +97,26 @@ const NEEDS: [Need; 16] = [
     link("ptxas", Thing::CudaTools, NVIDIA, FIRST),
     link("nvlink", Thing::CudaTools, NVIDIA, FIRST),
     link("fatbinary", Thing::CudaTools, &[Kind::Cuda], FIRST),
-    link(NVLINK_WRAPPER_NAME, Thing::NvlinkWrapper, NVIDIA, NVLINK_WRAPPER),
+    link(
+        NVLINK_WRAPPER_NAME,
+        Thing::NvlinkWrapper,
+        NVIDIA,
+        NVLINK_WRAPPER,
+    ),
     link("libcudart.so", Thing::CudaRuntime, &[Kind::Cuda], FIRST),
-    link(SYCL_LINKER_NAME, Thing::SyclLinker, &[Kind::Sycl], SYCL_LINKER),
-    Need { name: SYCL_HEADER, thing: Thing::SyclHeaders, step: Step::Compile, kinds: &[Kind::Sycl], since: SYCL_LINKER },
+    link(
+        SYCL_LINKER_NAME,
+        Thing::SyclLinker,
+        &[Kind::Sycl],
+        SYCL_LINKER,
+    ),
+    Need {
+        name: SYCL_HEADER,
+        thing: Thing::SyclHeaders,
+        step: Step::Compile,
+        kinds: &[Kind::Sycl],
+        since: SYCL_LINKER,
+    },
     link("libsycl.so", Thing::SyclRuntime, &[Kind::Sycl], SYCL_LINKER),
 ];
 
@@ -96,38 +127,63 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Determines which links are possible, with one row for each kind.
 pub(super) fn links(facts: &Facts) -> Vec<Link> {
-    Kind::ALL.into_iter().map(|kind| link_of_kind(kind, facts)).collect()
+    Kind::ALL
+        .into_iter()
+        .map(|kind| link_of_kind(kind, facts))
+        .collect()
 }
 
 fn link_of_kind(kind: Kind, facts: &Facts) -> Link {
     let mut missing = common(facts);
     // The requirements depend on the version of clang.
     if facts.compiler_error.is_none() {
-        let needed = NEEDS.iter().filter(|need| need.kinds.contains(&kind) && facts.is_at_least(need.since));
-        missing.extend(needed.filter(|need| !facts.has(need.name)).map(|need| Missing {
-            step: need.step,
-            what: need.name.to_owned(),
-            get: how_to_get(need.thing, facts.llvm),
-        }));
+        let needed = NEEDS
+            .iter()
+            .filter(|need| need.kinds.contains(&kind) && facts.is_at_least(need.since));
+        missing.extend(
+            needed
+                .filter(|need| !facts.has(need.name))
+                .map(|need| Missing {
+                    step: need.step,
+                    what: need.name.to_owned(),
+                    get: how_to_get(need.thing, facts.llvm),
+                }),
+        );
         if kind == Kind::Sycl && !facts.is_at_least(SYCL_LINKER) {
             let what = format!("clang of LLVM {SYCL_LINKER} or later, with a linker for SYCL");
-            missing.push(Missing { step: Step::Link, what, get: how_to_get(Thing::Clang, None) });
+            missing.push(Missing {
+                step: Step::Link,
+                what,
+                get: how_to_get(Thing::Clang, None),
+            });
         }
         let runtime = device_runtime(kind, facts);
         let lacks_runtime = runtime.is_some();
         missing.extend(runtime);
-        missing.extend(complaints(kind, facts).filter(|own| !lacks_runtime || !own.what.contains("libomptarget")));
+        missing.extend(
+            complaints(kind, facts)
+                .filter(|own| !lacks_runtime || !own.what.contains("libomptarget")),
+        );
     }
     let nothing = |step| !missing.iter().any(|own| own.step == step);
     let has_compiler = facts.compiler_error.is_none();
-    Link { kind, link: nothing(Step::Link), compile: has_compiler && nothing(Step::Compile), missing }
+    Link {
+        kind,
+        link: nothing(Step::Link),
+        compile: has_compiler && nothing(Step::Compile),
+        missing,
+    }
 }
 
 /// The missing requirements that all links share.
 fn common(facts: &Facts) -> Vec<Missing> {
     let mut missing = Vec::new();
     let mut need = |what: &str, thing| {
-        missing.push(Missing { step: Step::Link, what: what.to_owned(), get: how_to_get(thing, facts.llvm) });
+        missing.push(Missing {
+            step: Step::Link,
+            what: what.to_owned(),
+            get: how_to_get(thing, facts.llvm),
+        });
     };
     if let Some(error) = &facts.compiler_error {
         need(&format!("clang: {error}"), Thing::Clang);
@@ -139,7 +195,11 @@ fn common(facts: &Facts) -> Vec<Missing> {
         need("a host linker (ld.lld or ld)", Thing::HostLinker);
     }
     if let Some(error) = &facts.key_error {
-        missing.push(Missing { step: Step::Link, what: error.clone(), get: Vec::new() });
+        missing.push(Missing {
+            step: Step::Link,
+            what: error.clone(),
+            get: Vec::new(),
+        });
     }
     missing
 }
@@ -147,19 +207,37 @@ fn common(facts: &Facts) -> Vec<Missing> {
 /// OpenMP's device runtime, if it is required and missing.
 fn device_runtime(kind: Kind, facts: &Facts) -> Option<Missing> {
     let (name, bitcode, triple) = match kind {
-        Kind::OpenMpAmd => (AMD_DEVICE_RUNTIME, "libomptarget-amdgpu", "amdgcn-amd-amdhsa"),
-        Kind::OpenMpNvidia => (NVIDIA_DEVICE_RUNTIME, "libomptarget-nvptx", "nvptx64-nvidia-cuda"),
+        Kind::OpenMpAmd => (
+            AMD_DEVICE_RUNTIME,
+            "libomptarget-amdgpu",
+            "amdgcn-amd-amdhsa",
+        ),
+        Kind::OpenMpNvidia => (
+            NVIDIA_DEVICE_RUNTIME,
+            "libomptarget-nvptx",
+            "nvptx64-nvidia-cuda",
+        ),
         _ => return None,
     };
     if facts.has(name) {
         return None;
     }
     let (step, what) = if facts.is_at_least(DEVICE_LIBRARY) {
-        (Step::Link, format!("libompdevice.a for {triple}, the OpenMP device runtime"))
+        (
+            Step::Link,
+            format!("libompdevice.a for {triple}, the OpenMP device runtime"),
+        )
     } else {
-        (Step::Compile, format!("{bitcode}*.bc, the OpenMP device runtime"))
+        (
+            Step::Compile,
+            format!("{bitcode}*.bc, the OpenMP device runtime"),
+        )
     };
-    Some(Missing { step, what, get: how_to_get(Thing::OmpDevice(triple), facts.llvm) })
+    Some(Missing {
+        step,
+        what,
+        get: how_to_get(Thing::OmpDevice(triple), facts.llvm),
+    })
 }
 
 /// The errors that clang reports for code of this kind, as missing requirements of the compilation.
@@ -169,13 +247,23 @@ fn complaints(kind: Kind, facts: &Facts) -> impl Iterator<Item = Missing> + '_ {
         ("HIP runtime", Thing::HipRuntime),
         ("libdevice", Thing::Libdevice),
         ("CUDA installation", Thing::CudaLibraries),
-        ("libomptarget-nvptx", Thing::OmpDevice("nvptx64-nvidia-cuda")),
+        (
+            "libomptarget-nvptx",
+            Thing::OmpDevice("nvptx64-nvidia-cuda"),
+        ),
         ("libomptarget", Thing::OmpDevice("amdgcn-amd-amdhsa")),
     ];
     let own = facts.complaints.iter().filter(move |(own, _)| *own == kind);
     own.map(|(_, text)| {
-        let thing = MEANINGS.iter().find(|(part, _)| text.contains(part)).map(|(_, thing)| *thing);
+        let thing = MEANINGS
+            .iter()
+            .find(|(part, _)| text.contains(part))
+            .map(|(_, thing)| *thing);
         let get = thing.map_or_else(Vec::new, |thing| how_to_get(thing, facts.llvm));
-        Missing { step: Step::Compile, what: format!("clang reports: {text}"), get }
+        Missing {
+            step: Step::Compile,
+            what: format!("clang reports: {text}"),
+            get,
+        }
     })
 }

@@ -151,7 +151,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the report.
-    pub(crate) const ALL: [Kind; 6] = [Kind::OpenMpHost, Kind::OpenMpAmd, Kind::OpenMpNvidia, Kind::Hip, Kind::Cuda, Kind::Sycl];
+    pub(crate) const ALL: [Kind; 6] = [
+        Kind::OpenMpHost,
+        Kind::OpenMpAmd,
+        Kind::OpenMpNvidia,
+        Kind::Hip,
+        Kind::Cuda,
+        Kind::Sycl,
+    ];
 
     /// The name in the text.
     pub(crate) fn name(self) -> &'static str {

@@ -1,5 +1,6 @@
-//! `offld explain`: reports which steps of a build took time. It reads time traces (`--wrapper-time-trace=`, and those of clang and
-//! of LLVM's own wrapper) and logs (`OFFLD_CACHE_LOG`). The report contains the critical path, the slowest device links, cache
+//! `offld explain`: reports which steps of a build took time. It reads time traces
+//! (`--wrapper-time-trace=`, and those of clang and of LLVM's own wrapper) and logs
+//! (`OFFLD_CACHE_LOG`). The report contains the critical path, the slowest device links, cache
 //! hits, and the reasons for misses.
 
 mod path;
@@ -110,12 +111,15 @@ impl DeviceLink {
     }
 }
 
-/// Combines all `files` into one report. `top`: the number of slowest device links to list; `None` for all.
+/// Combines all `files` into one report. `top`: the number of slowest device links to list; `None`
+/// for all.
 ///
 /// # Errors
-/// A file is unreadable, is neither a trace nor a log, is a damaged trace, or is a log without an intact line.
+/// A file is unreadable, is neither a trace nor a log, is a damaged trace, or is a log without an
+/// intact line.
 pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
-    let (mut traces, mut records, mut sources, mut damaged) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut traces, mut records, mut sources, mut damaged) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for file in files {
         let kind = kind_of(file)?;
         match kind {
@@ -126,14 +130,28 @@ pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
                 damaged.extend(log.damaged);
             }
         }
-        sources.push(SourceFile { path: file.to_string_lossy().into_owned(), kind });
+        sources.push(SourceFile {
+            path: file.to_string_lossy().into_owned(),
+            kind,
+        });
     }
     // A link that is in both a trace and a log counts once; the log has more data.
     let is_logged = |trace: &Trace| records.iter().any(|record| trace.has(record));
-    let of_traces = traces.iter().filter(|trace| !is_logged(trace)).flat_map(Trace::device_links);
-    let mut slowest: Vec<DeviceLink> = records.iter().map(DeviceLink::of_record).chain(of_traces).collect();
+    let of_traces = traces
+        .iter()
+        .filter(|trace| !is_logged(trace))
+        .flat_map(Trace::device_links);
+    let mut slowest: Vec<DeviceLink> = records
+        .iter()
+        .map(DeviceLink::of_record)
+        .chain(of_traces)
+        .collect();
     let device_links = slowest.len() as u64;
-    slowest.sort_by(|a, b| b.wall_us.cmp(&a.wall_us).then_with(|| (&a.program, &a.target).cmp(&(&b.program, &b.target))));
+    slowest.sort_by(|a, b| {
+        b.wall_us
+            .cmp(&a.wall_us)
+            .then_with(|| (&a.program, &a.target).cmp(&(&b.program, &b.target)))
+    });
     slowest.truncate(top.unwrap_or(usize::MAX));
     let path = path::critical(&traces, &records);
     Ok(Report {
@@ -150,16 +168,27 @@ pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
     })
 }
 
-/// Determines from the beginning of a file whether it is a trace or a log. The first line of a log may be damaged.
+/// Determines from the beginning of a file whether it is a trace or a log. The first line of a log
+/// may be damaged.
 fn kind_of(file: &Path) -> Result<SourceKind> {
     use std::io::Read;
     let mut start = Vec::new();
-    let opened = std::fs::File::open(file).and_then(|file| file.take(1 << 20).read_to_end(&mut start));
+    let opened =
+        std::fs::File::open(file).and_then(|file| file.take(1 << 20).read_to_end(&mut start));
     opened.with_context(|| format!("cannot read `{}`", file.display()))?;
     let start = start.trim_ascii_start();
     match start.first() {
-        None => bail!("{}:1: empty file: expected a time trace or a build log", file.display()),
-        Some(_) if start.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"version\"")) => Ok(SourceKind::Log),
+        None => bail!(
+            "{}:1: empty file: expected a time trace or a build log",
+            file.display()
+        ),
+        Some(_)
+            if start
+                .split(|byte| *byte == b'\n')
+                .any(|line| line.starts_with(b"{\"version\"")) =>
+        {
+            Ok(SourceKind::Log)
+        }
         Some(b'{' | b'[') => Ok(SourceKind::Trace),
         Some(_) => bail!("{}:1: neither a time trace nor a build log", file.display()),
     }
@@ -167,7 +196,8 @@ fn kind_of(file: &Path) -> Result<SourceKind> {
 
 /// Formats the report as JSON.
 pub(crate) fn json(report: &Report) -> Result<String> {
-    let mut text = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
+    let mut text =
+        serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
     text.push('\n');
     Ok(text)
 }
@@ -181,9 +211,20 @@ mod tests {
     fn a_link_in_a_trace_and_a_log_is_one_link() {
         let dir = tempfile::tempdir().unwrap();
         let (log, trace) = (dir.path().join("log"), dir.path().join("trace.json"));
-        let record = Record { wall_us: 4_000, why: "a.o has changed".to_owned(), ..example(Outcome::Miss) };
-        let other = Record { process: 8, wall_us: 9_000, time_us: record.time_us + 20_000, ..example(Outcome::Hit) };
-        let lines = [&record, &other].map(|record| serde_json::to_string(record).unwrap()).join("\n{\"version\":1,\n");
+        let record = Record {
+            wall_us: 4_000,
+            why: "a.o has changed".to_owned(),
+            ..example(Outcome::Miss)
+        };
+        let other = Record {
+            process: 8,
+            wall_us: 9_000,
+            time_us: record.time_us + 20_000,
+            ..example(Outcome::Hit)
+        };
+        let lines = [&record, &other]
+            .map(|record| serde_json::to_string(record).unwrap())
+            .join("\n{\"version\":1,\n");
         std::fs::write(&log, lines).unwrap();
         let spans = trace::example_text(record.time_us - 100, 7);
         std::fs::write(&trace, &spans).unwrap();
@@ -193,12 +234,27 @@ mod tests {
         assert_eq!(report.slowest[1].why, "a.o has changed");
         assert_eq!(report.cache.as_ref().unwrap().links, 2);
         let warnings: Vec<String> = report.damaged.iter().map(Damaged::warning).collect();
-        assert_eq!(warnings, [format!("{}:2: skipped a damaged line", log.display())]);
-        assert_eq!(explain(std::slice::from_ref(&trace), Some(1)).unwrap().slowest.len(), 1);
+        assert_eq!(
+            warnings,
+            [format!("{}:2: skipped a damaged line", log.display())]
+        );
+        assert_eq!(
+            explain(std::slice::from_ref(&trace), Some(1))
+                .unwrap()
+                .slowest
+                .len(),
+            1
+        );
         let alone = explain(&[trace], None).unwrap();
-        assert!(alone.cache.is_none() && alone.device_links == 2, "{alone:?}");
+        assert!(
+            alone.cache.is_none() && alone.device_links == 2,
+            "{alone:?}"
+        );
         let value: serde_json::Value = serde_json::from_str(&json(&report).unwrap()).unwrap();
-        assert_eq!((&value["schema"], &value["version"]), (&1.into(), &1.into()));
+        assert_eq!(
+            (&value["schema"], &value["version"]),
+            (&1.into(), &1.into())
+        );
         assert!(text(&report, crate::sys::table::Style::default()).contains("a.o has changed"));
     }
 
@@ -209,7 +265,10 @@ mod tests {
         let whole = trace::example_text(1, 7);
         let says = |contents: &str| {
             std::fs::write(&file, contents).unwrap();
-            format!("{:#}", explain(std::slice::from_ref(&file), None).unwrap_err())
+            format!(
+                "{:#}",
+                explain(std::slice::from_ref(&file), None).unwrap_err()
+            )
         };
         let at = |line: u32| format!("{}:{line}: ", file.display());
         for (contents, line) in [

@@ -1,4 +1,5 @@
-//! Time traces in Chrome's format, from offld and LLVM's tools, which record the absolute time of the trace's start.
+//! Time traces in Chrome's format, from offld and LLVM's tools, which record the absolute time of
+//! the trace's start.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -33,29 +34,51 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Returns an argument of a type other than a number; `None` if it is missing or has another type.
+    /// Returns an argument of a type other than a number; `None` if it is missing or has another
+    /// type.
     fn value<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
-        self.args.get(key).and_then(|value| T::deserialize(value).ok())
+        self.args
+            .get(key)
+            .and_then(|value| T::deserialize(value).ok())
     }
 
     fn number(&self, key: &str) -> u64 {
-        self.args.get(key).and_then(Value::as_u64).unwrap_or_default()
+        self.args
+            .get(key)
+            .and_then(Value::as_u64)
+            .unwrap_or_default()
     }
 
     /// The device of a device link; empty if the trace does not contain it.
     pub(super) fn target(&self) -> String {
-        self.args.get("target").and_then(Value::as_str).unwrap_or_default().to_owned()
+        self.args
+            .get("target")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// The file name of the host linker; empty if the trace does not contain it.
     pub(super) fn linker(&self) -> String {
-        let path = self.args.get("linker").and_then(Value::as_str).unwrap_or_default();
-        Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+        let path = self
+            .args
+            .get("linker")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        Path::new(path)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 
     /// The compiled or linked file: LLVM's `detail`.
     pub(super) fn detail(&self) -> String {
-        self.args.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned()
+        self.args
+            .get("detail")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     }
 }
 
@@ -89,48 +112,79 @@ struct Event<'t> {
 pub(super) fn read(file: &Path) -> Result<Trace> {
     let shown = file.display();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the trace `{shown}`"))?;
-    let parsed: File<'_> = serde_json::from_slice(&bytes)
-        .map_err(|error| anyhow::anyhow!("{shown}:{}: not a time trace, or damaged: {error}", error.line().max(1)))?;
+    let parsed: File<'_> = serde_json::from_slice(&bytes).map_err(|error| {
+        anyhow::anyhow!(
+            "{shown}:{}: not a time trace, or damaged: {error}",
+            error.line().max(1)
+        )
+    })?;
     let File { events, beginning } = parsed;
     let totals = |event: &Event<'_>| event.name.starts_with("Total ");
     let micros = |time: f64| time.max(0.0) as u64;
-    let spans = events.iter().filter(|event| event.ph == "X" && !totals(event)).map(|event| {
-        let begin = micros(beginning) + micros(event.ts);
-        Span {
-            name: event.name.clone().into_owned(),
-            lane: event.tid,
-            begin,
-            end: begin + micros(event.dur),
-            args: event.args.clone(),
-        }
-    });
+    let spans = events
+        .iter()
+        .filter(|event| event.ph == "X" && !totals(event))
+        .map(|event| {
+            let begin = micros(beginning) + micros(event.ts);
+            Span {
+                name: event.name.clone().into_owned(),
+                lane: event.tid,
+                begin,
+                end: begin + micros(event.dur),
+                args: event.args.clone(),
+            }
+        });
     // LLVM also writes intervals as `b` and `e` events; other spans contain the same data.
     let spans: Vec<Span> = spans.collect();
-    let Some(process) = events.iter().find(|event| event.ph == "X").map(|event| event.pid).filter(|_| !spans.is_empty()) else {
+    let Some(process) = events
+        .iter()
+        .find(|event| event.ph == "X")
+        .map(|event| event.pid)
+        .filter(|_| !spans.is_empty())
+    else {
         bail!("{shown}:1: time trace without spans");
     };
-    Ok(Trace { program: file.to_string_lossy().into_owned(), process, spans })
+    Ok(Trace {
+        program: file.to_string_lossy().into_owned(),
+        process,
+        spans,
+    })
 }
 
 impl Trace {
     pub(super) fn begin(&self) -> u64 {
-        self.spans.iter().map(|span| span.begin).min().unwrap_or_default()
+        self.spans
+            .iter()
+            .map(|span| span.begin)
+            .min()
+            .unwrap_or_default()
     }
 
     pub(super) fn end(&self) -> u64 {
-        self.spans.iter().map(|span| span.end).max().unwrap_or_default()
+        self.spans
+            .iter()
+            .map(|span| span.end)
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether `record` is a device link in this trace.
     pub(super) fn has(&self, record: &Record) -> bool {
-        u64::from(record.process) == self.process && (self.begin()..=self.end()).contains(&record.time_us)
+        u64::from(record.process) == self.process
+            && (self.begin()..=self.end()).contains(&record.time_us)
     }
 
     pub(super) fn device_links(&self) -> Vec<DeviceLink> {
         let jobs = self.spans.iter().filter(|span| span.name == span::JOB);
         let link = |job: &Span| {
-            let within = |span: &&Span| span.lane == job.lane && span.begin >= job.begin && span.end <= job.end;
-            let run = self.spans.iter().filter(within).find(|span| span.name == span::CLANG);
+            let within = |span: &&Span| {
+                span.lane == job.lane && span.begin >= job.begin && span.end <= job.end
+            };
+            let run = self
+                .spans
+                .iter()
+                .filter(within)
+                .find(|span| span.name == span::CLANG);
             let figures = run.unwrap_or(job);
             DeviceLink {
                 wall_us: figures.end - figures.begin,
@@ -138,7 +192,9 @@ impl Trace {
                 cpu_us: figures.number("cpu ms") * 1000,
                 peak_memory: figures.number("peak memory KiB") * 1024,
                 program: self.program.clone(),
-                target: Some(figures.target()).filter(|target| !target.is_empty()).unwrap_or_else(|| job.detail()),
+                target: Some(figures.target())
+                    .filter(|target| !target.is_empty())
+                    .unwrap_or_else(|| job.detail()),
                 outcome: job.value("cache"),
                 why: String::new(),
                 input_count: job.number("input count"),

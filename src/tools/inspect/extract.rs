@@ -1,5 +1,6 @@
-//! `--extract`: writes each image to a file of its own; if one fails, none is written. File names are made from an image's
-//! metadata, with characters that could lead out of the folder replaced. Existing files are never overwritten.
+//! `--extract`: writes each image to a file of its own; if one fails, none is written. File names
+//! are made from an image's metadata, with characters that could lead out of the folder replaced.
+//! Existing files are never overwritten.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,15 +20,30 @@ pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) ->
     let mut outputs = Outputs::new(session);
     let mut taken = HashSet::new();
     for file in files {
-        let stem = Path::new(&file.file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = Path::new(&file.file)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         for image in &mut file.images {
-            let Some(piece) = image.piece.take().filter(|piece| image.is_device() && piece.size() > 0) else { continue };
+            let Some(piece) = image
+                .piece
+                .take()
+                .filter(|piece| image.is_device() && piece.size() > 0)
+            else {
+                continue;
+            };
             let path = free(folder, &name(&stem, image), &mut taken);
             if fs::symlink_metadata(&path).is_ok() {
-                bail!("`{}` already exists: remove the file, or pass another directory", path.display());
+                bail!(
+                    "`{}` already exists: remove the file, or pass another directory",
+                    path.display()
+                );
             }
             let mut output = outputs.create(&path)?;
-            piece.copy_to(&mut output).map_err(|error| io_error(&path, &error))?;
+            piece
+                .copy_to(&mut output)
+                .map_err(|error| io_error(&path, &error))?;
             image.extracted = Some(path.display().to_string());
         }
     }
@@ -36,10 +52,21 @@ pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) ->
 
 /// `lib.so.0.hip-amdgcn-amd-amdhsa-gfx90a.elf`.
 fn name(stem: &str, image: &Image) -> String {
-    let member = image.members.last().map(|member| format!(".{}", member.rsplit('/').next().unwrap_or_default()));
-    let known = [image.kinds.join("+"), image.triple.clone(), image.target.clone()];
+    let member = image
+        .members
+        .last()
+        .map(|member| format!(".{}", member.rsplit('/').next().unwrap_or_default()));
+    let known = [
+        image.kinds.join("+"),
+        image.triple.clone(),
+        image.target.clone(),
+    ];
     let known: Vec<String> = known.into_iter().filter(|part| !part.is_empty()).collect();
-    let known = if known.is_empty() { "image".to_owned() } else { known.join("-") };
+    let known = if known.is_empty() {
+        "image".to_owned()
+    } else {
+        known.join("-")
+    };
     let end = match image.format {
         "elf" => "elf",
         "cubin" => "cubin",
@@ -49,10 +76,15 @@ fn name(stem: &str, image: &Image) -> String {
         "archive" => "a",
         _ => "bin",
     };
-    format!("{stem}{}.{}.{known}.{end}", member.unwrap_or_default(), image.index)
+    format!(
+        "{stem}{}.{}.{known}.{end}",
+        member.unwrap_or_default(),
+        image.index
+    )
 }
 
-/// A path in `folder` that no other image of this run has. Inspected files in different folders may have the same name.
+/// A path in `folder` that no other image of this run has. Inspected files in different folders may
+/// have the same name.
 fn free(folder: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
     let name = safe_name(name);
     let names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{number}.{name}")));

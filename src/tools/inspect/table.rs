@@ -1,9 +1,12 @@
-//! The report as text for people: a table of the images of each file, the kernels below, and what the file registers with.
+//! The report as text for people: a table of the images of each file, the kernels below, and what
+//! the file registers with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::contents::report::{Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
+use crate::contents::report::{
+    Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE,
+};
 use crate::formats::kernels::Kernel;
 use crate::model::{OffloadKind, printable};
 use crate::sys::table::{Column, Style, left_out, size, table};
@@ -31,20 +34,35 @@ const IMAGES: [Column; 10] = [
     Column::text("sha256").left_out(5),
 ];
 
-/// One line for each kind and target of device code in all files: how many images, in how many files, and their size.
+/// One line for each kind and target of device code in all files: how many images, in how many
+/// files, and their size.
 pub(crate) fn summary(report: &Report, style: Style) -> String {
     let mut totals: BTreeMap<[String; 3], (u64, BTreeSet<&str>, u64)> = BTreeMap::new();
     for file in &report.files {
         for image in file.images.iter().filter(|image| image.is_device()) {
-            let key = [dash(&image.kinds.join("+")), dash(&image.triple), dash(&image.target)];
+            let key = [
+                dash(&image.kinds.join("+")),
+                dash(&image.triple),
+                dash(&image.target),
+            ];
             let (images, files, size) = totals.entry(key).or_default();
             *images += 1;
             files.insert(&file.file);
             *size = size.saturating_add(image.size);
         }
     }
-    let row = |([kind, triple, target], (images, files, bytes)): ([String; 3], (u64, BTreeSet<&str>, u64))| {
-        [kind, triple, target, images.to_string(), files.len().to_string(), size(bytes, style)]
+    let row = |([kind, triple, target], (images, files, bytes)): (
+        [String; 3],
+        (u64, BTreeSet<&str>, u64),
+    )| {
+        [
+            kind,
+            triple,
+            target,
+            images.to_string(),
+            files.len().to_string(),
+            size(bytes, style),
+        ]
     };
     let rows: Vec<_> = totals.into_iter().map(row).collect();
     if rows.is_empty() {
@@ -72,24 +90,45 @@ fn file_text(out: &mut String, file: &FileReport, hidden: &mut Vec<&'static str>
     if file.kind == UNREADABLE {
         return prose(out, &format!("{}: {UNREADABLE}", file.file), style);
     }
-    prose(out, &format!("{}: {}, {}", file.file, file.kind, count(file)), style);
+    prose(
+        out,
+        &format!("{}: {}, {}", file.file, file.kind, count(file)),
+        style,
+    );
     if !file.also.is_empty() {
-        prose(out, &format!("  the same file as {}", file.also.join(", ")), style);
+        prose(
+            out,
+            &format!("  the same file as {}", file.also.join(", ")),
+            style,
+        );
     }
     if !file.images.is_empty() {
         let rows: Vec<_> = file.images.iter().map(|image| row(image, style)).collect();
         hidden.extend(table(out, &IMAGES, &rows, style));
     }
     for image in &file.images {
-        if let Some(kernels) = image.kernels.as_deref().filter(|kernels| !kernels.is_empty()) {
+        if let Some(kernels) = image
+            .kernels
+            .as_deref()
+            .filter(|kernels| !kernels.is_empty())
+        {
             let _ = writeln!(out, "  kernels of image {}:", image.index);
             hidden.extend(kernel_table(out, kernels, style));
         }
     }
-    let extracted = file.images.iter().filter_map(|image| Some((image.index, image.extracted.as_deref()?)));
+    let extracted = file
+        .images
+        .iter()
+        .filter_map(|image| Some((image.index, image.extracted.as_deref()?)));
     extracted.for_each(|(index, path)| prose(out, &format!("  image {index} -> {path}"), style));
-    made_by(&file.images).iter().for_each(|line| prose(out, line, style));
-    let lines = file.registrations.iter().map(registers).chain(file.entries.iter().map(entries));
+    made_by(&file.images)
+        .iter()
+        .for_each(|line| prose(out, line, style));
+    let lines = file
+        .registrations
+        .iter()
+        .map(registers)
+        .chain(file.entries.iter().map(entries));
     let lines = lines.chain(file.linked_by.iter().map(linked_by));
     lines.for_each(|line| prose(out, &format!("  {line}"), style));
 }
@@ -100,7 +139,8 @@ fn prose(out: &mut String, line: &str, style: Style) {
     out.push('\n');
 }
 
-/// How many images a file has. Bundles have entries for the host, too, which are rows of the table and no device images.
+/// How many images a file has. Bundles have entries for the host, too, which are rows of the table
+/// and no device images.
 fn count(file: &FileReport) -> String {
     let device = file.images.iter().filter(|image| image.is_device()).count();
     let host = match file.images.len() - device {
@@ -118,8 +158,14 @@ fn count(file: &FileReport) -> String {
 }
 
 fn row(image: &Image, style: Style) -> [String; 10] {
-    let packed = image.compressed_size.map_or("-".to_owned(), |bytes| size(bytes, style));
-    let hash = image.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("-");
+    let packed = image
+        .compressed_size
+        .map_or("-".to_owned(), |bytes| size(bytes, style));
+    let hash = image
+        .sha256
+        .as_deref()
+        .and_then(|hash| hash.get(..12))
+        .unwrap_or("-");
     [
         image.index.to_string(),
         place(image),
@@ -168,10 +214,15 @@ fn place(image: &Image) -> String {
 }
 
 fn dash(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text.to_owned()
+    }
 }
 
-/// A value of a kernel: its title, when its column is left out, whether it is a number of bytes, and the value.
+/// A value of a kernel: its title, when its column is left out, whether it is a number of bytes,
+/// and the value.
 struct Value {
     title: &'static str,
     left_out: u8,
@@ -180,11 +231,21 @@ struct Value {
 }
 
 const fn count_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
-    Value { title, left_out, is_size: false, of }
+    Value {
+        title,
+        left_out,
+        is_size: false,
+        of,
+    }
 }
 
 const fn bytes_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
-    Value { title, left_out, is_size: true, of }
+    Value {
+        title,
+        left_out,
+        is_size: true,
+        of,
+    }
 }
 
 const VALUES: [Value; 10] = [
@@ -204,9 +265,18 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'sta
     // Columns that no kernel of this image has a value for belong to other vendors' devices.
     let has = |value: &&Value| kernels.iter().any(|kernel| (value.of)(kernel).is_some());
     let used: Vec<&Value> = VALUES.iter().filter(has).collect();
-    let numbers = used.iter().map(|value| Column::number(value.title).left_out(value.left_out));
+    let numbers = used
+        .iter()
+        .map(|value| Column::number(value.title).left_out(value.left_out));
     let columns: Vec<Column> = numbers.chain([Column::text("name")]).collect();
-    let name = |kernel: &Kernel| kernel.demangled.as_ref().filter(|_| !style.mangled).unwrap_or(&kernel.name).clone();
+    let name = |kernel: &Kernel| {
+        kernel
+            .demangled
+            .as_ref()
+            .filter(|_| !style.mangled)
+            .unwrap_or(&kernel.name)
+            .clone()
+    };
     let row = |kernel: &Kernel| {
         let cell = |value: &&Value| match (value.of)(kernel) {
             Some(bytes) if value.is_size => size(bytes, style),
@@ -220,9 +290,22 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'sta
 }
 
 fn registers(registration: &Registration) -> String {
-    let Registration { members, runtime, symbol, found, libraries, .. } = registration;
-    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
-    let mut text = format!("{members}registers with {}: calls {symbol}", OffloadKind::title_of(runtime));
+    let Registration {
+        members,
+        runtime,
+        symbol,
+        found,
+        libraries,
+        ..
+    } = registration;
+    let members: String = members
+        .iter()
+        .map(|member| format!("({member}) "))
+        .collect();
+    let mut text = format!(
+        "{members}registers with {}: calls {symbol}",
+        OffloadKind::title_of(runtime)
+    );
     match *found {
         "here" => text.push_str(", which the file itself defines"),
         "library" if libraries.is_empty() => text.push_str(", which no needed library defines"),
@@ -238,7 +321,8 @@ fn registers(registration: &Registration) -> String {
     text
 }
 
-/// The tools that made the images: one line for each tool or pair of tools, with the numbers of its images.
+/// The tools that made the images: one line for each tool or pair of tools, with the numbers of its
+/// images.
 fn made_by(images: &[Image]) -> Vec<String> {
     let mut by: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
     for image in images.iter().filter(|image| !image.producers.is_empty()) {
@@ -247,23 +331,44 @@ fn made_by(images: &[Image]) -> Vec<String> {
     let mut lines: Vec<_> = by.into_iter().collect();
     lines.sort_by_key(|(_, indices)| indices.first().copied());
     let line = |(producers, indices): (&[String], Vec<usize>)| {
-        let images = if indices.len() == 1 { "image" } else { "images" };
-        format!("  {images} {}: made by {}", ranges(&indices), producers.join(", "))
+        let images = if indices.len() == 1 {
+            "image"
+        } else {
+            "images"
+        };
+        format!(
+            "  {images} {}: made by {}",
+            ranges(&indices),
+            producers.join(", ")
+        )
     };
     lines.into_iter().map(line).collect()
 }
 
 /// Numbers in ascending order, as in `0-3 7`.
 fn ranges(numbers: &[usize]) -> String {
-    let runs = numbers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => run.iter().map(usize::to_string).collect(),
-    });
+    let runs = numbers
+        .chunk_by(|one, next| one + 1 == *next)
+        .map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => run.iter().map(usize::to_string).collect(),
+        });
     runs.collect::<Vec<_>>().join(" ")
 }
 
-fn entries(Entries { members, section, entry_size, count, llvm }: &Entries) -> String {
-    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
+fn entries(
+    Entries {
+        members,
+        section,
+        entry_size,
+        count,
+        llvm,
+    }: &Entries,
+) -> String {
+    let members: String = members
+        .iter()
+        .map(|member| format!("({member}) "))
+        .collect();
     match (entry_size, count, llvm) {
         (Some(size), Some(count), Some(llvm)) => {
             let entries = if *count == 1 { "entry" } else { "entries" };
@@ -273,9 +378,21 @@ fn entries(Entries { members, section, entry_size, count, llvm }: &Entries) -> S
     }
 }
 
-fn linked_by(Linker { members, offld, device_compiler }: &Linker) -> String {
-    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
-    let compiler = device_compiler.as_ref().map(|compiler| format!(" with {compiler}")).unwrap_or_default();
+fn linked_by(
+    Linker {
+        members,
+        offld,
+        device_compiler,
+    }: &Linker,
+) -> String {
+    let members: String = members
+        .iter()
+        .map(|member| format!("({member}) "))
+        .collect();
+    let compiler = device_compiler
+        .as_ref()
+        .map(|compiler| format!(" with {compiler}"))
+        .unwrap_or_default();
     format!("{members}device code linked by offld {offld}{compiler}")
 }
 
@@ -285,6 +402,9 @@ mod tests {
 
     #[test]
     fn numbers_in_a_row_are_a_range() {
-        assert_eq!([ranges(&[]), ranges(&[4]), ranges(&[0, 1, 2, 5, 7, 8])], ["", "4", "0-2 5 7-8"]);
+        assert_eq!(
+            [ranges(&[]), ranges(&[4]), ranges(&[0, 1, 2, 5, 7, 8])],
+            ["", "4", "0-2 5 7-8"]
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Whole builds of one source, each compiled for other devices, become one file: the first of them, with the images of all. That they
-//! belong together is proven before, and that the file has what was planned is checked once it is written.
+//! Whole builds of one source, each compiled for other devices, become one file: the first of them,
+//! with the images of all. That they belong together is proven before, and that the file has what
+//! was planned is checked once it is written.
 
 use std::path::{Path, PathBuf};
 
@@ -68,32 +69,61 @@ type Seen = (String, Option<u64>);
 ///
 /// # Errors
 /// A file is damaged, or not of a kind that can be merged; a signal.
-pub(crate) fn merge(files: &[(PathBuf, FileSlice)], spool: &mut Spool, session: &Session) -> Result<Outcome> {
+pub(crate) fn merge(
+    files: &[(PathBuf, FileSlice)],
+    spool: &mut Spool,
+    session: &Session,
+) -> Result<Outcome> {
     if files.iter().all(|(_, piece)| is_zip(piece.bytes())) {
         return wheels::merge(files, session);
     }
-    let options = Options { kernels: true, registered: true, ..Options::default() };
+    let options = Options {
+        kernels: true,
+        registered: true,
+        ..Options::default()
+    };
     let reader = Reader::new(options, session);
-    let mut reports: Vec<FileReport> =
-        threads::in_parallel(|| files.par_iter().map(|(path, piece)| reader.opened(path, piece.clone())).collect());
+    let mut reports: Vec<FileReport> = threads::in_parallel(|| {
+        files
+            .par_iter()
+            .map(|(path, piece)| reader.opened(path, piece.clone()))
+            .collect()
+    });
     reports.iter_mut().for_each(name_kinds);
     session.signals.check()?;
     let together = files.iter().zip(&reports);
-    let builds: Vec<Build<'_>> = together.map(|((path, piece), report)| Build { path, piece, report }).collect();
+    let builds: Vec<Build<'_>> = together
+        .map(|((path, piece), report)| Build {
+            path,
+            piece,
+            report,
+        })
+        .collect();
     if let Some(error) = reports.iter().find_map(|report| report.errors.first()) {
         bail!("{error}");
     }
     let found = differences(&builds)?;
-    // Names that tell a place make kernels seem to be missing: then the remedy is all there is to say.
+    // Names that tell a place make kernels seem to be missing: then the remedy is all there is to
+    // say.
     if found.iter().any(|told| told.has_remedy) {
-        return Ok(Outcome::Refused(found.into_iter().map(|told| told.text).collect()));
+        return Ok(Outcome::Refused(
+            found.into_iter().map(|told| told.text).collect(),
+        ));
     }
     let units = match check_images(&reports) {
         Ok(units) if found.is_empty() => units,
-        Ok(_) => return Ok(Outcome::Refused(found.into_iter().map(|told| told.text).collect())),
+        Ok(_) => {
+            return Ok(Outcome::Refused(
+                found.into_iter().map(|told| told.text).collect(),
+            ));
+        }
         Err(error) => {
             let first = error::chain(&error);
-            return Ok(Outcome::Refused(std::iter::once(first).chain(found.into_iter().map(|told| told.text)).collect()));
+            return Ok(Outcome::Refused(
+                std::iter::once(first)
+                    .chain(found.into_iter().map(|told| told.text))
+                    .collect(),
+            ));
         }
     };
     let joined = join(&builds, &units, spool)?;
@@ -102,15 +132,28 @@ pub(crate) fn merge(files: &[(PathBuf, FileSlice)], spool: &mut Spool, session: 
     let bytes = joined.unwrap_or_else(|| first.1.clone().into());
     let expected: Vec<Expected> = units.iter().map(|unit| expected(unit, &reports)).collect();
     let mut devices = Vec::new();
-    units.iter().flat_map(|unit| images(unit, &reports)).for_each(|image| add_device(image, &mut devices));
+    units
+        .iter()
+        .flat_map(|unit| images(unit, &reports))
+        .for_each(|image| add_device(image, &mut devices));
     let count = expected.iter().map(|unit| unit.images.len()).sum();
-    Ok(Outcome::Merged(Merged { bytes, is_changed, count, devices, holds: Holds::Units(expected) }))
+    Ok(Outcome::Merged(Merged {
+        bytes,
+        is_changed,
+        count,
+        devices,
+        holds: Holds::Units(expected),
+    }))
 }
 
 /// Adds the device of an image to those that are known, if its container says it.
 pub(super) fn add_device(image: &Image, devices: &mut Vec<String>) {
     let target = target(image);
-    let device = if target.arch.is_empty() || target.arch == "generic" { target.triple } else { target.arch };
+    let device = if target.arch.is_empty() || target.arch == "generic" {
+        target.triple
+    } else {
+        target.arch
+    };
     if !device.is_empty() && !devices.contains(&device) {
         devices.push(device);
     }
@@ -118,11 +161,16 @@ pub(super) fn add_device(image: &Image, devices: &mut Vec<String>) {
 
 /// The images of a unit.
 fn images<'r>(unit: &'r MergedUnit, reports: &'r [FileReport]) -> impl Iterator<Item = &'r Image> {
-    unit.images.iter().filter_map(|taken| reports.get(taken.build)?.images.get(taken.image))
+    unit.images
+        .iter()
+        .filter_map(|taken| reports.get(taken.build)?.images.get(taken.image))
 }
 
 fn seen(image: &Image) -> Seen {
-    (target(image).to_string(), Some(image.size).filter(|_| image.compressed_size.is_none()))
+    (
+        target(image).to_string(),
+        Some(image.size).filter(|_| image.compressed_size.is_none()),
+    )
 }
 
 fn expected(unit: &MergedUnit, reports: &[FileReport]) -> Expected {
@@ -135,7 +183,8 @@ fn expected(unit: &MergedUnit, reports: &[FileReport]) -> Expected {
 }
 
 impl Merged {
-    /// That the file, which has been written as `piece` and belongs to `place`, has the images that were taken, in their order.
+    /// That the file, which has been written as `piece` and belongs to `place`, has the images that
+    /// were taken, in their order.
     ///
     /// # Errors
     /// It has others: that is a defect of this program.
@@ -144,7 +193,11 @@ impl Merged {
             Holds::Units(expected) => expected,
             Holds::Members(members) => return wheels::check(members, place, piece, session),
         };
-        let options = Options { headers_only: true, registered: true, ..Options::default() };
+        let options = Options {
+            headers_only: true,
+            registered: true,
+            ..Options::default()
+        };
         let mut report = Reader::new(options, session).opened(place, piece.clone());
         name_kinds(&mut report);
         if let Some(error) = report.errors.first() {
@@ -152,13 +205,23 @@ impl Merged {
         }
         let contents = units::contents(&report);
         let mut found: Vec<Expected> = Vec::new();
-        for (content, unit) in contents.iter().flat_map(|content| units::of(content).into_iter().map(move |unit| (content, unit)))
-        {
+        for (content, unit) in contents.iter().flat_map(|content| {
+            units::of(content)
+                .into_iter()
+                .map(move |unit| (content, unit))
+        }) {
             let images = unit.images.iter().map(|image| seen(image)).collect();
-            found.push(Expected { members: content.members.to_vec(), kind: unit.kind, images, is_ordered: true });
+            found.push(Expected {
+                members: content.members.to_vec(),
+                kind: unit.kind,
+                images,
+                is_ordered: true,
+            });
         }
         for unit in expected {
-            let is_it = |other: &Expected| (&other.members, other.kind) == (&unit.members, unit.kind) && unit.has(other);
+            let is_it = |other: &Expected| {
+                (&other.members, other.kind) == (&unit.members, unit.kind) && unit.has(other)
+            };
             match found.iter().position(is_it) {
                 Some(at) => drop(found.remove(at)),
                 None => bail!(
@@ -170,7 +233,11 @@ impl Merged {
             }
         }
         match found.iter().find(|unit| !unit.images.is_empty()) {
-            Some(unit) => bail!("{}: a bug in offld: the merged file has more images for {}", place.display(), unit.kind.title()),
+            Some(unit) => bail!(
+                "{}: a bug in offld: the merged file has more images for {}",
+                place.display(),
+                unit.kind.title()
+            ),
             None => Ok(()),
         }
     }

@@ -1,4 +1,5 @@
-//! Folders of several builds: every file with the ones that have its path in the others. All is proven before anything is written.
+//! Folders of several builds: every file with the ones that have its path in the others. All is
+//! proven before anything is written.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -40,15 +41,24 @@ pub(crate) struct Written {
 /// # Errors
 /// A folder cannot be read; a signal.
 pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Folder, Vec<String>>> {
-    let all = folders.iter().map(|folder| entries(folder)).collect::<Result<Vec<_>>>()?;
+    let all = folders
+        .iter()
+        .map(|folder| entries(folder))
+        .collect::<Result<Vec<_>>>()?;
     let reasons = differing_entries(folders, &all);
     if !reasons.is_empty() {
         return Ok(Err(reasons));
     }
     let entries = all.into_iter().next().context("no builds to merge")?;
-    let files: Vec<PathBuf> = entries.into_iter().filter(|(_, entry)| *entry == Entry::File).map(|(path, _)| path).collect();
+    let files: Vec<PathBuf> = entries
+        .into_iter()
+        .filter(|(_, entry)| *entry == Entry::File)
+        .map(|(path, _)| path)
+        .collect();
     let size = |path: &PathBuf| {
-        let sizes = folders.iter().filter_map(|folder| std::fs::metadata(folder.join(path)).ok());
+        let sizes = folders
+            .iter()
+            .filter_map(|folder| std::fs::metadata(folder.join(path)).ok());
         sizes.fold(0, |sum: u64, meta| sum.saturating_add(meta.len()))
     };
     let meter = Meter::new(session.shell.is_terminal(), files.iter().map(size).sum());
@@ -58,7 +68,8 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
         reached.up_to(size(path));
         done
     };
-    let done: Vec<Result<Option<Outcome>>> = threads::in_parallel(|| files.par_iter().map(each).collect());
+    let done: Vec<Result<Option<Outcome>>> =
+        threads::in_parallel(|| files.par_iter().map(each).collect());
     drop(meter);
     session.signals.check()?;
     let (mut merged, mut reasons) = (HashMap::new(), Vec::new());
@@ -73,7 +84,11 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
         }
     }
     let first = folders.first().cloned().unwrap_or_default();
-    Ok(if reasons.is_empty() { Ok(Folder { first, merged }) } else { Err(reasons) })
+    Ok(if reasons.is_empty() {
+        Ok(Folder { first, merged })
+    } else {
+        Err(reasons)
+    })
 }
 
 /// Why folders have not the same files and links in them: each reason by itself.
@@ -82,24 +97,36 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
     let of_kind = |is_wanted: &dyn Fn(&Entry) -> bool| -> Vec<(String, BTreeSet<&[u8]>)> {
         let each = folders.iter().zip(all).map(|(folder, entries)| {
             let names = entries.iter().filter(|(_, entry)| is_wanted(entry));
-            (shown(folder), names.map(|(path, _)| path.as_os_str().as_bytes()).collect())
+            (
+                shown(folder),
+                names.map(|(path, _)| path.as_os_str().as_bytes()).collect(),
+            )
         });
         each.collect()
     };
     // A folder is there for what is in it.
     let mut reasons = unmatched(&of_kind(&|entry| *entry == Entry::File), "file");
-    reasons.extend(unmatched(&of_kind(&|entry| matches!(entry, Entry::Link(_))), "link"));
+    reasons.extend(unmatched(
+        &of_kind(&|entry| matches!(entry, Entry::Link(_))),
+        "link",
+    ));
     if !reasons.is_empty() {
         return reasons;
     }
-    let Some((first, entries)) = folders.first().zip(all.first()) else { return reasons };
-    let known: HashMap<&Path, &Entry> = entries.iter().map(|(path, entry)| (path.as_path(), entry)).collect();
+    let Some((first, entries)) = folders.first().zip(all.first()) else {
+        return reasons;
+    };
+    let known: HashMap<&Path, &Entry> = entries
+        .iter()
+        .map(|(path, entry)| (path.as_path(), entry))
+        .collect();
     for (folder, entries) in folders.iter().zip(all).skip(1) {
         for (path, entry) in entries {
             if let (Entry::Link(to), Some(Entry::Link(other))) = (entry, known.get(path.as_path()))
                 && to != other
             {
-                let [link, old, to, other] = [&folder.join(path), &first.join(path), to, other].map(|path| shown(path));
+                let [link, old, to, other] =
+                    [&folder.join(path), &first.join(path), to, other].map(|path| shown(path));
                 reasons.push(format!("{link} is a link to {to}, but {old} to {other}: every build must have the same link"));
             }
         }
@@ -113,7 +140,8 @@ fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Out
     let open = |folder: &PathBuf| {
         let path = folder.join(path);
         // There may be more files than can be open at once.
-        let piece = FileSlice::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
+        let piece =
+            FileSlice::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
         Ok((path, piece))
     };
     let files = folders.iter().map(open).collect::<Result<Vec<_>>>()?;
@@ -134,7 +162,10 @@ impl Folder {
         tree(&self.first, to, true, &mut files)?;
         let mut all = Vec::new();
         for (path, place) in files {
-            let merged = path.strip_prefix(&self.first).ok().and_then(|within| self.merged.remove(within));
+            let merged = path
+                .strip_prefix(&self.first)
+                .ok()
+                .and_then(|within| self.merged.remove(within));
             all.push((path, Written { place, merged }));
         }
         let each = |(path, written): &(PathBuf, Written)| match &written.merged {
@@ -143,7 +174,8 @@ impl Folder {
                 copy_checked(path, &merged.bytes, &written.place, session, &check)
             }
             None => {
-                let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
+                let piece =
+                    FileSlice::try_open(path).with_context(|| path.display().to_string())?;
                 copy_with_attributes(path, &piece.into(), &written.place, session)
             }
         };

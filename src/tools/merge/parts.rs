@@ -1,5 +1,5 @@
-//! A host part and the parts of its devices become the file that they were taken out of, byte for byte. What is not of that file is
-//! refused by name.
+//! A host part and the parts of its devices become the file that they were taken out of, byte for
+//! byte. What is not of that file is refused by name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::edit::pack::{compressor, pack};
-use crate::edit::split_manifest::{self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, read_host, read_part};
+use crate::edit::split_manifest::{
+    self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, read_host, read_part,
+};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::printable;
@@ -37,7 +39,8 @@ pub(crate) fn is_part(piece: &FileSlice) -> bool {
 pub(crate) struct Joined {
     /// Its bytes.
     pub bytes: Rope,
-    /// How many of its streams were compressed anew when it was taken apart, and are not those of the original.
+    /// How many of its streams were compressed anew when it was taken apart, and are not those of
+    /// the original.
     pub recompressed: usize,
     /// What it is made of, with what that has to be.
     checks: Vec<Check>,
@@ -53,7 +56,8 @@ struct Check {
 }
 
 impl Joined {
-    /// That the parts are what was written, on all cores. Who writes the file may do that at the same time.
+    /// That the parts are what was written, on all cores. Who writes the file may do that at the
+    /// same time.
     ///
     /// # Errors
     /// A part is damaged, or cannot be read.
@@ -63,35 +67,62 @@ impl Joined {
 }
 
 fn check_all(checks: &[Check]) -> Result<()> {
-    checks
-        .par_iter()
-        .try_for_each(|check| if Checksum::of(&check.piece)? == check.sum { Ok(()) } else { Err(anyhow!("{}", check.fault)) })
+    checks.par_iter().try_for_each(|check| {
+        if Checksum::of(&check.piece)? == check.sum {
+            Ok(())
+        } else {
+            Err(anyhow!("{}", check.fault))
+        }
+    })
 }
 
 /// Puts the file together. What had to be compressed for it is in `spool`.
 ///
 /// # Errors
-/// A part is none, belongs to another host part, or is there twice; or a device has no part. A part that is damaged may show only
-/// when the result is checked.
+/// A part is none, belongs to another host part, or is there twice; or a device has no part. A part
+/// that is damaged may show only when the result is checked.
 pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
     let parts = all(&host, path, &job.parts)?;
-    let fault = format!("{}: damaged: the host contents do not match their checksum", path.display());
-    let mut checks = vec![Check { piece: host.rest.clone(), sum: host.recipe.rest.clone(), fault }];
+    let fault = format!(
+        "{}: damaged: the host contents do not match their checksum",
+        path.display()
+    );
+    let mut checks = vec![Check {
+        piece: host.rest.clone(),
+        sum: host.recipe.rest.clone(),
+        fault,
+    }];
     let mut images = Vec::new();
     for image in &host.recipe.images {
-        let device = host.recipe.parts.get(image.part).ok_or_else(|| damaged(path))?;
+        let device = host
+            .recipe
+            .parts
+            .get(image.part)
+            .ok_or_else(|| damaged(path))?;
         let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
         let found = part.images.get(image.entry).with_context(|| {
-            format!("{}: an image is missing: the part has {}, but the host part needs more", from.display(), part.images.len())
+            format!(
+                "{}: an image is missing: the part has {}, but the host part needs more",
+                from.display(),
+                part.images.len()
+            )
         })?;
         let entry = image.entry;
-        let fault = format!("{}: damaged: image {entry} does not match its checksum", from.display());
-        checks.push(Check { piece: found.clone(), sum: image.sum.clone(), fault });
+        let fault = format!(
+            "{}: damaged: image {entry} does not match its checksum",
+            from.display()
+        );
+        checks.push(Check {
+            piece: found.clone(),
+            sum: image.sum.clone(),
+            fault,
+        });
         images.push(found);
     }
-    // What is compressed again is compared at once, and would be blamed for what is wrong with what goes into it.
+    // What is compressed again is compared at once, and would be blamed for what is wrong with what
+    // goes into it.
     if host.recipe.compressor.is_some() {
         check_all(&checks)?;
         checks.clear();
@@ -102,13 +133,21 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
         images,
         spool,
         path,
-        compressor: host.recipe.compressor.as_deref().unwrap_or("another version"),
+        compressor: host
+            .recipe
+            .compressor
+            .as_deref()
+            .unwrap_or("another version"),
     };
     let bytes = joiner.take(&host.recipe.steps)?;
     if joiner.at != host.rest.size() || bytes.size() != host.recipe.size {
         return Err(damaged(path));
     }
-    Ok(Joined { bytes, recompressed: host.recipe.recompressed, checks })
+    Ok(Joined {
+        bytes,
+        recompressed: host.recipe.recompressed,
+        checks,
+    })
 }
 
 /// The name that the file had.
@@ -116,19 +155,33 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
 /// # Errors
 /// The host part cannot be read.
 pub(crate) fn name_of(host: &(PathBuf, FileSlice)) -> Result<String> {
-    Ok(read_host(&host.1).with_context(|| host.0.display().to_string())?.recipe.file)
+    Ok(read_host(&host.1)
+        .with_context(|| host.0.display().to_string())?
+        .recipe
+        .file)
 }
 
 fn damaged(path: &Path) -> anyhow::Error {
-    anyhow!("{}: damaged: the recipe contradicts the contents", path.display())
+    anyhow!(
+        "{}: damaged: the recipe contradicts the contents",
+        path.display()
+    )
 }
 
 /// The parts by their devices: one for each of the host part's, and no other.
-fn all<'p>(host: &HostPart, path: &Path, parts: &'p [(PathBuf, FileSlice)]) -> Result<HashMap<Device, (&'p Path, Part)>> {
+fn all<'p>(
+    host: &HostPart,
+    path: &Path,
+    parts: &'p [(PathBuf, FileSlice)],
+) -> Result<HashMap<Device, (&'p Path, Part)>> {
     let mut all: HashMap<Device, (&Path, Part)> = HashMap::new();
     for (from, piece) in parts {
         if is_host(piece) {
-            bail!("{}: a host part, like {}: pass the parts of one file at a time", from.display(), path.display());
+            bail!(
+                "{}: a host part, like {}: pass the parts of one file at a time",
+                from.display(),
+                path.display()
+            );
         }
         if !split_manifest::is_part(piece) {
             bail!("{}: not a part from `offld split`", from.display());
@@ -136,8 +189,16 @@ fn all<'p>(host: &HostPart, path: &Path, parts: &'p [(PathBuf, FileSlice)]) -> R
         let part = read_part(piece).with_context(|| from.display().to_string())?;
         if part.host != host.digest {
             let (own, other) = (printable(&host.recipe.file), printable(&part.file));
-            let why = if own == other { format!("another build of `{own}`") } else { format!("`{other}`, not of `{own}`") };
-            bail!("{}: a part of {why}, which does not belong to {}", from.display(), path.display());
+            let why = if own == other {
+                format!("another build of `{own}`")
+            } else {
+                format!("`{other}`, not of `{own}`")
+            };
+            bail!(
+                "{}: a part of {why}, which does not belong to {}",
+                from.display(),
+                path.display()
+            );
         }
         if !host.recipe.parts.contains(&part.device) {
             bail!(
@@ -149,19 +210,38 @@ fn all<'p>(host: &HostPart, path: &Path, parts: &'p [(PathBuf, FileSlice)]) -> R
             );
         }
         if let Some((first, _)) = all.get(&part.device) {
-            bail!("{} and {} are both for {}", first.display(), from.display(), part.device.name());
+            bail!(
+                "{} and {} are both for {}",
+                first.display(),
+                from.display(),
+                part.device.name()
+            );
         }
         all.insert(part.device.clone(), (from, part));
     }
-    let missing: Vec<Device> = host.recipe.parts.iter().filter(|device| !all.contains_key(device)).cloned().collect();
+    let missing: Vec<Device> = host
+        .recipe
+        .parts
+        .iter()
+        .filter(|device| !all.contains_key(device))
+        .cloned()
+        .collect();
     if !missing.is_empty() {
-        bail!("{}: parts are missing: also pass those for {}", path.display(), names(&missing));
+        bail!(
+            "{}: parts are missing: also pass those for {}",
+            path.display(),
+            names(&missing)
+        );
     }
     Ok(all)
 }
 
 fn names(devices: &[Device]) -> String {
-    devices.iter().map(Device::name).collect::<Vec<_>>().join(", ")
+    devices
+        .iter()
+        .map(Device::name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Follows the steps of a recipe.
@@ -182,10 +262,16 @@ impl Joiner<'_> {
         for step in steps {
             match step {
                 Step::Rest(size) => {
-                    rope.push_piece(self.rest.slice(self.at, *size).ok_or_else(|| damaged(self.path))?);
+                    rope.push_piece(
+                        self.rest
+                            .slice(self.at, *size)
+                            .ok_or_else(|| damaged(self.path))?,
+                    );
                     self.at = self.at.saturating_add(*size);
                 }
-                Step::Image(number) => rope.push_piece((*self.images.get(*number).ok_or_else(|| damaged(self.path))?).clone()),
+                Step::Image(number) => rope.push_piece(
+                    (*self.images.get(*number).ok_or_else(|| damaged(self.path))?).clone(),
+                ),
                 Step::Stream(stream) => rope.push_piece(self.stream(stream)?),
             }
         }
@@ -194,7 +280,8 @@ impl Joiner<'_> {
 
     fn stream(&mut self, stream: &PackedStep) -> Result<FileSlice> {
         let plain = self.take(&stream.steps)?;
-        let packed = pack(&plain, &stream.how, self.spool).with_context(|| self.path.display().to_string())?;
+        let packed = pack(&plain, &stream.how, self.spool)
+            .with_context(|| self.path.display().to_string())?;
         if Checksum::of(&packed)? != stream.sum {
             bail!(
                 "{}: cannot reproduce a compressed stream from {}: this offld has {}",

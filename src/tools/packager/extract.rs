@@ -1,4 +1,5 @@
-//! Extracts images from a file: those that match the `--image` arguments, or all images if there are none.
+//! Extracts images from a file: those that match the `--image` arguments, or all images if there
+//! are none.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -44,16 +45,27 @@ struct ExtractedFile<'a> {
 pub(crate) fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let piece = FileSlice::open(&request.input)?;
     let found = images(&request.input, &piece, session)?;
-    let mut plan = ExtractPlan { request, session, files: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };
+    let mut plan = ExtractPlan {
+        request,
+        session,
+        files: Vec::new(),
+        by_path: HashMap::new(),
+        generated: Vec::new(),
+    };
     if found.is_empty() {
-        plan.missing(&format!("'{}' holds no device images", request.input.display()))?;
+        plan.missing(&format!(
+            "'{}' holds no device images",
+            request.input.display()
+        ))?;
     } else if request.images.is_empty() {
         plan.everything(&found)?;
     }
     for wanted in request.images.iter().filter(|_| !found.is_empty()) {
         plan.matching(wanted, &found)?;
     }
-    let ExtractPlan { files, generated, .. } = plan;
+    let ExtractPlan {
+        files, generated, ..
+    } = plan;
     let mut outputs = Outputs::new(session);
     for file in &files {
         let mut out = outputs.create_anew_or_stdout(&file.path)?;
@@ -95,13 +107,22 @@ impl<'a> ExtractPlan<'a, '_> {
     fn matching(&mut self, wanted: &ImageArguments, found: &'a [Image]) -> Result<()> {
         let mut matches = Vec::new();
         let of_member = |image: &&Image| match wanted.get("member") {
-            Some(member) => image.member.as_ref().is_some_and(|own| own.name.as_bytes() == member),
+            Some(member) => image
+                .member
+                .as_ref()
+                .is_some_and(|own| own.name.as_bytes() == member),
             None => true,
         };
-        found.iter().filter(of_member).for_each(|image| collect(wanted, image, &mut matches));
+        found
+            .iter()
+            .filter(of_member)
+            .for_each(|image| collect(wanted, image, &mut matches));
         let input = self.request.input.display();
         let Some(last) = matches.last() else {
-            return self.missing(&format!("no image in '{input}' matches '--image={}'", wanted.shown()));
+            return self.missing(&format!(
+                "no image in '{input}' matches '--image={}'",
+                wanted.shown()
+            ));
         };
         let Some(file) = wanted.file().map(PathBuf::from) else {
             if self.request.archive {
@@ -111,23 +132,38 @@ impl<'a> ExtractPlan<'a, '_> {
             return Ok(());
         };
         if self.request.archive {
-            self.put(ExtractedFile { path: file, members: self.members(&matches), archive: true });
+            self.put(ExtractedFile {
+                path: file,
+                members: self.members(&matches),
+                archive: true,
+            });
         } else {
             if matches.len() > 1 {
                 self.clash(&file);
             }
-            self.put(ExtractedFile { path: file, members: vec![(String::new(), &last.contents)], archive: false });
+            self.put(ExtractedFile {
+                path: file,
+                members: vec![(String::new(), &last.contents)],
+                archive: false,
+            });
         }
         Ok(())
     }
 
     fn clash(&self, file: &Path) {
-        self.session.shell.warn(&format!("Multiple inputs match to a single file, '{}'", file.display()));
+        self.session.shell.warn(&format!(
+            "Multiple inputs match to a single file, '{}'",
+            file.display()
+        ));
     }
 
-    /// Adds a file with a name from the user. If several have the same name, the last one wins, except on stdout, which gets all.
+    /// Adds a file with a name from the user. If several have the same name, the last one wins,
+    /// except on stdout, which gets all.
     fn put(&mut self, file: ExtractedFile<'a>) {
-        let known = self.by_path.get(&file.path).and_then(|at| self.files.get_mut(*at));
+        let known = self
+            .by_path
+            .get(&file.path)
+            .and_then(|at| self.files.get_mut(*at));
         if let Some(known) = known {
             let path = file.path.clone();
             *known = file;
@@ -139,15 +175,20 @@ impl<'a> ExtractPlan<'a, '_> {
         self.files.push(file);
     }
 
-    /// Adds a file with a generated name for each image. The name contains the image's index, or the next number that makes it
-    /// unique. An image that was added before under that name is not added again.
+    /// Adds a file with a generated name for each image. The name contains the image's index, or
+    /// the next number that makes it unique. An image that was added before under that name is not
+    /// added again.
     fn generate(&mut self, matches: &[&'a Image]) {
         let mut index = 0;
         for image in leaves(matches) {
             let (name, is_new) = loop {
                 let name = self.name(image, index);
                 index += 1;
-                match self.by_path.get(Path::new(&name)).and_then(|at| self.files.get(*at)) {
+                match self
+                    .by_path
+                    .get(Path::new(&name))
+                    .and_then(|at| self.files.get(*at))
+                {
                     None => break (name, true),
                     Some(known) if known.is_of(image) => break (name, false),
                     Some(_) => {}
@@ -155,19 +196,32 @@ impl<'a> ExtractPlan<'a, '_> {
             };
             if is_new {
                 let members = vec![(name.clone(), &image.contents)];
-                self.put(ExtractedFile { path: PathBuf::from(&name), members, archive: false });
+                self.put(ExtractedFile {
+                    path: PathBuf::from(&name),
+                    members,
+                    archive: false,
+                });
                 self.generated.push(name);
             }
         }
     }
 
-    /// The members of an archive of images. An image from an archive keeps the name of its member, as in LLVM, because users look
-    /// for that name. If a member contains several images, each gets a generated name.
+    /// The members of an archive of images. An image from an archive keeps the name of its member,
+    /// as in LLVM, because users look for that name. If a member contains several images, each gets
+    /// a generated name.
     fn members(&self, matches: &[&'a Image]) -> Vec<(String, &'a FileSlice)> {
-        let all: Vec<(&Image, Option<&Member>)> =
-            matches.iter().flat_map(|image| leaves(&[*image]).into_iter().map(|leaf| (leaf, image.member.as_ref()))).collect();
+        let all: Vec<(&Image, Option<&Member>)> = matches
+            .iter()
+            .flat_map(|image| {
+                leaves(&[*image])
+                    .into_iter()
+                    .map(|leaf| (leaf, image.member.as_ref()))
+            })
+            .collect();
         let mut counts: HashMap<&Member, usize> = HashMap::new();
-        all.iter().filter_map(|(_, member)| *member).for_each(|member| *counts.entry(member).or_default() += 1);
+        all.iter()
+            .filter_map(|(_, member)| *member)
+            .for_each(|member| *counts.entry(member).or_default() += 1);
         let named = |(index, (image, member)): (usize, (&'a Image, Option<&Member>))| {
             let name = match member {
                 Some(member) if counts.get(member) == Some(&1) => member.name.clone(),
@@ -186,7 +240,13 @@ impl<'a> ExtractPlan<'a, '_> {
 
 /// The generated name of an image of `input`.
 fn generated(input: &Path, image: &Image, index: usize) -> String {
-    names::generated(input, image.get(b"triple"), image.get(b"arch"), index, image.image_kind)
+    names::generated(
+        input,
+        image.get(b"triple"),
+        image.get(b"arch"),
+        index,
+        image.image_kind,
+    )
 }
 
 /// Adds `image` to `matches` if it matches. Otherwise, adds the matching images in it.
@@ -195,29 +255,42 @@ fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a 
     let strings = || {
         let requested = wanted.strings().into_iter();
         let stored = requested.filter(|(key, _)| *key != b"member");
-        stored.filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch"))).all(|(key, value)| image.get(key) == value)
+        stored
+            .filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch")))
+            .all(|(key, value)| image.get(key) == value)
     };
     let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
     if kind && strings() {
         matches.push(image);
     } else {
-        image.inner.iter().for_each(|inner| collect(wanted, inner, matches));
+        image
+            .inner
+            .iter()
+            .for_each(|inner| collect(wanted, inner, matches));
     }
 }
 
-/// Whether the requested AMD GPU is that of the image, in any spelling: `triple=amdgcn-amd-amdhsa,arch=gfx908` equals
-/// `triple=amdgpu9.08-amd-amdhsa`. A triple without `arch` matches every device that it covers.
+/// Whether the requested AMD GPU is that of the image, in any spelling:
+/// `triple=amdgcn-amd-amdhsa,arch=gfx908` equals `triple=amdgpu9.08-amd-amdhsa`. A triple without
+/// `arch` matches every device that it covers.
 fn is_device(wanted: &ImageArguments, image: &Image) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let Some(triple) = wanted.get("triple").map(text) else { return false };
+    let Some(triple) = wanted.get("triple").map(text) else {
+        return false;
+    };
     let own = Target::new(&text(image.get(b"triple")), &text(image.get(b"arch")));
-    let Some(arch) = own.amd_arch() else { return false };
+    let Some(arch) = own.amd_arch() else {
+        return false;
+    };
     match wanted.get("arch") {
         Some(requested) => Target::new(&triple, &text(requested)) == own,
         None => {
             let requested = Target::new(&triple, "");
             let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
-            requested.amd_arch().is_some_and(|requested| requested.covers(&arch)) && rest(&requested.triple) == rest(&own.triple)
+            requested
+                .amd_arch()
+                .is_some_and(|requested| requested.covers(&arch))
+                && rest(&requested.triple) == rest(&own.triple)
         }
     }
 }
@@ -238,7 +311,8 @@ fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
 impl ExtractedFile<'_> {
     /// Whether the file is this image, and not an archive.
     fn is_of(&self, image: &Image) -> bool {
-        !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
+        !self.archive
+            && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
     }
 
     fn write(&self, out: &mut Output, session: &Session) -> Result<()> {
@@ -249,7 +323,11 @@ impl ExtractedFile<'_> {
                 .try_for_each(|(_, contents)| contents.copy_to(out))
                 .map_err(|error| io_error(&self.path, &error));
         }
-        let members = self.members.iter().map(|(name, contents)| (name.as_str(), *contents));
-        write_archive(members, out, session).with_context(|| format!("cannot write the archive '{}'", self.path.display()))
+        let members = self
+            .members
+            .iter()
+            .map(|(name, contents)| (name.as_str(), *contents));
+        write_archive(members, out, session)
+            .with_context(|| format!("cannot write the archive '{}'", self.path.display()))
     }
 }

@@ -1,4 +1,5 @@
-//! Packs images and their metadata into one file: one OffloadBinary per image, or, in version 2, one for all images.
+//! Packs images and their metadata into one file: one OffloadBinary per image, or, in version 2,
+//! one for all images.
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
@@ -36,8 +37,8 @@ pub(crate) struct Pack {
     pub output: PathBuf,
     /// The format version.
     pub format: Format,
-    /// The recipe that compresses all images together into one binary of version 3, which LLVM 24 reads. `None` for uncompressed
-    /// binaries.
+    /// The recipe that compresses all images together into one binary of version 3, which LLVM 24
+    /// reads. `None` for uncompressed binaries.
     pub compression: Option<Recipe>,
     /// Whether to use the offload kind numbers of LLVM 15 to 20, in which HIP is 3.
     pub legacy_kinds: bool,
@@ -53,11 +54,16 @@ struct ImageFile<'a> {
 /// Packs images according to `request`.
 pub(crate) fn pack(request: &Pack, session: &Session) -> Result<()> {
     if request.images.is_empty() {
-        bail!("nothing to write to '{}': pass at least one --image", request.output.display());
+        bail!(
+            "nothing to write to '{}': pass at least one --image",
+            request.output.display()
+        );
     }
     let mut inputs = Vec::new();
     for image in &request.images {
-        let Some(files) = image.get("file") else { bail!("'file' is a required image arguments") };
+        let Some(files) = image.get("file") else {
+            bail!("'file' is a required image arguments")
+        };
         if image.get("triple").is_none() {
             session.shell.warn(&format!(
                 "'--image={}' has no 'triple': linkers cannot find the image by its target; add triple=TRIPLE",
@@ -82,25 +88,46 @@ pub(crate) fn pack(request: &Pack, session: &Session) -> Result<()> {
 /// The number to store for an image's offload kind.
 fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u16> {
     const LEGACY_HIP: u16 = 3;
-    let Some(name) = image.get("kind") else { return Ok(0) };
+    let Some(name) = image.get("kind") else {
+        return Ok(0);
+    };
     let kind = kind_number(name);
     if kind == 0 && !matches!(name, b"" | b"none") {
         let name = String::from_utf8_lossy(name);
-        session.shell.warn(&format!("unknown kind '{name}', stored as 0: expected openmp, cuda, hip or sycl"));
+        session.shell.warn(&format!(
+            "unknown kind '{name}', stored as 0: expected openmp, cuda, hip or sycl"
+        ));
     }
     match kind {
         _ if !legacy => Ok(kind),
         kind if kind == OffloadKind::Hip as u16 => Ok(LEGACY_HIP),
-        kind if kind == OffloadKind::Sycl as u16 => bail!("'--image={}': the legacy format has no kind for sycl", image.shown()),
+        kind if kind == OffloadKind::Sycl as u16 => bail!(
+            "'--image={}': the legacy format has no kind for sycl",
+            image.shown()
+        ),
         kind => Ok(kind),
     }
 }
 
 fn open<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<ImageFile<'a>> {
     let contents = FileSlice::open_one_of_many(path)?;
-    let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { image_kind(path) };
-    let entry = Entry { image_kind, offload_kind, flags: 0, strings: image.strings(), image_size: contents.size() };
-    Ok(ImageFile { path, contents, entry })
+    let image_kind = if is_bitcode(contents.bytes()) {
+        ImageKind::Bitcode
+    } else {
+        image_kind(path)
+    };
+    let entry = Entry {
+        image_kind,
+        offload_kind,
+        flags: 0,
+        strings: image.strings(),
+        image_size: contents.size(),
+    };
+    Ok(ImageFile {
+        path,
+        contents,
+        entry,
+    })
 }
 
 fn write_separate(inputs: &[ImageFile<'_>], out: &mut Output) -> Result<()> {
@@ -129,25 +156,40 @@ fn write_compressed(inputs: &[ImageFile<'_>], recipe: Recipe, out: &mut Output) 
     let entries: Vec<Entry<'_>> = inputs.iter().map(|input| input.entry.clone()).collect();
     let frame = plain_frame(&entries);
     let images: u64 = inputs.iter().map(|input| input.contents.size()).sum();
-    let padding = frame.total_size.saturating_sub(frame.head.len() as u64 + images);
+    let padding = frame
+        .total_size
+        .saturating_sub(frame.head.len() as u64 + images);
     let mut plain: Box<dyn Read + '_> = Box::new(&frame.head[..]);
     for input in inputs {
         plain = Box::new(plain.chain(input.contents.reader()));
     }
-    offload_binary::pack(plain.chain(std::io::repeat(0).take(padding)), frame.total_size, recipe, &mut *out)?;
+    offload_binary::pack(
+        plain.chain(std::io::repeat(0).take(padding)),
+        frame.total_size,
+        recipe,
+        &mut *out,
+    )?;
     Ok(())
 }
 
 fn copy(input: &ImageFile<'_>, out: &mut Output) -> Result<()> {
-    input.contents.copy_to(out).map_err(|error| io_error(input.path, &error))
+    input
+        .contents
+        .copy_to(out)
+        .map_err(|error| io_error(input.path, &error))
 }
 
 /// Writes `images` to `out`. Each image is copied in chunks.
 ///
 /// # Errors
-/// There is no image, a string contains a zero (which terminates strings in version 1), or `out` fails.
+/// There is no image, a string contains a zero (which terminates strings in version 1), or `out`
+/// fails.
 #[cfg(feature = "capi")]
-pub(crate) fn pack_to(images: &[&super::StoredImage], format: Format, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn pack_to(
+    images: &[&super::StoredImage],
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<()> {
     use crate::error::Error;
 
     if images.is_empty() {
@@ -156,8 +198,13 @@ pub(crate) fn pack_to(images: &[&super::StoredImage], format: Format, out: &mut 
     let entries: Vec<Entry<'_>> = images.iter().map(|image| image.entry()).collect();
     let ends_early = |text: &[u8]| text.contains(&0);
     let mut strings = entries.iter().flat_map(|entry| &entry.strings);
-    if format == Format::Separate && strings.any(|(key, value)| ends_early(key) || ends_early(value)) {
-        return Err(Error::usage("a string contains a zero byte, which only version 2 of the format can store").into());
+    if format == Format::Separate
+        && strings.any(|(key, value)| ends_early(key) || ends_early(value))
+    {
+        return Err(Error::usage(
+            "a string contains a zero byte, which only version 2 of the format can store",
+        )
+        .into());
     }
     let mut whole = |head: &[u8], parts: &[&super::StoredImage], size: u64| -> Result<()> {
         out.write_all(head)?;
@@ -165,7 +212,10 @@ pub(crate) fn pack_to(images: &[&super::StoredImage], format: Format, out: &mut 
         for part in parts {
             written += std::io::copy(&mut part.contents.reader(), out)?;
         }
-        std::io::copy(&mut std::io::repeat(0).take(size.saturating_sub(written)), out)?;
+        std::io::copy(
+            &mut std::io::repeat(0).take(size.saturating_sub(written)),
+            out,
+        )?;
         Ok(())
     };
     match format {

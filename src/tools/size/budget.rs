@@ -63,50 +63,72 @@ pub(crate) struct Outcome {
 }
 
 impl Budget {
-    /// The limits in `text`, with commas between them; `size` reads sizes, and `native` says which devices a machine has that a selector
-    /// means.
+    /// The limits in `text`, with commas between them; `size` reads sizes, and `native` says which
+    /// devices a machine has that a selector means.
     ///
     /// # Errors
-    /// One is not of the form `NAME<SIZE`, with `total`, `inflated`, `host`, `growth` or devices for the name, or its limit is no
-    /// size and, for `growth`, no percentage.
+    /// One is not of the form `NAME<SIZE`, with `total`, `inflated`, `host`, `growth` or devices
+    /// for the name, or its limit is no size and, for `growth`, no percentage.
     pub(crate) fn parse(
         text: &str,
         size: impl Fn(&str) -> Result<u64>,
         native: impl Fn(&Selector) -> Result<Vec<Target>>,
     ) -> Result<Vec<Budget>> {
-        let all = text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(|one| {
-            let mut budget = Budget::one(one, &size)?;
-            if let What::Devices(selector) = &mut budget.what
-                && selector.is_native()
-            {
-                let here = native(selector).with_context(|| format!("the budget `{one}`"))?;
-                *selector = selector.clone().with_native(&here);
-            }
-            Ok(budget)
-        });
+        let all = text
+            .split(',')
+            .map(str::trim)
+            .filter(|one| !one.is_empty())
+            .map(|one| {
+                let mut budget = Budget::one(one, &size)?;
+                if let What::Devices(selector) = &mut budget.what
+                    && selector.is_native()
+                {
+                    let here = native(selector).with_context(|| format!("the budget `{one}`"))?;
+                    *selector = selector.clone().with_native(&here);
+                }
+                Ok(budget)
+            });
         all.collect()
     }
 
     fn one(text: &str, size: &impl Fn(&str) -> Result<u64>) -> Result<Budget> {
-        let (name, limit) =
-            text.split_once('<').with_context(|| format!("invalid budget `{text}`: expected NAME<SIZE, such as total<850M"))?;
-        let (inclusive, limit) = limit.strip_prefix('=').map_or((false, limit), |limit| (true, limit));
+        let (name, limit) = text.split_once('<').with_context(|| {
+            format!("invalid budget `{text}`: expected NAME<SIZE, such as total<850M")
+        })?;
+        let (inclusive, limit) = limit
+            .strip_prefix('=')
+            .map_or((false, limit), |limit| (true, limit));
         let what = match name.trim() {
             "total" => What::Total,
             "inflated" => What::Inflated,
             "host" => What::Host,
             "growth" => What::Growth,
-            devices => What::Devices(Selector::from_str(devices).with_context(|| format!("the budget `{text}`"))?),
+            devices => What::Devices(
+                Selector::from_str(devices).with_context(|| format!("the budget `{text}`"))?,
+            ),
         };
         let limit = match limit.trim().strip_suffix('%') {
             Some(share) if matches!(what, What::Growth) => {
-                let share = share.trim().parse().ok().filter(|share: &f64| share.is_finite());
-                Limit::Percent(share.with_context(|| format!("invalid budget `{text}`: `{limit}` is not a percentage"))?)
+                let share = share
+                    .trim()
+                    .parse()
+                    .ok()
+                    .filter(|share: &f64| share.is_finite());
+                Limit::Percent(share.with_context(|| {
+                    format!("invalid budget `{text}`: `{limit}` is not a percentage")
+                })?)
             }
             Some(_) => bail!("invalid budget `{text}`: only growth can have a limit in percent"),
-            None => Limit::Bytes(size(limit.trim()).with_context(|| format!("the budget `{text}`"))?),
+            None => {
+                Limit::Bytes(size(limit.trim()).with_context(|| format!("the budget `{text}`"))?)
+            }
         };
-        Ok(Budget { text: text.to_owned(), what, limit, inclusive })
+        Ok(Budget {
+            text: text.to_owned(),
+            what,
+            limit,
+            inclusive,
+        })
     }
 
     /// Whether it is about what came since another measurement.
@@ -114,22 +136,36 @@ impl Budget {
         matches!(self.what, What::Growth)
     }
 
-    /// Why the limit would be kept whatever the files have: it is of devices for which neither `sizes` nor `old` has an image. None
-    /// for every other limit.
+    /// Why the limit would be kept whatever the files have: it is of devices for which neither
+    /// `sizes` nor `old` has an image. None for every other limit.
     pub(crate) fn unmatched(&self, sizes: &Sizes, old: Option<&Sizes>) -> Option<String> {
-        let What::Devices(selector) = &self.what else { return None };
-        if std::iter::once(sizes).chain(old).any(|sizes| selected(sizes, selector).next().is_some()) {
+        let What::Devices(selector) = &self.what else {
+            return None;
+        };
+        if std::iter::once(sizes)
+            .chain(old)
+            .any(|sizes| selected(sizes, selector).next().is_some())
+        {
             return None;
         }
         let name = selector.to_string();
-        let near = NAMES.into_iter().map(|known| (strsim::damerau_levenshtein(&name, known), known)).min();
-        let hint =
-            near.filter(|(distance, _)| *distance <= 2).map_or(String::new(), |(_, known)| format!(" (did you mean `{known}`?)"));
+        let near = NAMES
+            .into_iter()
+            .map(|known| (strsim::damerau_levenshtein(&name, known), known))
+            .min();
+        let hint = near
+            .filter(|(distance, _)| *distance <= 2)
+            .map_or(String::new(), |(_, known)| {
+                format!(" (did you mean `{known}`?)")
+            });
         let known = NAMES.join(", ");
-        Some(format!("no image matches `{name}` in the budget `{self}`: expected {known} or a device such as sm_90{hint}"))
+        Some(format!(
+            "no image matches `{name}` in the budget `{self}`: expected {known} or a device such as sm_90{hint}"
+        ))
     }
 
-    /// Compares what was measured with the limit; `old` is what it is compared with. Sizes are told in `style`.
+    /// Compares what was measured with the limit; `old` is what it is compared with. Sizes are told
+    /// in `style`.
     pub(crate) fn check(&self, sizes: &Sizes, old: Option<&Sizes>, style: Style) -> Outcome {
         let (bytes, before) = match &self.what {
             What::Total => (sizes.size(), None),
@@ -141,11 +177,23 @@ impl Budget {
         let came = before.map_or(bytes as f64, |before| bytes as f64 - before as f64);
         let (value, limit) = match self.limit {
             Limit::Bytes(limit) => (came, limit as f64),
-            Limit::Percent(limit) => (came * 100.0 / before.unwrap_or_default().max(1) as f64, limit),
+            Limit::Percent(limit) => (
+                came * 100.0 / before.unwrap_or_default().max(1) as f64,
+                limit,
+            ),
         };
         let kept = value < limit || (self.inclusive && value <= limit);
-        let why = if kept { String::new() } else { self.broken(bytes, before, value, style) };
-        Outcome { budget: self.text.clone(), value, kept, why }
+        let why = if kept {
+            String::new()
+        } else {
+            self.broken(bytes, before, value, style)
+        };
+        Outcome {
+            budget: self.text.clone(),
+            value,
+            kept,
+            why,
+        }
     }
 
     /// How much over the limit it is: `total is 57M, limit 50M (6.6M too much)`.
@@ -153,12 +201,26 @@ impl Budget {
         let bytes_of = |bytes: f64| size(bytes.round() as u64, style);
         let name = self.text.split('<').next().unwrap_or_default().trim();
         let (shown, limit, excess) = match self.limit {
-            Limit::Percent(limit) => (format!("{value:.2}%"), format!("{limit}%"), format!("{:.2}%", value - limit)),
-            Limit::Bytes(limit) => (bytes_of(value), bytes_of(limit as f64), bytes_of(value - limit as f64)),
+            Limit::Percent(limit) => (
+                format!("{value:.2}%"),
+                format!("{limit}%"),
+                format!("{:.2}%", value - limit),
+            ),
+            Limit::Bytes(limit) => (
+                bytes_of(value),
+                bytes_of(limit as f64),
+                bytes_of(value - limit as f64),
+            ),
         };
-        let from = before.map_or(String::new(), |before| format!(", from {} to {}", size(before, style), size(bytes, style)));
+        let from = before.map_or(String::new(), |before| {
+            format!(", from {} to {}", size(before, style), size(bytes, style))
+        });
         let is_limit = matches!(self.limit, Limit::Bytes(limit) if value <= limit as f64);
-        let excess = if is_limit { "must be less".to_owned() } else { format!("{excess} too much") };
+        let excess = if is_limit {
+            "must be less".to_owned()
+        } else {
+            format!("{excess} too much")
+        };
         format!("{name} is {shown}{from}, limit {limit} ({excess})")
     }
 }

@@ -1,5 +1,6 @@
-//! What is there twice, and what could be smaller: images and functions with the same bytes, and containers that are not compressed.
-//! Only what has the same architecture and size, and functions also the same name, is looked at; by a digest of 128 bits it is the same or not.
+//! What is there twice, and what could be smaller: images and functions with the same bytes, and
+//! containers that are not compressed. Only what has the same architecture and size, and functions
+//! also the same name, is looked at; by a digest of 128 bits it is the same or not.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -33,7 +34,8 @@ pub struct Repeated {
     pub wasted_file: u64,
     /// The same, inflated.
     pub wasted_inflated: u64,
-    /// The translation units they are in, or, where these are unknown, the places; of several files with the file before them.
+    /// The translation units they are in, or, where these are unknown, the places; of several files
+    /// with the file before them.
     pub places: Vec<String>,
 }
 
@@ -78,14 +80,21 @@ struct Placed<'f> {
 ///
 /// # Errors
 /// A file cannot be read any more.
-pub(super) fn find(files: &[FileSize], footprints: &[Footprint], items: &Items, names: &Names) -> Result<Duplicates> {
+pub(super) fn find(
+    files: &[FileSize],
+    footprints: &[Footprint],
+    items: &Items,
+    names: &Names,
+) -> Result<Duplicates> {
     let placed = placed(files, footprints, items);
     let units = units(items);
     let same_images = images(&placed)?;
     let mut repeated: HashSet<usize> = HashSet::new();
     let mut found = Duplicates::default();
     for group in &same_images {
-        let [first, rest @ ..] = group.as_slice() else { continue };
+        let [first, rest @ ..] = group.as_slice() else {
+            continue;
+        };
         repeated.extend(rest.iter().map(|placed| placed.index));
         found.images.push(Repeated {
             kernel: None,
@@ -97,7 +106,10 @@ pub(super) fn find(files: &[FileSize], footprints: &[Footprint], items: &Items, 
             places: places(group, &units, names),
         });
     }
-    let others: Vec<&Placed<'_>> = placed.iter().filter(|placed| !repeated.contains(&placed.index)).collect();
+    let others: Vec<&Placed<'_>> = placed
+        .iter()
+        .filter(|placed| !repeated.contains(&placed.index))
+        .collect();
     found.kernels = functions(&others, &units, names)?;
     for list in [&mut found.images, &mut found.kernels] {
         list.sort_by(|one, other| order(one).cmp(&order(other)));
@@ -108,17 +120,46 @@ pub(super) fn find(files: &[FileSize], footprints: &[Footprint], items: &Items, 
 
 /// What wastes most comes first. The rest makes the order the same in every run.
 fn order(one: &Repeated) -> impl Ord {
-    let Repeated { kernel, arch, copies, size, wasted_file, wasted_inflated, places } = one;
-    (Reverse(*wasted_file), kernel, arch, Reverse(*size), Reverse(*wasted_inflated), *copies, places)
+    let Repeated {
+        kernel,
+        arch,
+        copies,
+        size,
+        wasted_file,
+        wasted_inflated,
+        places,
+    } = one;
+    (
+        Reverse(*wasted_file),
+        kernel,
+        arch,
+        Reverse(*size),
+        Reverse(*wasted_inflated),
+        *copies,
+        places,
+    )
 }
 
 /// All images of device code, numbered as in the items.
-fn placed<'f>(files: &'f [FileSize], footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
+fn placed<'f>(
+    files: &'f [FileSize],
+    footprints: &'f [Footprint],
+    items: &Items,
+) -> Vec<Placed<'f>> {
     let input = |file: &'f FileSize| Some(file.file.as_str()).filter(|_| files.len() > 1);
-    let of_file =
-        |(file, footprint): (&'f FileSize, &'f Footprint)| footprint.images.iter().map(move |image| (input(file), image));
+    let of_file = |(file, footprint): (&'f FileSize, &'f Footprint)| {
+        footprint
+            .images
+            .iter()
+            .map(move |image| (input(file), image))
+    };
     let images = files.iter().zip(footprints).flat_map(of_file);
-    let placed = (0..).zip(images).map(|(index, (input, image))| Placed { input, image, index, file: 0 });
+    let placed = (0..).zip(images).map(|(index, (input, image))| Placed {
+        input,
+        image,
+        index,
+        file: 0,
+    });
     let mut placed: Vec<Placed<'_>> = placed.collect();
     for item in &items.list {
         if let Some(placed) = item.image.place().and_then(|image| placed.get_mut(image)) {
@@ -131,7 +172,10 @@ fn placed<'f>(files: &'f [FileSize], footprints: &'f [Footprint], items: &Items)
 
 /// The translation units of images, where they are known.
 fn units(items: &Items) -> HashMap<usize, Name> {
-    let each = items.list.iter().filter_map(|item| Some((item.image.place()?, item.key(Level::Unit))));
+    let each = items
+        .list
+        .iter()
+        .filter_map(|item| Some((item.image.place()?, item.key(Level::Unit))));
     each.filter(|(_, unit)| *unit != Name::NONE).collect()
 }
 
@@ -156,14 +200,26 @@ fn places(group: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) ->
 fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> {
     let mut alike: HashMap<(Name, u64), Vec<&Placed<'_>>> = HashMap::new();
     for placed in placed.iter().filter(|placed| placed.image.size > 0) {
-        alike.entry((placed.image.arch, placed.image.size)).or_default().push(placed);
+        alike
+            .entry((placed.image.arch, placed.image.size))
+            .or_default()
+            .push(placed);
     }
-    let candidates: Vec<&Placed<'_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
-    let digests: Result<Vec<Option<u128>>> = candidates.par_iter().map(|placed| digest_of_image(placed.image)).collect();
+    let candidates: Vec<&Placed<'_>> = alike
+        .into_values()
+        .filter(|group| group.len() > 1)
+        .flatten()
+        .collect();
+    let digests: Result<Vec<Option<u128>>> = candidates
+        .par_iter()
+        .map(|placed| digest_of_image(placed.image))
+        .collect();
     let mut same: HashMap<(Name, u128), Vec<&Placed<'_>>> = HashMap::new();
     for (placed, digest) in candidates.into_iter().zip(digests?) {
         if let Some(digest) = digest {
-            same.entry((placed.image.arch, digest)).or_default().push(placed);
+            same.entry((placed.image.arch, digest))
+                .or_default()
+                .push(placed);
         }
     }
     Ok(same.into_values().filter(|group| group.len() > 1).collect())
@@ -171,54 +227,87 @@ fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> 
 
 fn digest_of_image(image: &SizedImage) -> Result<Option<u128>> {
     match (&image.piece, image.digest) {
-        (Some(piece), None) => bytes_of::quick_digest(piece).with_context(|| image.place.clone()).map(Some),
+        (Some(piece), None) => bytes_of::quick_digest(piece)
+            .with_context(|| image.place.clone())
+            .map(Some),
         (_, digest) => Ok(digest),
     }
 }
 
 /// Functions of one name, architecture and size with the same code, in images that differ.
-fn functions(placed: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) -> Result<Vec<Repeated>> {
+fn functions(
+    placed: &[&Placed<'_>],
+    units: &HashMap<usize, Name>,
+    names: &Names,
+) -> Result<Vec<Repeated>> {
     type Function<'p, 'f> = (&'p Placed<'f>, &'f FunctionCode);
     let mut alike: HashMap<(Name, Name, u64), Vec<Function<'_, '_>>> = HashMap::new();
     for placed in placed {
-        for function in placed.image.functions.iter().filter(|function| function.size > 0) {
-            alike.entry((placed.image.arch, function.name, function.size)).or_default().push((placed, function));
+        for function in placed
+            .image
+            .functions
+            .iter()
+            .filter(|function| function.size > 0)
+        {
+            alike
+                .entry((placed.image.arch, function.name, function.size))
+                .or_default()
+                .push((placed, function));
         }
     }
-    let candidates: Vec<Function<'_, '_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
-    let digests: Result<Vec<Option<u128>>> =
-        candidates.par_iter().map(|(placed, function)| digest_of_function(placed.image, function)).collect();
+    let candidates: Vec<Function<'_, '_>> = alike
+        .into_values()
+        .filter(|group| group.len() > 1)
+        .flatten()
+        .collect();
+    let digests: Result<Vec<Option<u128>>> = candidates
+        .par_iter()
+        .map(|(placed, function)| digest_of_function(placed.image, function))
+        .collect();
     let mut same: HashMap<(Name, Name, u128), Vec<Function<'_, '_>>> = HashMap::new();
     for ((placed, function), digest) in candidates.into_iter().zip(digests?) {
         if let Some(digest) = digest {
-            same.entry((placed.image.arch, function.name, digest)).or_default().push((placed, function));
+            same.entry((placed.image.arch, function.name, digest))
+                .or_default()
+                .push((placed, function));
         }
     }
-    let repeated = same.into_values().filter(|group| group.len() > 1).map(|group| {
-        let (first, function) = group[0];
-        let kernel = names.text(function.name);
-        let share = |(placed, function): &Function<'_, '_>| match placed.image.size {
-            0 => 0,
-            size => u64::try_from(u128::from(function.size) * u128::from(placed.file) / u128::from(size)).unwrap_or(u64::MAX),
-        };
-        let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
-        Repeated {
-            kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
-            arch: names.text(first.image.arch).to_string(),
-            copies: group.len() as u64,
-            size: function.size,
-            wasted_file: group.iter().skip(1).map(share).sum(),
-            wasted_inflated: function.size * (group.len() as u64 - 1),
-            places: places(&wherever, units, names),
-        }
-    });
+    let repeated = same
+        .into_values()
+        .filter(|group| group.len() > 1)
+        .map(|group| {
+            let (first, function) = group[0];
+            let kernel = names.text(function.name);
+            let share = |(placed, function): &Function<'_, '_>| match placed.image.size {
+                0 => 0,
+                size => u64::try_from(
+                    u128::from(function.size) * u128::from(placed.file) / u128::from(size),
+                )
+                .unwrap_or(u64::MAX),
+            };
+            let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
+            Repeated {
+                kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
+                arch: names.text(first.image.arch).to_string(),
+                copies: group.len() as u64,
+                size: function.size,
+                wasted_file: group.iter().skip(1).map(share).sum(),
+                wasted_inflated: function.size * (group.len() as u64 - 1),
+                places: places(&wherever, units, names),
+            }
+        });
     Ok(repeated.collect())
 }
 
 fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Option<u128>> {
-    let code = image.piece.as_ref().and_then(|piece| piece.slice(function.offset, function.size));
+    let code = image
+        .piece
+        .as_ref()
+        .and_then(|piece| piece.slice(function.offset, function.size));
     match (code, function.digest) {
-        (Some(code), None) => bytes_of::quick_digest(&code).with_context(|| image.place.clone()).map(Some),
+        (Some(code), None) => bytes_of::quick_digest(&code)
+            .with_context(|| image.place.clone())
+            .map(Some),
         (_, digest) => Ok(digest),
     }
 }
@@ -227,17 +316,29 @@ fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Opt
 fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
     const SAMPLES: usize = 16;
     const LEVEL: i32 = 3;
-    let mut formats: Vec<&'static str> = footprints.iter().flat_map(|one| &one.uncompressed).map(|one| one.container).collect();
+    let mut formats: Vec<&'static str> = footprints
+        .iter()
+        .flat_map(|one| &one.uncompressed)
+        .map(|one| one.container)
+        .collect();
     formats.sort_unstable();
     formats.dedup();
     let each = formats.into_iter().map(|format| {
-        let all = footprints.iter().flat_map(|one| &one.uncompressed).filter(|one| one.container == format);
+        let all = footprints
+            .iter()
+            .flat_map(|one| &one.uncompressed)
+            .filter(|one| one.container == format);
         let all: Vec<_> = all.collect();
         let size: u64 = all.iter().map(|one| one.size).sum();
-        let samples: Vec<&FileSlice> = all.iter().step_by(all.len().div_ceil(SAMPLES)).map(|one| &one.sample).collect();
+        let samples: Vec<&FileSlice> = all
+            .iter()
+            .step_by(all.len().div_ceil(SAMPLES))
+            .map(|one| &one.sample)
+            .collect();
         let packed = |sample: &&FileSlice| {
             let plain = sample.size();
-            let size = zstd::bulk::compress(sample.bytes(), LEVEL).map_or(plain, |packed| plain.min(packed.len() as u64));
+            let size = zstd::bulk::compress(sample.bytes(), LEVEL)
+                .map_or(plain, |packed| plain.min(packed.len() as u64));
             sample.release();
             size
         };
@@ -245,7 +346,12 @@ fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
         let packed: u64 = samples.par_iter().map(packed).sum();
         let saved = u128::from(size) * u128::from(plain - packed) / u128::from(plain.max(1));
         let estimated_saving = u64::try_from(saved).unwrap_or(u64::MAX);
-        NotCompressed { container: format.to_owned(), count: all.len() as u64, size, estimated_saving }
+        NotCompressed {
+            container: format.to_owned(),
+            count: all.len() as u64,
+            size,
+            estimated_saving,
+        }
     });
     each.filter(|one| one.estimated_saving > 0).collect()
 }

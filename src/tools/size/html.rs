@@ -15,7 +15,15 @@ use crate::contents::layout::Name;
 use crate::sys::atomic_file;
 
 /// What the page tells apart.
-const LEVELS: [Level; 7] = [Level::File, Level::Member, Level::Arch, Level::Unit, Level::Template, Level::Kernel, Level::Part];
+const LEVELS: [Level; 7] = [
+    Level::File,
+    Level::Member,
+    Level::Arch,
+    Level::Unit,
+    Level::Template,
+    Level::Kernel,
+    Level::Part,
+];
 
 /// What a row of the page belongs to, by the names at [`LEVELS`].
 type Key = [Name; LEVELS.len()];
@@ -38,7 +46,10 @@ pub(crate) fn save(sizes: &Sizes, old: Option<&Sizes>, path: &Path) -> Result<()
 /// What the page is of: the names of files, with their folders only where that is the difference.
 fn title(sizes: &Sizes, old: Option<&Sizes>) -> String {
     let short = |files: &[FileSize]| match files {
-        [one] => Path::new(&one.file).file_name().map_or_else(|| one.file.clone(), |name| name.to_string_lossy().into_owned()),
+        [one] => Path::new(&one.file).file_name().map_or_else(
+            || one.file.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
         several => format!("{} files", several.len()),
     };
     let new = short(&sizes.files);
@@ -69,21 +80,41 @@ fn rows(sizes: &Sizes, old: Option<&Sizes>) -> Vec<PageRow> {
     rows.into_values().collect()
 }
 
-/// Whether files are told apart: if there are several, and of what they are compared with one has the name of one of them. Else
-/// everything would have gone in one file, and come in another.
+/// Whether files are told apart: if there are several, and of what they are compared with one has
+/// the name of one of them. Else everything would have gone in one file, and come in another.
 fn are_several(sizes: &Sizes, old: Option<&Sizes>) -> bool {
     let names: HashSet<&str> = sizes.files.iter().map(|file| file.file.as_str()).collect();
-    names.len() > 1 && old.is_none_or(|old| old.files.iter().any(|file| names.contains(file.file.as_str())))
+    names.len() > 1
+        && old.is_none_or(|old| {
+            old.files
+                .iter()
+                .any(|file| names.contains(file.file.as_str()))
+        })
 }
 
 /// The row of what an item belongs to.
-fn row<'r>(rows: &'r mut HashMap<Key, PageRow>, items: &Items, item: &Item, several: bool) -> &'r mut PageRow {
+fn row<'r>(
+    rows: &'r mut HashMap<Key, PageRow>,
+    items: &Items,
+    item: &Item,
+    several: bool,
+) -> &'r mut PageRow {
     let mut key = LEVELS.map(|level| item.key(level));
     if !several {
         key[0] = Name::NONE;
     }
     rows.entry(key).or_insert_with(|| {
-        let [input, member, arch, unit, template, kernel, part]: [Arc<str>; LEVELS.len()] = key.map(|name| items.text(name));
-        PageRow { input, member, arch, unit, template, kernel, part, ..PageRow::default() }
+        let [input, member, arch, unit, template, kernel, part]: [Arc<str>; LEVELS.len()] =
+            key.map(|name| items.text(name));
+        PageRow {
+            input,
+            member,
+            arch,
+            unit,
+            template,
+            kernel,
+            part,
+            ..PageRow::default()
+        }
     })
 }

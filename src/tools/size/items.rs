@@ -94,7 +94,13 @@ impl FromStr for Level {
     fn from_str(name: &str) -> Result<Level, Error> {
         let known = || Level::ALL.map(Level::name).join(", ");
         let found = Level::ALL.into_iter().find(|level| level.name() == name);
-        found.ok_or_else(|| Error::usage(format!("unknown level `{}`: expected one of {}", printable(name), known())))
+        found.ok_or_else(|| {
+            Error::usage(format!(
+                "unknown level `{}`: expected one of {}",
+                printable(name),
+                known()
+            ))
+        })
     }
 }
 
@@ -103,7 +109,8 @@ impl FromStr for Level {
 pub(crate) struct Item {
     /// What they belong to, in the order of [`Level::ALL`].
     pub keys: [Name; Level::ALL.len()],
-    /// The number of the image among all of all files; none for the host's bytes and those of containers.
+    /// The number of the image among all of all files; none for the host's bytes and those of
+    /// containers.
     pub image: ImageIndex,
     /// How many bytes of the file they are.
     pub file: u64,
@@ -139,11 +146,21 @@ struct Called {
 }
 
 impl Items {
-    /// The bytes of `files`, whose footprints are those of the same index; their leaves are taken out of these.
-    pub(super) fn of(files: &[FileSize], footprints: &mut [Footprint], names: &Arc<Names>) -> Items {
+    /// The bytes of `files`, whose footprints are those of the same index; their leaves are taken
+    /// out of these.
+    pub(super) fn of(
+        files: &[FileSize],
+        footprints: &mut [Footprint],
+        names: &Arc<Names>,
+    ) -> Items {
         let called = called(footprints, names);
         let host = names.of(b"host");
-        let mut list = Vec::with_capacity(footprints.iter().map(|footprint| footprint.leaves.len()).sum());
+        let mut list = Vec::with_capacity(
+            footprints
+                .iter()
+                .map(|footprint| footprint.leaves.len())
+                .sum(),
+        );
         let mut parts = HashMap::new();
         let mut first = 0;
         for (file, footprint) in files.iter().zip(footprints) {
@@ -153,8 +170,13 @@ impl Items {
                 if label.part == Part::LeftOut {
                     continue;
                 }
-                let image = label.image.place().and_then(|image| footprint.images.get(image));
-                let part = *parts.entry(label.part).or_insert_with(|| names.of(label.part.name().as_bytes()));
+                let image = label
+                    .image
+                    .place()
+                    .and_then(|image| footprint.images.get(image));
+                let part = *parts
+                    .entry(label.part)
+                    .or_insert_with(|| names.of(label.part.name().as_bytes()));
                 let arch = match image {
                     Some(image) => image.arch,
                     None if label.container == Name::NONE || label.part != Part::Container => host,
@@ -163,31 +185,71 @@ impl Items {
                 let kernel = called.get(&label.kernel).copied().unwrap_or_default();
                 let kind = image.map_or(label.kind, |image| image.kind);
                 let (template, kernel) = (kernel.template, kernel.kernel);
-                let keys = [file, arch, kind, label.container, label.unit, template, kernel, label.section, part, label.member];
-                list.push(Item { keys, image: label.image.after(first), file: leaf.file, inflated: leaf.inflated });
+                let keys = [
+                    file,
+                    arch,
+                    kind,
+                    label.container,
+                    label.unit,
+                    template,
+                    kernel,
+                    label.section,
+                    part,
+                    label.member,
+                ];
+                list.push(Item {
+                    keys,
+                    image: label.image.after(first),
+                    file: leaf.file,
+                    inflated: leaf.inflated,
+                });
             }
             first += footprint.images.len();
         }
-        // Several may be called the same in the source (`_Z1fv` and `_ZL1fv`): the first by name stands for all, in every run.
-        let mut in_image: Vec<(Name, Arc<str>)> = called.keys().map(|mangled| (*mangled, names.text(*mangled))).collect();
+        // Several may be called the same in the source (`_Z1fv` and `_ZL1fv`): the first by name
+        // stands for all, in every run.
+        let mut in_image: Vec<(Name, Arc<str>)> = called
+            .keys()
+            .map(|mangled| (*mangled, names.text(*mangled)))
+            .collect();
         in_image.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         let mut mangled = HashMap::new();
-        for (name, called) in in_image.iter().filter_map(|(name, _)| Some((*name, called.get(name)?))) {
+        for (name, called) in in_image
+            .iter()
+            .filter_map(|(name, _)| Some((*name, called.get(name)?)))
+        {
             mangled.entry(called.kernel).or_insert(name);
         }
-        Items { list, names: Arc::clone(names), host, mangled }
+        Items {
+            list,
+            names: Arc::clone(names),
+            host,
+            mangled,
+        }
     }
 
     /// Keeps what has a kernel, translation unit, section or architecture that is wanted.
     pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
-        const LEVELS: [Level; 5] = [Level::Kernel, Level::Unit, Level::Section, Level::Arch, Level::Template];
+        const LEVELS: [Level; 5] = [
+            Level::Kernel,
+            Level::Unit,
+            Level::Section,
+            Level::Arch,
+            Level::Template,
+        ];
         let mut known: HashMap<Name, bool> = HashMap::new();
         let (names, mangled) = (&self.names, &self.mangled);
         self.list.retain(|item| {
-            LEVELS.into_iter().map(|level| item.key(level)).filter(|key| *key != Name::NONE).any(|key| {
-                let text = |name: Name| wanted(&names.text(name));
-                *known.entry(key).or_insert_with(|| text(key) || mangled.get(&key).is_some_and(|mangled| text(*mangled)))
-            })
+            LEVELS
+                .into_iter()
+                .map(|level| item.key(level))
+                .filter(|key| *key != Name::NONE)
+                .any(|key| {
+                    let text = |name: Name| wanted(&names.text(name));
+                    *known.entry(key).or_insert_with(|| {
+                        text(key) || mangled.get(&key).is_some_and(|mangled| text(*mangled))
+                    })
+                })
         });
     }
 
@@ -197,38 +259,58 @@ impl Items {
     }
 }
 
-/// What [`Items::keep`] is asked with, of bytes: lower and upper case are the same where they are ASCII.
+/// What [`Items::keep`] is asked with, of bytes: lower and upper case are the same where they are
+/// ASCII.
 ///
 /// # Errors
 /// `text` is no regular expression.
 pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(text).case_insensitive(true).unicode(false).build()
+    RegexBuilder::new(text)
+        .case_insensitive(true)
+        .unicode(false)
+        .build()
 }
 
 /// How every kernel of the footprints is called in its source.
 fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
-    let mut kernels: Vec<Name> =
-        footprints.iter().flat_map(|footprint| &footprint.leaves).map(|leaf| leaf.label.kernel).collect();
+    let mut kernels: Vec<Name> = footprints
+        .iter()
+        .flat_map(|footprint| &footprint.leaves)
+        .map(|leaf| leaf.label.kernel)
+        .collect();
     kernels.sort_unstable();
     kernels.dedup();
-    let each = kernels.into_par_iter().filter(|kernel| *kernel != Name::NONE);
-    each.map(|kernel| (kernel, Called::of(kernel, &names.text(kernel), names))).collect()
+    let each = kernels
+        .into_par_iter()
+        .filter(|kernel| *kernel != Name::NONE);
+    each.map(|kernel| (kernel, Called::of(kernel, &names.text(kernel), names)))
+        .collect()
 }
 
 impl Called {
     /// How `kernel`, which images call `mangled`, is called in its source.
     fn of(kernel: Name, mangled: &str, names: &Names) -> Called {
         let Some(name) = SourceName::of(mangled) else {
-            return Called { kernel, template: names.of(template_of(mangled).as_bytes()) };
+            return Called {
+                kernel,
+                template: names.of(template_of(mangled).as_bytes()),
+            };
         };
         let source = names.of(name.to_string().as_bytes());
-        let template = SourceName { function: template_of(&name.function).to_owned(), ..name };
-        Called { kernel: source, template: names.of(template.to_string().as_bytes()) }
+        let template = SourceName {
+            function: template_of(&name.function).to_owned(),
+            ..name
+        };
+        Called {
+            kernel: source,
+            template: names.of(template.to_string().as_bytes()),
+        }
     }
 }
 
 impl Items {
-    /// Gives OpenMP regions their present names: offld 0.9 and earlier saved them under names that begin as in the image.
+    /// Gives OpenMP regions their present names: offld 0.9 and earlier saved them under names that
+    /// begin as in the image.
     pub(super) fn rename_regions(&mut self) {
         const OLD: &str = "__omp_offloading_";
         let mut known: HashMap<Name, Option<Called>> = HashMap::new();
@@ -238,7 +320,9 @@ impl Items {
             let renamed = *known.entry(kernel).or_insert_with(|| {
                 let text = self.names.text(kernel);
                 let mangled = self.mangled.get(&kernel).copied().unwrap_or(kernel);
-                let called = text.starts_with(OLD).then(|| Called::of(kernel, &self.names.text(mangled), &self.names))?;
+                let called = text
+                    .starts_with(OLD)
+                    .then(|| Called::of(kernel, &self.names.text(mangled), &self.names))?;
                 in_image.entry(called.kernel).or_insert(mangled);
                 Some(called)
             });

@@ -9,8 +9,15 @@ use super::table::change;
 use crate::model::printable;
 use crate::sys::table::{Style, size};
 
-/// The tree `root`, what broke a budget, and what could be saved. At most `top` rows of a level are shown.
-pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<usize>, style: Style) -> String {
+/// The tree `root`, what broke a budget, and what could be saved. At most `top` rows of a level are
+/// shown.
+pub(crate) fn text(
+    sizes: &Sizes,
+    root: &Row,
+    outcomes: &[Outcome],
+    top: Option<usize>,
+    style: Style,
+) -> String {
     let mut out = String::new();
     for file in &sizes.files {
         let _ = writeln!(
@@ -24,43 +31,95 @@ pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<
     }
     let compared = root.old_file.is_some();
     out.push_str("\n| | images | kernels | file | share | uncompressed |");
-    out.push_str(if compared { " change | change, uncompressed |\n" } else { "\n" });
+    out.push_str(if compared {
+        " change | change, uncompressed |\n"
+    } else {
+        "\n"
+    });
     out.push_str("|---|--:|--:|--:|--:|--:|");
     out.push_str(if compared { "--:|--:|\n" } else { "\n" });
     rows(&mut out, &root.rows, 0, root, top, style);
     line(&mut out, "**total**", root, root, style);
     for outcome in outcomes {
-        let (mark, text) = if outcome.kept { ("✅", &outcome.budget) } else { ("❌", &outcome.why) };
+        let (mark, text) = if outcome.kept {
+            ("✅", &outcome.budget)
+        } else {
+            ("❌", &outcome.why)
+        };
         let _ = writeln!(out, "\n{mark} {}", cell(text));
     }
     let found = &sizes.duplicates;
-    let wasted: u64 = found.images.iter().chain(&found.kernels).map(|one| one.wasted_file).sum();
+    let wasted: u64 = found
+        .images
+        .iter()
+        .chain(&found.kernels)
+        .map(|one| one.wasted_file)
+        .sum();
     if wasted > 0 {
-        let _ = writeln!(out, "\nRepeated images and kernels take {}.", size(wasted, style));
+        let _ = writeln!(
+            out,
+            "\nRepeated images and kernels take {}.",
+            size(wasted, style)
+        );
     }
     for one in &found.not_compressed {
         let saved = size(one.estimated_saving, style);
-        let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
+        let (containers, are) = if one.count == 1 {
+            ("container", "is")
+        } else {
+            ("containers", "are")
+        };
         let (count, container, bytes) = (one.count, &one.container, size(one.size, style));
-        let _ =
-            writeln!(out, "\n{count} {container} {containers} with {bytes} {are} uncompressed: zstd would save about {saved}.");
+        let _ = writeln!(
+            out,
+            "\n{count} {container} {containers} with {bytes} {are} uncompressed: zstd would save about {saved}."
+        );
     }
     out
 }
 
-fn rows(out: &mut String, rows_of_level: &[Row], depth: usize, root: &Row, top: Option<usize>, style: Style) {
+fn rows(
+    out: &mut String,
+    rows_of_level: &[Row],
+    depth: usize,
+    root: &Row,
+    top: Option<usize>,
+    style: Style,
+) {
     let shown = top.unwrap_or(rows_of_level.len()).min(rows_of_level.len());
     for row in &rows_of_level[..shown] {
-        line(out, &format!("{}{}", "&emsp;".repeat(depth), cell(&row.name)), row, root, style);
+        line(
+            out,
+            &format!("{}{}", "&emsp;".repeat(depth), cell(&row.name)),
+            row,
+            root,
+            style,
+        );
         rows(out, &row.rows, depth + 1, root, top, style);
     }
     if let Some(rest) = together(&rows_of_level[shown..], root.old_file.is_some()) {
-        line(out, &format!("{}{} more", "&emsp;".repeat(depth), rows_of_level.len() - shown), &rest, root, style);
+        line(
+            out,
+            &format!(
+                "{}{} more",
+                "&emsp;".repeat(depth),
+                rows_of_level.len() - shown
+            ),
+            &rest,
+            root,
+            style,
+        );
     }
 }
 
 fn line(out: &mut String, name: &str, row: &Row, root: &Row, style: Style) {
-    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let count = |count: u64| {
+        if count == 0 {
+            String::new()
+        } else {
+            count.to_string()
+        }
+    };
     let share = row.file as f64 * 100.0 / root.file.max(1) as f64;
     let (images, kernels) = (count(row.images), count(row.kernels));
     let _ = write!(

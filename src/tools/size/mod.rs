@@ -1,6 +1,7 @@
-//! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds them up as one wants to see them;
-//! `duplicates` finds what is there twice or for nothing; `budget` compares with limits; `saved` keeps it all for a later
-//! comparison. `report` is the result as data; `table`, `markdown` and `html` (with `page`) show it.
+//! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds
+//! them up as one wants to see them; `duplicates` finds what is there twice or for nothing;
+//! `budget` compares with limits; `saved` keeps it all for a later comparison. `report` is the
+//! result as data; `table`, `markdown` and `html` (with `page`) show it.
 
 pub(crate) mod budget;
 mod duplicates;
@@ -57,7 +58,11 @@ impl Sizes {
 
     /// The bytes of the host.
     pub(crate) fn host(&self) -> u64 {
-        let host = self.items.list.iter().filter(|item| item.key(Level::Arch) == self.items.host);
+        let host = self
+            .items
+            .list
+            .iter()
+            .filter(|item| item.key(Level::Arch) == self.items.host);
         host.map(|item| item.file).sum()
     }
 
@@ -78,34 +83,61 @@ pub(crate) struct Counted {
     pub selection: Arc<Selection>,
 }
 
-/// Counts the bytes of files, and of every file below folders, as `counted` says. Errors in them are in the result.
+/// Counts the bytes of files, and of every file below folders, as `counted` says. Errors in them
+/// are in the result.
 ///
 /// # Errors
 /// A signal; a file that cannot be read any more when its duplicates are looked for.
 pub(crate) fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Result<Sizes> {
-    let Counted { names, max_unpacked, selection } = counted;
+    let Counted {
+        names,
+        max_unpacked,
+        selection,
+    } = counted;
     let (found, faults) = folders::selected(paths, selection, session);
     let (max_unpacked, selection) = (*max_unpacked, Arc::clone(selection));
-    let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, selection, ..contents::Options::default() };
-    let meter = Meter::new(session.shell.is_terminal(), found.iter().map(|found| found.size).sum());
+    let options = contents::Options {
+        sizes: Some(Arc::clone(names)),
+        max_unpacked,
+        selection,
+        ..contents::Options::default()
+    };
+    let meter = Meter::new(
+        session.shell.is_terminal(),
+        found.iter().map(|found| found.size).sum(),
+    );
     let reader = Reader::new(options, session).shown_by(&meter);
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
             let (file, footprint) = one(&reader, &found.path);
             // Of a folder, what holds no device code is none of our business.
-            let named = found.named && !footprint.leaves.iter().any(|leaf| leaf.label.part == Part::LeftOut);
-            (named || !footprint.images.is_empty() || !file.errors.is_empty()).then_some((file, footprint))
+            let named = found.named
+                && !footprint
+                    .leaves
+                    .iter()
+                    .any(|leaf| leaf.label.part == Part::LeftOut);
+            (named || !footprint.images.is_empty() || !file.errors.is_empty())
+                .then_some((file, footprint))
         });
         each.collect()
     });
     session.signals.check()?;
-    all.extend(faults.into_iter().map(|(path, error)| (unreadable(&path, &error), Footprint::default())));
+    all.extend(
+        faults
+            .into_iter()
+            .map(|(path, error)| (unreadable(&path, &error), Footprint::default())),
+    );
     let (files, mut footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
     let items = Items::of(&files, &mut footprints, names);
     let images = images(&files, &footprints, &items);
     let mut duplicates = duplicates::find(&files, &footprints, &items, names)?;
     duplicates.served = served::find(&images);
-    Ok(Sizes { files, images, items, duplicates })
+    Ok(Sizes {
+        files,
+        images,
+        items,
+        duplicates,
+    })
 }
 
 fn images(files: &[FileSize], footprints: &[Footprint], items: &Items) -> Vec<ImageSize> {
@@ -138,7 +170,16 @@ fn one(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
         Ok((footprint, kind, errors)) => {
             let inflated = footprint.leaves.iter().map(|leaf| leaf.inflated).sum();
             let (file, size) = (path.display().to_string(), footprint.size);
-            (FileSize { file, kind: kind.to_owned(), size, inflated, errors }, footprint)
+            (
+                FileSize {
+                    file,
+                    kind: kind.to_owned(),
+                    size,
+                    inflated,
+                    errors,
+                },
+                footprint,
+            )
         }
         Err(error) => (unreadable(path, &error), Footprint::default()),
     }
@@ -146,7 +187,13 @@ fn one(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
 
 fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
     let errors = vec![crate::error::chain(error)];
-    FileSize { file: path.display().to_string(), kind: "unreadable".to_owned(), size: 0, inflated: 0, errors }
+    FileSize {
+        file: path.display().to_string(),
+        kind: "unreadable".to_owned(),
+        size: 0,
+        inflated: 0,
+        errors,
+    }
 }
 
 /// What is compared with: a file with device code, or one that was saved.

@@ -1,9 +1,11 @@
-//! One self-contained HTML page of sizes: a treemap that zooms and a table that is searched and sorted. Everything is in the one
-//! file, and its content security policy forbids the browser to load anything else. What is in the page is this file's; what it
-//! looks like and does is in `page/`.
+//! One self-contained HTML page of sizes: a treemap that zooms and a table that is searched and
+//! sorted. Everything is in the one file, and its content security policy forbids the browser to
+//! load anything else. What is in the page is this file's; what it looks like and does is in
+//! `page/`.
 //!
-//! Names of kernels come from files that may be hostile. The data is base64, and scripts put names into the page as text only;
-//! what stands in the HTML itself (the title, the tables for browsers without scripts) is escaped.
+//! Names of kernels come from files that may be hostile. The data is base64, and scripts put names
+//! into the page as text only; what stands in the HTML itself (the title, the tables for browsers
+//! without scripts) is escaped.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -48,7 +50,8 @@ pub(crate) struct PageRow {
     pub file: u64,
     /// How many bytes they are when nothing is compressed.
     pub inflated: u64,
-    /// How many they were in the old file; none if there was no such row, or if no files are compared.
+    /// How many they were in the old file; none if there was no such row, or if no files are
+    /// compared.
     pub old_file: Option<u64>,
     /// The same, when nothing is compressed.
     pub old_inflated: Option<u64>,
@@ -56,7 +59,15 @@ pub(crate) struct PageRow {
 
 impl PageRow {
     fn key(&self) -> Key<'_> {
-        [&self.input, &self.member, &self.arch, &self.unit, &self.template, &self.kernel, &self.part]
+        [
+            &self.input,
+            &self.member,
+            &self.arch,
+            &self.unit,
+            &self.template,
+            &self.kernel,
+            &self.part,
+        ]
     }
 }
 
@@ -78,14 +89,18 @@ impl Sizes {
         self.inflated += row.inflated;
         if row.old_file.is_some() || row.old_inflated.is_some() {
             let (file, inflated) = self.old.unwrap_or_default();
-            self.old = Some((file + row.old_file.unwrap_or(0), inflated + row.old_inflated.unwrap_or(0)));
+            self.old = Some((
+                file + row.old_file.unwrap_or(0),
+                inflated + row.old_inflated.unwrap_or(0),
+            ));
         }
     }
 }
 
-/// Rows as `page/data.js` reads them: strings sorted, each as what it does not share with the one before, and columns of
-/// numbers. The columns of names hold differences between numbers of strings, `inflated` and the old sizes differences from
-/// what is in the file now: small numbers, which deflate well.
+/// Rows as `page/data.js` reads them: strings sorted, each as what it does not share with the one
+/// before, and columns of numbers. The columns of names hold differences between numbers of
+/// strings, `inflated` and the old sizes differences from what is in the file now: small numbers,
+/// which deflate well.
 #[derive(Debug, Serialize)]
 struct Data<'a> {
     compared: bool,
@@ -107,12 +122,19 @@ struct Data<'a> {
 
 /// Writes the page.
 ///
-/// `title` says what file it is, `generator` which program wrote the page. With `compared`, the old sizes of the rows are shown
-/// as well. Rows may come in any order; those with the same names are added up.
+/// `title` says what file it is, `generator` which program wrote the page. With `compared`, the old
+/// sizes of the rows are shown as well. Rows may come in any order; those with the same names are
+/// added up.
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared: bool, rows: &[PageRow]) -> io::Result<()> {
+pub(crate) fn write(
+    out: &mut impl Write,
+    title: &str,
+    generator: &str,
+    compared: bool,
+    rows: &[PageRow],
+) -> io::Result<()> {
     let mut merged: BTreeMap<Key<'_>, Sizes> = BTreeMap::new();
     for row in rows {
         merged.entry(row.key()).or_default().add(row);
@@ -120,7 +142,9 @@ pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared
     let mut page = PAGE;
     while let Some((before, rest)) = page.split_once("{{") {
         out.write_all(before.as_bytes())?;
-        let (name, after) = rest.split_once("}}").ok_or_else(|| io::Error::other("page.html: `{{` without `}}`"))?;
+        let (name, after) = rest
+            .split_once("}}")
+            .ok_or_else(|| io::Error::other("page.html: `{{` without `}}`"))?;
         page = after;
         match name {
             "title" => out.write_all(escaped(title).as_bytes())?,
@@ -132,7 +156,11 @@ pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared
             "totals" => out.write_all(totals(&merged).as_bytes())?,
             "tables" => tables(out, &merged, compared)?,
             "data" => pack(out, &Data::of(&merged, compared))?,
-            _ => return Err(io::Error::other(format!("page.html: unknown name `{name}`"))),
+            _ => {
+                return Err(io::Error::other(format!(
+                    "page.html: unknown name `{name}`"
+                )));
+            }
         }
     }
     out.write_all(page.as_bytes())
@@ -140,7 +168,10 @@ pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared
 
 /// The data as base64 of deflated JSON: no letter of it means anything in HTML.
 fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
-    let mut deflate = DeflateEncoder::new(EncoderWriter::new(out, &BASE64_STANDARD), Compression::best());
+    let mut deflate = DeflateEncoder::new(
+        EncoderWriter::new(out, &BASE64_STANDARD),
+        Compression::best(),
+    );
     serde_json::to_writer(&mut deflate, data)?;
     deflate.finish()?.finish()?;
     Ok(())
@@ -148,7 +179,8 @@ fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
 
 impl<'a> Data<'a> {
     fn of(rows: &BTreeMap<Key<'a>, Sizes>, compared: bool) -> Data<'a> {
-        let numbers: BTreeMap<&'a str, i64> = rows.keys().flatten().map(|name| (*name, 0)).collect();
+        let numbers: BTreeMap<&'a str, i64> =
+            rows.keys().flatten().map(|name| (*name, 0)).collect();
         let numbers: BTreeMap<&'a str, i64> = numbers.into_keys().zip(0..).collect();
         let mut last = "";
         let (shared, rest) = numbers
@@ -161,12 +193,20 @@ impl<'a> Data<'a> {
             .unzip();
         let column = |level: usize| {
             let mut before = 0;
-            let each = rows.keys().map(|key| numbers.get(key[level]).copied().unwrap_or(0));
-            each.map(|number| number - std::mem::replace(&mut before, number)).collect()
+            let each = rows
+                .keys()
+                .map(|key| numbers.get(key[level]).copied().unwrap_or(0));
+            each.map(|number| number - std::mem::replace(&mut before, number))
+                .collect()
         };
         let old = |before: fn((u64, u64)) -> u64, now: fn(&Sizes) -> u64| {
             let each = rows.values().filter(|_| compared);
-            each.map(|sizes| sizes.old.map(|old| i128::from(now(sizes)) - i128::from(before(old)))).collect()
+            each.map(|sizes| {
+                sizes
+                    .old
+                    .map(|old| i128::from(now(sizes)) - i128::from(before(old)))
+            })
+            .collect()
         };
         Data {
             compared,
@@ -180,7 +220,10 @@ impl<'a> Data<'a> {
             kernel: column(5),
             part: column(6),
             file: rows.values().map(|sizes| sizes.file).collect(),
-            inflated: rows.values().map(|sizes| i128::from(sizes.inflated) - i128::from(sizes.file)).collect(),
+            inflated: rows
+                .values()
+                .map(|sizes| i128::from(sizes.inflated) - i128::from(sizes.file))
+                .collect(),
             old_file: old(|(file, _)| file, |sizes| sizes.file),
             old_inflated: old(|(_, inflated)| inflated, |sizes| sizes.inflated),
         }
@@ -189,8 +232,13 @@ impl<'a> Data<'a> {
 
 /// How many UTF-16 units `name` shares with `last`, and the rest of it.
 fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
-    let same = last.chars().zip(name.chars()).take_while(|(one, other)| one == other);
-    let (bytes, units) = same.fold((0, 0), |(bytes, units), (c, _)| (bytes + c.len_utf8(), units + c.len_utf16()));
+    let same = last
+        .chars()
+        .zip(name.chars())
+        .take_while(|(one, other)| one == other);
+    let (bytes, units) = same.fold((0, 0), |(bytes, units), (c, _)| {
+        (bytes + c.len_utf8(), units + c.len_utf16())
+    });
     (units, name.get(bytes..).unwrap_or_default())
 }
 
@@ -219,7 +267,11 @@ fn escaped(text: &str) -> String {
 
 fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
     let sum = |of: fn(&Sizes) -> u64| rows.values().map(of).sum::<u64>();
-    format!("{} bytes in the file, {} uncompressed", sum(|sizes| sizes.file), sum(|sizes| sizes.inflated))
+    format!(
+        "{} bytes in the file, {} uncompressed",
+        sum(|sizes| sizes.file),
+        sum(|sizes| sizes.inflated)
+    )
 }
 
 /// What a browser without scripts shows: the architectures and the largest kernels.
@@ -242,7 +294,13 @@ fn tables(out: &mut impl Write, rows: &BTreeMap<Key<'_>, Sizes>, compared: bool)
     }
     table(out, "Architectures", &["Architecture"], archs, compared)?;
     if !kernels.is_empty() {
-        table(out, "The largest kernels", &["Kernel", "Architecture"], kernels, compared)?;
+        table(
+            out,
+            "The largest kernels",
+            &["Kernel", "Architecture"],
+            kernels,
+            compared,
+        )?;
     }
     Ok(())
 }
@@ -256,19 +314,33 @@ fn table(
 ) -> io::Result<()> {
     let mut rows: Vec<([&str; 2], Sizes)> = rows.into_iter().collect();
     rows.sort_by_key(|(_, sizes)| std::cmp::Reverse(sizes.file));
-    let numbers: &[&str] = if compared { &["In file", "Uncompressed", "Before"] } else { &["In file", "Uncompressed"] };
+    let numbers: &[&str] = if compared {
+        &["In file", "Uncompressed", "Before"]
+    } else {
+        &["In file", "Uncompressed"]
+    };
     write!(out, "  <table><caption>{caption}</caption><thead><tr>")?;
-    names.iter().try_for_each(|name| write!(out, "<th scope=\"col\">{name}</th>"))?;
-    numbers.iter().try_for_each(|name| write!(out, "<th scope=\"col\" class=\"number\">{name}</th>"))?;
+    names
+        .iter()
+        .try_for_each(|name| write!(out, "<th scope=\"col\">{name}</th>"))?;
+    numbers
+        .iter()
+        .try_for_each(|name| write!(out, "<th scope=\"col\" class=\"number\">{name}</th>"))?;
     writeln!(out, "</tr></thead><tbody>")?;
     for (keys, sizes) in rows.iter().take(WITHOUT_SCRIPTS) {
         write!(out, "  <tr><th scope=\"row\">{}</th>", escaped(keys[0]))?;
         if names.len() > 1 {
             write!(out, "<td>{}</td>", escaped(keys[1]))?;
         }
-        write!(out, "<td class=\"number\">{}</td><td class=\"number\">{}</td>", sizes.file, sizes.inflated)?;
+        write!(
+            out,
+            "<td class=\"number\">{}</td><td class=\"number\">{}</td>",
+            sizes.file, sizes.inflated
+        )?;
         if compared {
-            let old = sizes.old.map_or_else(|| "absent".to_owned(), |(file, _)| file.to_string());
+            let old = sizes
+                .old
+                .map_or_else(|| "absent".to_owned(), |(file, _)| file.to_string());
             write!(out, "<td class=\"number\">{old}</td>")?;
         }
         writeln!(out, "</tr>")?;

@@ -1,4 +1,5 @@
-//! What [`size`](crate::size()) counts, as plain data with the names that `offld size --json` writes (docs/reference/json.md).
+//! What [`size`](crate::size()) counts, as plain data with the names that `offld size --json`
+//! writes (docs/reference/json.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +78,22 @@ pub struct ImageSize {
 impl Report {
     /// The report on `sizes`; `total` is the tree of their bytes that [`super::rows::tree`] makes.
     pub(crate) fn new(sizes: Sizes, total: Row, budgets: Vec<Outcome>) -> Report {
-        let Sizes { files, images, duplicates, items: _ } = sizes;
+        let Sizes {
+            files,
+            images,
+            duplicates,
+            items: _,
+        } = sizes;
         let generator = format!("offld {}", env!("CARGO_PKG_VERSION"));
-        Report { schema: SCHEMA, generator, files, total, images, duplicates, budgets }
+        Report {
+            schema: SCHEMA,
+            generator,
+            files,
+            total,
+            images,
+            duplicates,
+            budgets,
+        }
     }
 
     /// The report as JSON, as `offld size --json` prints it.
@@ -88,7 +102,8 @@ impl Report {
     /// None that are known: everything in it can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
         let text = serde_json::to_string_pretty(self);
-        let mut text = text.map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
+        let mut text = text
+            .map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
         text.push('\n');
         Ok(text)
     }

@@ -54,7 +54,8 @@ impl Row {
 
     /// The same, inflated.
     pub(crate) fn inflated_change(&self) -> i64 {
-        self.old_inflated.map_or(0, |old| difference(self.inflated, old))
+        self.old_inflated
+            .map_or(0, |old| difference(self.inflated, old))
     }
 }
 
@@ -109,7 +110,8 @@ pub(super) fn together(rows: &[Row], compared: bool) -> Option<Row> {
     })
 }
 
-/// Which of many are there, each counted once: all bytes of a large library are gone through for each level.
+/// Which of many are there, each counted once: all bytes of a large library are gone through for
+/// each level.
 #[derive(Default)]
 struct Marks {
     words: Vec<u64>,
@@ -128,8 +130,16 @@ impl Marks {
     }
 }
 
-fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, view: &View) -> Vec<Row> {
-    let Some((level, deeper)) = levels.split_first() else { return Vec::new() };
+fn below(
+    new: &[&Item],
+    old: Option<&[&Item]>,
+    levels: &[Level],
+    items: &Items,
+    view: &View,
+) -> Vec<Row> {
+    let Some((level, deeper)) = levels.split_first() else {
+        return Vec::new();
+    };
     let mut groups: HashMap<Name, (Vec<&Item>, Vec<&Item>)> = HashMap::new();
     for item in new {
         groups.entry(item.key(*level)).or_default().0.push(item);
@@ -143,10 +153,23 @@ fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, 
             let before = old.map(|_| before.as_slice());
             let rows = below(&new, before, deeper, items, view);
             let text = items.text(key);
-            let name = if text.is_empty() { level.nothing().to_owned() } else { text.to_string() };
-            let mangled = (*level == Level::Kernel).then(|| items.mangled.get(&key)).flatten().filter(|mangled| **mangled != key);
+            let name = if text.is_empty() {
+                level.nothing().to_owned()
+            } else {
+                text.to_string()
+            };
+            let mangled = (*level == Level::Kernel)
+                .then(|| items.mangled.get(&key))
+                .flatten()
+                .filter(|mangled| **mangled != key);
             let mangled = mangled.map(|mangled| items.text(*mangled).to_string());
-            Row { name, mangled, level: level.name(), rows, ..sum(&new, before, items.host) }
+            Row {
+                name,
+                mangled,
+                level: level.name(),
+                rows,
+                ..sum(&new, before, items.host)
+            }
         })
         .collect();
     let size = |row: &Row| match (view.by_inflated, old.is_some()) {
@@ -157,7 +180,10 @@ fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, 
         (true, true) => row.inflated_change().unsigned_abs(),
     };
     rows.sort_by(|one, other| {
-        size(other).cmp(&size(one)).then_with(|| other.file.cmp(&one.file)).then_with(|| one.name.cmp(&other.name))
+        size(other)
+            .cmp(&size(one))
+            .then_with(|| other.file.cmp(&one.file))
+            .then_with(|| one.name.cmp(&other.name))
     });
     rows
 }

@@ -1,4 +1,5 @@
-//! Sizes in a file, for a comparison without the files that were measured: JSON with every name once, and rows of numbers.
+//! Sizes in a file, for a comparison without the files that were measured: JSON with every name
+//! once, and rows of numbers.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -32,10 +33,11 @@ struct Saved {
     images: Vec<ImageSize>,
     /// Every name; 0 is no name, 1 the first.
     names: Vec<String>,
-    /// The numbers of the names of an item, in the order of [`Level::ALL`]; its bytes in the file, and inflated.
+    /// The numbers of the names of an item, in the order of [`Level::ALL`]; its bytes in the file,
+    /// and inflated.
     items: Vec<(Vec<usize>, u64, u64)>,
-    /// The number of a kernel's name in the source, and its name in the image: a filter may mean either. The first files of this version
-    /// do not have them.
+    /// The number of a kernel's name in the source, and its name in the image: a filter may mean
+    /// either. The first files of this version do not have them.
     #[serde(default)]
     mangled: Vec<(usize, String)>,
 }
@@ -59,20 +61,42 @@ pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
         let keys: Vec<usize> = item.keys.into_iter().map(number).collect();
         let place = *together.entry(keys.clone()).or_insert(items.len());
         match items.get_mut(place) {
-            Some((_, file, inflated)) => (*file, *inflated) = (*file + item.file, *inflated + item.inflated),
+            Some((_, file, inflated)) => {
+                (*file, *inflated) = (*file + item.file, *inflated + item.inflated)
+            }
             None => items.push((keys, item.file, item.inflated)),
         }
     }
     let (files, images) = (sizes.files.clone(), sizes.images.clone());
     let generator = format!("offld {}", env!("CARGO_PKG_VERSION"));
-    let others = sizes.items.mangled.iter().filter(|(kernel, mangled)| kernel != mangled);
-    let mut mangled: Vec<(usize, String)> =
-        others.filter_map(|(kernel, mangled)| Some((*numbers.get(kernel)?, sizes.items.text(*mangled).to_string()))).collect();
+    let others = sizes
+        .items
+        .mangled
+        .iter()
+        .filter(|(kernel, mangled)| kernel != mangled);
+    let mut mangled: Vec<(usize, String)> = others
+        .filter_map(|(kernel, mangled)| {
+            Some((
+                *numbers.get(kernel)?,
+                sizes.items.text(*mangled).to_string(),
+            ))
+        })
+        .collect();
     mangled.sort_unstable();
-    let saved = Saved { format: FORMAT.to_owned(), schema: SCHEMA, generator, files, images, names, items, mangled };
+    let saved = Saved {
+        format: FORMAT.to_owned(),
+        schema: SCHEMA,
+        generator,
+        files,
+        images,
+        names,
+        items,
+        mangled,
+    };
     let mut text = serde_json::to_vec(&saved).context("cannot write the sizes as JSON")?;
     text.push(b'\n');
-    atomic_file::replace(path, |file| Ok(file.write_all(&text)?)).with_context(|| format!("cannot write `{}`", path.display()))
+    atomic_file::replace(path, |file| Ok(file.write_all(&text)?))
+        .with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// What [`save`] wrote to `path`; none if the file is something else.
@@ -80,51 +104,97 @@ pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
 /// # Errors
 /// It cannot be read, or is damaged, or of a later version.
 pub(crate) fn load(path: &Path, counted: &Counted) -> Result<Option<Sizes>> {
-    let Counted { names, selection, .. } = counted;
+    let Counted {
+        names, selection, ..
+    } = counted;
     let context = || format!("`{}`", path.display());
     if path == Path::new("-") || !starts(path).with_context(context)? {
         return Ok(None);
     }
     let text = std::fs::read(path).with_context(context)?;
-    let saved: Saved =
-        serde_json::from_slice(&text).with_context(|| format!("`{}`: not a file that --save writes", path.display()))?;
+    let saved: Saved = serde_json::from_slice(&text)
+        .with_context(|| format!("`{}`: not a file that --save writes", path.display()))?;
     if saved.format != FORMAT || !(1..=SCHEMA).contains(&saved.schema) {
-        bail!("`{}`: sizes of version {}, but this offld reads versions up to {SCHEMA}", path.display(), saved.schema);
+        bail!(
+            "`{}`: sizes of version {}, but this offld reads versions up to {SCHEMA}",
+            path.display(),
+            saved.schema
+        );
     }
-    let known: Vec<Name> = std::iter::once(Name::NONE).chain(saved.names.iter().map(|name| names.of(name.as_bytes()))).collect();
-    let count = if saved.schema == 1 { NAMES_1 } else { Level::ALL.len() };
+    let known: Vec<Name> = std::iter::once(Name::NONE)
+        .chain(saved.names.iter().map(|name| names.of(name.as_bytes())))
+        .collect();
+    let count = if saved.schema == 1 {
+        NAMES_1
+    } else {
+        Level::ALL.len()
+    };
     let item = |(numbers, file, inflated): (Vec<usize>, u64, u64)| {
         let mut keys = [Name::NONE; Level::ALL.len()];
         for (key, number) in keys.iter_mut().zip(&numbers) {
             *key = known.get(*number).copied()?;
         }
-        (numbers.len() == count).then_some(Item { keys, image: ImageIndex::NONE, file, inflated })
+        (numbers.len() == count).then_some(Item {
+            keys,
+            image: ImageIndex::NONE,
+            file,
+            inflated,
+        })
     };
     let list: Option<Vec<Item>> = saved.items.into_iter().map(item).collect();
-    let mut list = list.with_context(|| format!("`{}`: damaged: an item has a name that does not exist", path.display()))?;
+    let mut list = list.with_context(|| {
+        format!(
+            "`{}`: damaged: an item has a name that does not exist",
+            path.display()
+        )
+    })?;
     if !selection.is_all() {
         if saved.schema == 1 {
-            bail!("`{}`: --only and --exclude need member names, which sizes of version 1 do not have", path.display());
+            bail!(
+                "`{}`: --only and --exclude need member names, which sizes of version 1 do not have",
+                path.display()
+            );
         }
         list.retain(|item| {
             let text = |level| names.text(item.key(level));
-            let (file, member, container) = (text(Level::File), text(Level::Member), text(Level::Container));
+            let (file, member, container) = (
+                text(Level::File),
+                text(Level::Member),
+                text(Level::Container),
+            );
             match selection.of(Path::new(&*file), None) {
-                // Headers of a wheel, or of another file that members are in, are counted with any of them.
+                // Headers of a wheel, or of another file that members are in, are counted with any
+                // of them.
                 of_file if member.is_empty() => {
-                    of_file == Choice::Selected || (of_file == Choice::Within && is_packed(&container))
+                    of_file == Choice::Selected
+                        || (of_file == Choice::Within && is_packed(&container))
                 }
                 of_file => selection.of(Path::new(&*member), Some(of_file)) == Choice::Selected,
             }
         });
     }
-    let of_kernel = |(kernel, mangled): (usize, String)| Some((*known.get(kernel)?, names.of(mangled.as_bytes())));
+    let of_kernel = |(kernel, mangled): (usize, String)| {
+        Some((*known.get(kernel)?, names.of(mangled.as_bytes())))
+    };
     let mangled = saved.mangled.into_iter().filter_map(of_kernel).collect();
-    let mut items = Items { list, names: Arc::clone(names), host: names.of(b"host"), mangled };
+    let mut items = Items {
+        list,
+        names: Arc::clone(names),
+        host: names.of(b"host"),
+        mangled,
+    };
     items.rename_regions();
-    let sizes = Sizes { files: saved.files, images: saved.images, items, duplicates: Duplicates::default() };
+    let sizes = Sizes {
+        files: saved.files,
+        images: saved.images,
+        items,
+        duplicates: Duplicates::default(),
+    };
     if !can_be_added(&sizes) {
-        bail!("`{}`: damaged: the sum of the sizes is too large", path.display());
+        bail!(
+            "`{}`: damaged: the sum of the sizes is too large",
+            path.display()
+        );
     }
     Ok(Some(sizes))
 }
@@ -154,7 +224,9 @@ fn starts(path: &Path) -> std::io::Result<bool> {
         return Ok(false);
     }
     let mut start = Vec::new();
-    std::fs::File::open(path)?.take(START.len() as u64).read_to_end(&mut start)?;
+    std::fs::File::open(path)?
+        .take(START.len() as u64)
+        .read_to_end(&mut start)?;
     Ok(start == START)
 }
 
@@ -165,7 +237,13 @@ mod tests {
     /// OpenMP regions in what offld 0.9 saved have the names that this version gives them.
     #[test]
     fn regions_of_earlier_versions_are_found() {
-        let names = ["f", "sm_90", "__omp_offloading_1_2_foo", "__omp_offloading_1_2_foo()_l12", "__omp_offloading_1_2_main_l3"];
+        let names = [
+            "f",
+            "sm_90",
+            "__omp_offloading_1_2_foo",
+            "__omp_offloading_1_2_foo()_l12",
+            "__omp_offloading_1_2_main_l3",
+        ];
         let text = format!(
             r#"{{"format":"offld-size","schema":1,"generator":"offld 0.9.0","files":[],"images":[],"names":{names:?},
             "items":[[[1,2,0,0,0,3,4,0,0],5,5],[[1,2,0,0,0,5,5,0,0],6,6]],"mangled":[[4,"__omp_offloading_1_2__Z3foov_l12"]]}}"#
@@ -173,13 +251,34 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("v1.json");
         std::fs::write(&path, text.replace('\n', "")).unwrap();
-        let counted = Counted { names: Arc::default(), max_unpacked: 0, selection: Arc::default() };
+        let counted = Counted {
+            names: Arc::default(),
+            max_unpacked: 0,
+            selection: Arc::default(),
+        };
         let items = load(&path, &counted).unwrap().unwrap().items;
-        let called = |level| items.list.iter().map(|item| items.text(item.key(level)).to_string()).collect::<Vec<_>>();
+        let called = |level| {
+            items
+                .list
+                .iter()
+                .map(|item| items.text(item.key(level)).to_string())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(called(Level::Kernel), ["foo(), line 12", "main, line 3"]);
         assert_eq!(called(Level::Template), ["foo, line 12", "main, line 3"]);
-        let in_image = |name: &str| items.mangled.get(&items.names.of(name.as_bytes())).map(|name| items.text(*name).to_string());
-        assert_eq!(in_image("foo(), line 12").as_deref(), Some("__omp_offloading_1_2__Z3foov_l12"));
-        assert_eq!(in_image("main, line 3").as_deref(), Some("__omp_offloading_1_2_main_l3"));
+        let in_image = |name: &str| {
+            items
+                .mangled
+                .get(&items.names.of(name.as_bytes()))
+                .map(|name| items.text(*name).to_string())
+        };
+        assert_eq!(
+            in_image("foo(), line 12").as_deref(),
+            Some("__omp_offloading_1_2__Z3foov_l12")
+        );
+        assert_eq!(
+            in_image("main, line 3").as_deref(),
+            Some("__omp_offloading_1_2_main_l3")
+        );
     }
 }

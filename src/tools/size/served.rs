@@ -1,5 +1,5 @@
-//! Architectures whose images could go, since devices of them also take those of another one that is there, by the rules of
-//! [`crate::target::device`].
+//! Architectures whose images could go, since devices of them also take those of another one that
+//! is there, by the rules of [`crate::target::device`].
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,21 @@ pub struct Served {
     pub inflated: u64,
 }
 
-/// All that are served by another, the largest first. The images of one file, and of one programming model, are compared.
+/// All that are served by another, the largest first. The images of one file, and of one
+/// programming model, are compared.
 pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
     let mut together: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
     // PTX is compiled when a program starts: nobody leaves out machine code because of it.
-    for image in images.iter().filter(|image| matches!(image.format.as_str(), "elf" | "cubin")) {
-        together.entry((&image.input, &image.kind)).or_default().entry(&image.arch).or_default().push(image);
+    for image in images
+        .iter()
+        .filter(|image| matches!(image.format.as_str(), "elf" | "cubin"))
+    {
+        together
+            .entry((&image.input, &image.kind))
+            .or_default()
+            .entry(&image.arch)
+            .or_default()
+            .push(image);
     }
     // Neither the file nor the model is told: what is said of several is added up.
     let mut found: BTreeMap<(&str, &str), Served> = BTreeMap::new();
@@ -41,9 +50,17 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
             let serves = |(other, of_other): &(&&str, &Vec<&ImageSize>)| {
                 serves(of_other, arch) && (*other < arch || !serves(of_arch, other))
             };
-            let Some((by, _)) = others.clone().find(|one| serves(one)) else { continue };
+            let Some((by, _)) = others.clone().find(|one| serves(one)) else {
+                continue;
+            };
             let (arch, by): (&str, &str) = (arch, by);
-            let none = || Served { arch: arch.to_owned(), by: by.to_owned(), images: 0, file: 0, inflated: 0 };
+            let none = || Served {
+                arch: arch.to_owned(),
+                by: by.to_owned(),
+                images: 0,
+                file: 0,
+                inflated: 0,
+            };
             let served = found.entry((arch, by)).or_insert_with(none);
             served.images += of_arch.len() as u64;
             served.file += of_arch.iter().map(|image| image.file).sum::<u64>();
@@ -58,14 +75,26 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
 
 /// Whether devices of `arch` take one of these images, which are of another architecture.
 fn serves(images: &[&ImageSize], arch: &str) -> bool {
-    // Code for the features of one device (`sm_90a`) is there for their sake, and takes nobody's place.
+    // Code for the features of one device (`sm_90a`) is there for their sake, and takes nobody's
+    // place.
     let of_one = |arch: &str| arch.starts_with("sm_") && arch.ends_with(['a', 'f']);
-    let Some(wanted) = Wanted::parse(arch).ok().filter(|_| !of_one(arch)) else { return false };
-    images.iter().filter(|image| !of_one(&image.arch)).any(|image| {
-        let target = Target::new(&image.triple, &image.target);
-        let code = Code { target: &target, format: &image.format, gpu: None, abi_version: None, ptx: None };
-        matches!(wanted.device.takes(&code), Fit::Yes(..))
-    })
+    let Some(wanted) = Wanted::parse(arch).ok().filter(|_| !of_one(arch)) else {
+        return false;
+    };
+    images
+        .iter()
+        .filter(|image| !of_one(&image.arch))
+        .any(|image| {
+            let target = Target::new(&image.triple, &image.target);
+            let code = Code {
+                target: &target,
+                format: &image.format,
+                gpu: None,
+                abi_version: None,
+                ptx: None,
+            };
+            matches!(wanted.device.takes(&code), Fit::Yes(..))
+        })
 }
 
 #[cfg(test)]
@@ -102,13 +131,38 @@ mod tests {
             hip("gfx90a:xnack+"),
             image("hip", "nvptx64-nvidia-cuda", "sm_89", "cubin"),
         ];
-        let told: Vec<String> = find(&all).iter().map(|one| format!("{} by {}", one.arch, one.by)).collect();
-        assert_eq!(told, ["gfx90a:xnack+ by gfx90a", "gfx942 by gfx9-4-generic", "sm_86 by sm_80"]);
-        let other = |target| ImageSize { input: "other".to_owned(), ..cuda(target) };
-        let two_files = [cuda("sm_80"), cuda("sm_86"), other("sm_80"), other("sm_86"), other("sm_86")];
-        let told = find(&two_files).into_iter().map(|one| (one.arch, one.by, one.images, one.file, one.inflated));
+        let told: Vec<String> = find(&all)
+            .iter()
+            .map(|one| format!("{} by {}", one.arch, one.by))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "gfx90a:xnack+ by gfx90a",
+                "gfx942 by gfx9-4-generic",
+                "sm_86 by sm_80"
+            ]
+        );
+        let other = |target| ImageSize {
+            input: "other".to_owned(),
+            ..cuda(target)
+        };
+        let two_files = [
+            cuda("sm_80"),
+            cuda("sm_86"),
+            other("sm_80"),
+            other("sm_86"),
+            other("sm_86"),
+        ];
+        let told = find(&two_files)
+            .into_iter()
+            .map(|one| (one.arch, one.by, one.images, one.file, one.inflated));
         let expected = ("sm_86".to_owned(), "sm_80".to_owned(), 3, 30, 60);
-        assert_eq!(told.collect::<Vec<_>>(), [expected], "the files are added up");
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [expected],
+            "the files are added up"
+        );
         // In another file it serves nothing.
         assert_eq!(find(&[cuda("sm_80"), other("sm_86")]).len(), 0);
     }

@@ -27,7 +27,8 @@ const COLUMNS: [Column; 8] = [
     Column::number("change, uncompressed").left_out(5),
 ];
 
-/// How many repeated images, and how many repeated kernels, are shown if nobody asks for all of them.
+/// How many repeated images, and how many repeated kernels, are shown if nobody asks for all of
+/// them.
 const FEW: usize = 3;
 
 /// How tables are made.
@@ -43,8 +44,14 @@ pub(crate) struct Look {
     pub colour: bool,
 }
 
-/// What is shown where nobody says by what: architectures, what their bytes are for, the largest kernels, and what is there twice.
-pub(crate) fn overview(sizes: &Sizes, old: Option<&Sizes>, by_inflated: bool, look: Look) -> String {
+/// What is shown where nobody says by what: architectures, what their bytes are for, the largest
+/// kernels, and what is there twice.
+pub(crate) fn overview(
+    sizes: &Sizes,
+    old: Option<&Sizes>,
+    by_inflated: bool,
+    look: Look,
+) -> String {
     let mut out = String::new();
     // Errors say what could not be opened.
     let files = || sizes.files.iter().filter(|file| file.kind != UNREADABLE);
@@ -54,7 +61,10 @@ pub(crate) fn overview(sizes: &Sizes, old: Option<&Sizes>, by_inflated: bool, lo
         } else {
             format!(", {} uncompressed", size(file.inflated, look.style))
         };
-        let has_code = sizes.images.iter().any(|image| image.input == file.file && image.arch != "host");
+        let has_code = sizes
+            .images
+            .iter()
+            .any(|image| image.input == file.file && image.arch != "host");
         let code = if has_code { "" } else { ", no device code" };
         let (name, bytes) = (printable(&file.file), size(file.size, look.style));
         let _ = writeln!(out, "{name}: {}, {bytes}{inflated}{code}", file.kind);
@@ -63,19 +73,32 @@ pub(crate) fn overview(sizes: &Sizes, old: Option<&Sizes>, by_inflated: bool, lo
         return out;
     }
     let mut hidden = Vec::new();
-    let sections = [("By architecture", Level::Arch), ("By part", Level::Part), ("Largest kernels", Level::Template)];
+    let sections = [
+        ("By architecture", Level::Arch),
+        ("By part", Level::Part),
+        ("Largest kernels", Level::Template),
+    ];
     for (title, level) in sections {
-        let view = View { by: vec![level], by_inflated };
+        let view = View {
+            by: vec![level],
+            by_inflated,
+        };
         let mut root = tree(&sizes.items, old.map(|old| &old.items), &view);
         if level == Level::Template {
-            root.rows.retain(|row| row.name != Level::Template.nothing());
+            root.rows
+                .retain(|row| row.name != Level::Template.nothing());
         }
         // A table of one row repeats what the line of the file says.
         if root.rows.len() <= usize::from(root.images == 0) {
             continue;
         }
         let _ = writeln!(out, "\n{}", heading(title, look));
-        out.push_str(&tree_table(&root, level != Level::Template, look, &mut hidden));
+        out.push_str(&tree_table(
+            &root,
+            level != Level::Template,
+            look,
+            &mut hidden,
+        ));
     }
     out.push_str(&wrapped(&left_out(&hidden), look.style.width));
     duplicates(&mut out, sizes, look);
@@ -97,16 +120,35 @@ fn tree_table(root: &Row, total: bool, look: Look, hidden: &mut Vec<&'static str
     if total {
         lines.push(line("total", root, 0, root.file, compared, look));
     }
-    let shown = if compared { &COLUMNS[..] } else { &COLUMNS[..6] };
+    let shown = if compared {
+        &COLUMNS[..]
+    } else {
+        &COLUMNS[..6]
+    };
     let mut out = String::new();
     hidden.extend(table(&mut out, shown, &lines, look.style));
-    if look.colour && compared { coloured(&out) } else { out }
+    if look.colour && compared {
+        coloured(&out)
+    } else {
+        out
+    }
 }
 
-fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lines: &mut Vec<Vec<String>>) {
+fn collect(
+    rows: &[Row],
+    depth: usize,
+    all: u64,
+    compared: bool,
+    look: Look,
+    lines: &mut Vec<Vec<String>>,
+) {
     let shown = look.top.unwrap_or(rows.len()).min(rows.len());
     // One line that says "1 more" is no shorter than the row.
-    let shown = if rows.len() == shown + 1 { rows.len() } else { shown };
+    let shown = if rows.len() == shown + 1 {
+        rows.len()
+    } else {
+        shown
+    };
     for row in &rows[..shown] {
         // A template with one instance needs no line of its own.
         let row = match row.rows.as_slice() {
@@ -117,13 +159,30 @@ fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lin
         collect(&row.rows, depth + 1, all, compared, look, lines);
     }
     if let Some(more) = together(&rows[shown..], compared) {
-        lines.push(line(&format!("{} more", rows.len() - shown), &more, depth, all, compared, look));
+        lines.push(line(
+            &format!("{} more", rows.len() - shown),
+            &more,
+            depth,
+            all,
+            compared,
+            look,
+        ));
     }
 }
 
 fn line(name: &str, row: &Row, depth: usize, all: u64, compared: bool, look: Look) -> Vec<String> {
-    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-    let share = if all == 0 { 0.0 } else { row.file as f64 * 100.0 / all as f64 };
+    let count = |count: u64| {
+        if count == 0 {
+            String::new()
+        } else {
+            count.to_string()
+        }
+    };
+    let share = if all == 0 {
+        0.0
+    } else {
+        row.file as f64 * 100.0 / all as f64
+    };
     let mut cells = vec![
         format!("{}{}", "  ".repeat(depth), name),
         count(row.images),
@@ -134,7 +193,12 @@ fn line(name: &str, row: &Row, depth: usize, all: u64, compared: bool, look: Loo
     ];
     if compared {
         cells.push(change(row.change(), row.file, row.old_file, look.style));
-        cells.push(change(row.inflated_change(), row.inflated, row.old_inflated, look.style));
+        cells.push(change(
+            row.inflated_change(),
+            row.inflated,
+            row.old_inflated,
+            look.style,
+        ));
     }
     cells
 }
@@ -147,14 +211,27 @@ pub(super) fn change(change: i64, new: u64, old: Option<u64>, style: Style) -> S
         (0, Some(old)) if old > 0 => " gone",
         _ => "",
     };
-    if change == 0 { "=".to_owned() } else { format!("{sign}{}{word}", size(change.unsigned_abs(), style)) }
+    if change == 0 {
+        "=".to_owned()
+    } else {
+        format!("{sign}{}{word}", size(change.unsigned_abs(), style))
+    }
 }
 
-/// Lines of a comparison: what grew in red, what shrank in green; the signs say the same without colours.
+/// Lines of a comparison: what grew in red, what shrank in green; the signs say the same without
+/// colours.
 fn coloured(text: &str) -> String {
     let colour = |line: &str| {
-        let grew = line.split_whitespace().rev().take(4).any(|word| word.starts_with('+'));
-        let shrank = line.split_whitespace().rev().take(4).any(|word| word.starts_with('-'));
+        let grew = line
+            .split_whitespace()
+            .rev()
+            .take(4)
+            .any(|word| word.starts_with('+'));
+        let shrank = line
+            .split_whitespace()
+            .rev()
+            .take(4)
+            .any(|word| word.starts_with('-'));
         let styled = if grew {
             style(line).red()
         } else if shrank {
@@ -168,27 +245,60 @@ fn coloured(text: &str) -> String {
 }
 
 fn heading(text: &str, look: Look) -> String {
-    if look.colour { style(text).bold().force_styling(true).to_string() } else { text.to_owned() }
+    if look.colour {
+        style(text).bold().force_styling(true).to_string()
+    } else {
+        text.to_owned()
+    }
 }
 
 /// What is there twice, and what is not compressed.
 pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
     let found = &sizes.duplicates;
     repeated(out, "Repeated images", &found.images, look);
-    repeated(out, "Repeated kernels and device functions", &found.kernels, look);
+    repeated(
+        out,
+        "Repeated kernels and device functions",
+        &found.kernels,
+        look,
+    );
     if !found.served.is_empty() {
-        let _ = writeln!(out, "\n{}", heading("Architectures whose devices also run another one's images", look));
-        let mut lines = vec![["arch", "images", "file", "uncompressed", "run by"].map(str::to_owned)];
+        let _ = writeln!(
+            out,
+            "\n{}",
+            heading(
+                "Architectures whose devices also run another one's images",
+                look
+            )
+        );
+        let mut lines =
+            vec![["arch", "images", "file", "uncompressed", "run by"].map(str::to_owned)];
         let line = |one: &Served| {
             let sizes = [one.file, one.inflated].map(|bytes| size(bytes, look.style));
             let [file, inflated] = sizes;
-            [one.arch.clone(), one.images.to_string(), file, inflated, one.by.clone()]
+            [
+                one.arch.clone(),
+                one.images.to_string(),
+                file,
+                inflated,
+                one.by.clone(),
+            ]
         };
-        lines.extend(found.served.iter().take(look.top.unwrap_or(usize::MAX)).map(line));
+        lines.extend(
+            found
+                .served
+                .iter()
+                .take(look.top.unwrap_or(usize::MAX))
+                .map(line),
+        );
         columns(out, &lines, &[1, 2, 3], look.style);
     }
     for one in &found.not_compressed {
-        let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
+        let (containers, are) = if one.count == 1 {
+            ("container", "is")
+        } else {
+            ("containers", "are")
+        };
         let _ = writeln!(
             out,
             "\n{} {} {containers} with {} {are} uncompressed: zstd would save about {} (estimated from samples)",
@@ -207,16 +317,27 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
     let wasted: u64 = all.iter().map(|one| one.wasted_file).sum();
     let inflated: u64 = all.iter().map(|one| one.wasted_inflated).sum();
     let (wasted, inflated) = (size(wasted, look.style), size(inflated, look.style));
-    let title = format!("{title}: up to {wasted} in the file ({inflated} uncompressed) could be saved");
+    let title =
+        format!("{title}: up to {wasted} in the file ({inflated} uncompressed) could be saved");
     let _ = writeln!(out, "\n{}", heading(&title, look));
     let with_kernels = all.iter().any(|one| one.kernel.is_some());
     let mut lines = vec![
-        vec![if with_kernels { "kernel" } else { "" }, "arch", "copies", "size", "wasted", "where"]
-            .into_iter()
-            .map(str::to_owned)
-            .collect::<Vec<_>>(),
+        vec![
+            if with_kernels { "kernel" } else { "" },
+            "arch",
+            "copies",
+            "size",
+            "wasted",
+            "where",
+        ]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>(),
     ];
-    let most = look.top.unwrap_or(all.len()).min(if look.duplicates { all.len() } else { FEW });
+    let most = look
+        .top
+        .unwrap_or(all.len())
+        .min(if look.duplicates { all.len() } else { FEW });
     let shown = most.min(all.len());
     for one in &all[..shown] {
         lines.push(vec![
@@ -231,24 +352,50 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
     columns(out, &lines, &[2, 3, 4], look.style);
     if shown < all.len() {
         let rest: u64 = all[shown..].iter().map(|one| one.wasted_file).sum();
-        let option = if look.duplicates { "" } else { " (pass --duplicates to list them)" };
-        let _ = writeln!(out, "  {} more, {}{option}", all.len() - shown, size(rest, look.style));
+        let option = if look.duplicates {
+            ""
+        } else {
+            " (pass --duplicates to list them)"
+        };
+        let _ = writeln!(
+            out,
+            "  {} more, {}{option}",
+            all.len() - shown,
+            size(rest, look.style)
+        );
     }
 }
 
 /// Some of the places, and how many others there are.
 fn few(places: &[String]) -> String {
     const SHOWN: usize = 3;
-    let shown = places.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if places.len() > SHOWN { format!("{shown} and {} more", places.len() - SHOWN) } else { shown }
+    let shown = places
+        .iter()
+        .take(SHOWN)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if places.len() > SHOWN {
+        format!("{shown} and {} more", places.len() - SHOWN)
+    } else {
+        shown
+    }
 }
 
 /// The limits that are kept.
 pub(crate) fn budgets(outcomes: &[Outcome]) -> String {
-    outcomes.iter().filter(|outcome| outcome.kept).map(|outcome| format!("ok: {}\n", outcome.budget)).collect()
+    outcomes
+        .iter()
+        .filter(|outcome| outcome.kept)
+        .map(|outcome| format!("ok: {}\n", outcome.budget))
+        .collect()
 }
 
 /// The tree that `view` asks for, as a table.
 pub(crate) fn by(sizes: &Sizes, old: Option<&Sizes>, view: &View, look: Look) -> String {
-    of_tree(&rows::tree(&sizes.items, old.map(|old| &old.items), view), true, look)
+    of_tree(
+        &rows::tree(&sizes.items, old.map(|old| &old.items), view),
+        true,
+        look,
+    )
 }

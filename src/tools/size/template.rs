@@ -1,7 +1,9 @@
-//! The name of a function as C++ has it, without what tells the instances of a template and overloads apart.
+//! The name of a function as C++ has it, without what tells the instances of a template and
+//! overloads apart.
 
-/// `name` without the type that is returned, the parameters, and the arguments of the template at its end: of
-/// `void ns::kernel<float, 3>(float*)` it is `ns::kernel`. A name without parameters is taken as it is, but for such arguments.
+/// `name` without the type that is returned, the parameters, and the arguments of the template at
+/// its end: of `void ns::kernel<float, 3>(float*)` it is `ns::kernel`. A name without parameters is
+/// taken as it is, but for such arguments.
 pub(super) fn template_of(name: &str) -> &str {
     let bytes = name.as_bytes();
     let end = parameters(bytes).unwrap_or(bytes.len());
@@ -13,7 +15,8 @@ pub(super) fn template_of(name: &str) -> &str {
     }
 }
 
-/// Where the list of parameters starts: the first parenthesis outside of all brackets that is not a part of the name.
+/// Where the list of parameters starts: the first parenthesis outside of all brackets that is not a
+/// part of the name.
 fn parameters(name: &[u8]) -> Option<usize> {
     let mut depth = 0usize;
     let mut at = 0;
@@ -50,14 +53,27 @@ fn is_letter(byte: u8) -> bool {
 
 /// Whether a name goes on after a parenthesis: with `::`, maybe after the qualifier of a function.
 fn leads_on(after: &[u8]) -> bool {
-    [&b"::"[..], b" const::", b" volatile::", b" const volatile::"].into_iter().any(|start| after.starts_with(start))
+    [
+        &b"::"[..],
+        b" const::",
+        b" volatile::",
+        b" const volatile::",
+    ]
+    .into_iter()
+    .any(|start| after.starts_with(start))
 }
 
-/// The length of an operator's name with brackets in it (`operator<`, `operator()`), if `rest` begins with one.
+/// The length of an operator's name with brackets in it (`operator<`, `operator()`), if `rest`
+/// begins with one.
 fn operator(rest: &[u8]) -> Option<usize> {
-    const OPERATORS: [&[u8]; 10] = [b"()", b"<<=", b">>=", b"<=>", b"<<", b">>", b"<=", b">=", b"->", b"<"];
+    const OPERATORS: [&[u8]; 10] = [
+        b"()", b"<<=", b">>=", b"<=>", b"<<", b">>", b"<=", b">=", b"->", b"<",
+    ];
     let after = rest.strip_prefix(b"operator")?;
-    let found = OPERATORS.into_iter().chain([&b">"[..], b"[]"]).find(|operator| after.starts_with(operator))?;
+    let found = OPERATORS
+        .into_iter()
+        .chain([&b">"[..], b"[]"])
+        .find(|operator| after.starts_with(operator))?;
     Some("operator".len() + found.len())
 }
 
@@ -82,7 +98,10 @@ fn closing(name: &[u8], open: usize) -> Option<usize> {
 /// Where the arguments of a template that end at `end` begin; `end` where there are none.
 fn before_arguments(name: &[u8], end: usize) -> usize {
     let shown = name.get(..end).unwrap_or_default().trim_ascii_end();
-    if !shown.ends_with(b">") || shown.ends_with(b"operator>") || shown.ends_with(b"operator->") || shown.ends_with(b"operator>>")
+    if !shown.ends_with(b">")
+        || shown.ends_with(b"operator>")
+        || shown.ends_with(b"operator->")
+        || shown.ends_with(b"operator>>")
     {
         return shown.len();
     }
@@ -110,7 +129,9 @@ fn after_type(name: &[u8], end: usize) -> usize {
         match byte {
             b'>' | b')' | b']' | b'}' => depth += 1,
             b'<' | b'(' | b'[' | b'{' => depth = depth.saturating_sub(1),
-            b' ' if depth == 0 && !name[..at].ends_with(b"operator") && !leads_on(&name[at..]) => return at + 1,
+            b' ' if depth == 0 && !name[..at].ends_with(b"operator") && !leads_on(&name[at..]) => {
+                return at + 1;
+            }
             _ => {}
         }
     }
@@ -127,14 +148,29 @@ mod tests {
             ("void ns::kernel<float, 3>(float*)", "ns::kernel"),
             ("add(int*, int)", "add"),
             ("kernel", "kernel"),
-            ("void (anonymous namespace)::softmax<float, (int)4>(float const*)", "(anonymous namespace)::softmax"),
-            ("void gen<S, &(unsigned int f(S*))>(S*, unsigned long)", "gen"),
-            ("void ns::A<int>::run<float>(void (*)(int))", "ns::A<int>::run"),
+            (
+                "void (anonymous namespace)::softmax<float, (int)4>(float const*)",
+                "(anonymous namespace)::softmax",
+            ),
+            (
+                "void gen<S, &(unsigned int f(S*))>(S*, unsigned long)",
+                "gen",
+            ),
+            (
+                "void ns::A<int>::run<float>(void (*)(int))",
+                "ns::A<int>::run",
+            ),
             ("bool ns::operator< <int>(ns::A, ns::A)", "ns::operator<"),
             ("ns::A::operator()(int) const", "ns::A::operator()"),
             ("std::vector<int>* make<std::pair<int, float> >()", "make"),
-            ("__omp_offloading_fd_1234_main_l12", "__omp_offloading_fd_1234_main_l12"),
-            ("__omp_offloading_fd_1234_ns::f(int*)_l12", "__omp_offloading_fd_1234_ns::f"),
+            (
+                "__omp_offloading_fd_1234_main_l12",
+                "__omp_offloading_fd_1234_main_l12",
+            ),
+            (
+                "__omp_offloading_fd_1234_ns::f(int*)_l12",
+                "__omp_offloading_fd_1234_ns::f",
+            ),
             ("", ""),
             ("<<<", "<<<"),
             // A name that only ends like an operator's.
@@ -145,7 +181,10 @@ mod tests {
                 "void A::run(int) const::{lambda(int)#1}::operator()<int>(int) const",
                 "A::run(int) const::{lambda(int)#1}::operator()",
             ),
-            ("A::run(int) const::'lambda'(int)::operator()(int) const", "A::run(int) const::'lambda'(int)::operator()"),
+            (
+                "A::run(int) const::'lambda'(int)::operator()(int) const",
+                "A::run(int) const::'lambda'(int)::operator()",
+            ),
         ] {
             assert_eq!(template_of(name), wanted, "{name}");
         }

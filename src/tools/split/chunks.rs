@@ -45,8 +45,13 @@ impl Stream {
             Holds::Image(about) => Some(about.clone()),
             Holds::Stream(_) => None,
         };
-        let Holds::Image(first) = &self.chunks.first()?.holds else { return None };
-        self.chunks.iter().all(|chunk| abouts(chunk).is_some_and(|about| about.device == first.device)).then_some(first)
+        let Holds::Image(first) = &self.chunks.first()?.holds else {
+            return None;
+        };
+        self.chunks
+            .iter()
+            .all(|chunk| abouts(chunk).is_some_and(|about| about.device == first.device))
+            .then_some(first)
     }
 }
 
@@ -59,7 +64,12 @@ pub(super) struct About {
 }
 
 /// The chunks of the file `piece`, in order.
-pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+pub(super) fn of(
+    path: &Path,
+    piece: &FileSlice,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Vec<Chunk>> {
     if is_zip(piece.bytes()) {
         return of_zip(path, piece, session, spool);
     }
@@ -67,15 +77,22 @@ pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session, spool: &mut 
     Ok(told(places((path, piece), &report, spool)?, &report.images))
 }
 
-/// The places of images with what is known of them. Images for the host, and those of which nobody says for which device they are,
-/// are no part of any device.
+/// The places of images with what is known of them. Images for the host, and those of which nobody
+/// says for which device they are, are no part of any device.
 fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
     let one = |Place { range, holds }: Place| {
         let holds = match holds {
             Held::Image(number) => Holds::Image(about(images.get(number)?)?),
             Held::Stream(stream) => {
                 let chunks = told(stream.places, images);
-                Holds::Stream(Some(Stream { deflate: false, plain: stream.plain, chunks }).filter(|one| !one.chunks.is_empty())?)
+                Holds::Stream(
+                    Some(Stream {
+                        deflate: false,
+                        plain: stream.plain,
+                        chunks,
+                    })
+                    .filter(|one| !one.chunks.is_empty())?,
+                )
             }
         };
         Some(Chunk { range, holds })
@@ -97,12 +114,28 @@ fn about(image: &Image) -> Option<About> {
         _ => ImageKind::Object,
     };
     // An archive of the code for several devices is one part.
-    let target = if image.steps_to_archive().is_some() { String::new() } else { image.target.clone() };
-    let device = Device { triple: image.triple.clone(), target };
-    Some(About { device, image_kind, offload_kind })
+    let target = if image.steps_to_archive().is_some() {
+        String::new()
+    } else {
+        image.target.clone()
+    };
+    let device = Device {
+        triple: image.triple.clone(),
+        target,
+    };
+    Some(About {
+        device,
+        image_kind,
+        offload_kind,
+    })
 }
 
-fn of_zip(path: &Path, zip: &FileSlice, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+fn of_zip(
+    path: &Path,
+    zip: &FileSlice,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Vec<Chunk>> {
     let told_fault = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
     let mut all = Vec::new();
     let read = ZipFile::read(zip.bytes()).map_err(told_fault)?;
@@ -128,7 +161,14 @@ fn of_zip(path: &Path, zip: &FileSlice, session: &Session, spool: &mut Spool) ->
             all.extend(moved);
         } else {
             let range = member.offset..member.offset + member.size;
-            all.push(Chunk { range, holds: Holds::Stream(Stream { deflate: true, plain, chunks }) });
+            all.push(Chunk {
+                range,
+                holds: Holds::Stream(Stream {
+                    deflate: true,
+                    plain,
+                    chunks,
+                }),
+            });
         }
     }
     all.sort_by_key(|chunk| chunk.range.start);

@@ -22,7 +22,11 @@ impl Source {
     /// Opens the file at `path`. `-` is stdin.
     pub(super) fn open(path: &Path, session: &Session) -> Result<Source> {
         let piece = FileSlice::open(path)?;
-        let source = Source { path: path.to_owned(), content: Rope::from(piece.clone()), piece };
+        let source = Source {
+            path: path.to_owned(),
+            content: Rope::from(piece.clone()),
+            piece,
+        };
         if source.piece.is_made() {
             source.keep("input", session)?;
         }
@@ -46,10 +50,14 @@ impl Source {
 
     /// The `size` bytes of the file from `at`.
     pub(super) fn part(&self, at: u64, size: u64) -> Result<Rope, Malformed> {
-        self.piece.slice(at, size).map(Rope::from).ok_or(Malformed::new("image past the end", at))
+        self.piece
+            .slice(at, size)
+            .map(Rope::from)
+            .ok_or(Malformed::new("image past the end", at))
     }
 
-    /// Replaces the contents to wrap by those of the file with `head` over its first bytes and `tail` from `tail_at` on.
+    /// Replaces the contents to wrap by those of the file with `head` over its first bytes and
+    /// `tail` from `tail_at` on.
     pub(super) fn replace(&mut self, head: Vec<u8>, tail_at: u64, tail: Vec<u8>) {
         let rest = self.piece.from(head.len() as u64);
         let mut content = Rope::from(head);
@@ -59,8 +67,8 @@ impl Source {
         self.content = content;
     }
 
-    /// With `--save-temps`, writes the contents to the temporary file `<stem>.tmp` and prints its path. For contents that are in no
-    /// other file.
+    /// With `--save-temps`, writes the contents to the temporary file `<stem>.tmp` and prints its
+    /// path. For contents that are in no other file.
     pub(super) fn keep(&self, stem: &str, session: &Session) -> Result<()> {
         if !session.scratch.keeps() {
             return Ok(());
@@ -68,12 +76,14 @@ impl Source {
         let file = session.scratch.path(stem, "tmp")?;
         let written = File::create(&file).and_then(|mut out| self.content.write_to(&mut out));
         written.map_err(|error| io_error(&file, &error))?;
-        session.shell.warn(&format!("keeping temporary file {}", file.display()));
+        session
+            .shell
+            .warn(&format!("keeping temporary file {}", file.display()));
         Ok(())
     }
 
-    /// Returns the images of a file as uncompressed OffloadBinaries, because the runtime cannot decompress them. `None` if no image
-    /// is compressed.
+    /// Returns the images of a file as uncompressed OffloadBinaries, because the runtime cannot
+    /// decompress them. `None` if no image is compressed.
     pub(super) fn inflated(&self) -> Result<Option<Vec<u8>>, Malformed> {
         let bytes = self.bytes();
         if !offload_binary::is_offload_binary(bytes) {
@@ -86,9 +96,22 @@ impl Source {
         let mut plain = Vec::new();
         for image in images.iter().filter(|image| !image.is_description()) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let strings: Vec<_> = image.strings.iter().map(|(key, value)| (text(key), text(value))).collect();
-            let strings: Vec<_> = strings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-            plain.extend(offload_binary::write(image.image_kind, image.offload_kind, image.flags, &strings, &image.image));
+            let strings: Vec<_> = image
+                .strings
+                .iter()
+                .map(|(key, value)| (text(key), text(value)))
+                .collect();
+            let strings: Vec<_> = strings
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect();
+            plain.extend(offload_binary::write(
+                image.image_kind,
+                image.offload_kind,
+                image.flags,
+                &strings,
+                &image.image,
+            ));
         }
         Ok(Some(plain))
     }

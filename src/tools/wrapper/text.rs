@@ -1,5 +1,6 @@
-//! Inserts images into a module's text or assembly. LLVM has printed zeros in their place, with a length that occurs nowhere else
-//! in the module (`FIRST_MARK` and the numbers after it). A string replaces them.
+//! Inserts images into a module's text or assembly. LLVM has printed zeros in their place, with a
+//! length that occurs nowhere else in the module (`FIRST_MARK` and the numbers after it). A string
+//! replaces them.
 
 use anyhow::{Result, bail};
 
@@ -28,8 +29,16 @@ pub(super) fn module(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
         let zeros = format!("[{mark} x i8] zeroinitializer");
         let (before, after) = rest.split_once(&zeros)?;
         Some(match size {
-            0 => (format!("{before}[0 x i8] zeroinitializer"), None, after.to_owned()),
-            _ => (format!("{before}[{size} x i8] c\""), Some(module_string as Encode), format!("\"{after}")),
+            0 => (
+                format!("{before}[0 x i8] zeroinitializer"),
+                None,
+                after.to_owned(),
+            ),
+            _ => (
+                format!("{before}[{size} x i8] c\""),
+                Some(module_string as Encode),
+                format!("\"{after}"),
+            ),
         })
     })
 }
@@ -37,12 +46,19 @@ pub(super) fn module(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
 /// Inserts images into assembly.
 pub(super) fn assembly(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     fill(text, contents, |rest, mark, size| {
-        let (before, after) = ZEROS.iter().find_map(|zeros| rest.split_once(&format!("{zeros}{mark}\n")))?;
-        Some((before.to_owned(), (size > 0).then_some(assembly_lines as Encode), after.to_owned()))
+        let (before, after) = ZEROS
+            .iter()
+            .find_map(|zeros| rest.split_once(&format!("{zeros}{mark}\n")))?;
+        Some((
+            before.to_owned(),
+            (size > 0).then_some(assembly_lines as Encode),
+            after.to_owned(),
+        ))
     })
 }
 
-/// Splits `text` at the positions of images, in their order, and replaces the marks by the images' sizes everywhere else.
+/// Splits `text` at the positions of images, in their order, and replaces the marks by the images'
+/// sizes everywhere else.
 fn fill(
     text: &[u8],
     contents: &[Rope],
@@ -51,7 +67,8 @@ fn fill(
     let mut rest = String::from_utf8_lossy(text).into_owned();
     let mut pieces = Vec::new();
     for (index, content) in contents.iter().enumerate() {
-        let Some((before, encode, after)) = cut(&rest, FIRST_MARK + index as u64, content.size()) else {
+        let Some((before, encode, after)) = cut(&rest, FIRST_MARK + index as u64, content.size())
+        else {
             bail!("LLVM's text has no place for an image");
         };
         pieces.push(TextPiece::Text(before));
@@ -60,9 +77,14 @@ fn fill(
     }
     pieces.push(TextPiece::Text(rest));
     for piece in &mut pieces {
-        let TextPiece::Text(text) = piece else { continue };
+        let TextPiece::Text(text) = piece else {
+            continue;
+        };
         for (index, content) in contents.iter().enumerate() {
-            *text = text.replace(&(FIRST_MARK + index as u64).to_string(), &content.size().to_string());
+            *text = text.replace(
+                &(FIRST_MARK + index as u64).to_string(),
+                &content.size().to_string(),
+            );
         }
     }
     Ok(pieces)
@@ -74,22 +96,30 @@ fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     for byte in bytes {
         match byte {
             b'"' | b'\\' | ..0x20 | 0x7f.. => {
-                to.extend([b'\\', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+                to.extend([
+                    b'\\',
+                    DIGITS[usize::from(byte >> 4)],
+                    DIGITS[usize::from(byte & 15)],
+                ]);
             }
             plain => to.push(*plain),
         }
     }
 }
 
-/// Encodes bytes as `.ascii` lines, with three-digit octal numbers for bytes that are not printable or special in strings.
+/// Encodes bytes as `.ascii` lines, with three-digit octal numbers for bytes that are not printable
+/// or special in strings.
 fn assembly_lines(bytes: &[u8], to: &mut Vec<u8>) {
     for line in bytes.chunks(LINE) {
         to.extend(b"\t.ascii\t\"");
         for byte in line {
             match byte {
-                b'"' | b'\\' | ..0x20 | 0x7f.. => {
-                    to.extend([b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)])
-                }
+                b'"' | b'\\' | ..0x20 | 0x7f.. => to.extend([
+                    b'\\',
+                    b'0' + (byte >> 6),
+                    b'0' + (byte >> 3 & 7),
+                    b'0' + (byte & 7),
+                ]),
                 plain => to.push(*plain),
             }
         }

@@ -13,10 +13,12 @@ fn main() {
         objects.push(object);
     }
     run(Command::new("ar").arg("rcs").arg(format!("{out}/libkernels.a")).args(&objects));
-    // `rustc-link-arg` applies to the program and to the library. .cargo/config.toml makes clang the linker.
+    // `rustc-link-arg` applies to the program and to the library. .cargo/config.toml makes clang
+    // the linker.
     println!("cargo:rustc-link-arg={out}/libkernels.a");
     println!("cargo:rustc-link-arg=--ld-path={}", run(Command::new("pkg-config").args(["--variable=linker", "offld"])).trim());
-    // The OpenMP runtimes that clang would add for -fopenmp. offld adds -lomptarget if there are images.
+    // The OpenMP runtimes that clang would add for -fopenmp. offld adds -lomptarget if there are
+    // images.
     for library in ["libomp.so", "libomptarget.so"] {
         let found = run(Command::new("clang").arg(format!("-print-file-name={library}")));
         if let Some(folder) = Path::new(found.trim()).parent() {

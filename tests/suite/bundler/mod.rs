@@ -1,5 +1,6 @@
-//! `clang-offload-bundler` compared with LLVM's: the same messages for the same command lines, and bundles that each reads of the
-//! other, with the bundlers of LLVM 14 to 22. Also the faults of LLVM's bundler (docs/spec/faults.md, B1 to B24).
+//! `clang-offload-bundler` compared with LLVM's: the same messages for the same command lines, and
+//! bundles that each reads of the other, with the bundlers of LLVM 14 to 22. Also the faults of
+//! LLVM's bundler (docs/spec/faults.md, B1 to B24).
 
 mod damaged;
 mod faults;
@@ -40,8 +41,13 @@ pub(crate) fn theirs() -> PathBuf {
     llvm("clang-offload-bundler")
 }
 
-/// A command for `tool` with these arguments in `work`, without environment variables that affect bundlers.
-pub(crate) fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]) -> Command {
+/// A command for `tool` with these arguments in `work`, without environment variables that affect
+/// bundlers.
+pub(crate) fn bundler(
+    work: &Work,
+    tool: impl AsRef<OsStr>,
+    words: &[impl AsRef<OsStr>],
+) -> Command {
     let mut command = work.command(tool);
     command.args(words);
     for name in ["IGNORE_ENV_VAR", "VERBOSE", "COMPRESS", "COMPRESSION_LEVEL"] {
@@ -65,8 +71,17 @@ pub(crate) fn done(work: &Work, tool: impl AsRef<OsStr>, line: &str) -> Result<S
 pub(crate) fn told(tool: &Command, ended: &Output) -> String {
     let own = tool.get_program().to_string_lossy().into_owned();
     let folder = own.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let named = |bytes: &[u8]| text(bytes).replace(&own, "BUNDLER").replace(&format!("{folder}/llvm-objcopy"), "llvm-objcopy");
-    format!("status {:?}\n{}---\n{}", ended.status.code(), named(&ended.stdout), named(&ended.stderr))
+    let named = |bytes: &[u8]| {
+        text(bytes)
+            .replace(&own, "BUNDLER")
+            .replace(&format!("{folder}/llvm-objcopy"), "llvm-objcopy")
+    };
+    format!(
+        "status {:?}\n{}---\n{}",
+        ended.status.code(),
+        named(&ended.stdout),
+        named(&ended.stderr)
+    )
 }
 
 /// Runs a command line with both bundlers. Fails unless exit status and output are equal.
@@ -83,24 +98,35 @@ pub(crate) fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(),
 
 /// The contents of a file in `work`.
 pub(crate) fn read(work: &Work, name: &str) -> Result<String, Failed> {
-    let bytes = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
+    let bytes =
+        std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Runs a command line that offld must refuse with a message that contains `with`.
 pub(crate) fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
-    expect_in(&run_failing(&mut bundler(work, ours(), &words(line)))?, with)
+    expect_in(
+        &run_failing(&mut bundler(work, ours(), &words(line)))?,
+        with,
+    )
 }
 
 /// Writes three files to bundle.
 pub(crate) fn files(work: &Work) {
-    for (name, contents) in [("host", "the host"), ("one", "the first code object"), ("two", "the second")] {
+    for (name, contents) in [
+        ("host", "the host"),
+        ("one", "the first code object"),
+        ("two", "the second"),
+    ] {
         work.file(name, contents);
     }
 }
 
 /// Bundles the three files under these ids into `name`.
 pub(crate) fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
-    let line = format!("-type={kind} -targets={} -input=host -input=one -input=two -output={name}", ids.join(","));
+    let line = format!(
+        "-type={kind} -targets={} -input=host -input=one -input=two -output={name}",
+        ids.join(",")
+    );
     done(work, ours(), &line).map(drop)
 }

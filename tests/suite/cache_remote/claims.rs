@@ -1,5 +1,5 @@
-//! Remote caches whose objects claim to be large. Their cost is bounded by the bytes received, by the cache's size limit, and by
-//! the time that a link waits.
+//! Remote caches whose objects claim to be large. Their cost is bounded by the bytes received, by
+//! the cache's size limit, and by the time that a link waits.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -18,10 +18,19 @@ const PART: usize = 4 << 20;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        claims("regressions::g18a_few_bytes_do_not_fill_the_disk", few_bytes),
-        claims("regressions::g18b_nothing_larger_than_the_caches_limit_is_fetched", larger_than_the_cache),
+        claims(
+            "regressions::g18a_few_bytes_do_not_fill_the_disk",
+            few_bytes,
+        ),
+        claims(
+            "regressions::g18b_nothing_larger_than_the_caches_limit_is_fetched",
+            larger_than_the_cache,
+        ),
         claims("regressions::g18c_inflating_counts_as_waiting", inflating),
-        claims("regressions::g18d_what_is_mostly_zeros_is_shared_all_the_same", zeros),
+        claims(
+            "regressions::g18d_what_is_mostly_zeros_is_shared_all_the_same",
+            zeros,
+        ),
     ]
 }
 
@@ -29,7 +38,8 @@ fn claims(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     with_feature(name.to_owned(), &[], run)
 }
 
-/// A web server that has every object of every blob. Each part is `bytes`, and each claims to be from a blob of `whole` bytes.
+/// A web server that has every object of every blob. Each part is `bytes`, and each claims to be
+/// from a blob of `whole` bytes.
 struct Claims {
     url: String,
     asked: Arc<AtomicUsize>,
@@ -47,10 +57,17 @@ impl Claims {
                 let mut request = [0; 4096];
                 let read = stream.read(&mut request).unwrap_or(0);
                 let text = String::from_utf8_lossy(&request[..read]).into_owned();
-                let name = text.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+                let name = text
+                    .split(' ')
+                    .nth(1)
+                    .unwrap_or_default()
+                    .trim_start_matches('/');
                 count.fetch_add(1, Ordering::SeqCst);
                 let object = object(name, whole, &packed);
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", object.len());
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    object.len()
+                );
                 let _ = stream.write_all(head.as_bytes());
                 if text.starts_with("GET") {
                     let _ = stream.write_all(&object);
@@ -65,8 +82,8 @@ impl Claims {
     }
 }
 
-/// An object in the format of docs/reference/remote-cache.md. Without signatures, any process that can write to the remote can
-/// create one.
+/// An object in the format of docs/reference/remote-cache.md. Without signatures, any process that
+/// can write to the remote can create one.
 fn object(name: &str, whole: u64, packed: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[1][..], &whole.to_le_bytes()].concat();
     let mut digest = blake3::Hasher::new_derive_key("offld cache: keys of records 3");
@@ -80,8 +97,13 @@ fn object(name: &str, whole: u64, packed: &[u8]) -> Vec<u8> {
 fn few_bytes() -> Outcome {
     let server = Claims::new(200 * PART as u64, vec![0; PART])?;
     let machine = Machine::new(&server.url)?;
-    ensure(machine.fetch(named(b"a blob"))?.is_none(), || "a blob that is none")?;
-    ensure(server.asked() <= 4, || format!("{} parts of zeros were fetched", server.asked()))?;
+    ensure(
+        machine.fetch(named(b"a blob"))?.is_none(),
+        || "a blob that is none",
+    )?;
+    ensure(server.asked() <= 4, || {
+        format!("{} parts of zeros were fetched", server.asked())
+    })?;
     machine.one_line(&["returned wrong or incomplete data for `b/"])?;
     passed()
 }
@@ -89,8 +111,13 @@ fn few_bytes() -> Outcome {
 fn larger_than_the_cache() -> Outcome {
     let server = Claims::new(1 << 40, noise(PART))?;
     let machine = Machine::new(&server.url)?;
-    ensure(machine.fetch(named(b"a blob"))?.is_none(), || "a blob that is none")?;
-    ensure(server.asked() <= 2, || format!("{} parts were fetched", server.asked()))?;
+    ensure(
+        machine.fetch(named(b"a blob"))?.is_none(),
+        || "a blob that is none",
+    )?;
+    ensure(server.asked() <= 2, || {
+        format!("{} parts were fetched", server.asked())
+    })?;
     passed()
 }
 
@@ -101,10 +128,19 @@ fn inflating() -> Outcome {
     let server = Claims::new((PARTS * PART) as u64, bytes)?;
     // Some machines fetch and decompress forty of them in a tenth of a second.
     let (each, whole) = (Duration::from_secs(30), Duration::from_millis(100));
-    let machine = Machine::with(RemoteSettings { each, whole, ..RemoteSettings::new(&server.url) })?;
+    let machine = Machine::with(RemoteSettings {
+        each,
+        whole,
+        ..RemoteSettings::new(&server.url)
+    })?;
     let begun = Instant::now();
-    ensure(machine.fetch(named(b"a blob"))?.is_none(), || "a blob that is none")?;
-    ensure(server.asked() < PARTS / 2, || format!("{} parts, in {:?}", server.asked(), begun.elapsed()))?;
+    ensure(
+        machine.fetch(named(b"a blob"))?.is_none(),
+        || "a blob that is none",
+    )?;
+    ensure(server.asked() < PARTS / 2, || {
+        format!("{} parts, in {:?}", server.asked(), begun.elapsed())
+    })?;
     machine.one_line(&["this link has waited 100ms in total"])?;
     passed()
 }
@@ -116,7 +152,10 @@ fn zeros() -> Outcome {
     let image = vec![0; 3 * PART + 5];
     let name = writer.put(key(1), b"record", &image)?;
     writer.cache.finish();
-    ensure(reader.fetch(name)?.as_ref() == Some(&image), || "it is not there")?;
+    ensure(
+        reader.fetch(name)?.as_ref() == Some(&image),
+        || "it is not there",
+    )?;
     reader.quiet()?;
     passed()
 }

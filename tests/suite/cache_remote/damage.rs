@@ -27,17 +27,26 @@ fn damaged_in_redis() -> Outcome {
     damage(format!("x/r/{}", key(1)))?;
     let machine = Machine::new(&url)?;
     assert_eq!(machine.cache.record(key(1)), None);
-    assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob), "the rest is of use");
+    assert!(
+        machine.fetch(name)?.is_some_and(|fetched| fetched == blob),
+        "the rest is of use"
+    );
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     damage(format!("x/b/{name}"))?;
     let machine = Machine::new(&url)?;
-    assert_eq!((machine.cache.record(key(1)), machine.fetch(name)?), (None, None));
+    assert_eq!(
+        (machine.cache.record(key(1)), machine.fetch(name)?),
+        (None, None)
+    );
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     // An entry that is stored again is valid again.
     writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
     let machine = Machine::new(&url)?;
-    assert_eq!(machine.cache.record(key(1)).as_deref(), Some(&b"record"[..]));
+    assert_eq!(
+        machine.cache.record(key(1)).as_deref(),
+        Some(&b"record"[..])
+    );
     assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob));
     machine.quiet()?;
     passed()
@@ -90,13 +99,19 @@ fn another_in_its_place() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
     let writer = Machine::new(&url)?;
-    let (one, two) = (writer.put(key(1), b"one", b"blob one")?, writer.put(key(2), b"two", b"blob two")?);
+    let (one, two) = (
+        writer.put(key(1), b"one", b"blob one")?,
+        writer.put(key(2), b"two", b"blob two")?,
+    );
     writer.cache.finish();
     let path = |name: String| folder.path().join(name);
     std::fs::copy(path(format!("b/{one}")), path(format!("b/{two}")))?;
     std::fs::copy(path(format!("r/{}", key(1))), path(format!("r/{}", key(2))))?;
     let machine = Machine::new(&url)?;
-    assert_eq!((machine.cache.record(key(2)), machine.fetch(two)?), (None, None));
+    assert_eq!(
+        (machine.cache.record(key(2)), machine.fetch(two)?),
+        (None, None)
+    );
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     assert!(machine.cache.record(key(1)).is_some() && machine.fetch(one)?.is_some());
     machine.one_line(&[])?;
@@ -109,7 +124,13 @@ fn garbage() -> Outcome {
     let server = Strange::slow(answer, std::time::Duration::ZERO)?;
     let machine = Machine::new(&format!("http://127.0.0.1:{}/", server.port))?;
     for number in 1..5 {
-        assert_eq!((machine.cache.record(key(number)), machine.fetch(named(&[number as u8]))?), (None, None));
+        assert_eq!(
+            (
+                machine.cache.record(key(number)),
+                machine.fetch(named(&[number as u8]))?
+            ),
+            (None, None)
+        );
     }
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     passed()

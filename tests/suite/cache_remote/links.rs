@@ -1,4 +1,5 @@
-//! Links of one program by two machines that share a cache: the second machine does no device link and produces the same program.
+//! Links of one program by two machines that share a cache: the second machine does no device link
+//! and produces the same program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 
 use super::super::support::{
-    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing, passed, root, run,
-    run_offloaded, stderr_of, test,
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing,
+    passed, root, run, run_offloaded, stderr_of, test,
 };
 use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{redis_url, shared, web_url};
@@ -18,13 +19,19 @@ const FIRST: &str = "device link for x86_64-pc-linux-gnu: not in the cache";
 const SHARED: &str = "found in the remote cache";
 const OWN: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
 /// AWS's example keys.
-const AWS: [(&str, &str); 2] =
-    [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY")];
+const AWS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+    ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY"),
+];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        linked("redis", &["redis-server"], || between(&redis_url(&Server::redis(false)?, "/3"), &[])),
-        linked("web", &["nginx"], || between(&web_url(&Server::nginx()?, "cache"), &[])),
+        linked("redis", &["redis-server"], || {
+            between(&redis_url(&Server::redis(false)?, "/3"), &[])
+        }),
+        linked("web", &["nginx"], || {
+            between(&web_url(&Server::nginx()?, "cache"), &[])
+        }),
         linked("folder", &[], || {
             let folder = Work::new();
             between(&format!("file://{}/cache", folder.path().display()), &[])
@@ -36,27 +43,52 @@ pub(super) fn trials() -> Vec<Trial> {
         linked("trouble_is_no_error", &["redis-server"], trouble),
         linked("a_silent_remote_costs_its_time_once", &[], silent),
         linked("nothing_is_asked_without_device_code", &[], nothing_to_ask),
-        test("cache_remote::links::without_the_feature", without_the_feature),
+        test(
+            "cache_remote::links::without_the_feature",
+            without_the_feature,
+        ),
     ]
 }
 
-fn linked(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
-    shared(&format!("links::{name}"), programs, || if have_llvm() { run() } else { missing("LLVM 22") })
+fn linked(
+    name: &str,
+    programs: &'static [&'static str],
+    run: impl FnOnce() -> Outcome + Send + 'static,
+) -> Trial {
+    shared(&format!("links::{name}"), programs, || {
+        if have_llvm() {
+            run()
+        } else {
+            missing("LLVM 22")
+        }
+    })
 }
 
 /// The compiled program.
 fn object(folder: &Work) -> Result<PathBuf, Failed> {
     let object = folder.path().join("zaxpy.o");
     let mut compile = folder.command(llvm("clang++"));
-    run(compile.arg("-O2").args(OFFLOAD).arg("-c").arg(root().join("examples/zaxpy/zaxpy.cpp")).arg("-o").arg(&object))?;
+    run(compile
+        .arg("-O2")
+        .args(OFFLOAD)
+        .arg("-c")
+        .arg(root().join("examples/zaxpy/zaxpy.cpp"))
+        .arg("-o")
+        .arg(&object))?;
     Ok(object)
 }
 
 /// A link of the program to `zaxpy-CACHE`, on the machine with the cache `cache`.
 fn link(folder: &Work, cache: &str, remote: &str) -> Command {
     let mut link = folder.command(llvm("clang++"));
-    link.args(OFFLOAD).arg("-B").arg(&made().links).args(["zaxpy.o", "-Wl,--wrapper-verbose", "-o", &format!("zaxpy-{cache}")]);
-    link.env("OFFLD_CACHE", folder.path().join(cache)).env("OFFLD_CACHE_REMOTE", remote);
+    link.args(OFFLOAD).arg("-B").arg(&made().links).args([
+        "zaxpy.o",
+        "-Wl,--wrapper-verbose",
+        "-o",
+        &format!("zaxpy-{cache}"),
+    ]);
+    link.env("OFFLD_CACHE", folder.path().join(cache))
+        .env("OFFLD_CACHE_REMOTE", remote);
     // The machine may be busy with other tests.
     link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "30");
     link
@@ -64,7 +96,11 @@ fn link(folder: &Work, cache: &str, remote: &str) -> Command {
 
 fn same_programs(folder: &Work, one: &str, two: &str) -> Result<(), Failed> {
     let program = |name: &str| std::fs::read(folder.path().join(format!("zaxpy-{name}")));
-    if program(one)? == program(two)? { Ok(()) } else { Err(format!("zaxpy-{one} and zaxpy-{two} are not the same").into()) }
+    if program(one)? == program(two)? {
+        Ok(())
+    } else {
+        Err(format!("zaxpy-{one} and zaxpy-{two} are not the same").into())
+    }
 }
 
 /// Links on one machine, then on another, then on the second again.
@@ -79,8 +115,10 @@ fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
     same_programs(&folder, "a", "b")?;
     run_offloaded(&mut folder.command(folder.path().join("zaxpy-b")))?;
     let mut stats = folder.command(crate::support::offld());
-    let stats =
-        run(stats.args(["cache", "stats"]).env("OFFLD_CACHE", folder.path().join("b")).env("OFFLD_CACHE_REMOTE", remote))?;
+    let stats = run(stats
+        .args(["cache", "stats"])
+        .env("OFFLD_CACHE", folder.path().join("b"))
+        .env("OFFLD_CACHE_REMOTE", remote))?;
     expect_in(&stats, "remote hits    1")?;
     expect_in(&stats, "remote cache   ")?;
     folder.expect_no_temps()?;
@@ -90,7 +128,10 @@ fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
 /// S3 requests work on a web server that creates directories. It does not verify the signatures.
 fn s3() -> Outcome {
     let server = Server::nginx()?;
-    let url = format!("s3://bucket/some/prefix?region=eu-north-1&endpoint=http://127.0.0.1:{}", server.port);
+    let url = format!(
+        "s3://bucket/some/prefix?region=eu-north-1&endpoint=http://127.0.0.1:{}",
+        server.port
+    );
     between(&url, &AWS)?;
     let log = std::fs::read_to_string(server.path("access.log"))?;
     expect_in(&log, "PUT /bucket/some/prefix/r/")?;
@@ -118,7 +159,10 @@ fn tls() -> Outcome {
 
 fn tls_redis() -> Outcome {
     let server = Server::redis_tls()?;
-    let url = format!("rediss://:{PASSWORD}@127.0.0.1:{}/2?prefix=a/b", server.port);
+    let url = format!(
+        "rediss://:{PASSWORD}@127.0.0.1:{}/2?prefix=a/b",
+        server.port
+    );
     let certificate = server.path("certificate");
     between(&url, &[("SSL_CERT_FILE", &certificate.to_string_lossy())])?;
     let folder = Work::new();
@@ -129,16 +173,25 @@ fn tls_redis() -> Outcome {
     passed()
 }
 
-/// Two machines with different versions of a library of the device link. Each has its own image and never uses the other's.
+/// Two machines with different versions of a library of the device link. Each has its own image and
+/// never uses the other's.
 fn another_library() -> Outcome {
     let (folder, remote) = (Work::new(), Work::new());
     object(&folder)?;
     let remote = format!("file://{}", remote.path().display());
     let library = |value: u32| -> Result<(), Failed> {
-        let source = folder.file("lib/extra.c", format!("int extra(void) {{ return {value}; }}"));
+        let source = folder.file(
+            "lib/extra.c",
+            format!("int extra(void) {{ return {value}; }}"),
+        );
         let library = folder.path().join("lib/libextra.so");
         let _ = std::fs::remove_file(&library);
-        run(folder.command(llvm("clang")).args(["-shared", "-fPIC", "-nostdlib"]).arg(source).arg("-o").arg(&library))?;
+        run(folder
+            .command(llvm("clang"))
+            .args(["-shared", "-fPIC", "-nostdlib"])
+            .arg(source)
+            .arg("-o")
+            .arg(&library))?;
         // offld does not trust timestamps of files that were written a moment ago.
         std::thread::sleep(Duration::from_millis(50));
         Ok(())
@@ -165,11 +218,23 @@ fn another_library() -> Outcome {
 fn trouble() -> Outcome {
     let redis = Server::redis(true)?;
     let cases = [
-        (format!("redis://:{PASSWORD}@127.0.0.1:{}", free_port()?), "is no longer used: Connection refused"),
+        (
+            format!("redis://:{PASSWORD}@127.0.0.1:{}", free_port()?),
+            "is no longer used: Connection refused",
+        ),
         (redis_url(&redis, ""), "is no longer used: "),
-        (format!("redis://:{PASSWORD}x@127.0.0.1:{}", redis.port), "Password authentication failed"),
-        (format!("gopher://:{PASSWORD}@127.0.0.1"), "unknown scheme `gopher`"),
-        (format!("redis://:{PASSWORD}@127.0.0.1/tables"), "not a database number"),
+        (
+            format!("redis://:{PASSWORD}x@127.0.0.1:{}", redis.port),
+            "Password authentication failed",
+        ),
+        (
+            format!("gopher://:{PASSWORD}@127.0.0.1"),
+            "unknown scheme `gopher`",
+        ),
+        (
+            format!("redis://:{PASSWORD}@127.0.0.1/tables"),
+            "not a database number",
+        ),
         (format!("{PASSWORD}@127.0.0.1"), "is not a URL"),
     ];
     let folder = Work::new();
@@ -180,7 +245,11 @@ fn trouble() -> Outcome {
         expect_in(&stderr, expected)?;
         expect_not_in(&stderr, PASSWORD)?;
         expect_in(&stderr, FIRST)?;
-        expect_equal("warnings", "1", &stderr.matches("warning:").count().to_string())?;
+        expect_equal(
+            "warnings",
+            "1",
+            &stderr.matches("warning:").count().to_string(),
+        )?;
         expect_in(&stderr_of(&mut link(&folder, &cache, url))?, OWN)?;
         same_programs(&folder, &cache, "0")?;
     }
@@ -208,7 +277,10 @@ fn silent() -> Outcome {
     // An invalid timeout is reported when offld is about to use the remote, and the link continues.
     let mut link = link(&folder, "b", &format!("redis://127.0.0.1:{}", free_port()?));
     let messages = stderr_of(link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"))?;
-    expect_in(&messages, "invalid OFFLD_CACHE_REMOTE_TIMEOUT `soon`: expected seconds above 0")?;
+    expect_in(
+        &messages,
+        "invalid OFFLD_CACHE_REMOTE_TIMEOUT `soon`: expected seconds above 0",
+    )?;
     passed()
 }
 
@@ -218,10 +290,23 @@ fn nothing_to_ask() -> Outcome {
     let folder = Work::new();
     let source = folder.file("main.c", "int main(void) { return 0; }");
     let mut link = folder.command(llvm("clang"));
-    link.arg(source).args(["-o", "main"]).arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
-    link.env("OFFLD_CACHE", folder.path().join("a")).env("OFFLD_CACHE_REMOTE", format!("redis://127.0.0.1:{}", server.port));
+    link.arg(source).args(["-o", "main"]).arg(format!(
+        "--ld-path={}",
+        made().links.join("ld.offld").display()
+    ));
+    link.env("OFFLD_CACHE", folder.path().join("a")).env(
+        "OFFLD_CACHE_REMOTE",
+        format!("redis://127.0.0.1:{}", server.port),
+    );
     expect_equal("stderr", "", &stderr_of(&mut link)?)?;
-    expect_equal("connections", "0", &server.connections.load(std::sync::atomic::Ordering::SeqCst).to_string())?;
+    expect_equal(
+        "connections",
+        "0",
+        &server
+            .connections
+            .load(std::sync::atomic::Ordering::SeqCst)
+            .to_string(),
+    )?;
     passed()
 }
 
@@ -233,8 +318,16 @@ fn without_the_feature() -> Outcome {
     object(&folder)?;
     let remote = format!("file://{}", Path::new("/proc/none").display());
     let stderr = stderr_of(&mut link(&folder, "a", &remote))?;
-    let expected = if cfg!(feature = "remote-cache") { "is no longer used" } else { "built without the feature `remote-cache`" };
+    let expected = if cfg!(feature = "remote-cache") {
+        "is no longer used"
+    } else {
+        "built without the feature `remote-cache`"
+    };
     expect_in(&stderr, expected)?;
-    expect_equal("warnings", "1", &stderr.matches("warning:").count().to_string())?;
+    expect_equal(
+        "warnings",
+        "1",
+        &stderr.matches("warning:").count().to_string(),
+    )?;
     passed()
 }

@@ -1,5 +1,6 @@
-//! The remote cache: two machines (two empty directories) share one remote, in a real Redis, on a real web server, or in a
-//! directory. Dead, silent, slow, closed and damaged remotes cost a bounded wait and one line.
+//! The remote cache: two machines (two empty directories) share one remote, in a real Redis, on a
+//! real web server, or in a directory. Dead, silent, slow, closed and damaged remotes cost a
+//! bounded wait and one line.
 
 mod claims;
 mod damage;
@@ -28,13 +29,28 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(signed::trials());
     trials.extend(trust::trials());
     trials.extend([
-        shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
-        shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
-        shared("web", &["nginx"], || over(&web_url(&Server::nginx()?, "some/where"))),
-        shared("web_where_folders_have_to_be_made", &[], folders_have_to_be_made),
+        shared("redis", &["redis-server"], || {
+            over(&redis_url(&Server::redis(false)?, ""))
+        }),
+        shared(
+            "redis_with_a_password_a_database_and_a_prefix",
+            &["redis-server"],
+            redis_with_everything,
+        ),
+        shared("web", &["nginx"], || {
+            over(&web_url(&Server::nginx()?, "some/where"))
+        }),
+        shared(
+            "web_where_folders_have_to_be_made",
+            &[],
+            folders_have_to_be_made,
+        ),
         shared("web_with_a_password", &["nginx"], || {
             let server = Server::nginx()?;
-            over(&format!("http://user:{PASSWORD}@127.0.0.1:{}/closed/", server.port))
+            over(&format!(
+                "http://user:{PASSWORD}@127.0.0.1:{}/closed/",
+                server.port
+            ))
         }),
         shared("folder", &[], || {
             let folder = Work::new();
@@ -47,12 +63,20 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A test that requires the feature and these programs.
-fn shared(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+fn shared(
+    name: &str,
+    programs: &'static [&'static str],
+    run: impl FnOnce() -> Outcome + Send + 'static,
+) -> Trial {
     with_feature(format!("cache_remote::{name}"), programs, run)
 }
 
 /// The same with the full test name.
-fn with_feature(name: String, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+fn with_feature(
+    name: String,
+    programs: &'static [&'static str],
+    run: impl FnOnce() -> Outcome + Send + 'static,
+) -> Trial {
     test(name, move || {
         if !cfg!(feature = "remote-cache") {
             return missing("the feature `remote-cache` in this build (--features remote-cache)");
@@ -87,16 +111,25 @@ impl Machine {
 
     fn with(settings: RemoteSettings) -> Result<Machine, Failed> {
         let (folder, messages) = (Work::new(), Arc::new(Mutex::new(Vec::new())));
-        let store = Store::open(&folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
+        let store = Store::open(&folder.path().join("cache"), 1 << 30)
+            .map_err(|error| format!("{error:#}"))?;
         let hear = Arc::clone(&messages);
         let tell = move |text: &str| hear.lock().expect("no panic").push(text.to_owned());
         let cache = Cache::shared(store, settings, Arc::new(tell));
-        Ok(Machine { folder, cache, messages })
+        Ok(Machine {
+            folder,
+            cache,
+            messages,
+        })
     }
 
     /// A machine with the timeout `each`.
     fn hasty(url: &str, each: Duration) -> Result<Machine, Failed> {
-        Machine::with(RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
+        Machine::with(RemoteSettings {
+            each,
+            whole: each * 5,
+            ..RemoteSettings::new(url)
+        })
     }
 
     fn messages(&self) -> Vec<String> {
@@ -122,15 +155,23 @@ impl Machine {
         // The cache has made the file of an earlier call read-only.
         let _ = std::fs::remove_file(self.folder.path().join(&name));
         let file = self.folder.file(&name, blob);
-        let name = self.cache.put_blob(&file, None).map_err(|error| format!("{error:#}"))?;
-        self.cache.put_record(key, record).map_err(|error| format!("{error:#}"))?;
+        let name = self
+            .cache
+            .put_blob(&file, None)
+            .map_err(|error| format!("{error:#}"))?;
+        self.cache
+            .put_record(key, record)
+            .map_err(|error| format!("{error:#}"))?;
         Ok(name)
     }
 
     fn fetch(&self, name: BlobName) -> Result<Option<Vec<u8>>, Failed> {
         let to = self.folder.path().join("fetched");
         let _ = std::fs::remove_file(&to);
-        let there = self.cache.fetch_blob(name, &to).map_err(|error| format!("{error:#}"))?;
+        let there = self
+            .cache
+            .fetch_blob(name, &to)
+            .map_err(|error| format!("{error:#}"))?;
         match (there, to.exists()) {
             (true, true) => Ok(Some(std::fs::read(&to)?)),
             (false, false) => Ok(None),
@@ -153,7 +194,9 @@ fn named(blob: &[u8]) -> BlobName {
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u8
     };
     (0..len).map(|_| next()).collect()
@@ -162,17 +205,31 @@ fn noise(len: usize) -> Vec<u8> {
 /// An entry that one machine stores is available to another, even if the remote later disappears.
 fn over(url: &str) -> Outcome {
     let each = Duration::from_secs(30);
-    over_with(&RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
+    over_with(&RemoteSettings {
+        each,
+        whole: each * 5,
+        ..RemoteSettings::new(url)
+    })
 }
 
 fn over_with(settings: &RemoteSettings) -> Outcome {
     const MIB: usize = 1 << 20;
-    let blobs = [Vec::new(), b"an image".to_vec(), vec![7; 4 * MIB], noise(4 * MIB + 1), noise(9 * MIB)];
+    let blobs = [
+        Vec::new(),
+        b"an image".to_vec(),
+        vec![7; 4 * MIB],
+        noise(4 * MIB + 1),
+        noise(9 * MIB),
+    ];
     let machine = || Machine::with(settings.clone());
     let (a, b, early) = (machine()?, machine()?, machine()?);
     for (index, blob) in blobs.iter().enumerate() {
         let key = key(index as u128 + 1);
-        assert_eq!((early.cache.record(key), early.fetch(named(blob))?), (None, None), "before it is there");
+        assert_eq!(
+            (early.cache.record(key), early.fetch(named(blob))?),
+            (None, None),
+            "before it is there"
+        );
         let name = a.put(key, format!("record {index}").as_bytes(), blob)?;
         assert_eq!(name, named(blob));
         assert!(!a.cache.was_shared(name));
@@ -181,25 +238,47 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
     for (index, blob) in blobs.iter().enumerate() {
         let name = named(blob);
         let record = b.cache.record(key(index as u128 + 1)).ok_or("no record")?;
-        expect_equal("record", &format!("record {index}"), &String::from_utf8_lossy(&record))?;
-        assert!(b.fetch(name)?.is_some_and(|fetched| fetched == *blob), "blob {index} of {} bytes", blob.len());
+        expect_equal(
+            "record",
+            &format!("record {index}"),
+            &String::from_utf8_lossy(&record),
+        )?;
+        assert!(
+            b.fetch(name)?.is_some_and(|fetched| fetched == *blob),
+            "blob {index} of {} bytes",
+            blob.len()
+        );
         assert!(b.cache.was_shared(name));
     }
     // A record that is stored again replaces the earlier one.
     a.put(key(1), b"another", b"an image")?;
     a.cache.finish();
-    assert_eq!(machine()?.cache.record(key(1)).as_deref(), Some(&b"another"[..]));
+    assert_eq!(
+        machine()?.cache.record(key(1)).as_deref(),
+        Some(&b"another"[..])
+    );
     b.cache.finish();
     a.quiet()?;
     b.quiet()?;
     // The entries are now in this machine's own cache.
-    let store = Store::open(&b.folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
+    let store = Store::open(&b.folder.path().join("cache"), 1 << 30)
+        .map_err(|error| format!("{error:#}"))?;
     let to = b.folder.path().join("again");
     for (index, blob) in blobs.iter().enumerate() {
         assert!(store.record(key(index as u128 + 1)).is_some());
-        assert!(store.fetch_blob(named(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
+        assert!(
+            store.fetch_blob(named(blob), &to).is_ok_and(|there| there)
+                && std::fs::read(&to)? == *blob
+        );
     }
-    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::programs::Event::RemoteHit).to_string())?;
+    expect_equal(
+        "remote hits",
+        &blobs.len().to_string(),
+        &store
+            .stats()
+            .get(offld::programs::Event::RemoteHit)
+            .to_string(),
+    )?;
     passed()
 }
 
@@ -212,8 +291,17 @@ fn folders_have_to_be_made() -> Outcome {
     machine.cache.finish();
     machine.quiet()?;
     let asked = asked.lock().expect("no panic").clone();
-    let count = |word: &str| asked.iter().filter(|question| question.starts_with(word)).count();
-    assert_eq!(count("MKCOL /some/where/b/") + count("MKCOL /some/where/r/"), 2, "{asked:?}");
+    let count = |word: &str| {
+        asked
+            .iter()
+            .filter(|question| question.starts_with(word))
+            .count()
+    };
+    assert_eq!(
+        count("MKCOL /some/where/b/") + count("MKCOL /some/where/r/"),
+        2,
+        "{asked:?}"
+    );
     // Two records and two blobs, and one failed attempt for each kind.
     assert_eq!(count("PUT "), 6, "{asked:?}");
     passed()
@@ -221,18 +309,28 @@ fn folders_have_to_be_made() -> Outcome {
 
 fn redis_with_everything() -> Outcome {
     let server = Server::redis(true)?;
-    over(&format!("redis://:{PASSWORD}@127.0.0.1:{}/5?prefix=team%2Fone", server.port))?;
+    over(&format!(
+        "redis://:{PASSWORD}@127.0.0.1:{}/5?prefix=team%2Fone",
+        server.port
+    ))?;
     expect_in(&server.tell_redis(&[b"DBSIZE"])?, "NOAUTH")?;
     let auth: &[&[u8]] = &[b"AUTH", PASSWORD.as_bytes()];
     let keys = server.tell_redis_all(&[auth, &[b"SELECT", b"5"], &[b"KEYS", b"*"]])?;
     expect_in(&keys, &format!("team/one/b/{}", named(b"an image")))?;
-    expect_equal("what is elsewhere", "+OK\r\n:0", &server.tell_redis_all(&[auth, &[b"DBSIZE"]])?)?;
+    expect_equal(
+        "what is elsewhere",
+        "+OK\r\n:0",
+        &server.tell_redis_all(&[auth, &[b"DBSIZE"]])?,
+    )?;
     passed()
 }
 
 fn read_only() -> Outcome {
     let (redis, web) = (Server::redis(false)?, Server::nginx()?);
-    let settings = RemoteSettings { read_only: true, ..RemoteSettings::new(redis_url(&redis, "")) };
+    let settings = RemoteSettings {
+        read_only: true,
+        ..RemoteSettings::new(redis_url(&redis, ""))
+    };
     let machine = Machine::with(settings.clone())?;
     machine.put(key(1), b"record", b"blob")?;
     machine.cache.finish();
@@ -247,7 +345,10 @@ fn read_only() -> Outcome {
     // A read-only remote directory is not created.
     let folder = Work::new();
     let url = format!("file://{}/not/there", folder.path().display());
-    let machine = Machine::with(RemoteSettings { read_only: true, ..RemoteSettings::new(url) })?;
+    let machine = Machine::with(RemoteSettings {
+        read_only: true,
+        ..RemoteSettings::new(url)
+    })?;
     assert_eq!(machine.cache.record(key(1)), None);
     machine.one_line(&["is no longer used: No such file"])?;
     assert!(!folder.path().join("not").exists());

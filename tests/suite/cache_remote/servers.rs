@@ -1,4 +1,5 @@
-//! Servers that a test starts on free ports: Redis, nginx with WebDAV, and several misbehaving ones.
+//! Servers that a test starts on free ports: Redis, nginx with WebDAV, and several misbehaving
+//! ones.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -50,8 +51,21 @@ impl Server {
         let password = if password { PASSWORD } else { "" };
         Server::start(|folder, port| {
             let mut command = Command::new(program("redis-server").unwrap_or_default());
-            command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(port.to_string());
-            command.arg("--dir").arg(folder).args(["--requirepass", password]);
+            command
+                .args([
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                    "--port",
+                ])
+                .arg(port.to_string());
+            command
+                .arg("--dir")
+                .arg(folder)
+                .args(["--requirepass", password]);
             Ok(command)
         })
     }
@@ -62,16 +76,39 @@ impl Server {
             certificate(folder)?;
             let mut command = Command::new(program("redis-server").unwrap_or_default());
             command
-                .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", "0", "--tls-port"])
+                .args([
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                    "--port",
+                    "0",
+                    "--tls-port",
+                ])
                 .arg(port.to_string());
-            command.args(["--tls-auth-clients", "no", "--requirepass", PASSWORD, "--dir"]).arg(folder);
-            command.arg("--tls-cert-file").arg(folder.join("certificate")).arg("--tls-key-file").arg(folder.join("key"));
+            command
+                .args([
+                    "--tls-auth-clients",
+                    "no",
+                    "--requirepass",
+                    PASSWORD,
+                    "--dir",
+                ])
+                .arg(folder);
+            command
+                .arg("--tls-cert-file")
+                .arg(folder.join("certificate"))
+                .arg("--tls-key-file")
+                .arg(folder.join("key"));
             Ok(command)
         })
     }
 
-    /// nginx as a WebDAV server that creates missing directories silently. Below `/closed/` it requires a name and a password.
-    /// Below `/fixed/` it rejects writes. It logs requests to `access.log`.
+    /// nginx as a WebDAV server that creates missing directories silently. Below `/closed/` it
+    /// requires a name and a password. Below `/fixed/` it rejects writes. It logs requests to
+    /// `access.log`.
     pub(super) fn nginx() -> Result<Server, Failed> {
         Server::nginx_with("")
     }
@@ -89,11 +126,19 @@ impl Server {
             std::fs::write(folder.join("users"), format!("user:{{PLAIN}}{PASSWORD}\n"))?;
             let dir = folder.display();
             // By default, the workers of a root nginx run as another user.
-            let user = if std::fs::metadata(folder)?.uid() == 0 { "user root;" } else { "" };
+            let user = if std::fs::metadata(folder)?.uid() == 0 {
+                "user root;"
+            } else {
+                ""
+            };
             let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                 .map(|name| format!("{name}_temp_path {dir}/temp/{name};"))
                 .concat();
-            let certificate = if tls.is_empty() { String::new() } else { certificate(folder)? };
+            let certificate = if tls.is_empty() {
+                String::new()
+            } else {
+                certificate(folder)?
+            };
             let config = format!(
                 "daemon off; {user} worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
                 events {{ worker_connections 64; }}
@@ -112,7 +157,11 @@ impl Server {
             );
             std::fs::write(folder.join("nginx.conf"), config)?;
             let mut command = Command::new(program("nginx").unwrap_or_default());
-            command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
+            command
+                .arg("-p")
+                .arg(folder)
+                .arg("-c")
+                .arg(folder.join("nginx.conf"));
             command.arg("-e").arg(folder.join("error.log"));
             Ok(command)
         })
@@ -123,12 +172,21 @@ impl Server {
         let port = free_port()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut command = command(folder.path(), port)?;
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let mut server = Server { child, folder, port };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let mut server = Server {
+            child,
+            folder,
+            port,
+        };
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if started.elapsed() > Duration::from_secs(20) || server.child.try_wait()?.is_some() {
-                let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
+                let log =
+                    std::fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
                 return Err(format!("{command:?} does not start:\n{log}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -143,7 +201,10 @@ impl Server {
 
     /// Stops the server. nginx stops its workers after SIGTERM, but not if it is killed.
     pub(super) fn stop(&mut self) {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .stderr(Stdio::null())
+            .status();
         let _ = self.child.wait();
     }
 
@@ -158,21 +219,39 @@ impl Server {
         for words in commands {
             stream.write_all(format!("*{}\r\n", words.len()).as_bytes())?;
             for word in *words {
-                stream.write_all(&[format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat())?;
+                stream.write_all(
+                    &[format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat(),
+                )?;
             }
         }
         stream.write_all(b"QUIT\r\n")?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        Ok(answer.trim_end().trim_end_matches("+OK").trim_end().to_owned())
+        Ok(answer
+            .trim_end()
+            .trim_end_matches("+OK")
+            .trim_end()
+            .to_owned())
     }
 }
 
 /// Creates a certificate for 127.0.0.1 in `folder`. Returns the nginx settings for it.
 fn certificate(folder: &Path) -> Result<String, Failed> {
     let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=offld", "-keyout", "key"]);
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=offld",
+        "-keyout",
+        "key",
+    ]);
     command.args([
         "-out",
         "certificate",
@@ -183,13 +262,16 @@ fn certificate(folder: &Path) -> Result<String, Failed> {
     ]);
     run(command.current_dir(folder))?;
     let dir = folder.display();
-    Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
+    Ok(format!(
+        "ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"
+    ))
 }
 
 /// The requests to a server in order, such as `PUT /file`.
 pub(super) type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A server that runs a function for each connection, each in its own thread, and counts the connections.
+/// A server that runs a function for each connection, each in its own thread, and counts the
+/// connections.
 pub(super) struct Strange {
     /// Its port on 127.0.0.1.
     pub port: u16,
@@ -208,10 +290,20 @@ impl Drop for Strange {
 
 impl Strange {
     /// Serves with `serve` until it returns `false`.
-    fn new(serve: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Result<Strange, Failed> {
+    fn new(
+        serve: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Result<Strange, Failed> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let strange = Strange { port: listener.local_addr()?.port(), connections: Arc::default(), end: Arc::default() };
-        let (connections, end, serve) = (Arc::clone(&strange.connections), Arc::clone(&strange.end), Arc::new(serve));
+        let strange = Strange {
+            port: listener.local_addr()?.port(),
+            connections: Arc::default(),
+            end: Arc::default(),
+        };
+        let (connections, end, serve) = (
+            Arc::clone(&strange.connections),
+            Arc::clone(&strange.end),
+            Arc::new(serve),
+        );
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if end.load(Ordering::SeqCst) {
@@ -219,7 +311,9 @@ impl Strange {
                 }
                 connections.fetch_add(1, Ordering::SeqCst);
                 let (mut stream, end, serve) = (stream, Arc::clone(&end), Arc::clone(&serve));
-                std::thread::spawn(move || while !end.load(Ordering::SeqCst) && serve(&mut stream) {});
+                std::thread::spawn(
+                    move || while !end.load(Ordering::SeqCst) && serve(&mut stream) {},
+                );
             }
         });
         Ok(strange)
@@ -244,17 +338,24 @@ impl Strange {
         })
     }
 
-    /// A Redis server that greets, and answers the next command with `head` and endless bytes. Returns the number of bytes that the
-    /// client accepted.
+    /// A Redis server that greets, and answers the next command with `head` and endless bytes.
+    /// Returns the number of bytes that the client accepted.
     pub(super) fn endless(head: &'static str) -> Result<(Strange, Arc<AtomicUsize>), Failed> {
         let taken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&taken);
         let strange = Strange::new(move |stream| {
             let mut question = [0; 4096];
-            let Ok(len @ 1..) = stream.read(&mut question) else { return false };
-            let commands = question[..len].windows(6).filter(|window| window.eq_ignore_ascii_case(b"CLIENT")).count();
+            let Ok(len @ 1..) = stream.read(&mut question) else {
+                return false;
+            };
+            let commands = question[..len]
+                .windows(6)
+                .filter(|window| window.eq_ignore_ascii_case(b"CLIENT"))
+                .count();
             if commands > 0 {
-                return stream.write_all("+OK\r\n".repeat(commands).as_bytes()).is_ok();
+                return stream
+                    .write_all("+OK\r\n".repeat(commands).as_bytes())
+                    .is_ok();
             }
             let mut is_open = stream.write_all(head.as_bytes()).is_ok();
             while is_open {
@@ -266,22 +367,32 @@ impl Strange {
         Ok((strange, taken))
     }
 
-    /// A WebDAV server that requires existing directories, as Apache's does. Returns the list of requests.
+    /// A WebDAV server that requires existing directories, as Apache's does. Returns the list of
+    /// requests.
     pub(super) fn strict() -> Result<(Strange, Asked), Failed> {
         let asked = Asked::default();
         let heard = Arc::clone(&asked);
         let strange = Strange::new(move |stream| {
-            let Some(question) = question(stream) else { return false };
+            let Some(question) = question(stream) else {
+                return false;
+            };
             let mut heard = heard.lock().expect("no panic");
-            let folder = question.rsplit_once('/').map_or("", |(before, _)| before).replacen("PUT", "MKCOL", 1);
+            let folder = question
+                .rsplit_once('/')
+                .map_or("", |(before, _)| before)
+                .replacen("PUT", "MKCOL", 1);
             let status = match question.split(' ').next() {
                 Some("MKCOL") => "201 Created",
-                Some("PUT") if heard.iter().any(|earlier| *earlier == format!("{folder}/")) => "201 Created",
+                Some("PUT") if heard.iter().any(|earlier| *earlier == format!("{folder}/")) => {
+                    "201 Created"
+                }
                 Some("PUT") => "409 Conflict",
                 _ => "404 Not Found",
             };
             heard.push(question);
-            stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).is_ok()
+            stream
+                .write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+                .is_ok()
         })?;
         Ok((strange, asked))
     }
@@ -305,7 +416,13 @@ fn question(stream: &mut TcpStream) -> Option<String> {
         head.extend_from_slice(&byte);
     }
     let head = String::from_utf8(head).ok()?;
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    let length = head.lines().find_map(|line| {
+        line.to_ascii_lowercase()
+            .strip_prefix("content-length:")?
+            .trim()
+            .parse()
+            .ok()
+    });
     stream.read_exact(&mut vec![0; length.unwrap_or(0)]).ok()?;
     let mut words = head.split(' ');
     Some(format!("{} {}", words.next()?, words.next()?))

@@ -16,7 +16,11 @@ pub(super) fn trials() -> Vec<Trial> {
         shared("silent", &[], silent),
         shared("dribbling", &[], dribbling),
         shared("slow_in_all", &[], slow_in_all),
-        shared("redis_takes_its_time", &["redis-server"], redis_takes_its_time),
+        shared(
+            "redis_takes_its_time",
+            &["redis-server"],
+            redis_takes_its_time,
+        ),
         shared("server_that_ends", &["redis-server"], server_that_ends),
         shared("redis_without_end", &[], redis_without_end),
         shared("sending_does_not_hold_up", &[], sending_does_not_hold_up),
@@ -28,10 +32,19 @@ fn wrong_password() -> Outcome {
     let (redis, web) = (Server::redis(true)?, Server::nginx()?);
     let closed = format!("127.0.0.1:{}/closed/", web.port);
     let urls = [
-        (format!("redis://:{PASSWORD}no@127.0.0.1:{}", redis.port), "Password authentication failed"),
+        (
+            format!("redis://:{PASSWORD}no@127.0.0.1:{}", redis.port),
+            "Password authentication failed",
+        ),
         (redis_url(&redis, ""), "NOAUTH"),
-        (format!("http://user:{PASSWORD}no@{closed}"), "access denied (HTTP status 401)"),
-        (format!("http://{closed}"), "access denied (HTTP status 401)"),
+        (
+            format!("http://user:{PASSWORD}no@{closed}"),
+            "access denied (HTTP status 401)",
+        ),
+        (
+            format!("http://{closed}"),
+            "access denied (HTTP status 401)",
+        ),
     ];
     for (url, reason) in urls {
         let started = Instant::now();
@@ -55,7 +68,13 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
                     let key = key(thread * 10 + index);
                     assert_eq!(machine.cache.record(key), None);
                     let to = machine.folder.path().join(format!("to{thread}"));
-                    assert!(machine.cache.fetch_blob(named(b"blob"), &to).is_ok_and(|there| !there) && !to.exists());
+                    assert!(
+                        machine
+                            .cache
+                            .fetch_blob(named(b"blob"), &to)
+                            .is_ok_and(|there| !there)
+                            && !to.exists()
+                    );
                 }
             });
         }
@@ -64,7 +83,10 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
     machine.cache.finish();
     let took = started.elapsed();
     // The local cache still works.
-    assert_eq!(machine.cache.record(key(77)).as_deref(), Some(&b"record"[..]));
+    assert_eq!(
+        machine.cache.record(key(77)).as_deref(),
+        Some(&b"record"[..])
+    );
     assert!(machine.fetch(name)?.is_some());
     Ok(took)
 }
@@ -72,7 +94,11 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
 /// Checks the duration, with additional time for a slow machine.
 fn at_most(took: Duration, limit: Duration) -> Result<(), Failed> {
     let slack = Duration::from_secs(4);
-    if took <= limit + slack { Ok(()) } else { Err(format!("took {took:?}, where {limit:?} are allowed").into()) }
+    if took <= limit + slack {
+        Ok(())
+    } else {
+        Err(format!("took {took:?}, where {limit:?} are allowed").into())
+    }
 }
 
 fn dead_port() -> Outcome {
@@ -117,7 +143,10 @@ fn dribbling() -> Outcome {
 /// No single answer takes too long, but all together do.
 fn slow_in_all() -> Outcome {
     let each = Duration::from_secs(1);
-    let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(250))?;
+    let server = Strange::slow(
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        Duration::from_millis(250),
+    )?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
     for number in 0..60 {
@@ -139,11 +168,19 @@ fn redis_takes_its_time() -> Outcome {
     assert_eq!(other.cache.record(key(2)), None, "it is connected now");
     std::thread::scope(|scope| {
         // The answer comes after the pause.
-        scope.spawn(|| server.tell_redis(&[b"CLIENT", b"PAUSE", b"1500", b"ALL"]).map_err(|_| ()));
+        scope.spawn(|| {
+            server
+                .tell_redis(&[b"CLIENT", b"PAUSE", b"1500", b"ALL"])
+                .map_err(|_| ())
+        });
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
         assert!(other.cache.record(key(1)).is_some());
-        assert!(started.elapsed() > Duration::from_millis(600), "it was paused: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() > Duration::from_millis(600),
+            "it was paused: {:?}",
+            started.elapsed()
+        );
     });
     other.quiet()?;
     passed()
@@ -170,25 +207,40 @@ fn server_that_ends() -> Outcome {
 
 /// offld reads no more of an answer than an object may have, whatever length it claims.
 fn redis_without_end() -> Outcome {
-    /// An object with its framing, and the bytes that the system buffers for a program that does not read them.
+    /// An object with its framing, and the bytes that the system buffers for a program that does
+    /// not read them.
     const MOST: usize = 32 << 20;
     let each = Duration::from_secs(20);
-    for head in ["$2000000000\r\n", "+", "-ERR ", ":1", "*1000000\r\n$900000\r\n", "$-1\r\n", ""] {
+    for head in [
+        "$2000000000\r\n",
+        "+",
+        "-ERR ",
+        ":1",
+        "*1000000\r\n$900000\r\n",
+        "$-1\r\n",
+        "",
+    ] {
         let (server, taken) = Strange::endless(head)?;
         let machine = Machine::hasty(&format!("redis://127.0.0.1:{}/", server.port), each)?;
         let took = everything(&machine)?;
         let taken = taken.load(Ordering::SeqCst);
-        ensure(taken < MOST, || format!("{head:?}: {taken} bytes were taken"))?;
+        ensure(taken < MOST, || {
+            format!("{head:?}: {taken} bytes were taken")
+        })?;
         ensure(took < each, || format!("{head:?}: {took:?}"))?;
         machine.one_line(&["is no longer used", "redis"])?;
     }
     passed()
 }
 
-/// The link continues while a server accepts nothing. At the end, it waits for the server for a limited time.
+/// The link continues while a server accepts nothing. At the end, it waits for the server for a
+/// limited time.
 fn sending_does_not_hold_up() -> Outcome {
     let each = Duration::from_millis(300);
-    let server = Strange::slow("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", Duration::from_secs(60))?;
+    let server = Strange::slow(
+        "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n",
+        Duration::from_secs(60),
+    )?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
     let blob = noise(5 << 20);
@@ -206,10 +258,15 @@ fn sending_does_not_hold_up() -> Outcome {
 /// After a signal, offld does not wait for uploads.
 fn an_end_is_an_end() -> Outcome {
     let server = Strange::silent()?;
-    let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), Duration::from_secs(30))?;
+    let machine = Machine::hasty(
+        &format!("http://127.0.0.1:{}/", server.port),
+        Duration::from_secs(30),
+    )?;
     machine.put(key(1), b"record", b"blob")?;
     let started = Instant::now();
-    machine.cache.finish_unless(&|| started.elapsed() > Duration::from_millis(200));
+    machine
+        .cache
+        .finish_unless(&|| started.elapsed() > Duration::from_millis(200));
     at_most(started.elapsed(), Duration::from_millis(200))?;
     machine.quiet()?;
     passed()

@@ -1,5 +1,6 @@
-//! The cache under load: many processes at once, which are killed, on full and read-only disks, with damaged files and wrong
-//! clocks. The processes are links, and this program itself, as `worker` starts it.
+//! The cache under load: many processes at once, which are killed, on full and read-only disks,
+//! with damaged files and wrong clocks. The processes are links, and this program itself, as
+//! `worker` starts it.
 
 mod disks;
 mod links;
@@ -13,7 +14,9 @@ use std::time::{Duration, SystemTime};
 use libtest_mimic::{Failed, Trial};
 use offld::programs::{BlobName, Digest, Event, Key, Naming, Store};
 
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test,
+};
 pub(crate) use worker::worker;
 
 const MIB: u64 = 1 << 20;
@@ -25,8 +28,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         test("cache_store::a_flipped_bit_anywhere_is_a_miss", flipped),
         test("cache_store::a_cut_or_grown_file_is_a_miss", cut),
-        test("cache_store::gc_removes_what_was_not_used_for_longest", eviction_order),
-        test("cache_store::wrong_clocks_keep_nothing_for_ever", wrong_clocks),
+        test(
+            "cache_store::gc_removes_what_was_not_used_for_longest",
+            eviction_order,
+        ),
+        test(
+            "cache_store::wrong_clocks_keep_nothing_for_ever",
+            wrong_clocks,
+        ),
         test("cache_store::clear_stats_and_path", commands),
         test("cache_store::garbage_for_counters", garbage),
     ];
@@ -70,21 +79,31 @@ impl Cache {
     /// Sets the last use of a blob to `seconds` from now. A negative number is in the past.
     fn used(&self, name: BlobName, seconds: i64) -> Result<(), Failed> {
         let by = Duration::from_secs(seconds.unsigned_abs());
-        let time = if seconds < 0 { SystemTime::now() - by } else { SystemTime::now() + by };
+        let time = if seconds < 0 {
+            SystemTime::now() - by
+        } else {
+            SystemTime::now() + by
+        };
         Ok(File::open(self.file("b", name))?.set_modified(time)?)
     }
 
     /// `offld cache` for this store.
     fn command(&self, words: &[&str]) -> std::process::Command {
         let mut command = self.work.command(crate::support::offld());
-        command.arg("cache").args(words).env("OFFLD_CACHE", self.store.root());
+        command
+            .arg("cache")
+            .args(words)
+            .env("OFFLD_CACHE", self.store.root());
         command
     }
 
     fn stat(&self, name: &str) -> Result<u64, Failed> {
         let text = run(&mut self.command(&["stats", "--json"]))?;
-        let all: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
-        all[name].as_u64().ok_or_else(|| format!("no `{name}`: {text}").into())
+        let all: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        all[name]
+            .as_u64()
+            .ok_or_else(|| format!("no `{name}`: {text}").into())
     }
 }
 
@@ -140,15 +159,25 @@ fn flipped() -> Outcome {
     let image = noise(1, 600_000);
     let name = cache.put(&image)?;
     // Both ends, both sides of the read buffer's boundaries, and offsets in between.
-    let places = [0, 1, 4095, 4096, 262_143, 262_144, 262_145, 524_288, 599_998, 599_999];
-    for (count, at) in places.into_iter().chain((7..600_000).step_by(60_007)).enumerate() {
+    let places = [
+        0, 1, 4095, 4096, 262_143, 262_144, 262_145, 524_288, 599_998, 599_999,
+    ];
+    for (count, at) in places
+        .into_iter()
+        .chain((7..600_000).step_by(60_007))
+        .enumerate()
+    {
         let mut bytes = image.clone();
         bytes[at] ^= 1 << (at % 8);
         damage(&cache.file("b", name), &bytes)?;
         if cache.fetch(name)?.is_some() || cache.file("b", name).exists() {
             return Err(format!("a bit is wrong at {at}, and the blob is there").into());
         }
-        expect_equal("damaged", &(count + 1).to_string(), &cache.stat("damaged")?.to_string())?;
+        expect_equal(
+            "damaged",
+            &(count + 1).to_string(),
+            &cache.stat("damaged")?.to_string(),
+        )?;
         cache.put(&image)?;
         if cache.fetch(name)? != Some(image.clone()) {
             return Err(format!("put again after {at}, and not there").into());
@@ -167,7 +196,10 @@ fn flipped() -> Outcome {
         }
         cache.store.put_record(key, &bytes).map_err(as_failed)?;
     }
-    ensure(cache.store.record(key) == Some(bytes), || "the record is not what was put last")?;
+    ensure(
+        cache.store.record(key) == Some(bytes),
+        || "the record is not what was put last",
+    )?;
     passed()
 }
 
@@ -189,25 +221,48 @@ fn cut() -> Outcome {
         cache.put(&image)?;
         damage(&cache.file("b", name), b"short")?;
         cache.put(&image)?;
-        ensure(cache.fetch(name)?.as_ref() == Some(&image), || "a put did not replace the damaged blob")?;
+        ensure(
+            cache.fetch(name)?.as_ref() == Some(&image),
+            || "a put did not replace the damaged blob",
+        )?;
     }
     // A directory in place of a file is a miss, too.
     let (name, key) = (named(b"a folder"), Key::of("a folder"));
     fs::create_dir_all(cache.file("b", name))?;
     fs::create_dir_all(cache.file("r", key))?;
-    ensure(cache.fetch(name)?.is_none() && cache.store.record(key).is_none(), || "a folder was taken for an entry")?;
+    ensure(
+        cache.fetch(name)?.is_none() && cache.store.record(key).is_none(),
+        || "a folder was taken for an entry",
+    )?;
     passed()
 }
 
 fn eviction_order() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
-    let names = (0..6).map(|seed| cache.put(&noise(seed, 3000))).collect::<Result<Vec<_>, _>>()?;
+    let names = (0..6)
+        .map(|seed| cache.put(&noise(seed, 3000)))
+        .collect::<Result<Vec<_>, _>>()?;
     for (name, ago) in names.iter().zip([500, 3600, 400_000, 1000, 90_000, 7200]) {
         cache.used(*name, -ago)?;
     }
-    let left = || -> String { names.iter().map(|name| if cache.store.has_blob(*name) { '+' } else { '-' }).collect() };
+    let left = || -> String {
+        names
+            .iter()
+            .map(|name| {
+                if cache.store.has_blob(*name) {
+                    '+'
+                } else {
+                    '-'
+                }
+            })
+            .collect()
+    };
     let stdout = run(&mut cache.command(&["gc", "--max-size=16K"]))?;
-    expect_equal("told", "removed 2 files, 8.0K; left 4 files, 16K\n", &stdout)?;
+    expect_equal(
+        "told",
+        "removed 2 files, 8.0K; left 4 files, 16K\n",
+        &stdout,
+    )?;
     expect_equal("four of six", "++-+-+", &left())?;
     // A use of the oldest entry makes the next one the oldest.
     cache.fetch(names[5])?;
@@ -239,14 +294,24 @@ fn wrong_clocks() -> Outcome {
     // The remaining entries have a correct timestamp.
     let names = (100..110).map(|seed| named(&noise(seed, 3000)));
     let known = names.filter(|name| cache.store.has_blob(*name)).count() as u64;
-    expect_equal("left", &cache.store.contents().blobs.to_string(), &known.to_string())?;
+    expect_equal(
+        "left",
+        &cache.store.contents().blobs.to_string(),
+        &known.to_string(),
+    )?;
     // The recorded last collection is in the future.
     let stats = cache.store.root().join("v3/stats");
     let text = fs::read_to_string(&stats)?;
-    let collected = text.lines().find(|line| line.starts_with("collected ")).ok_or("no `collected`")?;
+    let collected = text
+        .lines()
+        .find(|line| line.starts_with("collected "))
+        .ok_or("no `collected`")?;
     let future = text.replace(collected, "collected 09999999999999999999");
     let (lines, _) = future.trim_end().rsplit_once('\n').ok_or("no lines")?;
-    fs::write(&stats, format!("{lines}\n{}\n", Digest::of(format!("{lines}\n").as_bytes())))?;
+    fs::write(
+        &stats,
+        format!("{lines}\n{}\n", Digest::of(format!("{lines}\n").as_bytes())),
+    )?;
     fs::write(cache.store.root().join("v3/tmp/left"), "x")?;
     File::open(cache.store.root().join("v3/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
     cache.put(b"one more")?;
@@ -257,35 +322,73 @@ fn wrong_clocks() -> Outcome {
 fn commands() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     cache.put(&noise(1, 100_000))?;
-    cache.store.put_record(Key::of("record"), b"record").map_err(as_failed)?;
+    cache
+        .store
+        .put_record(Key::of("record"), b"record")
+        .map_err(as_failed)?;
     for event in [Event::Hit, Event::Hit, Event::Miss, Event::Uncached] {
         cache.store.count(event);
     }
     let text = run(&mut cache.command(&["stats"]))?;
-    for line in
-        ["size           104K of 5.0G", "images         1", "records        1", "hits           2 (66.7%)", "misses         1"]
-    {
+    for line in [
+        "size           104K of 5.0G",
+        "images         1",
+        "records        1",
+        "hits           2 (66.7%)",
+        "misses         1",
+    ] {
         expect_in(&text, line)?;
     }
     expect_equal("size", "106496", &cache.stat("size")?.to_string())?;
-    expect_equal("limit", &(5u64 << 30).to_string(), &cache.stat("limit")?.to_string())?;
-    expect_equal("path", &format!("{}\n", cache.store.root().display()), &run(&mut cache.command(&["path"]))?)?;
-    expect_in(&fs::read_to_string(cache.store.root().join("CACHEDIR.TAG"))?, "Signature: 8a477f597d28d172789f06886806bc55\n")?;
+    expect_equal(
+        "limit",
+        &(5u64 << 30).to_string(),
+        &cache.stat("limit")?.to_string(),
+    )?;
+    expect_equal(
+        "path",
+        &format!("{}\n", cache.store.root().display()),
+        &run(&mut cache.command(&["path"]))?,
+    )?;
+    expect_in(
+        &fs::read_to_string(cache.store.root().join("CACHEDIR.TAG"))?,
+        "Signature: 8a477f597d28d172789f06886806bc55\n",
+    )?;
     // Files that offld did not create remain.
     let theirs = cache.work.file("cache/v3/b/aa/notes.txt", "mine");
-    expect_equal("clear", "removed 2 files, 104K; left 0 files, 0\n", &run(&mut cache.command(&["clear"]))?)?;
+    expect_equal(
+        "clear",
+        "removed 2 files, 104K; left 0 files, 0\n",
+        &run(&mut cache.command(&["clear"]))?,
+    )?;
     expect_equal("after that", "0 0 0 0 true", &{
         let of = |name| cache.stat(name);
-        format!("{} {} {} {} {}", of("blobs")?, of("size")?, of("hits")?, of("stored")?, theirs.exists())
+        format!(
+            "{} {} {} {} {}",
+            of("blobs")?,
+            of("size")?,
+            of("hits")?,
+            of("stored")?,
+            theirs.exists()
+        )
     })?;
     // `clear` waits for the process that holds the lock.
-    let lock = File::options().write(true).open(cache.store.root().join("v3/lock"))?;
+    let lock = File::options()
+        .write(true)
+        .open(cache.store.root().join("v3/lock"))?;
     lock.lock()?;
-    let mut clear = cache.command(&["clear"]).stdout(std::process::Stdio::null()).spawn()?;
+    let mut clear = cache
+        .command(&["clear"])
+        .stdout(std::process::Stdio::null())
+        .spawn()?;
     std::thread::sleep(Duration::from_millis(200));
     let waits = clear.try_wait()?.is_none();
     drop(lock);
-    expect_equal("it waits, and does it", "true true", &format!("{waits} {}", clear.wait()?.success()))?;
+    expect_equal(
+        "it waits, and does it",
+        "true true",
+        &format!("{waits} {}", clear.wait()?.success()),
+    )?;
     passed()
 }
 
@@ -297,19 +400,39 @@ fn garbage() -> Outcome {
     let good = fs::read(&stats)?;
     let mut flipped = good.clone();
     flipped[20] ^= 1;
-    for bytes in [b"".to_vec(), noise(1, 5000), good[..good.len() - 1].to_vec(), flipped, vec![0; 1 << 20]] {
+    for bytes in [
+        b"".to_vec(),
+        noise(1, 5000),
+        good[..good.len() - 1].to_vec(),
+        flipped,
+        vec![0; 1 << 20],
+    ] {
         fs::write(&stats, &bytes)?;
-        expect_equal("garbage counts as nothing", "0", &cache.stat("hits")?.to_string())?;
+        expect_equal(
+            "garbage counts as nothing",
+            "0",
+            &cache.stat("hits")?.to_string(),
+        )?;
         cache.store.count(Event::Hit);
         expect_equal("and is written anew", "1", &cache.stat("hits")?.to_string())?;
-        expect_equal("in its size", &good.len().to_string(), &fs::metadata(&stats)?.len().to_string())?;
+        expect_equal(
+            "in its size",
+            &good.len().to_string(),
+            &fs::metadata(&stats)?.len().to_string(),
+        )?;
     }
     // A directory in place of the statistics: offld counts nothing, and everything else works.
     fs::remove_file(&stats)?;
     fs::create_dir(&stats)?;
     cache.store.count(Event::Hit);
-    ensure(cache.fetch(named(b"image"))?.is_some(), || "the blob was not found")?;
-    ensure(cache.store.put_record(Key::of("r"), b"r").is_err(), || "a record was put, though the statistics cannot be written")?;
+    ensure(
+        cache.fetch(named(b"image"))?.is_some(),
+        || "the blob was not found",
+    )?;
+    ensure(
+        cache.store.put_record(Key::of("r"), b"r").is_err(),
+        || "a record was put, though the statistics cannot be written",
+    )?;
     expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v3/stats`")?;
     passed()
 }

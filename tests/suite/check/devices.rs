@@ -1,18 +1,27 @@
-//! `offld check --for`: answers for programs with images for several devices, and for the devices of this machine.
+//! `offld check --for`: answers for programs with images for several devices, and for the devices
+//! of this machine.
 
 use libtest_mimic::{Failed, Trial};
 
 use super::modules::fatbinary;
 use super::{check, list, object, program};
 use crate::kinds::{Case, Wrapper};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, output, passed, run, test, text, with_llvm};
+use crate::support::{
+    Outcome, Work, expect_equal, expect_in, llvm, output, passed, run, test, text, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("check::devices::amd", amd),
         test("releases::check::devices::nvidia", nvidia),
-        with_llvm("check::devices::fatbinaries_for_other_processors_are_not_a_no", several_fatbinaries),
-        with_llvm("check::devices::the_driver_may_link_relocatable_code", prelinked),
+        with_llvm(
+            "check::devices::fatbinaries_for_other_processors_are_not_a_no",
+            several_fatbinaries,
+        ),
+        with_llvm(
+            "check::devices::the_driver_may_link_relocatable_code",
+            prelinked,
+        ),
         with_llvm("check::devices::of_this_machine", native),
         with_llvm("check::devices::what_is_no_device", usage),
     ]
@@ -21,10 +30,16 @@ pub(super) fn trials() -> Vec<Trial> {
 /// The results of `--for` for the program, one line per translation unit: the answer and the text.
 fn loads(work: &Work, device: &str) -> Result<String, Failed> {
     let report = check(work, ["--for", device, "program"])?;
-    let units = list(&report.json["files"]).iter().flat_map(|file| list(&file["units"]));
+    let units = list(&report.json["files"])
+        .iter()
+        .flat_map(|file| list(&file["units"]));
     let loads = units.flat_map(|unit| list(&unit["loads"]));
     let line = |load: &serde_json::Value| {
-        format!("{}: {}\n", load["answer"].as_str().unwrap_or_default(), load["text"].as_str().unwrap_or_default())
+        format!(
+            "{}: {}\n",
+            load["answer"].as_str().unwrap_or_default(),
+            load["text"].as_str().unwrap_or_default()
+        )
     };
     Ok(loads.map(line).collect())
 }
@@ -32,7 +47,9 @@ fn loads(work: &Work, device: &str) -> Result<String, Failed> {
 fn built(case: &str, work: &Work) -> Result<(), Outcome> {
     let case = Case::named(case, 22);
     let tools = case.tools()?;
-    case.compile(work, &tools, Wrapper::Ours).and_then(|()| case.link(work, &tools, Wrapper::Ours, &[])).map_err(Err)
+    case.compile(work, &tools, Wrapper::Ours)
+        .and_then(|()| case.link(work, &tools, Wrapper::Ours, &[]))
+        .map_err(Err)
 }
 
 fn amd() -> Outcome {
@@ -44,16 +61,29 @@ fn amd() -> Outcome {
         ("gfx90a", "yes: code for gfx90a\n"),
         ("gfx90a:xnack+", "yes: code for gfx90a\n"),
         ("hip:gfx908", "yes: code for gfx908\n"),
-        ("gfx90c", "no: the nearest image is for gfx90a; add one with --offload-arch=gfx90c\n"),
+        (
+            "gfx90c",
+            "no: the nearest image is for gfx90a; add one with --offload-arch=gfx90c\n",
+        ),
     ] {
         expect_equal(device, expected, &loads(&work, device)?)?;
     }
     for (device, status) in [("gfx90a,gfx908", 0), ("gfx90a,gfx1100", 1)] {
-        expect_equal(device, &status.to_string(), &check(&work, ["--for", device, "program"])?.status.to_string())?;
+        expect_equal(
+            device,
+            &status.to_string(),
+            &check(&work, ["--for", device, "program"])?
+                .status
+                .to_string(),
+        )?;
     }
     // Devices without an image: alone, and together with a device that has one.
     for device in ["sm_90", "x86-64-v3", "openmp:gfx90a"] {
-        for devices in [device.to_owned(), format!("gfx90a,{device}"), format!("{device},gfx90a")] {
+        for devices in [
+            device.to_owned(),
+            format!("gfx90a,{device}"),
+            format!("{device},gfx90a"),
+        ] {
             let report = check(&work, ["--for", &devices, "program"])?;
             expect_equal(&devices, "1", &report.status.to_string())?;
             let name = device.trim_start_matches("openmp:");
@@ -94,17 +124,29 @@ fn library(work: &Work, fatbinaries: &[(&str, &[u32])]) -> Result<(), Failed> {
         );
     }
     work.file("cuda.s", source);
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "cuda.s", "-o", "program"]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(["-shared", "-nostdlib", "cuda.s", "-o", "program"]))?;
     Ok(())
 }
 
-/// Libraries such as cuSPARSELt have separate fatbinaries with kernels for one architecture, and also run on other devices.
+/// Libraries such as cuSPARSELt have separate fatbinaries with kernels for one architecture, and
+/// also run on other devices.
 fn several_fatbinaries() -> Outcome {
     let work = Work::new();
-    let own: [(&str, &[u32]); 4] = [(".nv_fatbin", &[80]), (".nv_fatbin", &[90]), (".nv_fatbin", &[80]), (".nv_fatbin", &[90])];
+    let own: [(&str, &[u32]); 4] = [
+        (".nv_fatbin", &[80]),
+        (".nv_fatbin", &[90]),
+        (".nv_fatbin", &[80]),
+        (".nv_fatbin", &[90]),
+    ];
     library(&work, &own)?;
     for (device, status, expected) in [
-        ("sm_90", 0, "sm_90: yes (PTX for 9.0, compiled by driver 525 or later, in 2 fatbinaries)"),
+        (
+            "sm_90",
+            0,
+            "sm_90: yes (PTX for 9.0, compiled by driver 525 or later, in 2 fatbinaries)",
+        ),
         (
             "sm_86",
             1,
@@ -112,21 +154,43 @@ fn several_fatbinaries() -> Outcome {
              add one with --offload-arch=sm_86 or, for nvcc, -gencode arch=compute_86,code=sm_86; \
              but 2 other fatbinaries fit it, and which ones the program needs is unknown",
         ),
-        ("sm_75", 1, "sm_75: no: the nearest image is for PTX sm_80 (PTX for 8.0 and later)"),
+        (
+            "sm_75",
+            1,
+            "sm_75: no: the nearest image is for PTX sm_80 (PTX for 8.0 and later)",
+        ),
     ] {
-        let ended = output(work.command(crate::support::offld()).args(["check", "--for", device, "program"]))?;
+        let ended = output(
+            work.command(crate::support::offld())
+                .args(["check", "--for", device, "program"]),
+        )?;
         expect_in(&text(&ended.stdout), expected)?;
-        expect_equal(device, &status.to_string(), &ended.status.code().unwrap_or(-1).to_string())?;
+        expect_equal(
+            device,
+            &status.to_string(),
+            &ended.status.code().unwrap_or(-1).to_string(),
+        )?;
     }
     passed()
 }
 
-/// With `-rdc=true`, nvcc links fatbinaries without PTX and leaves the relocatable inputs in the program.
+/// With `-rdc=true`, nvcc links fatbinaries without PTX and leaves the relocatable inputs in the
+/// program.
 fn prelinked() -> Outcome {
     let work = Work::new();
-    library(&work, &[("__nv_relfatbin", &[80]), ("__nv_relfatbin", &[70, 90]), (".nv_fatbin", &[90])])?;
+    library(
+        &work,
+        &[
+            ("__nv_relfatbin", &[80]),
+            ("__nv_relfatbin", &[70, 90]),
+            (".nv_fatbin", &[90]),
+        ],
+    )?;
     for (device, expected) in [
-        ("sm_90", "yes: PTX for 9.0, compiled by driver 525 or later\n"),
+        (
+            "sm_90",
+            "yes: PTX for 9.0, compiled by driver 525 or later\n",
+        ),
         (
             "sm_86",
             "unknown: the nearest image is for PTX sm_90 (PTX for 9.0 and later); \
@@ -152,26 +216,61 @@ fn native() -> Outcome {
     }
     let check_on = |root: &str, args: &[&str]| {
         let mut command = work.command(crate::support::offld());
-        output(command.env("OFFLD_NATIVE_ROOT", work.path().join(root)).arg("check").args(args))
+        output(
+            command
+                .env("OFFLD_NATIVE_ROOT", work.path().join(root))
+                .arg("check")
+                .args(args),
+        )
     };
     work.file("empty/sys/none", "");
-    work.file("mi250/sys/class/kfd/kfd/topology/nodes/0/properties", "gfx_target_version 0\n");
-    work.file("mi250/sys/class/kfd/kfd/topology/nodes/1/properties", "simd_count 440\ngfx_target_version 90010\n");
-    work.file("mi300/sys/class/kfd/kfd/topology/nodes/1/properties", "gfx_target_version 90402\n");
+    work.file(
+        "mi250/sys/class/kfd/kfd/topology/nodes/0/properties",
+        "gfx_target_version 0\n",
+    );
+    work.file(
+        "mi250/sys/class/kfd/kfd/topology/nodes/1/properties",
+        "simd_count 440\ngfx_target_version 90010\n",
+    );
+    work.file(
+        "mi300/sys/class/kfd/kfd/topology/nodes/1/properties",
+        "gfx_target_version 90402\n",
+    );
     let found = check_on("mi250", &["--for", "native", "program"])?;
     expect_in(&text(&found.stdout), "gfx90a: yes (code for gfx90a)")?;
-    expect_equal("status", "0", &found.status.code().unwrap_or(-1).to_string())?;
+    expect_equal(
+        "status",
+        "0",
+        &found.status.code().unwrap_or(-1).to_string(),
+    )?;
     let other = check_on("mi300", &["--for", "native", "program"])?;
-    expect_in(&text(&other.stdout), "gfx942: no: the nearest image is for ")?;
+    expect_in(
+        &text(&other.stdout),
+        "gfx942: no: the nearest image is for ",
+    )?;
     let none = check_on("empty", &["--for", "native", "program"])?;
-    expect_in(&text(&none.stdout), "native: no: this machine has no device for HIP")?;
+    expect_in(
+        &text(&none.stdout),
+        "native: no: this machine has no device for HIP",
+    )?;
     expect_equal("status", "1", &none.status.code().unwrap_or(-1).to_string())?;
     let no_hip_device = check_on("empty", &["--for", "hip:native", "program"])?;
-    expect_in(&text(&no_hip_device.stderr), "`hip:native`: no matching GPU on this machine")?;
-    expect_equal("status", "2", &no_hip_device.status.code().unwrap_or(-1).to_string())?;
+    expect_in(
+        &text(&no_hip_device.stderr),
+        "`hip:native`: no matching GPU on this machine",
+    )?;
+    expect_equal(
+        "status",
+        "2",
+        &no_hip_device.status.code().unwrap_or(-1).to_string(),
+    )?;
     object(&work)?;
     program(&work, "cpu", &[])?;
-    expect_equal("the processor", "0", &check(&work, ["--for", "native", "cpu"])?.status.to_string())?;
+    expect_equal(
+        "the processor",
+        "0",
+        &check(&work, ["--for", "native", "cpu"])?.status.to_string(),
+    )?;
     passed()
 }
 
@@ -179,8 +278,17 @@ fn usage() -> Outcome {
     let work = Work::new();
     work.file("file", "");
     for device in ["gfx", "nonsense", "gfx1100:xnack+", "x86-64-v9"] {
-        let stderr = text(&output(work.command(crate::support::offld()).args(["check", "--for", device, "file"]))?.stderr);
-        expect_in(&stderr, &format!("invalid device `{device}`; examples: gfx90a:xnack+"))?;
+        let stderr = text(
+            &output(
+                work.command(crate::support::offld())
+                    .args(["check", "--for", device, "file"]),
+            )?
+            .stderr,
+        );
+        expect_in(
+            &stderr,
+            &format!("invalid device `{device}`; examples: gfx90a:xnack+"),
+        )?;
     }
     passed()
 }

@@ -1,4 +1,5 @@
-//! Images that no host code registers: separate files, directories and wheels of them, device libraries, and code in plain data.
+//! Images that no host code registers: separate files, directories and wheels of them, device
+//! libraries, and code in plain data.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
@@ -9,24 +10,44 @@ use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, made, passed,
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("check::modules::files_of_one_image", files),
-        with_llvm("check::modules::one_that_fits_is_enough_in_folders_and_wheels", several_modules),
-        with_llvm("check::modules::device_libraries_decide_nothing_beside_programs", libraries),
+        with_llvm(
+            "check::modules::one_that_fits_is_enough_in_folders_and_wheels",
+            several_modules,
+        ),
+        with_llvm(
+            "check::modules::device_libraries_decide_nothing_beside_programs",
+            libraries,
+        ),
         with_llvm("check::modules::data_of_a_program_is_unknown", data),
     ]
 }
 
 /// Compiles a code object for an AMD GPU.
 pub(crate) fn code_object(work: &Work, arch: &str, name: &str) -> Result<(), Failed> {
-    work.file("k.c", "__attribute__((amdgpu_kernel)) void k(int *p) { *p = 1; }\n");
+    work.file(
+        "k.c",
+        "__attribute__((amdgpu_kernel)) void k(int *p) { *p = 1; }\n",
+    );
     let mut compile = work.command(llvm("clang"));
-    compile.args(["-x", "c", "--target=amdgcn-amd-amdhsa", &format!("-mcpu={arch}"), "-nogpulib", "k.c", "-o", name]);
+    compile.args([
+        "-x",
+        "c",
+        "--target=amdgcn-amd-amdhsa",
+        &format!("-mcpu={arch}"),
+        "-nogpulib",
+        "k.c",
+        "-o",
+        name,
+    ]);
     run(&mut compile)?;
     Ok(())
 }
 
 /// PTX with one kernel.
 pub(crate) fn ptx(arch: &str) -> String {
-    format!("// made by hand\n.version 8.0\n.target {arch}\n.address_size 64\n.visible .entry k(){{ret;}}\n")
+    format!(
+        "// made by hand\n.version 8.0\n.target {arch}\n.address_size 64\n.visible .entry k(){{ret;}}\n"
+    )
 }
 
 /// A fatbinary with PTX for these architectures.
@@ -47,7 +68,12 @@ pub(crate) fn fatbinary(arches: &[u32]) -> Vec<u8> {
         header.resize(64, 0);
         entries.extend([header, text].concat());
     }
-    let head = [&[0x50, 0xed, 0x55, 0xba][..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &(entries.len() as u64).to_le_bytes()];
+    let head = [
+        &[0x50, 0xed, 0x55, 0xba][..],
+        &1u16.to_le_bytes(),
+        &16u16.to_le_bytes(),
+        &(entries.len() as u64).to_le_bytes(),
+    ];
     [head.concat(), entries].concat()
 }
 
@@ -58,7 +84,9 @@ pub(crate) fn library_with_data(work: &Work, bytes: &[u8], name: &str) -> Result
         "data.s",
         ".section .ldata,\"awl\",@progbits\n.quad 1,2,3\n.p2align 3\n.incbin \"data.bin\"\n.quad 7\n.section .note.GNU-stack,\"\",@progbits\n",
     );
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "data.s", "-o", name]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(["-shared", "-nostdlib", "data.s", "-o", name]))?;
     Ok(())
 }
 
@@ -66,7 +94,12 @@ pub(crate) fn library_with_data(work: &Work, bytes: &[u8], name: &str) -> Result
 pub(crate) fn hip_library(work: &Work, arches: &[&str], name: &str) -> Result<(), Failed> {
     let mut bundle = work.command(made().links.join("clang-offload-bundler"));
     let mut targets = "-targets=host-x86_64-unknown-linux-gnu".to_owned();
-    bundle.args(["-type=o", "-bundle-align=4096", "-input=/dev/null", "-output=x.hipfb"]);
+    bundle.args([
+        "-type=o",
+        "-bundle-align=4096",
+        "-input=/dev/null",
+        "-output=x.hipfb",
+    ]);
     for arch in arches {
         code_object(work, arch, &format!("{arch}.image"))?;
         targets.push_str(&format!(",hipv4-amdgcn-amd-amdhsa--{arch}"));
@@ -78,16 +111,25 @@ pub(crate) fn hip_library(work: &Work, arches: &[&str], name: &str) -> Result<()
         ".section .hip_fatbin,\"a\",@progbits\n.p2align 12\n__hip_fatbin: .incbin \"x.hipfb\"\n\
          .section .hipFatBinSegment,\"aw\",@progbits\n.long 0x48495046, 1\n.quad __hip_fatbin, 0\n.section .note.GNU-stack,\"\",@progbits\n",
     );
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "hip.s", "-o", name]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(["-shared", "-nostdlib", "hip.s", "-o", name]))?;
     Ok(())
 }
 
 /// Device libraries as in CUDA and ROCm: bitcode without an architecture.
 pub(crate) fn device_libraries(work: &Work, folder: &str) -> Result<(), Failed> {
-    for (triple, name) in [("nvptx64-nvidia-gpulibs", "libdevice.10.bc"), ("amdgcn-amd-amdhsa", "ocml.bc")] {
-        let text = format!("target triple = \"{triple}\"\ndefine double @__lib_sin(double %x) {{\n  ret double %x\n}}\n");
+    for (triple, name) in [
+        ("nvptx64-nvidia-gpulibs", "libdevice.10.bc"),
+        ("amdgcn-amd-amdhsa", "ocml.bc"),
+    ] {
+        let text = format!(
+            "target triple = \"{triple}\"\ndefine double @__lib_sin(double %x) {{\n  ret double %x\n}}\n"
+        );
         work.file("library.ll", text);
-        run(work.command(llvm("llvm-as")).args(["library.ll", "-o", &format!("{folder}/{name}")]))?;
+        run(work
+            .command(llvm("llvm-as"))
+            .args(["library.ll", "-o", &format!("{folder}/{name}")]))?;
     }
     Ok(())
 }
@@ -106,9 +148,18 @@ fn answers(report: &Report) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = vec![text(&report.json["answer"])];
     for file in list(&report.json["files"]) {
-        let name = list(&file["members"]).first().map_or_else(|| text(&file["file"]), text);
-        let loads = list(&file["units"]).iter().flat_map(|unit| list(&unit["loads"])).map(|load| text(&load["answer"]));
-        lines.push(format!("{name}: {} ({})", text(&file["answer"]), loads.collect::<Vec<_>>().join(", ")));
+        let name = list(&file["members"])
+            .first()
+            .map_or_else(|| text(&file["file"]), text);
+        let loads = list(&file["units"])
+            .iter()
+            .flat_map(|unit| list(&unit["loads"]))
+            .map(|load| text(&load["answer"]));
+        lines.push(format!(
+            "{name}: {} ({})",
+            text(&file["answer"]),
+            loads.collect::<Vec<_>>().join(", ")
+        ));
     }
     lines.join("\n")
 }
@@ -116,11 +167,27 @@ fn answers(report: &Report) -> String {
 fn files() -> Outcome {
     let work = Work::new();
     code_object(&work, "gfx942", "k.co")?;
-    let object = ["-x", "c", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-c", "k.c", "-o", "k.o"];
+    let object = [
+        "-x",
+        "c",
+        "--target=amdgcn-amd-amdhsa",
+        "-mcpu=gfx942",
+        "-nogpulib",
+        "-c",
+        "k.c",
+        "-o",
+        "k.o",
+    ];
     run(work.command(llvm("clang")).args(object))?;
     work.file("k.ptx", ptx("sm_80"));
     work.file("k.fatbin", fatbinary(&[80, 90]));
-    work.file("k.spv", [0x0723_0203u32, 0x10400, 0, 8, 0].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>());
+    work.file(
+        "k.spv",
+        [0x0723_0203u32, 0x10400, 0, 8, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>(),
+    );
     for (file, device, expected) in [
         ("k.co", "gfx942", "yes\nk.co: yes (yes)"),
         ("k.co", "gfx90a", "no\nk.co: no (no)"),
@@ -135,12 +202,20 @@ fn files() -> Outcome {
         // SPIR-V does not record the architecture for which it was compiled.
         ("k.spv", "gfx942", "unknown\nk.spv: unknown (unknown)"),
     ] {
-        expect_equal(&format!("{file} for {device}"), expected, &answers(&check(&work, ["--for", device, file])?))?;
+        expect_equal(
+            &format!("{file} for {device}"),
+            expected,
+            &answers(&check(&work, ["--for", device, file])?),
+        )?;
     }
     let report = check(&work, ["--for", "gfx90a", "k.co"])?;
     expect_in(&report.json.to_string(), "the nearest image is for gfx942")?;
     let report = check(&work, ["k.co"])?;
-    expect_equal("without a device", "unknown\nnot-registered unknown\n", &report.lines())?;
+    expect_equal(
+        "without a device",
+        "unknown\nnot-registered unknown\n",
+        &report.lines(),
+    )?;
     passed()
 }
 
@@ -152,13 +227,22 @@ fn several_modules() -> Outcome {
     work.file("d/k.ptx", ptx("sm_80"));
     zip(&work, "d", "x.whl")?;
     for (device, expected) in [
-        ("gfx942", "yes\nk.ptx: not-applicable ()\nk_gfx942.co: yes (yes)\nk_gfx950.co: not-applicable (not-applicable)"),
-        ("gfx90a", "no\nk.ptx: not-applicable ()\nk_gfx942.co: no (no)\nk_gfx950.co: no (no)"),
+        (
+            "gfx942",
+            "yes\nk.ptx: not-applicable ()\nk_gfx942.co: yes (yes)\nk_gfx950.co: not-applicable (not-applicable)",
+        ),
+        (
+            "gfx90a",
+            "no\nk.ptx: not-applicable ()\nk_gfx942.co: no (no)\nk_gfx950.co: no (no)",
+        ),
         (
             "gfx942,gfx950",
             "yes\nk.ptx: not-applicable ()\nk_gfx942.co: yes (yes, not-applicable)\nk_gfx950.co: yes (not-applicable, yes)",
         ),
-        ("sm_90", "yes\nk.ptx: yes (yes)\nk_gfx942.co: not-applicable ()\nk_gfx950.co: not-applicable ()"),
+        (
+            "sm_90",
+            "yes\nk.ptx: yes (yes)\nk_gfx942.co: not-applicable ()\nk_gfx950.co: not-applicable ()",
+        ),
     ] {
         let folder = answers(&check(&work, ["--for", device, "d"])?).replace("d/", "");
         expect_equal(&format!("folder for {device}"), expected, &folder)?;
@@ -166,8 +250,15 @@ fn several_modules() -> Outcome {
         expect_equal(&format!("wheel for {device}"), expected, &wheel)?;
     }
     // Files that are named individually are checked individually.
-    let report = answers(&check(&work, ["--for", "gfx942", "d/k_gfx942.co", "d/k_gfx950.co"])?);
-    expect_equal("named", "no\nd/k_gfx942.co: yes (yes)\nd/k_gfx950.co: no (no)", &report)?;
+    let report = answers(&check(
+        &work,
+        ["--for", "gfx942", "d/k_gfx942.co", "d/k_gfx950.co"],
+    )?);
+    expect_equal(
+        "named",
+        "no\nd/k_gfx942.co: yes (yes)\nd/k_gfx950.co: no (no)",
+        &report,
+    )?;
     passed()
 }
 
@@ -179,8 +270,25 @@ fn libraries() -> Outcome {
     expect_equal("alone", "unknown\nd/ocml.bc: unknown (unknown)", &alone)?;
     hip_library(&work, &["gfx90a", "gfx942"], "d/lib.so")?;
     // A Vulkan shader, as in Open3D: OpCapability Shader.
-    let shader = [0x0723_0203u32, 0x10300, 0, 8, 0, 0x2_0011, 1, 0x3_000e, 0, 1];
-    work.file("d/shade.spv", shader.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>());
+    let shader = [
+        0x0723_0203u32,
+        0x10300,
+        0,
+        8,
+        0,
+        0x2_0011,
+        1,
+        0x3_000e,
+        0,
+        1,
+    ];
+    work.file(
+        "d/shade.spv",
+        shader
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>(),
+    );
     zip(&work, "d", "x.whl")?;
     let expected = "yes\nlib.so: yes (yes)\nlibdevice.10.bc: not-applicable ()\nocml.bc: not-applicable (not-applicable)\n\
         shade.spv: not-applicable (not-applicable)";
@@ -191,11 +299,19 @@ fn libraries() -> Outcome {
     // Shaders do not turn the no of a program for another vendor into unknown.
     std::fs::create_dir(work.path().join("e"))?;
     for file in ["lib.so", "shade.spv"] {
-        std::fs::copy(work.path().join("d").join(file), work.path().join("e").join(file))?;
+        std::fs::copy(
+            work.path().join("d").join(file),
+            work.path().join("e").join(file),
+        )?;
     }
     let report = answers(&check(&work, ["--for", "sm_90", "e"])?);
-    expect_equal("shaders", "no\ne/lib.so: no ()\ne/shade.spv: unknown (unknown)", &report)?;
-    // A module for another architecture does not cause a no if a program has its own images for the device.
+    expect_equal(
+        "shaders",
+        "no\ne/lib.so: no ()\ne/shade.spv: unknown (unknown)",
+        &report,
+    )?;
+    // A module for another architecture does not cause a no if a program has its own images for the
+    // device.
     code_object(&work, "gfx950", "d/some.co")?;
     let report = answers(&check(&work, ["--for", "gfx90a", "d"])?);
     expect_in(&report, "unknown\n")?;
@@ -205,22 +321,45 @@ fn libraries() -> Outcome {
 
 fn data() -> Outcome {
     let work = Work::new();
-    library_with_data(&work, &[fatbinary(&[80]), fatbinary(&[90])].concat(), "lib.so")?;
+    library_with_data(
+        &work,
+        &[fatbinary(&[80]), fatbinary(&[90])].concat(),
+        "lib.so",
+    )?;
     for (device, expected) in [
         ("sm_90", "unknown\nlib.so: unknown (unknown)"),
         ("sm_52", "unknown\nlib.so: unknown (unknown)"),
         ("gfx942", "no\nlib.so: no ()"),
     ] {
-        expect_equal(device, expected, &answers(&check(&work, ["--for", device, "lib.so"])?))?;
+        expect_equal(
+            device,
+            expected,
+            &answers(&check(&work, ["--for", device, "lib.so"])?),
+        )?;
     }
     let report = check(&work, ["--for", "gfx942", "lib.so"])?;
-    report.expect("no-image", "no", "no image for gfx942; add one with --offload-arch=gfx942")?;
+    report.expect(
+        "no-image",
+        "no",
+        "no image for gfx942; add one with --offload-arch=gfx942",
+    )?;
     let report = check(&work, ["--for", "sm_90", "lib.so"])?;
-    expect_in(&report.json.to_string(), "2 images in data sections, which the program loads itself; 2 fit the device")?;
-    expect_equal("without a device", "unknown\nnot-registered unknown\n", &check(&work, ["lib.so"])?.lines())?;
+    expect_in(
+        &report.json.to_string(),
+        "2 images in data sections, which the program loads itself; 2 fit the device",
+    )?;
+    expect_equal(
+        "without a device",
+        "unknown\nnot-registered unknown\n",
+        &check(&work, ["lib.so"])?.lines(),
+    )?;
     code_object(&work, "gfx942", "k.co")?;
     let code = std::fs::read(work.path().join("k.co"))?;
     library_with_data(&work, &code, "amd.so")?;
-    expect_equal("code", "unknown\namd.so: unknown (unknown)", &answers(&check(&work, ["--for", "gfx942", "amd.so"])?))?;
+    expect_equal(
+        "code",
+        "unknown\namd.so: unknown (unknown)",
+        &answers(&check(&work, ["--for", "gfx942", "amd.so"])?),
+    )?;
     passed()
 }

@@ -1,5 +1,5 @@
-//! Programs linked on the cluster equal those linked locally, for every kind of input, number of jobs and location. Cache hits
-//! start no job.
+//! Programs linked on the cluster equal those linked locally, for every kind of input, number of
+//! jobs and location. Cache hits start no job.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -20,8 +20,15 @@ pub(super) fn trials() -> Vec<Trial> {
 
 const ONE: For = For::Amd(&["gfx90a"]);
 
-/// Links locally, and then with the launcher for each of `lines`. All results must be equal. Returns the messages of the last link.
-fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[&[&str]]) -> Result<String, Failed> {
+/// Links locally, and then with the launcher for each of `lines`. All results must be equal.
+/// Returns the messages of the last link.
+fn same(
+    lent: &Lent,
+    code_for: For,
+    lto: &'static str,
+    launcher: &str,
+    lines: &[&[&str]],
+) -> Result<String, Failed> {
     let work = lent.work();
     let program = Program::new(work.path().join("build"), code_for, lto)?;
     let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
@@ -29,7 +36,9 @@ fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[
     for line in lines {
         let made;
         (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, line))?;
-        ensure(made == right, || format!("another file than without {launcher} {line:?}\n{said}"))?;
+        ensure(made == right, || {
+            format!("another file than without {launcher} {line:?}\n{said}")
+        })?;
         expect_not_in(&said, "warning:")?;
         expect_in(&said, ": running on ")?;
     }
@@ -51,7 +60,11 @@ fn six(lent: &mut Lent) -> Outcome {
 }
 
 fn jobs(lent: &mut Lent) -> Outcome {
-    let lines: [&[&str]; 3] = [&["--wrapper-jobs=1"], &["--wrapper-jobs=2"], &["--wrapper-jobs=8", "--wrapper-remote-jobs=1"]];
+    let lines: [&[&str]; 3] = [
+        &["--wrapper-jobs=1"],
+        &["--wrapper-jobs=2"],
+        &["--wrapper-jobs=8", "--wrapper-remote-jobs=1"],
+    ];
     for lto in ["full", "thin"] {
         same(lent, For::Amd(&["gfx90a", "gfx1030"]), lto, SRUN, &lines)?;
         same(lent, For::Host, lto, SRUN, &lines)?;
@@ -61,10 +74,22 @@ fn jobs(lent: &mut Lent) -> Outcome {
 
 fn by_ssh(lent: &mut Lent) -> Outcome {
     let ssh = lent.ssh();
-    let messages = same(lent, For::Amd(&SIX), "full", &ssh, &[&["--wrapper-remote-jobs=2"], &[]])?;
+    let messages = same(
+        lent,
+        For::Amd(&SIX),
+        "full",
+        &ssh,
+        &[&["--wrapper-remote-jobs=2"], &[]],
+    )?;
     expect_in(&messages, ": running on far\n")?;
     for lto in ["full", "thin"] {
-        same(lent, For::Host, lto, &ssh, &[&["--wrapper-jobs=1"], &["--wrapper-jobs=8"]])?;
+        same(
+            lent,
+            For::Host,
+            lto,
+            &ssh,
+            &[&["--wrapper-jobs=1"], &["--wrapper-jobs=8"]],
+        )?;
     }
     same(lent, ONE, "thin", &ssh, &[&[]])?;
     passed()
@@ -72,12 +97,19 @@ fn by_ssh(lent: &mut Lent) -> Outcome {
 
 fn odd_paths(lent: &mut Lent) -> Outcome {
     let work = lent.work();
-    let names = ["two words", "it's", "say \"so\"", "$HOME and `id`", "back\\slash; true & * [a] ~ #"];
+    let names = [
+        "two words",
+        "it's",
+        "say \"so\"",
+        "$HOME and `id`",
+        "back\\slash; true & * [a] ~ #",
+    ];
     for launcher in [SRUN, &lent.ssh()] {
         for name in names {
             let program = Program::new(work.path().join(name), ONE, "thin")?;
             let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
-            let (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, &[]))?;
+            let (said, made) =
+                program.linked(&work, &mut program.link(lent, &work, launcher, &[]))?;
             ensure(made == right, || format!("another file in {name}\n{said}"))?;
             expect_not_in(&said, "warning:")?;
             expect_in(&said, ": running on ")?;
@@ -93,9 +125,14 @@ fn second_build(lent: &mut Lent) -> Outcome {
             let work = lent.work();
             let remote = format!("file://{}/remote", work.path().display());
             let build = |name: &str| {
-                let program = Program::new(work.path().join(name), For::Amd(&["gfx90a", "gfx1030"]), lto)?;
+                let program = Program::new(
+                    work.path().join(name),
+                    For::Amd(&["gfx90a", "gfx1030"]),
+                    lto,
+                )?;
                 let mut link = program.link(lent, &work, launcher, &[]);
-                link.env("OFFLD_CACHE", work.path().join(format!("cache-{name}"))).env("OFFLD_CACHE_REMOTE", &remote);
+                link.env("OFFLD_CACHE", work.path().join(format!("cache-{name}")))
+                    .env("OFFLD_CACHE_REMOTE", &remote);
                 program.linked(&work, &mut link)
             };
             let before = lent.submitted()?;
@@ -107,15 +144,22 @@ fn second_build(lent: &mut Lent) -> Outcome {
             let after = lent.submitted()?;
             ensure(first == second, || format!("another file\n{said}"))?;
             expect_not_in(&said, ": running on ")?;
-            expect_equal("jobs of the second build", "0", &(after - between - 1).to_string())?;
-            ensure(launcher != SRUN || between - before > 2, || "no jobs of the first build")?;
+            expect_equal(
+                "jobs of the second build",
+                "0",
+                &(after - between - 1).to_string(),
+            )?;
+            ensure(
+                launcher != SRUN || between - before > 2,
+                || "no jobs of the first build",
+            )?;
         }
     }
     passed()
 }
 
-/// Each translation unit of a ThinLTO link for one architecture is a job. The second link needs no job. After a change, the
-/// affected units are jobs.
+/// Each translation unit of a ThinLTO link for one architecture is a job. The second link needs no
+/// job. After a change, the affected units are jobs.
 fn units(lent: &mut Lent) -> Outcome {
     for code_for in [ONE, For::Host] {
         let work = lent.work();
@@ -128,17 +172,26 @@ fn units(lent: &mut Lent) -> Outcome {
                 let before = lent.submitted()?;
                 let mut link = program.link(lent, &work, launcher, &[&remote_jobs]);
                 let (said, made) = program.linked(&work, link.env("OFFLD_CACHE", &cache))?;
-                ensure(made == right, || format!("another file with {remote_jobs}\n{said}"))?;
+                ensure(made == right, || {
+                    format!("another file with {remote_jobs}\n{said}")
+                })?;
                 expect_not_in(&said, "warning:")?;
                 let launched = lent.submitted()? - before - 1;
-                ensure(launcher != SRUN || launched == 3, || format!("{launched} jobs for 3 units\n{said}"))?;
+                ensure(launcher != SRUN || launched == 3, || {
+                    format!("{launched} jobs for 3 units\n{said}")
+                })?;
                 let (said, made) = program.linked(&work, link.env("OFFLD_CACHE", &cache))?;
-                ensure(made == right, || format!("another file out of the cache\n{said}"))?;
+                ensure(made == right, || {
+                    format!("another file out of the cache\n{said}")
+                })?;
             }
         }
         let before = lent.submitted()?;
         let mut link = program.link(lent, &work, SRUN, &[]);
-        program.linked(&work, link.env("OFFLD_CACHE", work.path().join("cache-node1-8")))?;
+        program.linked(
+            &work,
+            link.env("OFFLD_CACHE", work.path().join("cache-node1-8")),
+        )?;
         expect_equal("jobs", "0", &(lent.submitted()? - before - 1).to_string())?;
     }
     passed()

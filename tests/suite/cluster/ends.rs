@@ -1,4 +1,5 @@
-//! offld killed or asked to stop, and a queue that never starts a job: no process, job or file is left behind.
+//! offld killed or asked to stop, and a queue that never starts a job: no process, job or file is
+//! left behind.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,8 @@ fn never(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// After SIGKILL, within five seconds, no process remains on the nodes, no job in the queue, and no temporary file.
+/// After SIGKILL, within five seconds, no process remains on the nodes, no job in the queue, and no
+/// temporary file.
 fn killed(lent: &mut Lent) -> Outcome {
     for launcher in [SRUN.to_owned(), lent.ssh()] {
         let link = Link::new(lent)?;
@@ -70,9 +72,11 @@ fn expect_ended(link: &Link, lent: &Lent, since: Instant) -> Result<(), Failed> 
 }
 
 fn told_to_end(lent: &mut Lent) -> Outcome {
-    for (launcher, signal, status) in
-        [(SRUN.to_owned(), Signal::INT, 130), (SRUN.to_owned(), Signal::TERM, 143), (lent.ssh(), Signal::HUP, 129)]
-    {
+    for (launcher, signal, status) in [
+        (SRUN.to_owned(), Signal::INT, 130),
+        (SRUN.to_owned(), Signal::TERM, 143),
+        (lent.ssh(), Signal::HUP, 129),
+    ] {
         let link = Link::new(lent)?;
         link.work.file("before", HOLD);
         let mut running = link.begun(lent, &launcher, &[])?;
@@ -81,19 +85,25 @@ fn told_to_end(lent: &mut Lent) -> Outcome {
         kill_process(running.pid(), signal)?;
         let child = running.child.take().ok_or("it was waited for")?;
         let ended = child.wait_with_output()?;
-        let by = std::os::unix::process::ExitStatusExt::signal(&ended.status).map(|signal| 128 + signal);
+        let by =
+            std::os::unix::process::ExitStatusExt::signal(&ended.status).map(|signal| 128 + signal);
         let messages = shown(&running.command, &ended);
-        expect_equal(&messages, &format!("{:?}", Some(status)), &format!("{:?}", ended.status.code().or(by)))?;
+        expect_equal(
+            &messages,
+            &format!("{:?}", Some(status)),
+            &format!("{:?}", ended.status.code().or(by)),
+        )?;
         expect_not_in(&messages, "warning:")?;
         expect_ended(&link, lent, since)?;
     }
     passed()
 }
 
-/// Jobs of ThinLTO units wait on their nodes. If the jobs are cancelled, offld compiles the units locally. If offld ends, all jobs
-/// end.
+/// Jobs of ThinLTO units wait on their nodes. If the jobs are cancelled, offld compiles the units
+/// locally. If offld ends, all jobs end.
 fn units(lent: &mut Lent) -> Outcome {
-    const HOLD: &str = "#!/bin/sh\n: > \"${0%/*}/held-$$-$(uname -n)\"\nwhile :; do sleep 0.1; done\n";
+    const HOLD: &str =
+        "#!/bin/sh\n: > \"${0%/*}/held-$$-$(uname -n)\"\nwhile :; do sleep 0.1; done\n";
     let work = lent.work();
     let hold = work.tool("held/hold", HOLD);
     let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "thin")?;
@@ -107,28 +117,42 @@ fn units(lent: &mut Lent) -> Outcome {
         let held = || std::fs::read_dir(work.path().join("held")).map_or(0, |all| all.count() - 1);
         let until = Instant::now() + Duration::from_secs(20);
         while held() < 3 {
-            ensure(Instant::now() < until, || format!("{} of 3 units are on nodes", held()))?;
+            ensure(Instant::now() < until, || {
+                format!("{} of 3 units are on nodes", held())
+            })?;
             std::thread::sleep(Duration::from_millis(20));
         }
         let since = Instant::now();
         if let Some(signal) = signal {
             kill_process(running.pid(), signal)?;
-            ensure(!running.child().wait()?.success(), || "told to end, and ended well")?;
+            ensure(
+                !running.child().wait()?.success(),
+                || "told to end, and ended well",
+            )?;
         } else {
             lent.tool(&["scancel", "-u", "root"])?;
             let said = running.ended_well(Duration::from_secs(40))?;
-            ensure(std::fs::read(program.output())? == right, || format!("another file\n{said}"))?;
+            ensure(std::fs::read(program.output())? == right, || {
+                format!("another file\n{said}")
+            })?;
             expect_one_warning(&said, &["OFFLD_LAUNCHER"])?;
         }
         let left = || Duration::from_secs(5).saturating_sub(since.elapsed());
-        lent.expect_empty_queue(if signal.is_some() { left() } else { Duration::from_secs(5) })?;
+        lent.expect_empty_queue(if signal.is_some() {
+            left()
+        } else {
+            Duration::from_secs(5)
+        })?;
         expect_no_processes_in(work.path(), Duration::from_secs(5))?;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && program.expect_no_temps("").is_err() {
             std::thread::sleep(Duration::from_millis(50));
         }
         program.expect_no_temps(&format!("{signal:?}"))?;
-        for file in std::fs::read_dir(work.path().join("held"))?.flatten().filter(|file| file.path() != hold) {
+        for file in std::fs::read_dir(work.path().join("held"))?
+            .flatten()
+            .filter(|file| file.path() != hold)
+        {
             std::fs::remove_file(file.path())?;
         }
         if signal.is_some() {

@@ -1,6 +1,6 @@
-//! Device links on other machines, through real Slurm with two nodes and through real SSH, both on this machine (`make
-//! test-cluster`). Whatever happens to a job, the image equals the locally linked one, or there is exactly one error. Nothing is
-//! left on the nodes.
+//! Device links on other machines, through real Slurm with two nodes and through real SSH, both on
+//! this machine (`make test-cluster`). Whatever happens to a job, the image equals the locally
+//! linked one, or there is exactly one error. Nothing is left on the nodes.
 
 mod builds;
 mod ends;

@@ -23,11 +23,17 @@ fn overhead(lent: &mut Lent) -> Outcome {
         let median = median_over(lent)?;
         medians.push(median);
         if median <= MOST.as_secs_f64() {
-            eprintln!("cluster: a small link through Slurm takes {:.0} ms longer than here", median * 1000.0);
+            eprintln!(
+                "cluster: a small link through Slurm takes {:.0} ms longer than here",
+                median * 1000.0
+            );
             return passed();
         }
     }
-    Err(format!("medians of what a link takes longer than here: {medians:.3?} s, all above {MOST:?}").into())
+    Err(format!(
+        "medians of what a link takes longer than here: {medians:.3?} s, all above {MOST:?}"
+    )
+    .into())
 }
 
 /// The median over all rounds of the difference between both links, in seconds.

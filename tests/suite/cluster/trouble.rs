@@ -1,5 +1,6 @@
-//! Failures of a cluster: lost nodes, cancelled jobs, directories that nodes cannot see, memory limits, full disks, and broken
-//! launchers. The image is right, or there is one error, in bounded time. Nothing is left on the nodes or in the queue.
+//! Failures of a cluster: lost nodes, cancelled jobs, directories that nodes cannot see, memory
+//! limits, full disks, and broken launchers. The image is right, or there is one error, in bounded
+//! time. Nothing is left on the nodes or in the queue.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use super::fixture::{Lent, SRUN, on_cluster};
 use super::held::{HOLD, Link, expect_one_warning};
 use super::program::{For, Program, temps};
 use crate::support::{
-    Outcome, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, output, passed, run_failing, shown, stderr_of,
+    Outcome, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, output, passed,
+    run_failing, shown, stderr_of,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -53,7 +55,16 @@ fn cancelled(lent: &mut Lent) -> Outcome {
     link.expect_right(&messages)?;
     expect_one_warning(&messages, &["OFFLD_LAUNCHER", "cancelled"])?;
     // The other link is not launched again.
-    expect_equal("links on nodes", "1", &link.notes()?.iter().filter(|note| note.contains(" node")).count().to_string())?;
+    expect_equal(
+        "links on nodes",
+        "1",
+        &link
+            .notes()?
+            .iter()
+            .filter(|note| note.contains(" node"))
+            .count()
+            .to_string(),
+    )?;
     link.expect_no_processes(Duration::from_secs(5))?;
     passed()
 }
@@ -65,20 +76,28 @@ fn no_shared_folder(lent: &mut Lent) -> Outcome {
     let messages = running.ended_well(Duration::from_secs(20))?;
     link.expect_right(&messages)?;
     expect_one_warning(&messages, &["OFFLD_LAUNCHER", "OFFLD_SHARED_TMP"])?;
-    ensure(link.notes()?.iter().all(|note| !note.contains("blind")), || "it was run on the node")?;
-    ensure(lent.submitted()? - before <= 3, || "more jobs than device links")?;
+    ensure(
+        link.notes()?.iter().all(|note| !note.contains("blind")),
+        || "it was run on the node",
+    )?;
+    ensure(
+        lent.submitted()? - before <= 3,
+        || "more jobs than device links",
+    )?;
     // The node may see the temporary directory but not the working directory.
     let mut command = link.command(lent, "srun -Q -n1 -p blind", &[]);
     let seen = lent.small();
     let messages = stderr_of(command.env("OFFLD_SHARED_TMP", &seen))?;
     link.expect_right(&messages)?;
     expect_one_warning(&messages, &["blind", "does not exist"])?;
-    ensure(temps(&seen)?.is_empty(), || format!("left in {}", seen.display()))?;
+    ensure(temps(&seen)?.is_empty(), || {
+        format!("left in {}", seen.display())
+    })?;
     passed()
 }
 
-/// Imitates Slurm with memory limits through control groups, which this machine does not support: the job is killed, and Slurm
-/// reports that.
+/// Imitates Slurm with memory limits through control groups, which this machine does not support:
+/// the job is killed, and Slurm reports that.
 const LIMITED: &str = r#"#!/bin/sh
 limit=$(($1 * 1024)) && shift
 "$@" &
@@ -119,7 +138,10 @@ fn memory(lent: &mut Lent) -> Outcome {
     link.work.file("before", take(800));
     let said = stderr_of(&mut link.command(lent, &launcher, &["--wrapper-remote-jobs=1"]))?;
     link.expect_right(&said)?;
-    ensure(link.notes()?.iter().any(|note| !note.contains("node")), || format!("not run here\n{said}"))?;
+    ensure(
+        link.notes()?.iter().any(|note| !note.contains("node")),
+        || format!("not run here\n{said}"),
+    )?;
     // More than any node has: Slurm rejects the job.
     let _ = fs::remove_file(link.work.path().join("before"));
     let said = stderr_of(&mut link.command(lent, "srun -Q -n1 --mem=900000M", &[]))?;
@@ -129,7 +151,8 @@ fn memory(lent: &mut Lent) -> Outcome {
     passed()
 }
 
-/// The disk with the temporary directory is full from the start, or becomes full while the job runs.
+/// The disk with the temporary directory is full from the start, or becomes full while the job
+/// runs.
 fn full_disk(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
     let small = lent.small();
@@ -145,28 +168,38 @@ fn full_disk(lent: &mut Lent) -> Outcome {
         if ended.status.success() {
             link.expect_right(&said)?;
         } else {
-            expect_equal(&format!("errors with {free} KiB: {said}"), "1", &said.matches("wrapper: error:").count().to_string())?;
+            expect_equal(
+                &format!("errors with {free} KiB: {said}"),
+                "1",
+                &said.matches("wrapper: error:").count().to_string(),
+            )?;
             expect_in(&said, "No space left on device")?;
             expect_no_file(&link.work.path().join("out"))?;
         }
         let left = temps(&small)?;
-        ensure(left.is_empty(), || format!("left with {free} KiB: {left:?}\n{said}"))?;
+        ensure(left.is_empty(), || {
+            format!("left with {free} KiB: {left:?}\n{said}")
+        })?;
         lent.expect_empty_queue(Duration::from_secs(5))?;
         let _ = fs::remove_file(link.work.path().join("out"));
     }
     // The image does not fit.
-    link.work.file("before", "head -c 2000000 /dev/zero > \"$out\" || exit 1\n");
+    link.work
+        .file("before", "head -c 2000000 /dev/zero > \"$out\" || exit 1\n");
     let mut command = link.command(lent, SRUN, &[]);
     let said = run_failing(command.env("OFFLD_SHARED_TMP", &small))?;
     expect_in(&said, "No space left on device")?;
-    ensure(temps(&small)?.is_empty(), || format!("left: {:?}\n{said}", temps(&small)))?;
+    ensure(temps(&small)?.is_empty(), || {
+        format!("left: {:?}\n{said}", temps(&small))
+    })?;
     passed()
 }
 
 /// offld passes on the job's exit status and messages, and its error names the machine.
 fn failing(lent: &mut Lent) -> Outcome {
     let link = Link::new(lent)?;
-    link.work.file("before", "echo \"it is broken on $node\" >&2; exit 3\n");
+    link.work
+        .file("before", "echo \"it is broken on $node\" >&2; exit 3\n");
     for (launcher, node) in [(format!("{SRUN} -w node2"), "node2"), (lent.ssh(), "far")] {
         let mut command = link.command(lent, &launcher, &["--wrapper-remote-jobs=1"]);
         let ended = output(&mut command)?;
@@ -179,7 +212,9 @@ fn failing(lent: &mut Lent) -> Outcome {
         expect_not_in(&said, "warning:")?;
         // The link was not repeated, neither locally nor on a node.
         let notes = link.notes()?;
-        ensure(notes.iter().all(|note| note.ends_with(node)), || format!("{notes:?}\n{said}"))?;
+        ensure(notes.iter().all(|note| note.ends_with(node)), || {
+            format!("{notes:?}\n{said}")
+        })?;
         link.expect_no_temps(&said)?;
     }
     passed()
@@ -232,7 +267,8 @@ fn lost_server(lent: &mut Lent) -> Outcome {
     Err("the SSH server does not start again".into())
 }
 
-/// The node's linker has another timestamp than the local one, so offld uses the image and does not cache it.
+/// The node's linker has another timestamp than the local one, so offld uses the image and does not
+/// cache it.
 fn another_linker(lent: &mut Lent) -> Outcome {
     let work = lent.work();
     let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "full")?;
@@ -240,7 +276,11 @@ fn another_linker(lent: &mut Lent) -> Outcome {
     let other = work.path().join("other");
     fs::copy(&linker, &other)?;
     let bind = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
-    let launcher = format!("unshare --mount sh -c '{bind}' sh {} {}", other.display(), linker.display());
+    let launcher = format!(
+        "unshare --mount sh -c '{bind}' sh {} {}",
+        other.display(),
+        linker.display()
+    );
     let linked = |launcher: &str| {
         let mut link = program.link(lent, &work, launcher, &[]);
         program.linked(&work, link.env("OFFLD_CACHE", work.path().join("cache")))

@@ -1,5 +1,5 @@
-//! A Windows program without any SDK: objects with entries and device images, stubs in place of the runtime, and checks of the
-//! linked file with the linker's map.
+//! A Windows program without any SDK: objects with entries and device images, stubs in place of the
+//! runtime, and checks of the linked file with the linker's map.
 
 use std::collections::BTreeMap;
 
@@ -29,34 +29,84 @@ pub(crate) struct Host {
 }
 
 /// x86-64, Microsoft's toolchain.
-pub(super) const MSVC: Host = Host { triple: "x86_64-pc-windows-msvc", pointer: 8, emulation: None };
+pub(super) const MSVC: Host = Host {
+    triple: "x86_64-pc-windows-msvc",
+    pointer: 8,
+    emulation: None,
+};
 pub(super) const HOSTS: [Host; 6] = [
     MSVC,
-    Host { triple: "i386-pc-windows-msvc", pointer: 4, emulation: None },
-    Host { triple: "aarch64-pc-windows-msvc", pointer: 8, emulation: None },
-    Host { triple: "x86_64-w64-windows-gnu", pointer: 8, emulation: Some("i386pep") },
-    Host { triple: "x86_64-w64-mingw32", pointer: 8, emulation: Some("i386pep") },
-    Host { triple: "i686-w64-windows-gnu", pointer: 4, emulation: Some("i386pe") },
+    Host {
+        triple: "i386-pc-windows-msvc",
+        pointer: 4,
+        emulation: None,
+    },
+    Host {
+        triple: "aarch64-pc-windows-msvc",
+        pointer: 8,
+        emulation: None,
+    },
+    Host {
+        triple: "x86_64-w64-windows-gnu",
+        pointer: 8,
+        emulation: Some("i386pep"),
+    },
+    Host {
+        triple: "x86_64-w64-mingw32",
+        pointer: 8,
+        emulation: Some("i386pep"),
+    },
+    Host {
+        triple: "i686-w64-windows-gnu",
+        pointer: 4,
+        emulation: Some("i386pe"),
+    },
 ];
 
 impl Host {
     /// The arguments that link `inputs` into `a.exe`, with a map and the entry point `main`.
     pub(crate) fn line(&self, inputs: &[&str]) -> Vec<String> {
-        let linker = llvm(if self.emulation.is_some() { "ld.lld" } else { "lld-link" });
-        let mut args = vec![format!("--host-triple={}", self.triple), format!("--linker-path={}", linker.display())];
+        let linker = llvm(if self.emulation.is_some() {
+            "ld.lld"
+        } else {
+            "lld-link"
+        });
+        let mut args = vec![
+            format!("--host-triple={}", self.triple),
+            format!("--linker-path={}", linker.display()),
+        ];
         let rest: Vec<&str> = match self.emulation {
-            Some(emulation) => vec!["-m", emulation, "--gc-sections", "-Map=a.map", "-e", "main", "-o", "a.exe"],
-            None => vec!["-nodefaultlib", "-entry:main", "-subsystem:console", "-opt:ref", "-map:a.map", "-out:a.exe"],
+            Some(emulation) => vec![
+                "-m",
+                emulation,
+                "--gc-sections",
+                "-Map=a.map",
+                "-e",
+                "main",
+                "-o",
+                "a.exe",
+            ],
+            None => vec![
+                "-nodefaultlib",
+                "-entry:main",
+                "-subsystem:console",
+                "-opt:ref",
+                "-map:a.map",
+                "-out:a.exe",
+            ],
         };
         args.extend(rest.iter().chain(inputs).map(|word| (*word).to_owned()));
-        if let (Some("i386pe"), Some(main)) = (self.emulation, args.iter_mut().find(|word| *word == "main")) {
+        if let (Some("i386pe"), Some(main)) =
+            (self.emulation, args.iter_mut().find(|word| *word == "main"))
+        {
             *main = "_main".to_owned();
         }
         args
     }
 }
 
-/// C source that defines `name`, contains a kernel entry in the layout of LLVM 21, and ends with `calls`.
+/// C source that defines `name`, contains a kernel entry in the layout of LLVM 21, and ends with
+/// `calls`.
 pub(super) fn kernel(name: &str, calls: &str) -> String {
     format!(
         "struct entry {{ unsigned long long reserved; unsigned short version, kind; unsigned flags; void *address; const char *name;
@@ -70,7 +120,13 @@ pub(super) fn kernel(name: &str, calls: &str) -> String {
 
 impl Work {
     /// Compiles an object for `host` with device images.
-    pub(crate) fn coff(&self, host: Host, name: &str, images: &[Image<'_>], source: &str) -> Result<(), Failed> {
+    pub(crate) fn coff(
+        &self,
+        host: Host,
+        name: &str,
+        images: &[Image<'_>],
+        source: &str,
+    ) -> Result<(), Failed> {
         self.fat_for(host.triple, name, images, source).map(drop)
     }
 }
@@ -88,8 +144,11 @@ impl Program {
     /// Reads `a.exe` and `a.map`.
     pub(super) fn read(work: &Work, host: Host) -> Result<Program, Failed> {
         let data = std::fs::read(work.path().join("a.exe"))?;
-        let sections =
-            if host.pointer == 8 { sections_of(&PeFile64::parse(&*data)?)? } else { sections_of(&PeFile32::parse(&*data)?)? };
+        let sections = if host.pointer == 8 {
+            sections_of(&PeFile64::parse(&*data)?)?
+        } else {
+            sections_of(&PeFile32::parse(&*data)?)?
+        };
         let base = if host.pointer == 8 {
             PeFile64::parse(&*data)?.relative_address_base()
         } else {
@@ -100,27 +159,40 @@ impl Program {
         for line in map.lines() {
             let columns: Vec<&str> = line.split_whitespace().collect();
             let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-            // Maps of link.exe have section and offset, the name, and the address. Maps of ld start with the address in memory and
-            // end with the name.
+            // Maps of link.exe have section and offset, the name, and the address. Maps of ld start
+            // with the address in memory and end with the name.
             let found = match columns[..] {
-                [place, name, address, ..] if place.contains(':') => hex(address).map(|address| (name, address)),
+                [place, name, address, ..] if place.contains(':') => {
+                    hex(address).map(|address| (name, address))
+                }
                 [address, _, _, name] => hex(address).map(|address| (name, address + base)),
                 _ => None,
             };
             symbols.extend(found.map(|(name, address)| (name.to_owned(), address)));
         }
-        Ok(Program { pointer: host.pointer, base, sections, symbols })
+        Ok(Program {
+            pointer: host.pointer,
+            base,
+            sections,
+            symbols,
+        })
     }
 
     /// The address of a symbol, by its C name.
     pub(super) fn symbol(&self, name: &str) -> Result<u64, Failed> {
         let full = format!("{}{name}", if self.pointer == 4 { "_" } else { "" });
-        self.symbols.get(&full).copied().ok_or_else(|| format!("no symbol `{full}` in {:?}", self.symbols).into())
+        self.symbols
+            .get(&full)
+            .copied()
+            .ok_or_else(|| format!("no symbol `{full}` in {:?}", self.symbols).into())
     }
 
     pub(super) fn bytes(&self, start: u64, end: u64) -> Result<&[u8], Failed> {
         let part = self.sections.iter().find_map(|(_, at, bytes)| {
-            bytes.get(usize::try_from(start.checked_sub(*at)?).ok()?..usize::try_from(end.checked_sub(*at)?).ok()?)
+            bytes.get(
+                usize::try_from(start.checked_sub(*at)?).ok()?
+                    ..usize::try_from(end.checked_sub(*at)?).ok()?,
+            )
         });
         part.ok_or_else(|| format!("nothing at {start:#x}..{end:#x}, base {:#x}", self.base).into())
     }
@@ -147,9 +219,16 @@ impl Program {
 
     /// The names in the entry table between `start` and `stop`.
     pub(super) fn entries(&self, start: u64, stop: u64) -> Result<Vec<String>, Failed> {
-        let (size, name_at) = if self.pointer == 8 { (56, 24) } else { (48, 20) };
+        let (size, name_at) = if self.pointer == 8 {
+            (56, 24)
+        } else {
+            (48, 20)
+        };
         if stop < start || !(stop - start).is_multiple_of(size) {
-            return Err(format!("a table of {start:#x}..{stop:#x} holds no entries of {size} bytes").into());
+            return Err(format!(
+                "a table of {start:#x}..{stop:#x} holds no entries of {size} bytes"
+            )
+            .into());
         }
         let each = (0..(stop - start) / size).map(|index| {
             let [name] = self.words::<1>(start + index * size + name_at)?;
@@ -160,10 +239,12 @@ impl Program {
 
     /// The data that the OpenMP runtime receives: the images, and the names of the entries.
     pub(super) fn openmp(&self) -> Result<(Vec<Vec<u8>>, Vec<String>), Failed> {
-        let [count, images, start, stop] = self.words::<4>(self.symbol(".omp_offloading.descriptor")?)?;
+        let [count, images, start, stop] =
+            self.words::<4>(self.symbol(".omp_offloading.descriptor")?)?;
         let mut all = Vec::new();
         for index in 0..count & 0xffff_ffff {
-            let [from, to, own_start, own_stop] = self.words::<4>(images + index * 4 * self.pointer as u64)?;
+            let [from, to, own_start, own_stop] =
+                self.words::<4>(images + index * 4 * self.pointer as u64)?;
             if (own_start, own_stop) != (start, stop) {
                 return Err("an image has other entries than the program".into());
             }
@@ -174,9 +255,16 @@ impl Program {
 
     /// The functions in `.CRT` or `.ctors`, which run at startup.
     pub(super) fn constructors(&self) -> Result<Vec<u64>, Failed> {
-        let code = self.sections.iter().find(|(name, ..)| name == ".text").ok_or("no .text")?;
+        let code = self
+            .sections
+            .iter()
+            .find(|(name, ..)| name == ".text")
+            .ok_or("no .text")?;
         let inside = |address: &u64| (code.1..code.1 + code.2.len() as u64).contains(address);
-        let data = self.sections.iter().filter(|(name, ..)| name == ".CRT" || name == ".rdata");
+        let data = self
+            .sections
+            .iter()
+            .filter(|(name, ..)| name == ".CRT" || name == ".rdata");
         let mut found = Vec::new();
         for (_, at, bytes) in data {
             for index in 0..bytes.len() / self.pointer {

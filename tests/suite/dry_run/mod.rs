@@ -1,6 +1,7 @@
-//! The same link commands, as clang 22 writes them, for offld's and LLVM's `clang-linker-wrapper --dry-run`. The commands that both
-//! print must be equal except for the differences in `rules`. Each difference has a reason, and must occur in exactly the cases
-//! that name it.
+//! The same link commands, as clang 22 writes them, for offld's and LLVM's
+//! `clang-linker-wrapper --dry-run`. The commands that both print must be equal except for the
+//! differences in `rules`. Each difference has a reason, and must occur in exactly the cases that
+//! name it.
 
 mod rules;
 mod shown;
@@ -12,14 +13,16 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{
-    OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, run, stderr_of, text, with_llvm,
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, run, stderr_of,
+    text, with_llvm,
 };
 use rules::*;
 use shown::Shown;
 pub(crate) use shown::shell_words;
 
-/// A link: clang's arguments, and the differences between offld and LLVM's wrapper. The differences are in the order in which they
-/// turn LLVM's commands into offld's. `objects` provides the input files.
+/// A link: clang's arguments, and the differences between offld and LLVM's wrapper. The differences
+/// are in the order in which they turn LLVM's commands into offld's. `objects` provides the input
+/// files.
 struct Case {
     name: &'static str,
     clang: &'static str,
@@ -72,15 +75,26 @@ const CASES: &[Case] = &[
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials: Vec<Trial> = CASES.iter().map(|case| with_llvm(&format!("dry_run::{}", case.name), || check(case))).collect();
-    trials.push(with_llvm("dry_run::missing_inputs_are_errors_as_in_a_real_link", missing_inputs));
+    let mut trials: Vec<Trial> = CASES
+        .iter()
+        .map(|case| with_llvm(&format!("dry_run::{}", case.name), || check(case)))
+        .collect();
+    trials.push(with_llvm(
+        "dry_run::missing_inputs_are_errors_as_in_a_real_link",
+        missing_inputs,
+    ));
     trials
 }
 
-/// If an input is missing or unreadable, a dry run fails like a real link. LLVM's wrapper reports only missing libraries, in both.
+/// If an input is missing or unreadable, a dry run fails like a real link. LLVM's wrapper reports
+/// only missing libraries, in both.
 fn missing_inputs() -> Outcome {
     let work = Work::new();
-    work.fat_with("a.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }")?;
+    work.fat_with(
+        "a.o",
+        &[Image::amd("gfx90a", "A")],
+        "int main(void) { return 0; }",
+    )?;
     work.file("plain.c", "int main(void) { return 0; }");
     work.run(llvm("clang"), ["-c", "plain.c", "-o", "plain.o"])?;
     work.file("cut.ld", "SECTIONS {}");
@@ -89,33 +103,74 @@ fn missing_inputs() -> Outcome {
     std::fs::create_dir(work.path().join("scripts"))?;
     work.file("scripts/extra.ld", "EXTERN(main)");
     std::os::unix::fs::symlink("gone", work.path().join("dangling.o"))?;
-    work.tool("tools/clang", "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n");
+    work.tool(
+        "tools/clang",
+        "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n",
+    );
     let says: [(&[&str], &[&str]); 12] = [
         (&["-lnope"], &["unable to find library -lnope"]),
-        (&["-l:nope.a", "-lnope"], &["unable to find library -l:nope.a", "unable to find library -lnope"]),
+        (
+            &["-l:nope.a", "-lnope"],
+            &[
+                "unable to find library -l:nope.a",
+                "unable to find library -lnope",
+            ],
+        ),
         (
             &["-lnope", "gone.o", "-lnope"],
-            &["unable to find library -lnope", "cannot open the input 'gone.o': No such file or directory"],
+            &[
+                "unable to find library -lnope",
+                "cannot open the input 'gone.o': No such file or directory",
+            ],
         ),
-        (&["gone/libx.a"], &["cannot open the input 'gone/libx.a': No such file or directory"]),
-        (&["dangling.o"], &["cannot open the input 'dangling.o': No such file or directory"]),
-        (&["folder"], &["cannot open the input 'folder': Is a directory"]),
-        (&["@gone.rsp"], &["cannot open the input '@gone.rsp': No such file or directory"]),
-        (&["-T", "gone.ld"], &["cannot open the input 'gone.ld': No such file or directory"]),
+        (
+            &["gone/libx.a"],
+            &["cannot open the input 'gone/libx.a': No such file or directory"],
+        ),
+        (
+            &["dangling.o"],
+            &["cannot open the input 'dangling.o': No such file or directory"],
+        ),
+        (
+            &["folder"],
+            &["cannot open the input 'folder': Is a directory"],
+        ),
+        (
+            &["@gone.rsp"],
+            &["cannot open the input '@gone.rsp': No such file or directory"],
+        ),
+        (
+            &["-T", "gone.ld"],
+            &["cannot open the input 'gone.ld': No such file or directory"],
+        ),
         (&["-L.", "-Bstatic", "-lhere"], &[]),
         (&["-Lscripts", "-T", "extra.ld"], &[]),
         // In a directory that GNU ld searches by default.
         (&["-lm"], &[]),
         (&["--start-group", "-L.", "-lhere", "--end-group"], &[]),
     ];
-    for linker in ["/usr/bin/ld.bfd", "/usr/bin/ld.gold", "/usr/lib/llvm-22/bin/ld.lld"] {
+    for linker in [
+        "/usr/bin/ld.bfd",
+        "/usr/bin/ld.gold",
+        "/usr/lib/llvm-22/bin/ld.lld",
+    ] {
         for object in ["a.o", "plain.o"] {
             for (args, expected) in says {
-                // ld.lld searches no default directories. gold does not accept a script without sections as an addition to its own.
-                if linker.ends_with("lld") && args == ["-lm"] || linker.ends_with("gold") && args.contains(&"extra.ld") {
+                // ld.lld searches no default directories. gold does not accept a script without
+                // sections as an addition to its own.
+                if linker.ends_with("lld") && args == ["-lm"]
+                    || linker.ends_with("gold") && args.contains(&"extra.ld")
+                {
                     continue;
                 }
-                let host = ["--host-triple=x86_64-unknown-linux-gnu", "-m", "elf_x86_64", "-shared", "-o", "x"];
+                let host = [
+                    "--host-triple=x86_64-unknown-linux-gnu",
+                    "-m",
+                    "elf_x86_64",
+                    "-shared",
+                    "-o",
+                    "x",
+                ];
                 let path = format!("--linker-path={linker}");
                 let line = |dry: &[&str]| {
                     let mut link = work.command(made().links.join("clang-linker-wrapper"));
@@ -129,11 +184,21 @@ fn missing_inputs() -> Outcome {
                 };
                 let shown = output(&mut line(&["--dry-run"]))?;
                 let what = format!("{linker} {object} {args:?}: {}", text(&shown.stderr));
-                expect_equal(&what, &expected.is_empty().to_string(), &shown.status.success().to_string())?;
-                expected.iter().try_for_each(|says| expect_in(&text(&shown.stderr), says))?;
+                expect_equal(
+                    &what,
+                    &expected.is_empty().to_string(),
+                    &shown.status.success().to_string(),
+                )?;
+                expected
+                    .iter()
+                    .try_for_each(|says| expect_in(&text(&shown.stderr), says))?;
                 let real = output(&mut line(&[]))?;
                 let what = format!("really: {what}: {}", text(&real.stderr));
-                expect_equal(&what, &expected.is_empty().to_string(), &real.status.success().to_string())?;
+                expect_equal(
+                    &what,
+                    &expected.is_empty().to_string(),
+                    &real.status.success().to_string(),
+                )?;
             }
         }
     }
@@ -148,19 +213,35 @@ fn check(case: &Case) -> Outcome {
     }
     let line = recorded(&work, case)?;
     let shown = |mut wrapper: Command, form| -> Result<Shown, Failed> {
-        let printed = stderr_of(wrapper.arg("--dry-run").args(&line).env("OFFLD_CLANG", llvm("clang")))?;
+        let printed = stderr_of(
+            wrapper
+                .arg("--dry-run")
+                .args(&line)
+                .env("OFFLD_CLANG", llvm("clang")),
+        )?;
         Shown::read(&printed, form, work.path())
     };
-    let ours = shown(work.command(made().links.join("clang-linker-wrapper")), shown::Form::Shell)?;
+    let ours = shown(
+        work.command(made().links.join("clang-linker-wrapper")),
+        shown::Form::Shell,
+    )?;
     let mut theirs = shown(work.command(llvm("clang-linker-wrapper")), shown::Form::Raw)?;
     for rule in case.rules {
         let before = theirs.clone();
         (rule.apply)(&mut theirs);
         if theirs == before {
-            return Err(format!("no longer a difference: {} ({})\nours:\n{ours}\nLLVM's:\n{theirs}", rule.what, rule.why).into());
+            return Err(format!(
+                "no longer a difference: {} ({})\nours:\n{ours}\nLLVM's:\n{theirs}",
+                rule.what, rule.why
+            )
+            .into());
         }
     }
-    let reasons: String = case.rules.iter().map(|rule| format!("\n  {}: {}", rule.what, rule.why)).collect();
+    let reasons: String = case
+        .rules
+        .iter()
+        .map(|rule| format!("\n  {}: {}", rule.what, rule.why))
+        .collect();
     expect_equal(
         &format!("{line:?}\nours (actual) and LLVM's (expected), with these differences:{reasons}"),
         &theirs.to_string(),
@@ -172,8 +253,14 @@ fn check(case: &Case) -> Outcome {
 /// The arguments with which clang would run its wrapper.
 fn recorded(work: &Work, case: &Case) -> Result<Vec<String>, Failed> {
     let arguments = case.clang.replace("HOST", CPU).replace("AMD", GPU);
-    let commands = stderr_of(work.command(llvm("clang++")).arg("-###").args(arguments.split(' ')))?;
-    let line = commands.lines().find(|line| line.contains("/clang-linker-wrapper\" "));
+    let commands = stderr_of(
+        work.command(llvm("clang++"))
+            .arg("-###")
+            .args(arguments.split(' ')),
+    )?;
+    let line = commands
+        .lines()
+        .find(|line| line.contains("/clang-linker-wrapper\" "));
     let line = line.ok_or_else(|| format!("clang calls no wrapper:\n{commands}"))?;
     Ok(shown::shell_words(line).split_off(1))
 }
@@ -182,14 +269,21 @@ fn recorded(work: &Work, case: &Case) -> Result<Vec<String>, Failed> {
 fn objects() -> Result<&'static Work, Failed> {
     static OBJECTS: OnceLock<Result<Work, String>> = OnceLock::new();
     OBJECTS
-        .get_or_init(|| make_objects().map_err(|failed| failed.message().unwrap_or_default().to_owned()))
+        .get_or_init(|| {
+            make_objects().map_err(|failed| failed.message().unwrap_or_default().to_owned())
+        })
         .as_ref()
         .map_err(|message| message.as_str().into())
 }
 
 fn make_objects() -> Result<Work, Failed> {
     let work = Work::new();
-    let image = |triple, arch| Image { triple, arch, kind: "openmp", bytes: b"device code" };
+    let image = |triple, arch| Image {
+        triple,
+        arch,
+        kind: "openmp",
+        bytes: b"device code",
+    };
     let host = [image(HOST, "generic")];
     let amd = [image(AMD, "gfx908"), image(AMD, "gfx90a")];
     let nvidia = [image(NVIDIA, "sm_70"), image(NVIDIA, "sm_80")];
@@ -209,13 +303,22 @@ fn make_objects() -> Result<Work, Failed> {
     work.fat("plain.o", &[])?;
     work.fat("host.o", &[])?;
     work.archive("libhost.a", &["host.o"])?;
-    work.fat_for("aarch64-unknown-linux-gnu", "arm.o", &[image("aarch64-unknown-linux-gnu", "generic")], uses)?;
+    work.fat_for(
+        "aarch64-unknown-linux-gnu",
+        "arm.o",
+        &[image("aarch64-unknown-linux-gnu", "generic")],
+        uses,
+    )?;
     work.fat_for("x86_64-pc-windows-msvc", "win.o", &host, uses)?;
     std::fs::create_dir(work.path().join("sub"))?;
-    let target = "int f(int x) { int y = 0;\n#pragma omp target map(tofrom: y)\n y = x;\n return y; }\n";
+    let target =
+        "int f(int x) { int y = 0;\n#pragma omp target map(tofrom: y)\n y = x;\n return y; }\n";
     work.file("real.c", target);
     let compile = |flags: &[&str], name: &str| -> Result<String, Failed> {
-        run(work.command(llvm("clang")).args(flags).args(["-c", "real.c", "-o", name]))
+        run(work
+            .command(llvm("clang"))
+            .args(flags)
+            .args(["-c", "real.c", "-o", name]))
     };
     compile(&[&OFFLOAD[..], &["-O2", "-g"]].concat(), "real-p.o")?;
     compile(&[&OFFLOAD[..], &["-O2", "-Df=g"]].concat(), "real-q.o")?;

@@ -1,5 +1,5 @@
-//! The differences between offld's dry run and LLVM's: each edits LLVM's commands, and has a reason. Fault numbers are those of
-//! docs/spec/faults.md.
+//! The differences between offld's dry run and LLVM's: each edits LLVM's commands, and has a
+//! reason. Fault numbers are those of docs/spec/faults.md.
 
 use std::collections::HashSet;
 
@@ -25,13 +25,21 @@ pub(super) const RUNTIME: Rule = Rule {
 pub(super) const LOADER: Rule = Rule {
     what: "the operand of -dynamic-linker is no input",
     why: "faults F5 and F34",
-    apply: |shown| cpu_links(shown, |args| args.retain(|word| !word.contains("/ld-linux"))),
+    apply: |shown| {
+        cpu_links(shown, |args| {
+            args.retain(|word| !word.contains("/ld-linux"))
+        })
+    },
 };
 
 pub(super) const PLUGIN: Rule = Rule {
     what: "the operand of -plugin is no input",
     why: "faults F5 and F34",
-    apply: |shown| cpu_links(shown, |args| args.retain(|word| !word.ends_with("/LLVMgold.so"))),
+    apply: |shown| {
+        cpu_links(shown, |args| {
+            args.retain(|word| !word.ends_with("/LLVMgold.so"))
+        })
+    },
 };
 
 pub(super) const PLAIN_WORDS: Rule = Rule {
@@ -43,9 +51,13 @@ pub(super) const PLAIN_WORDS: Rule = Rule {
             let mut all = args.drain(..);
             while let Some(word) = all.next() {
                 match (word.as_str(), all.as_slice()) {
-                    ("-Xlinker", [next, ..]) if next == "-mllvm" => drop(all.by_ref().take(3).count()),
-                    ("-Xlinker", [next, ..]) if next.starts_with("-mllvm=") || next.starts_with("--plugin-opt=") => {
-                        drop(all.next())
+                    ("-Xlinker", [next, ..]) if next == "-mllvm" => {
+                        all.by_ref().take(3).for_each(drop);
+                    }
+                    ("-Xlinker", [next, ..])
+                        if next.starts_with("-mllvm=") || next.starts_with("--plugin-opt=") =>
+                    {
+                        all.next();
                     }
                     _ => rest.push(word),
                 }
@@ -76,7 +88,9 @@ pub(super) const LINKER: Rule = Rule {
     why: "fault F34",
     apply: |shown| {
         let option = format!("--ld-path={}", shown.host[0]);
-        cpu_links(shown, |args| args.insert(after_shared(args), option.clone()));
+        cpu_links(shown, |args| {
+            args.insert(after_shared(args), option.clone())
+        });
     },
 };
 
@@ -84,7 +98,11 @@ pub(super) const SYSROOT: Rule = Rule {
     what: "--sysroot holds for the host as device, too",
     why: "fault F34",
     apply: |shown| {
-        let sysroot = shown.host.iter().find(|word| word.starts_with("--sysroot=")).cloned();
+        let sysroot = shown
+            .host
+            .iter()
+            .find(|word| word.starts_with("--sysroot="))
+            .cloned();
         cpu_links(shown, |args| {
             let at = after_shared(args);
             args.splice(at..at, sysroot.clone());
@@ -95,13 +113,21 @@ pub(super) const SYSROOT: Rule = Rule {
 pub(super) const ARCHIVE: Rule = Rule {
     what: "an archive whose device code is linked is no library of the device link",
     why: "fault F34: its host code must not stand in for device code",
-    apply: |shown| cpu_links(shown, |args| args.retain(|word| word != "-lq" && !word.ends_with("libq.a"))),
+    apply: |shown| {
+        cpu_links(shown, |args| {
+            args.retain(|word| word != "-lq" && !word.ends_with("libq.a"))
+        })
+    },
 };
 
 pub(super) const WHOLE: Rule = Rule {
     what: "--whole-archive does not hold for libraries of a device link",
     why: "fault F34: what is needed of the host's libraries is linked, and all of an archive with device code is an input already",
-    apply: |shown| cpu_links(shown, |args| args.retain(|word| !word.ends_with("whole-archive"))),
+    apply: |shown| {
+        cpu_links(shown, |args| {
+            args.retain(|word| !word.ends_with("whole-archive"))
+        })
+    },
 };
 
 pub(super) const ONCE: Rule = Rule {
@@ -129,7 +155,9 @@ pub(super) const ORDER: Rule = Rule {
     what: "images in the order of their targets, triple and architecture descending",
     why: "fault F16: the order of inputs has no say in what a runtime finds first",
     apply: |shown| {
-        shown.device.sort_by_key(|args| std::cmp::Reverse((option(args, "--target="), option(args, "-m"))));
+        shown
+            .device
+            .sort_by_key(|args| std::cmp::Reverse((option(args, "--target="), option(args, "-m"))));
     },
 };
 
@@ -138,11 +166,17 @@ pub(super) const GENERIC: Rule = Rule {
     why: "fault F15",
     apply: |shown| {
         let generic = format!("TEMP/generic-{AMD}-generic.o");
-        shown.device.retain(|args| args.iter().any(|word| word.starts_with("-mcpu=")));
-        let first = shown.host.iter().position(|word| word == "generic.o") < shown.host.iter().position(|word| word == "amd-p.o");
+        shown
+            .device
+            .retain(|args| args.iter().any(|word| word.starts_with("-mcpu=")));
+        let first = shown.host.iter().position(|word| word == "generic.o")
+            < shown.host.iter().position(|word| word == "amd-p.o");
         for args in &mut shown.device {
             args.retain(|word| *word != generic);
-            let at = args.iter().position(|word| is_input(word)).unwrap_or(args.len());
+            let at = args
+                .iter()
+                .position(|word| is_input(word))
+                .unwrap_or(args.len());
             args.insert(if first { at } else { at + 1 }, generic.clone());
         }
     },
@@ -152,7 +186,10 @@ pub(super) const LAST_OUTPUT: Rule = Rule {
     what: "the wrapper object is linked once, after the last output",
     why: "fault F2",
     apply: |shown| {
-        let first = shown.host.iter().position(|word| word.ends_with(".image.wrapper.o"));
+        let first = shown
+            .host
+            .iter()
+            .position(|word| word.ends_with(".image.wrapper.o"));
         drop(first.map(|at| shown.host.remove(at)));
     },
 };
@@ -160,16 +197,26 @@ pub(super) const LAST_OUTPUT: Rule = Rule {
 pub(super) const UNDEFINED: Rule = Rule {
     what: "device code of a relocatable link may leave symbols undefined",
     why: "the line names no libraries, so C++ that needs its run-time library would not link",
-    apply: |shown| cpu_links(shown, |args| args.retain(|word| word != "-Wl,--no-undefined")),
+    apply: |shown| {
+        cpu_links(shown, |args| {
+            args.retain(|word| word != "-Wl,--no-undefined")
+        })
+    },
 };
 
 /// Changes the device links for CPUs.
 fn cpu_links(shown: &mut Shown, change: impl Fn(&mut Vec<String>)) {
-    shown.device.iter_mut().filter(|args| args.iter().any(|word| word == "-shared")).for_each(change);
+    shown
+        .device
+        .iter_mut()
+        .filter(|args| args.iter().any(|word| word == "-shared"))
+        .for_each(change);
 }
 
 fn after_shared(args: &[String]) -> usize {
-    args.iter().position(|word| word == "-shared").map_or(args.len(), |at| at + 1)
+    args.iter()
+        .position(|word| word == "-shared")
+        .map_or(args.len(), |at| at + 1)
 }
 
 fn is_input(word: &str) -> bool {
@@ -178,7 +225,10 @@ fn is_input(word: &str) -> bool {
 
 /// The value of the first option with this prefix.
 fn option(args: &[String], start: &str) -> String {
-    args.iter().find_map(|word| word.strip_prefix(start)).unwrap_or_default().to_owned()
+    args.iter()
+        .find_map(|word| word.strip_prefix(start))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn as_needed(args: &mut Vec<String>) {
@@ -224,7 +274,14 @@ fn keep_static(args: &mut Vec<String>, host: &[String]) {
     for word in args.drain(..) {
         if held.contains(word.as_str()) != is_static {
             is_static = !is_static;
-            out.push(if is_static { "-Wl,-Bstatic" } else { "-Wl,-Bdynamic" }.to_owned());
+            out.push(
+                if is_static {
+                    "-Wl,-Bstatic"
+                } else {
+                    "-Wl,-Bdynamic"
+                }
+                .to_owned(),
+            );
         }
         out.push(word);
     }

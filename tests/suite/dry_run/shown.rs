@@ -31,34 +31,55 @@ impl Shown {
     pub(super) fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
         let commands = printed.lines().filter(|line| line.starts_with(" \""));
         // LLVM's wrapper runs the same steps in-process and does not print them.
-        let unshown = |line: &&str| line.ends_with(IN_PROCESS) && !line.contains("/llvm-objcopy\" ");
-        let commands = commands.filter(|line| !unshown(line)).map(|line| line.trim_end_matches(IN_PROCESS));
+        let unshown =
+            |line: &&str| line.ends_with(IN_PROCESS) && !line.contains("/llvm-objcopy\" ");
+        let commands = commands
+            .filter(|line| !unshown(line))
+            .map(|line| line.trim_end_matches(IN_PROCESS));
         let words = |line: &str| match form {
             Form::Shell => shell_words(line),
-            Form::Raw => line.trim().replace('"', "").split(' ').map(str::to_owned).collect(),
+            Form::Raw => line
+                .trim()
+                .replace('"', "")
+                .split(' ')
+                .map(str::to_owned)
+                .collect(),
         };
         let temp = folder.join("tmp").display().to_string();
-        let mut commands: Vec<Vec<String>> = commands.map(|line| normalized(words(line), &temp)).collect();
+        let mut commands: Vec<Vec<String>> = commands
+            .map(|line| normalized(words(line), &temp))
+            .collect();
         let is_device = |command: &Vec<String>| command[0].ends_with("/clang");
-        let devices = commands.iter().take_while(|command| is_device(command)).count();
+        let devices = commands
+            .iter()
+            .take_while(|command| is_device(command))
+            .count();
         if devices == commands.len() {
             return Err(format!("no host link in what was printed:\n{printed}").into());
         }
         let after = commands.split_off(devices + 1);
         let host = commands.pop().unwrap_or_default();
-        Ok(Shown { device: commands, host, after })
+        Ok(Shown {
+            device: commands,
+            host,
+            after,
+        })
     }
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = std::iter::once(&self.host);
-        self.device.iter().chain(host).chain(&self.after).try_for_each(|command| writeln!(f, "{}", command.join(" ")))
+        self.device
+            .iter()
+            .chain(host)
+            .chain(&self.after)
+            .try_for_each(|command| writeln!(f, "{}", command.join(" ")))
     }
 }
 
-/// The arguments in a common notation: `-Lx`, `-lx` and `-r` for LLVM's `-L x`, `-l x` and `--relocatable`, and without the
-/// arbitrary parts of temporary file names.
+/// The arguments in a common notation: `-Lx`, `-lx` and `-r` for LLVM's `-L x`, `-l x` and
+/// `--relocatable`, and without the arbitrary parts of temporary file names.
 fn normalized(args: Vec<String>, temp: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut args = args.into_iter().peekable();
@@ -73,14 +94,20 @@ fn normalized(args: Vec<String>, temp: &str) -> Vec<String> {
     out
 }
 
-/// `TEMP/stem.ext` for a temporary file. offld's names are `<folder>/stem.ext`, with a number if the stem exists already. LLVM's
-/// are `stem-<six digits>.ext`.
+/// `TEMP/stem.ext` for a temporary file. offld's names are `<folder>/stem.ext`, with a number if
+/// the stem exists already. LLVM's are `stem-<six digits>.ext`.
 fn temp_name(word: &str, temp: &str) -> Option<String> {
     let path = word.strip_prefix(temp)?.strip_prefix('/')?;
     let (stem, extension) = path.rsplit_once('.')?;
     let stem = match stem.split_once('/') {
-        Some((_, own)) => own.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok()).map_or(own, |(own, _)| own),
-        None => stem.rsplit_once('-').filter(|(_, random)| random.len() == 6).map_or(stem, |(own, _)| own),
+        Some((_, own)) => own
+            .rsplit_once('.')
+            .filter(|(_, number)| number.parse::<u32>().is_ok())
+            .map_or(own, |(own, _)| own),
+        None => stem
+            .rsplit_once('-')
+            .filter(|(_, random)| random.len() == 6)
+            .map_or(stem, |(own, _)| own),
     };
     Some(format!("TEMP/{stem}.{extension}"))
 }

@@ -1,5 +1,6 @@
-//! Static programs at fixed addresses, as LLVM's own wrapper links them with GNU ld and gold. Nothing in them can move to make room
-//! for more segments, so larger images get a page at the front.
+//! Static programs at fixed addresses, as LLVM's own wrapper links them with GNU ld and gold.
+//! Nothing in them can move to make room for more segments, so larger images get a page at the
+//! front.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -35,17 +36,19 @@ int __kmpc_global_thread_num(void *at) { return 0; }
 fn linked(work: &Work, linker: &str, arch: &str) -> Result<(), Failed> {
     let words = match arch {
         "cpu" => vec!["-fopenmp-targets=x86_64-pc-linux-gnu".to_owned()],
-        _ => ["--offload-arch=ARCH", "-nogpulib"].map(|word| word.replace("ARCH", arch)).into(),
+        _ => ["--offload-arch=ARCH", "-nogpulib"]
+            .map(|word| word.replace("ARCH", arch))
+            .into(),
     };
     let mut compile = work.command(llvm("clang"));
-    run(compile.args(["-fopenmp", "-O1", "-fPIC"]).args(&words).args(["-c", "main.c", "-o", "main.o"]))?;
+    run(compile
+        .args(["-fopenmp", "-O1", "-fPIC"])
+        .args(&words)
+        .args(["-c", "main.c", "-o", "main.o"]))?;
     let mut link = work.command(llvm("clang"));
-    link.args(["-fopenmp", "-static", "-L.", &format!("-fuse-ld={linker}")]).args(&words).args([
-        "main.o",
-        "runtime.o",
-        "-o",
-        arch,
-    ]);
+    link.args(["-fopenmp", "-static", "-L.", &format!("-fuse-ld={linker}")])
+        .args(&words)
+        .args(["main.o", "runtime.o", "-o", arch]);
     if arch != "cpu" {
         let device = "-Wl,--device-linker=amdgcn-amd-amdhsa=";
         link.args([format!("{device}-z"), format!("{device}undefs")]);
@@ -58,10 +61,22 @@ fn linked(work: &Work, linker: &str, arch: &str) -> Result<(), Failed> {
 fn expect_same_after_tools(work: &Work, name: &str) -> Result<String, Failed> {
     let printed = run(&mut work.command(work.path().join(name)))?;
     let other = format!("{name}.other");
-    for (tool, words) in [("strip", &[][..]), ("objcopy", &["--strip-debug"]), ("objcopy", &["--strip-unneeded"])] {
-        let out: &[&str] = if tool == "strip" { &[name, "-o", &other] } else { &[name, &other] };
+    for (tool, words) in [
+        ("strip", &[][..]),
+        ("objcopy", &["--strip-debug"]),
+        ("objcopy", &["--strip-unneeded"]),
+    ] {
+        let out: &[&str] = if tool == "strip" {
+            &[name, "-o", &other]
+        } else {
+            &[name, &other]
+        };
         run(work.command(tool).args(words).args(out))?;
-        expect_equal(&format!("{tool} {words:?}"), &printed, &run(&mut work.command(work.path().join(&other)))?)?;
+        expect_equal(
+            &format!("{tool} {words:?}"),
+            &printed,
+            &run(&mut work.command(work.path().join(&other)))?,
+        )?;
     }
     Ok(printed)
 }
@@ -79,18 +94,34 @@ fn larger(linker: &str) -> Outcome {
         linked(&work, linker, arch)?;
     }
     // The build ID has not moved.
-    stdout_of(&work, ["replace", "cpu", "--force", "--image", "0=large", "-o", "replaced"])?;
+    stdout_of(
+        &work,
+        [
+            "replace", "cpu", "--force", "--image", "0=large", "-o", "replaced",
+        ],
+    )?;
     expect_in(&expect_same_after_tools(&work, "replaced")?, "70000 ")?;
-    let id = |name: &str| run(work.command(llvm("llvm-readelf")).args(["-n", name])).map(|text| text.replace(name, ""));
+    let id = |name: &str| {
+        run(work.command(llvm("llvm-readelf")).args(["-n", name]))
+            .map(|text| text.replace(name, ""))
+    };
     expect_equal("notes", &id("cpu")?, &id("replaced")?)?;
     stdout_of(&work, ["merge", "-o", "merged", "cpu", "gfx90a", "gfx908"])?;
-    expect_equal("devices", "x86_64-pc-linux-gnu gfx90a gfx908", &targets(&work, "merged")?)?;
+    expect_equal(
+        "devices",
+        "x86_64-pc-linux-gnu gfx90a gfx908",
+        &targets(&work, "merged")?,
+    )?;
     let printed = expect_same_after_tools(&work, "merged")?;
     for arch in ["cpu", "gfx90a", "gfx908"] {
         let alone = run(&mut work.command(work.path().join(arch)))?;
         expect_in(&printed, alone.lines().next().unwrap_or("nothing"))?;
         stdout_of(&work, ["prune", "--keep", arch, "merged", "-o", "one"])?;
-        expect_equal("images", &images(&work, arch)?.join("\n"), &images(&work, "one")?.join("\n"))?;
+        expect_equal(
+            "images",
+            &images(&work, arch)?.join("\n"),
+            &images(&work, "one")?.join("\n"),
+        )?;
         expect_equal("output", &alone, &expect_same_after_tools(&work, "one")?)?;
     }
     passed()

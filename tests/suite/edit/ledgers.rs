@@ -1,5 +1,6 @@
-//! Pruned HIP and CUDA programs register the same as a build that never had the other images. A merge of builds for one
-//! architecture each registers the same as one build for all. The log of the runtime stubs proves it.
+//! Pruned HIP and CUDA programs register the same as a build that never had the other images. A
+//! merge of builds for one architecture each registers the same as one build for all. The log of
+//! the runtime stubs proves it.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -21,15 +22,26 @@ const CASES: [(&str, &str, &str); 8] = [
 
 pub(super) fn trials() -> Vec<Trial> {
     let name = |case: &str, keep: &str| {
-        let start = if case.starts_with("cuda") { "releases::" } else { "" };
+        let start = if case.starts_with("cuda") {
+            "releases::"
+        } else {
+            ""
+        };
         format!("{start}edit::ledgers::{case}_pruned_to_{keep}")
     };
     let merged = |case: &str| {
-        let start = if case.starts_with("cuda") { "releases::" } else { "" };
+        let start = if case.starts_with("cuda") {
+            "releases::"
+        } else {
+            ""
+        };
         format!("{start}edit::ledgers::{case}_merged")
     };
-    let mut trials: Vec<Trial> = CASES.map(|(case, keep, gone)| test(name(case, keep), move || check(case, keep, gone))).into();
-    trials.extend(MERGED.map(|(case, archs)| test(merged(case), move || check_merged(case, archs))));
+    let mut trials: Vec<Trial> = CASES
+        .map(|(case, keep, gone)| test(name(case, keep), move || check(case, keep, gone)))
+        .into();
+    trials
+        .extend(MERGED.map(|(case, archs)| test(merged(case), move || check_merged(case, archs))));
     trials
 }
 
@@ -46,13 +58,18 @@ const MERGED: [(&str, [&str; 2]); 7] = [
 const AMD: [&str; 2] = ["gfx90a", "gfx908"];
 const NVIDIA: [&str; 2] = ["sm_80", "sm_90"];
 
-/// The files of `case` in `folder` that may contain device code: those with the extension `end`, or else programs and libraries.
+/// The files of `case` in `folder` that may contain device code: those with the extension `end`, or
+/// else programs and libraries.
 fn files(folder: &Work, end: &str) -> Result<Vec<String>, Failed> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder.path())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let is_linked = name == "program" || name.ends_with(".so");
-        if if end.is_empty() { is_linked } else { name.ends_with(end) } {
+        if if end.is_empty() {
+            is_linked
+        } else {
+            name.ends_with(end)
+        } {
             names.push(name);
         }
     }
@@ -69,14 +86,23 @@ fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
     // By default, clang derives this ID from the command line, which includes the architectures.
     let cuid = "-cuid=@name@";
     for wrapper in [Wrapper::Ours, Wrapper::Theirs] {
-        let told =
-            |what: &str, failed: Failed| Failed::from(format!("{wrapper:?}, {what}: {}", failed.message().unwrap_or_default()));
+        let told = |what: &str, failed: Failed| {
+            Failed::from(format!(
+                "{wrapper:?}, {what}: {}",
+                failed.message().unwrap_or_default()
+            ))
+        };
         let (all, one, other) = (Work::new(), Work::new(), Work::new());
         case.compile_with(&all, &tools, wrapper, &[cuid])?;
         case.link(&all, &tools, wrapper, &[])?;
         let expected = case.run(&all)?;
         for (work, gone) in [(&one, archs[1]), (&other, archs[0])] {
-            case.compile_with(work, &tools, wrapper, &[cuid, &format!("--no-offload-arch={gone}")])?;
+            case.compile_with(
+                work,
+                &tools,
+                wrapper,
+                &[cuid, &format!("--no-offload-arch={gone}")],
+            )?;
             case.link(work, &tools, wrapper, &[])?;
         }
         // Linked files first, and then objects, from which the merged program is linked.
@@ -86,7 +112,8 @@ fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
                 let path = |work: &Work| work.path().join(&file).display().to_string();
                 let (first, second, out) = (path(&one), path(&other), path(&merged));
                 if stdout_of(&one, ["inspect", "--summary", &first])?.contains(archs[0]) {
-                    stdout_of(&merged, ["merge", "-o", &out, &first, &second]).map_err(|failed| told(&file, failed))?;
+                    stdout_of(&merged, ["merge", "-o", &out, &first, &second])
+                        .map_err(|failed| told(&file, failed))?;
                     if end.is_empty() {
                         run(merged.command("strip").arg(&out))?;
                     }
@@ -98,7 +125,11 @@ fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
                 case.link(&merged, &tools, wrapper, &[])?;
             }
             let (printed, ledger) = case.run(&merged)?;
-            let what = if end.is_empty() { "linked files" } else { "objects" };
+            let what = if end.is_empty() {
+                "linked files"
+            } else {
+                "objects"
+            };
             expect_equal("stdout", &expected.0, &printed).map_err(|failed| told(what, failed))?;
             expect_equal("ledger", &expected.1, &ledger).map_err(|failed| told(what, failed))?;
         }
@@ -116,9 +147,17 @@ fn check(name: &str, keep: &str, gone: &str) -> Outcome {
         let (all, one) = (Work::new(), Work::new());
         case.compile(&all, &tools, wrapper)?;
         case.link(&all, &tools, wrapper, &[])?;
-        case.compile_with(&one, &tools, wrapper, &[&format!("--no-offload-arch={gone}")])?;
+        case.compile_with(
+            &one,
+            &tools,
+            wrapper,
+            &[&format!("--no-offload-arch={gone}")],
+        )?;
         case.link(&one, &tools, wrapper, &[])?;
-        for file in ["program", "libshared.so", "libpart.so"].iter().filter(|file| all.path().join(file).exists()) {
+        for file in ["program", "libshared.so", "libpart.so"]
+            .iter()
+            .filter(|file| all.path().join(file).exists())
+        {
             let before = stdout_of(&all, ["inspect", "--summary", file])?;
             if before.contains(gone) {
                 stdout_of(&all, ["prune", "--keep", keep, "--in-place", file])?;

@@ -1,4 +1,5 @@
-//! `offld prune` and `recompress` on wheels: which members change, and the messages about members that cannot change.
+//! `offld prune` and `recompress` on wheels: which members change, and the messages about members
+//! that cannot change.
 
 use std::io::Write;
 
@@ -9,19 +10,38 @@ use super::wheels::check;
 use super::{refused, stdout_of, targets};
 use crate::kit::{HOST, Image};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, passed, run, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, passed,
+    run, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("edit::members::only_some_are_pruned", selected),
-        with_llvm("edit::members::images_that_cannot_be_removed_are_named_with_the_way_out", fixed),
-        with_llvm("edit::members::images_are_counted_as_inspect_counts_them", counted),
-        with_llvm("edit::members::an_archive_of_several_devices_goes_as_a_whole", archive),
-        with_llvm("edit::members::what_does_not_become_smaller_stays", recompressed),
-        with_llvm("edit::members::only_streams_that_cannot_be_made_again_are_recompressed", split),
+        with_llvm(
+            "edit::members::images_that_cannot_be_removed_are_named_with_the_way_out",
+            fixed,
+        ),
+        with_llvm(
+            "edit::members::images_are_counted_as_inspect_counts_them",
+            counted,
+        ),
+        with_llvm(
+            "edit::members::an_archive_of_several_devices_goes_as_a_whole",
+            archive,
+        ),
+        with_llvm(
+            "edit::members::what_does_not_become_smaller_stays",
+            recompressed,
+        ),
+        with_llvm(
+            "edit::members::only_streams_that_cannot_be_made_again_are_recompressed",
+            split,
+        ),
         with_llvm("edit::members::prune_asks_for_one_of_its_patterns", usage),
-        with_llvm("edit::members::a_dry_run_reports_the_digest_of_the_new_file", digests),
+        with_llvm(
+            "edit::members::a_dry_run_reports_the_digest_of_the_new_file",
+            digests,
+        ),
     ]
 }
 
@@ -38,33 +58,66 @@ fn ocloc(work: &Work) -> Result<Vec<u8>, Failed> {
         elf
     };
     for (name, byte) in [("64.12.60.7", 1), ("64.12.70.4", 2), ("pad_0", b' ')] {
-        work.file(name, if byte == b' ' { vec![b' '; 10] } else { image(byte) });
+        work.file(
+            name,
+            if byte == b' ' {
+                vec![b' '; 10]
+            } else {
+                image(byte)
+            },
+        );
     }
     let _ = std::fs::remove_file(work.path().join("ocloc"));
-    run(work.command(llvm("llvm-ar")).args(["qc", "ocloc", "64.12.60.7", "pad_0", "64.12.70.4"]))?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["qc", "ocloc", "64.12.60.7", "pad_0", "64.12.70.4"]))?;
     Ok(std::fs::read(work.path().join("ocloc"))?)
 }
 
-/// A library as Intel's compiler links it: one section with SPIR-V, and one with an archive of code for two GPUs. The archive is
-/// compressed with zstd if `packed`.
+/// A library as Intel's compiler links it: one section with SPIR-V, and one with an archive of code
+/// for two GPUs. The archive is compressed with zstd if `packed`.
 fn sycl_library(work: &Work, name: &str, packed: bool) -> Result<(), Failed> {
     let archive = ocloc(work)?;
-    work.file("gen", if packed { zstd::bulk::compress(&archive, 3)? } else { archive });
-    work.file("spirv", [&0x0723_0203_u32.to_le_bytes()[..], &[0; 60]].concat());
+    work.file(
+        "gen",
+        if packed {
+            zstd::bulk::compress(&archive, 3)?
+        } else {
+            archive
+        },
+    );
+    work.file(
+        "spirv",
+        [&0x0723_0203_u32.to_le_bytes()[..], &[0; 60]].concat(),
+    );
     let section = |name: &str, file: &str| {
-        format!(".section \"__CLANG_OFFLOAD_BUNDLE__sycl-{name}\",\"a\",@progbits\n.p2align 4\n.incbin \"{file}\"\n")
+        format!(
+            ".section \"__CLANG_OFFLOAD_BUNDLE__sycl-{name}\",\"a\",@progbits\n.p2align 4\n.incbin \"{file}\"\n"
+        )
     };
     work.file(
         "sycl.s",
-        section("spir64_gen-unknown-unknown-unknown", "gen") + &section("spir64-unknown-unknown-unknown", "spirv"),
+        section("spir64_gen-unknown-unknown-unknown", "gen")
+            + &section("spir64-unknown-unknown-unknown", "spirv"),
     );
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "-fuse-ld=lld", "sycl.s", "-o", name]))?;
+    run(work.command(llvm("clang")).args([
+        "-shared",
+        "-nostdlib",
+        "-fuse-ld=lld",
+        "sycl.s",
+        "-o",
+        name,
+    ]))?;
     Ok(())
 }
 
 /// Packs the files `members` as the wheel `name`, with their digests in its `RECORD`.
 fn zip(work: &Work, name: &str, members: &[&str]) -> Result<(), Failed> {
-    let names = members.iter().map(|member| format!("'{member}'")).collect::<Vec<_>>().join(", ");
+    let names = members
+        .iter()
+        .map(|member| format!("'{member}'"))
+        .collect::<Vec<_>>()
+        .join(", ");
     work.file(
         "zip.py",
         format!(
@@ -85,48 +138,129 @@ fn zip(work: &Work, name: &str, members: &[&str]) -> Result<(), Failed> {
 
 /// The report that `offld WORDS --json` prints for its first file.
 fn report(work: &Work, words: &[&str]) -> Result<Value, Failed> {
-    let json: Value = serde_json::from_str(&stdout_of(work, words.iter().copied().chain(["--json"]))?)?;
+    let json: Value =
+        serde_json::from_str(&stdout_of(work, words.iter().copied().chain(["--json"]))?)?;
     Ok(json["files"][0].clone())
 }
 
 fn selected() -> Outcome {
     let work = Work::new();
     for name in ["first.o", "second.o"] {
-        work.fat(name, &[Image::hip("gfx90a", &[1; 3000]), Image { triple: HOST, arch: "", kind: "openmp", bytes: b"host" }])?;
+        work.fat(
+            name,
+            &[
+                Image::hip("gfx90a", &[1; 3000]),
+                Image {
+                    triple: HOST,
+                    arch: "",
+                    kind: "openmp",
+                    bytes: b"host",
+                },
+            ],
+        )?;
     }
     zip(&work, "a.whl", &["first.o", "second.o"])?;
     for words in [["--only", "first*"], ["--exclude", "some/second.o"]] {
-        let messages = stdout_of(&work, [&["prune", "--drop", "gfx90a", "a.whl", "-o", "b.whl"][..], &words].concat())?;
+        let messages = stdout_of(
+            &work,
+            [
+                &["prune", "--drop", "gfx90a", "a.whl", "-o", "b.whl"][..],
+                &words,
+            ]
+            .concat(),
+        )?;
         expect_in(&messages, "1 of 2 images dropped: gfx90a")?;
         check(&work, "b.whl")?;
-        expect_equal("images", &format!("{HOST} gfx90a {HOST}"), &targets(&work, "b.whl")?)?;
+        expect_equal(
+            "images",
+            &format!("{HOST} gfx90a {HOST}"),
+            &targets(&work, "b.whl")?,
+        )?;
     }
     // A file that is not selected does not change.
-    let messages = stdout_of(&work, ["prune", "--drop", "gfx90a", "--exclude", "*.o", "first.o", "-o", "same.o"])?;
+    let messages = stdout_of(
+        &work,
+        [
+            "prune",
+            "--drop",
+            "gfx90a",
+            "--exclude",
+            "*.o",
+            "first.o",
+            "-o",
+            "same.o",
+        ],
+    )?;
     expect_in(&messages, "unchanged")?;
     super::same(&work.path().join("first.o"), &work.path().join("same.o"))?;
-    let messages = refused(&work, ["prune", "--drop", "gfx90a", "--only", "third.o", "a.whl", "--dry-run"])?;
+    let messages = refused(
+        &work,
+        [
+            "prune",
+            "--drop",
+            "gfx90a",
+            "--only",
+            "third.o",
+            "a.whl",
+            "--dry-run",
+        ],
+    )?;
     expect_in(&messages, "no file or member matches `third.o` of --only")?;
     passed()
 }
 
 fn digests() -> Outcome {
     let work = Work::new();
-    work.fat("main.o", &[Image::hip("gfx90a", &[1; 3000]), Image::hip("gfx942", &[2; 3000])])?;
+    work.fat(
+        "main.o",
+        &[
+            Image::hip("gfx90a", &[1; 3000]),
+            Image::hip("gfx942", &[2; 3000]),
+        ],
+    )?;
     zip(&work, "a.whl", &["main.o"])?;
     for (file, new) in [("main.o", "new.o"), ("a.whl", "new.whl")] {
         let dry = report(&work, &["prune", "--drop", "gfx942", file, "--dry-run"])?;
         let written = report(&work, &["prune", "--drop", "gfx942", file, "-o", new])?;
         expect_equal("changed", "true", &dry["changed"].to_string())?;
-        ensure(dry["sha256_after"].is_string() && dry["sha256_after"] != dry["sha256_before"], || format!("{dry}"))?;
+        ensure(
+            dry["sha256_after"].is_string() && dry["sha256_after"] != dry["sha256_before"],
+            || format!("{dry}"),
+        )?;
         for member in ["sha256_before", "sha256_after", "after"] {
-            expect_equal(member, &written[member].to_string(), &dry[member].to_string())?;
+            expect_equal(
+                member,
+                &written[member].to_string(),
+                &dry[member].to_string(),
+            )?;
         }
         let again = report(&work, &["prune", "--drop", "gfx942", new, "--dry-run"])?;
-        expect_equal("unchanged", &again["sha256_before"].to_string(), &again["sha256_after"].to_string())?;
-        expect_equal("the digest of the file", &written["sha256_after"].to_string(), &again["sha256_before"].to_string())?;
-        let unknown = report(&work, &["prune", "--drop", "gfx942", file, "--dry-run", "--new-build-id"])?;
-        expect_equal("with a new build id", "null", &unknown["sha256_after"].to_string())?;
+        expect_equal(
+            "unchanged",
+            &again["sha256_before"].to_string(),
+            &again["sha256_after"].to_string(),
+        )?;
+        expect_equal(
+            "the digest of the file",
+            &written["sha256_after"].to_string(),
+            &again["sha256_before"].to_string(),
+        )?;
+        let unknown = report(
+            &work,
+            &[
+                "prune",
+                "--drop",
+                "gfx942",
+                file,
+                "--dry-run",
+                "--new-build-id",
+            ],
+        )?;
+        expect_equal(
+            "with a new build id",
+            "null",
+            &unknown["sha256_after"].to_string(),
+        )?;
     }
     passed()
 }
@@ -134,7 +268,13 @@ fn digests() -> Outcome {
 fn fixed() -> Outcome {
     let work = Work::new();
     sycl_library(&work, "libxpu.so", true)?;
-    work.fat("cuda.o", &[Image::cuda("sm_80", &[1; 3000]), Image::cuda("sm_90", &[2; 3000])])?;
+    work.fat(
+        "cuda.o",
+        &[
+            Image::cuda("sm_80", &[1; 3000]),
+            Image::cuda("sm_90", &[2; 3000]),
+        ],
+    )?;
     zip(&work, "a.whl", &["cuda.o", "libxpu.so"])?;
     let stderr = refused(&work, ["prune", "--keep", "sm_90", "a.whl", "-o", "b.whl"])?;
     expect_in(
@@ -142,24 +282,52 @@ fn fixed() -> Outcome {
         "error: cannot remove SYCL images from a.whl(some/libxpu.so): they are in the section \
          __CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen-unknown-unknown-unknown of a finished program; to leave them in, add sycl:* to --keep",
     )?;
-    expect_equal("named once", "1", &stderr.matches("libxpu.so").count().to_string())?;
+    expect_equal(
+        "named once",
+        "1",
+        &stderr.matches("libxpu.so").count().to_string(),
+    )?;
     expect_no_file(&work.path().join("b.whl"))?;
     // Both suggestions in the message work.
     for words in [["--keep", "sm_90,sycl:*"], ["--exclude", "*xpu*"]] {
-        let words = if words[0] == "--keep" { words.to_vec() } else { [&["--keep", "sm_90"][..], &words].concat() };
-        stdout_of(&work, [&["prune", "a.whl", "-o", "b.whl"][..], &words].concat())?;
+        let words = if words[0] == "--keep" {
+            words.to_vec()
+        } else {
+            [&["--keep", "sm_90"][..], &words].concat()
+        };
+        stdout_of(
+            &work,
+            [&["prune", "a.whl", "-o", "b.whl"][..], &words].concat(),
+        )?;
         check(&work, "b.whl")?;
         expect_not_in(&targets(&work, "b.whl")?, "sm_80")?;
         expect_in(&targets(&work, "b.whl")?, "12.60.7")?;
     }
-    let stderr = refused(&work, ["prune", "--drop", "sycl:*", "libxpu.so", "--dry-run"])?;
-    expect_in(&stderr, "to leave them in, pass --exclude with the name of the file or member")?;
+    let stderr = refused(
+        &work,
+        ["prune", "--drop", "sycl:*", "libxpu.so", "--dry-run"],
+    )?;
+    expect_in(
+        &stderr,
+        "to leave them in, pass --exclude with the name of the file or member",
+    )?;
     // The report has the size of a file even if the command failed for it.
     let mut command = work.command(crate::support::offld());
-    let ended = crate::support::output(command.args(["prune", "--drop", "sycl:*", "libxpu.so", "--dry-run", "--json"]))?;
+    let ended = crate::support::output(command.args([
+        "prune",
+        "--drop",
+        "sycl:*",
+        "libxpu.so",
+        "--dry-run",
+        "--json",
+    ]))?;
     let json: Value = serde_json::from_slice(&ended.stdout)?;
     let size = std::fs::metadata(work.path().join("libxpu.so"))?.len();
-    expect_equal("before", &size.to_string(), &json["files"][0]["before"].to_string())?;
+    expect_equal(
+        "before",
+        &size.to_string(),
+        &json["files"][0]["before"].to_string(),
+    )?;
     passed()
 }
 
@@ -168,27 +336,68 @@ fn counted() -> Outcome {
     for packed in [true, false] {
         sycl_library(&work, "libxpu.so", packed)?;
         let inspected = targets(&work, "libxpu.so")?;
-        expect_equal("inspect", "12.60.7 12.70.4 spir64-unknown-unknown-unknown", &inspected)?;
+        expect_equal(
+            "inspect",
+            "12.60.7 12.70.4 spir64-unknown-unknown-unknown",
+            &inspected,
+        )?;
         let summary = stdout_of(&work, ["inspect", "--headers-only", "--json", "libxpu.so"])?;
         let headers: Value = serde_json::from_str(&summary)?;
-        expect_equal("headers only", "3", &headers["files"][0]["images"].as_array().map_or(0, Vec::len).to_string())?;
-        let sizes: Value = serde_json::from_str(&stdout_of(&work, ["size", "--json", "libxpu.so"])?)?;
-        expect_equal("size", "3", &sizes["images"].as_array().map_or(0, Vec::len).to_string())?;
-        let pruned = report(&work, &["prune", "--keep", "sycl:*", "--dry-run", "libxpu.so"])?;
+        expect_equal(
+            "headers only",
+            "3",
+            &headers["files"][0]["images"]
+                .as_array()
+                .map_or(0, Vec::len)
+                .to_string(),
+        )?;
+        let sizes: Value =
+            serde_json::from_str(&stdout_of(&work, ["size", "--json", "libxpu.so"])?)?;
+        expect_equal(
+            "size",
+            "3",
+            &sizes["images"].as_array().map_or(0, Vec::len).to_string(),
+        )?;
+        let pruned = report(
+            &work,
+            &["prune", "--keep", "sycl:*", "--dry-run", "libxpu.so"],
+        )?;
         let names = |report: &Value| -> Vec<String> {
-            report["images"].as_array().into_iter().flatten().map(|image| image["target"].to_string()).collect()
+            report["images"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|image| image["target"].to_string())
+                .collect()
         };
-        expect_equal("prune", &names(&headers["files"][0]).join(" "), &names(&pruned).join(" "))?;
+        expect_equal(
+            "prune",
+            &names(&headers["files"][0]).join(" "),
+            &names(&pruned).join(" "),
+        )?;
         // Patterns select these images by the triple alone.
         let mut command = work.command(crate::support::offld());
-        let ended = crate::support::output(command.args(["prune", "--drop", "spir64_gen", "libxpu.so", "--dry-run"]))?;
+        let ended = crate::support::output(command.args([
+            "prune",
+            "--drop",
+            "spir64_gen",
+            "libxpu.so",
+            "--dry-run",
+        ]))?;
         expect_not_in(&crate::support::text(&ended.stderr), "selects no image")?;
         // The archive is one part, which has the archive's name.
         stdout_of(&work, ["split", "libxpu.so", "-d", "parts"])?;
         let part = "parts/libxpu.so.spir64_gen-unknown-unknown-unknown.part";
         stdout_of(
             &work,
-            ["merge", "-o", "back.so", "parts/libxpu.so.host", part, "parts/libxpu.so.spir64-unknown-unknown-unknown.part"],
+            [
+                "merge",
+                "-o",
+                "back.so",
+                "parts/libxpu.so.host",
+                part,
+                "parts/libxpu.so.spir64-unknown-unknown-unknown.part",
+            ],
         )?;
         super::same(&work.path().join("libxpu.so"), &work.path().join("back.so"))?;
         std::fs::remove_dir_all(work.path().join("parts"))?;
@@ -197,10 +406,25 @@ fn counted() -> Outcome {
     work.file("host", "code of the host");
     work.file("one", "code of the device");
     let mut bundle = work.command(llvm("clang-offload-bundler"));
-    bundle.args(["-type=o", "-output=some.hipfb", "-input=host", "-input=one", "-input=one"]);
+    bundle.args([
+        "-type=o",
+        "-output=some.hipfb",
+        "-input=host",
+        "-input=one",
+        "-input=one",
+    ]);
     run(bundle.arg("-targets=host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx90a,hip-amdgcn-amd-amdhsa--gfx942"))?;
-    expect_in(&stdout_of(&work, ["inspect", "some.hipfb"])?, "2 device images")?;
-    expect_in(&stdout_of(&work, ["prune", "--drop", "gfx942", "some.hipfb", "--dry-run"])?, "1 of 2 images dropped: gfx942")?;
+    expect_in(
+        &stdout_of(&work, ["inspect", "some.hipfb"])?,
+        "2 device images",
+    )?;
+    expect_in(
+        &stdout_of(
+            &work,
+            ["prune", "--drop", "gfx942", "some.hipfb", "--dry-run"],
+        )?,
+        "1 of 2 images dropped: gfx942",
+    )?;
     let sizes: Value = serde_json::from_str(&stdout_of(&work, ["size", "--json", "some.hipfb"])?)?;
     expect_equal("size", "2", &sizes["total"]["images"].to_string())?;
     passed()
@@ -209,17 +433,33 @@ fn counted() -> Outcome {
 fn archive() -> Outcome {
     let work = Work::new();
     let archive = ocloc(&work)?;
-    let gen_image = |bytes| Image { triple: "spir64_gen-unknown-unknown", arch: "", kind: "sycl", bytes };
+    let gen_image = |bytes| Image {
+        triple: "spir64_gen-unknown-unknown",
+        arch: "",
+        kind: "sycl",
+        bytes,
+    };
     let packed = zstd::bulk::compress(&archive, 3)?;
     for bytes in [&archive, &packed] {
         work.pack("both", &[gen_image(bytes), Image::hip("gfx90a", b"hip")])?;
-        expect_equal("inspect", "12.60.7 12.70.4 gfx90a", &targets(&work, "both")?)?;
+        expect_equal(
+            "inspect",
+            "12.60.7 12.70.4 gfx90a",
+            &targets(&work, "both")?,
+        )?;
         stdout_of(&work, ["prune", "--keep", "gfx90a", "both", "-o", "one"])?;
         expect_equal("without the archive", "gfx90a", &targets(&work, "one")?)?;
         stdout_of(&work, ["prune", "--drop", "gfx90a", "both", "-o", "one"])?;
-        expect_equal("without the other image", "12.60.7 12.70.4", &targets(&work, "one")?)?;
+        expect_equal(
+            "without the other image",
+            "12.60.7 12.70.4",
+            &targets(&work, "one")?,
+        )?;
         let stderr = refused(&work, ["prune", "--drop", "12.60.7", "both", "-o", "none"])?;
-        expect_in(&stderr, "cannot remove SYCL images from both: they share an archive of Intel's ocloc with images for other")?;
+        expect_in(
+            &stderr,
+            "cannot remove SYCL images from both: they share an archive of Intel's ocloc with images for other",
+        )?;
         expect_no_file(&work.path().join("none"))?;
     }
     passed()
@@ -227,7 +467,9 @@ fn archive() -> Outcome {
 
 /// A HIP bundle, compressed with zstd at this level.
 fn bundle(work: &Work, name: &str, level: &str) -> Result<(), Failed> {
-    let text: String = (0..20_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
+    let text: String = (0..20_000)
+        .map(|number| format!("{} ", number * 7919 % 10_007))
+        .collect();
     work.file("one", &text);
     work.file("host", "");
     let mut command = work.command(llvm("clang-offload-bundler"));
@@ -237,7 +479,11 @@ fn bundle(work: &Work, name: &str, level: &str) -> Result<(), Failed> {
         "-input=host",
         "-input=one",
     ]);
-    run(command.args(["-compress", &format!("-compression-level={level}"), &format!("-output={name}")]))?;
+    run(command.args([
+        "-compress",
+        &format!("-compression-level={level}"),
+        &format!("-output={name}"),
+    ]))?;
     Ok(())
 }
 
@@ -246,14 +492,39 @@ fn recompressed() -> Outcome {
     bundle(&work, "fast.hipfb", "1")?;
     bundle(&work, "best.hipfb", "19")?;
     zip(&work, "a.whl", &["fast.hipfb", "best.hipfb"])?;
-    let stdout = stdout_of(&work, ["recompress", "--level", "19", "best.hipfb", "-o", "same.hipfb"])?;
-    expect_in(&stdout, "unchanged; 0 of 1 compressed container recompressed, 1 would not become smaller")?;
-    super::same(&work.path().join("best.hipfb"), &work.path().join("same.hipfb"))?;
-    let stdout = stdout_of(&work, ["recompress", "--level", "19", "a.whl", "-o", "b.whl"])?;
-    expect_in(&stdout, "; 1 of 2 compressed containers recompressed, 1 would not become smaller")?;
+    let stdout = stdout_of(
+        &work,
+        [
+            "recompress",
+            "--level",
+            "19",
+            "best.hipfb",
+            "-o",
+            "same.hipfb",
+        ],
+    )?;
+    expect_in(
+        &stdout,
+        "unchanged; 0 of 1 compressed container recompressed, 1 would not become smaller",
+    )?;
+    super::same(
+        &work.path().join("best.hipfb"),
+        &work.path().join("same.hipfb"),
+    )?;
+    let stdout = stdout_of(
+        &work,
+        ["recompress", "--level", "19", "a.whl", "-o", "b.whl"],
+    )?;
+    expect_in(
+        &stdout,
+        "; 1 of 2 compressed containers recompressed, 1 would not become smaller",
+    )?;
     check(&work, "b.whl")?;
     let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
-    ensure(size("b.whl")? < size("a.whl")?, || "the wheel is not smaller")?;
+    ensure(
+        size("b.whl")? < size("a.whl")?,
+        || "the wheel is not smaller",
+    )?;
     // A member without changes keeps its bytes, also its compressed ones.
     work.file(
         "same.py",
@@ -268,15 +539,40 @@ fn recompressed() -> Outcome {
     );
     run(work.command("python3").arg("same.py"))?;
     // A second run changes nothing.
-    let report = report(&work, &["recompress", "--level", "19", "b.whl", "--dry-run"])?;
+    let report = report(
+        &work,
+        &["recompress", "--level", "19", "b.whl", "--dry-run"],
+    )?;
     expect_equal("again", "false", &report["changed"].to_string())?;
-    expect_equal("again", "{\"all\":2,\"lz4\":0,\"smaller\":0}", &report["recompressed"].to_string())?;
+    expect_equal(
+        "again",
+        "{\"all\":2,\"lz4\":0,\"smaller\":0}",
+        &report["recompressed"].to_string(),
+    )?;
     // A member without compressed device code is not deflated again.
     let mut noise = std::fs::File::create(work.path().join("plain.bin"))?;
-    noise.write_all(&std::fs::read(work.pack("packed", &[Image::hip("gfx90a", &[1; 9000])])?)?)?;
+    noise.write_all(&std::fs::read(
+        work.pack("packed", &[Image::hip("gfx90a", &[1; 9000])])?,
+    )?)?;
     zip(&work, "plain.whl", &["plain.bin"])?;
-    expect_in(&stdout_of(&work, ["recompress", "--level", "19", "plain.whl", "-o", "again.whl"])?, "unchanged")?;
-    super::same(&work.path().join("plain.whl"), &work.path().join("again.whl"))?;
+    expect_in(
+        &stdout_of(
+            &work,
+            [
+                "recompress",
+                "--level",
+                "19",
+                "plain.whl",
+                "-o",
+                "again.whl",
+            ],
+        )?,
+        "unchanged",
+    )?;
+    super::same(
+        &work.path().join("plain.whl"),
+        &work.path().join("again.whl"),
+    )?;
     passed()
 }
 
@@ -284,11 +580,21 @@ fn recompressed() -> Outcome {
 fn split() -> Outcome {
     let work = Work::new();
     for name in ["first.o", "second.o"] {
-        work.fat(name, &[Image::hip("gfx90a", &[1; 3000]), Image::hip("gfx942", &[2; 3000])])?;
+        work.fat(
+            name,
+            &[
+                Image::hip("gfx90a", &[1; 3000]),
+                Image::hip("gfx942", &[2; 3000]),
+            ],
+        )?;
     }
-    // offld can reproduce streams from `recompress` and `prune`, but not those from a compressor with a small memory level.
+    // offld can reproduce streams from `recompress` and `prune`, but not those from a compressor
+    // with a small memory level.
     zip(&work, "a.whl", &["first.o"])?;
-    stdout_of(&work, ["prune", "--drop", "gfx942", "a.whl", "-o", "own.whl"])?;
+    stdout_of(
+        &work,
+        ["prune", "--drop", "gfx942", "a.whl", "-o", "own.whl"],
+    )?;
     work.file(
         "add.py",
         "import zipfile, zlib\n\
@@ -298,9 +604,17 @@ fn split() -> Outcome {
     );
     run(work.command("python3").arg("add.py"))?;
     let stdout = stdout_of(&work, ["split", "own.whl", "-d", "parts"])?;
-    expect_in(&stdout, "1 compressed stream cannot be reproduced byte for byte")?;
+    expect_in(
+        &stdout,
+        "1 compressed stream cannot be reproduced byte for byte",
+    )?;
     let parts = ["host", "gfx90a.part", "gfx942.part"].map(|part| format!("parts/own.whl.{part}"));
-    stdout_of(&work, ["merge", "-o", "back.whl"].into_iter().chain(parts.iter().map(String::as_str)))?;
+    stdout_of(
+        &work,
+        ["merge", "-o", "back.whl"]
+            .into_iter()
+            .chain(parts.iter().map(String::as_str)),
+    )?;
     work.file(
         "same.py",
         "import zipfile\n\

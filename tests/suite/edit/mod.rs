@@ -1,4 +1,5 @@
-//! Changes of finished files: `offld prune`, `split`, `merge`, `replace`, `recompress`, `strip-device`.
+//! Changes of finished files: `offld prune`, `split`, `merge`, `replace`, `recompress`,
+//! `strip-device`.
 
 mod coff;
 pub(crate) mod everywhere;
@@ -51,8 +52,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     .collect()
 }
 
-/// A program that reports where its target region ran. It includes no header, because those of Debian 13's C library do not compile
-/// for AMD GPUs.
+/// A program that reports where its target region ran. It includes no header, because those of
+/// Debian 13's C library do not compile for AMD GPUs.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("../on_host.h"),
     r#"int main(void) {
@@ -94,15 +95,27 @@ fn stdout_of<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Resul
 fn refused<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
     let mut command = work.command(offld());
     let ended = output(command.args(words))?;
-    if ended.status.code() == Some(2) { Ok(text(&ended.stderr)) } else { Err(shown(&command, &ended).into()) }
+    if ended.status.code() == Some(2) {
+        Ok(text(&ended.stderr))
+    } else {
+        Err(shown(&command, &ended).into())
+    }
 }
 
 /// The images of a file: the kinds, device and digest of each.
 fn images(work: &Work, file: &str) -> Result<Vec<String>, Failed> {
     let text = stdout_of(work, ["inspect", "--json", file])?;
     let json: Value = serde_json::from_str(&text)?;
-    let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
-    let one = |image: &Value| format!("{} {} {} {}", image["kinds"], image["triple"], image["target"], image["sha256"]);
+    let images = json["files"][0]["images"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let one = |image: &Value| {
+        format!(
+            "{} {} {} {}",
+            image["kinds"], image["triple"], image["target"], image["sha256"]
+        )
+    };
     Ok(images.iter().map(one).collect())
 }
 
@@ -110,25 +123,44 @@ fn images(work: &Work, file: &str) -> Result<Vec<String>, Failed> {
 fn targets(work: &Work, file: &str) -> Result<String, Failed> {
     let text = stdout_of(work, ["inspect", "--json", file])?;
     let json: Value = serde_json::from_str(&text)?;
-    let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
-    let device = images.iter().filter(|image| image["kinds"][0] != "host").map(|image| {
-        let name = |key: &str| image[key].as_str().unwrap_or_default().to_owned();
-        Some(name("target")).filter(|name| !name.is_empty() && name != "generic").unwrap_or_else(|| name("triple"))
-    });
+    let images = json["files"][0]["images"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let device = images
+        .iter()
+        .filter(|image| image["kinds"][0] != "host")
+        .map(|image| {
+            let name = |key: &str| image[key].as_str().unwrap_or_default().to_owned();
+            Some(name("target"))
+                .filter(|name| !name.is_empty() && name != "generic")
+                .unwrap_or_else(|| name("triple"))
+        });
     Ok(device.collect::<Vec<_>>().join(" "))
 }
 
 /// Creates `main.o` for the CPU and gfx90a.
 fn object(work: &Work) -> Result<(), Failed> {
     work.file("main.c", SOURCE);
-    run(work.command(llvm("clang")).args(TWO).args(["-c", "main.c", "-o", "main.o"]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(TWO)
+        .args(["-c", "main.c", "-o", "main.o"]))?;
     Ok(())
 }
 
 /// Links `main.o` to `name`, with the additional arguments `words`.
 fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
     let mut link = work.command(llvm("clang"));
-    link.args(TWO).args(["-Xoffload-linker", "-z", "-Xoffload-linker", "undefs", "main.o", "-o", name]);
+    link.args(TWO).args([
+        "-Xoffload-linker",
+        "-z",
+        "-Xoffload-linker",
+        "undefs",
+        "main.o",
+        "-o",
+        name,
+    ]);
     run(link.arg("-B").arg(&made().links).args(words))?;
     Ok(())
 }
@@ -136,16 +168,26 @@ fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
 /// Creates `kernels.o` for three AMD GPUs, with HIP.
 fn hip_object(work: &Work, words: &[&str]) -> Result<(), Failed> {
     work.file("kernels.hip", HIP);
-    let archs = ["--offload-arch=gfx90a", "--offload-arch=gfx908", "--offload-arch=gfx1100"];
+    let archs = [
+        "--offload-arch=gfx90a",
+        "--offload-arch=gfx908",
+        "--offload-arch=gfx1100",
+    ];
     let mut compile = work.command(llvm("clang++"));
-    compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"]).args(archs).args(words);
+    compile
+        .args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"])
+        .args(archs)
+        .args(words);
     run(compile.args(["-c", "kernels.hip", "-o", "kernels.o"]))?;
     Ok(())
 }
 
 /// Runs a program, which must use an OpenMP device. Returns its output.
 fn ran(work: &Work, name: &str) -> Result<String, Failed> {
-    run_offloaded(work.command(work.path().join(name)).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))
+    run_offloaded(
+        work.command(work.path().join(name))
+            .env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"),
+    )
 }
 
 /// Fails unless both files have the same bytes.
@@ -154,7 +196,17 @@ fn same(one: &Path, other: &Path) -> Result<(), Failed> {
     if first == second {
         return Ok(());
     }
-    let at = first.iter().zip(&second).take_while(|(one, other)| one == other).count();
-    Err(format!("{} ({} bytes) and {} ({} bytes) differ at {at:#x}", one.display(), first.len(), other.display(), second.len())
-        .into())
+    let at = first
+        .iter()
+        .zip(&second)
+        .take_while(|(one, other)| one == other)
+        .count();
+    Err(format!(
+        "{} ({} bytes) and {} ({} bytes) differ at {at:#x}",
+        one.display(),
+        first.len(),
+        other.display(),
+        second.len()
+    )
+    .into())
 }

@@ -1,6 +1,7 @@
-//! Builds by NVIDIA's own compiler for one architecture each, merged and pruned. `make setup-cuda` does not install all of CUDA,
-//! which is large. Set `OFFLD_NVCC` to an nvcc that can compile (PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt and
-//! nvidia-cuda-runtime, in one directory). Linked programs run with the runtime stub.
+//! Builds by NVIDIA's own compiler for one architecture each, merged and pruned. `make setup-cuda`
+//! does not install all of CUDA, which is large. Set `OFFLD_NVCC` to an nvcc that can compile
+//! (PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt and nvidia-cuda-runtime, in one
+//! directory). Linked programs run with the runtime stub.
 
 use std::path::PathBuf;
 
@@ -8,11 +9,20 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use super::{images, stdout_of, targets};
 use crate::kinds::{normalized, stubs};
-use crate::support::{Outcome, Work, cuda_tools, expect_equal, expect_in, missing, passed, run, test};
+use crate::support::{
+    Outcome, Work, cuda_tools, expect_equal, expect_in, missing, passed, run, test,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
-    let of = |name: &str, is_relocatable| test(format!("releases::edit::nvcc::{name}"), move || builds(is_relocatable));
-    vec![of("builds_are_merged", false), of("relocatable_builds_are_merged", true)]
+    let of = |name: &str, is_relocatable| {
+        test(format!("releases::edit::nvcc::{name}"), move || {
+            builds(is_relocatable)
+        })
+    };
+    vec![
+        of("builds_are_merged", false),
+        of("relocatable_builds_are_merged", true),
+    ]
 }
 
 const SOURCE: &str = "#include <cstdio>\n__constant__ int table[4] = {1, 2, 3, 4};\n__device__ float counter;\n\
@@ -36,57 +46,119 @@ impl Nvcc {
     /// Runs nvcc with these arguments for some architectures.
     fn run(&self, work: &Work, archs: &[&str], words: &[&str]) -> Result<(), Failed> {
         let mut command = work.command(&self.nvcc);
-        command.args(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
-        command.arg(format!("-rdc={}", self.is_relocatable)).args(["-Xcompiler=-fPIC", "-cudart=shared"]);
+        command.args(
+            archs
+                .iter()
+                .map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")),
+        );
+        command
+            .arg(format!("-rdc={}", self.is_relocatable))
+            .args(["-Xcompiler=-fPIC", "-cudart=shared"]);
         run(command.arg(format!("-L{}", stubs().display())).args(words))?;
         Ok(())
     }
 }
 
-/// The calls with which a program registers its images. The linked code for one architecture differs between two builds.
+/// The calls with which a program registers its images. The linked code for one architecture
+/// differs between two builds.
 fn registered(work: &Work, name: &str) -> Result<String, Failed> {
     let ledger = work.path().join("ledger");
-    let printed = run(work.command(work.path().join(name)).env("OFFLD_LEDGER", &ledger).env("LD_LIBRARY_PATH", stubs()))?;
+    let printed = run(work
+        .command(work.path().join(name))
+        .env("OFFLD_LEDGER", &ledger)
+        .env("LD_LIBRARY_PATH", stubs()))?;
     expect_equal("output", "ran\n", &printed)?;
     let text = normalized(work, &ledger)?;
     std::fs::remove_file(ledger)?;
-    // nvcc registers relocatable code in its own form. The stub, which was made for clang's form, marks it.
-    Ok(text.lines().filter(|line| !line.starts_with("BAD")).map(|line| format!("{line}\n")).collect())
+    // nvcc registers relocatable code in its own form. The stub, which was made for clang's form,
+    // marks it.
+    Ok(text
+        .lines()
+        .filter(|line| !line.starts_with("BAD"))
+        .map(|line| format!("{line}\n"))
+        .collect())
 }
 
 fn builds(is_relocatable: bool) -> Outcome {
     let Some(nvcc) = std::env::var_os("OFFLD_NVCC").map(PathBuf::from) else {
-        return Ok(Completion::ignored_with("missing: a whole CUDA (OFFLD_NVCC)"));
+        return Ok(Completion::ignored_with(
+            "missing: a whole CUDA (OFFLD_NVCC)",
+        ));
     };
-    let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
-    let nvcc = Nvcc { nvcc, is_relocatable };
+    let Some(cuda) = cuda_tools(22) else {
+        return missing("NVIDIA's tools (make setup-cuda)");
+    };
+    let nvcc = Nvcc {
+        nvcc,
+        is_relocatable,
+    };
     let work = Work::new();
     work.file("main.cu", SOURCE);
     work.file("more.c", MORE);
     run(work.command("cc").args(["-fPIC", "-c", "more.c"]))?;
-    let kinds = [("program", &["main.cu", "more.o"][..]), ("lib.so", &["-shared", "main.cu"]), ("main.o", &["-c", "main.cu"])];
+    let kinds = [
+        ("program", &["main.cu", "more.o"][..]),
+        ("lib.so", &["-shared", "main.cu"]),
+        ("main.o", &["-c", "main.cu"]),
+    ];
     for (name, words) in kinds {
         for archs in [&ARCHS[..], &ARCHS[..1], &ARCHS[1..2], &ARCHS[2..]] {
-            nvcc.run(&work, archs, &[words, &["-o", &format!("{}-{name}", archs.join("-"))]].concat())?;
+            nvcc.run(
+                &work,
+                archs,
+                &[words, &["-o", &format!("{}-{name}", archs.join("-"))]].concat(),
+            )?;
         }
         let one = ARCHS.map(|arch| format!("{arch}-{name}"));
-        stdout_of(&work, ["merge", "-o", name].into_iter().chain(one.iter().map(String::as_str)))?;
-        let listed = run(work.command(cuda.join("bin/cuobjdump")).args(["-lelf", name]))?;
+        stdout_of(
+            &work,
+            ["merge", "-o", name]
+                .into_iter()
+                .chain(one.iter().map(String::as_str)),
+        )?;
+        let listed = run(work
+            .command(cuda.join("bin/cuobjdump"))
+            .args(["-lelf", name]))?;
         for (arch, one) in ARCHS.iter().zip(&one) {
             expect_in(&listed, &format!(".sm_{arch}.cubin"))?;
-            stdout_of(&work, ["prune", "--keep", &format!("sm_{arch}"), name, "-o", "pruned"])?;
-            expect_equal("images", &images(&work, one)?.join("\n"), &images(&work, "pruned")?.join("\n"))?;
+            stdout_of(
+                &work,
+                [
+                    "prune",
+                    "--keep",
+                    &format!("sm_{arch}"),
+                    name,
+                    "-o",
+                    "pruned",
+                ],
+            )?;
+            expect_equal(
+                "images",
+                &images(&work, one)?.join("\n"),
+                &images(&work, "pruned")?.join("\n"),
+            )?;
             if name == "program" {
-                expect_equal("ledger of the pruned one", &registered(&work, one)?, &registered(&work, "pruned")?)?;
+                expect_equal(
+                    "ledger of the pruned one",
+                    &registered(&work, one)?,
+                    &registered(&work, "pruned")?,
+                )?;
             }
         }
         let all = format!("80-90-100-{name}");
         let sorted = |file: &str| -> Result<Vec<String>, Failed> {
-            let mut names: Vec<String> = targets(&work, file)?.split(' ').map(str::to_owned).collect();
+            let mut names: Vec<String> = targets(&work, file)?
+                .split(' ')
+                .map(str::to_owned)
+                .collect();
             names.sort();
             Ok(names)
         };
-        expect_equal("devices", &sorted(&all)?.join(" "), &sorted(name)?.join(" "))?;
+        expect_equal(
+            "devices",
+            &sorted(&all)?.join(" "),
+            &sorted(name)?.join(" "),
+        )?;
     }
     nvcc.run(&work, &ARCHS, &["main.o", "more.o", "-o", "of_merged"])?;
     let expected = registered(&work, "80-90-100-program")?;

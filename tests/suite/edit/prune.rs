@@ -1,4 +1,5 @@
-//! `offld prune`: the remaining images run as before, and the removed ones are no longer in the file.
+//! `offld prune`: the remaining images run as before, and the removed ones are no longer in the
+//! file.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -7,19 +8,31 @@ use libtest_mimic::{Failed, Trial};
 use super::{TWO, hip_object, images, object, program, ran, refused, stdout_of, targets};
 use crate::check::modules::hip_library;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed, run, text,
-    with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made,
+    output, passed, run, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("edit::prune::objects_and_archives_link_and_run", objects_and_archives),
+        with_llvm(
+            "edit::prune::objects_and_archives_link_and_run",
+            objects_and_archives,
+        ),
         with_llvm("edit::prune::a_pruned_program_runs", programs),
-        with_llvm("edit::prune::a_pruned_program_is_as_large_as_one_that_never_had_more", sizes),
+        with_llvm(
+            "edit::prune::a_pruned_program_is_as_large_as_one_that_never_had_more",
+            sizes,
+        ),
         with_llvm("edit::prune::hip_bundles_lose_entries", hip),
-        with_llvm("edit::prune::a_pointer_by_an_exported_symbol_follows_its_bundle", exported_symbol),
+        with_llvm(
+            "edit::prune::a_pointer_by_an_exported_symbol_follows_its_bundle",
+            exported_symbol,
+        ),
         with_llvm("edit::prune::the_last_image_stays", last_image),
-        with_llvm("edit::prune::attributes_stay_and_links_are_followed", attributes),
+        with_llvm(
+            "edit::prune::attributes_stay_and_links_are_followed",
+            attributes,
+        ),
         with_llvm("edit::prune::hard_links_and_signatures_need_force", force),
         with_llvm("edit::prune::a_dry_run_writes_nothing", dry_run),
         with_llvm("edit::prune::a_new_build_id_is_another", build_id),
@@ -36,14 +49,26 @@ fn objects_and_archives() -> Outcome {
     object(&work)?;
     stdout_of(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
     expect_equal("images", CPU, &targets(&work, "small.o")?)?;
-    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
-    let stdout = stdout_of(&work, ["prune", "--drop", "gfx*", "both.a", "-o", "small.a"])?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["rcs", "both.a", "main.o"]))?;
+    let stdout = stdout_of(
+        &work,
+        ["prune", "--drop", "gfx*", "both.a", "-o", "small.a"],
+    )?;
     expect_in(&stdout, "1 of 2 images dropped: gfx90a")?;
     expect_equal("images", CPU, &targets(&work, "small.a")?)?;
     for (input, name) in [("small.o", "of_object"), ("small.a", "of_archive")] {
         let mut link = work.command(llvm("clang"));
-        link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
-        run(link.args(["-Wl,--whole-archive", input, "-Wl,--no-whole-archive", "-o", name]))?;
+        link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"])
+            .arg(&made().links);
+        run(link.args([
+            "-Wl,--whole-archive",
+            input,
+            "-Wl,--no-whole-archive",
+            "-o",
+            name,
+        ]))?;
         expect_equal("output", "4950 device\n", &ran(&work, name)?)?;
     }
     passed()
@@ -52,9 +77,16 @@ fn objects_and_archives() -> Outcome {
 fn unchangeable() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    run(work.command(llvm("clang")).args(TWO).args(["-flto", "-c", "main.c", "-o", "lto.o"]))?;
-    run(work.command(llvm("llvm-ar")).args(["rcs", "lto.a", "lto.o"]))?;
-    run(work.command(llvm("llvm-ar")).args(["rcsT", "thin.a", "main.o"]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(TWO)
+        .args(["-flto", "-c", "main.c", "-o", "lto.o"]))?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["rcs", "lto.a", "lto.o"]))?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["rcsT", "thin.a", "main.o"]))?;
     run(work.command("tar").args(["-cf", "main.tar", "main.o"]))?;
     run(work.command("gzip").args(["-k", "main.o"]))?;
     for (file, why) in [
@@ -77,9 +109,12 @@ fn unchangeable() -> Outcome {
 fn programs() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    for (name, words) in
-        [("pie", &["-pie"][..]), ("fixed", &["-no-pie"]), ("bfd", &["-fuse-ld=bfd"]), ("relr", &["-Wl,-z,pack-relative-relocs"])]
-    {
+    for (name, words) in [
+        ("pie", &["-pie"][..]),
+        ("fixed", &["-no-pie"]),
+        ("bfd", &["-fuse-ld=bfd"]),
+        ("relr", &["-Wl,-z,pack-relative-relocs"]),
+    ] {
         program(&work, name, words)?;
         stdout_of(&work, ["prune", "--keep", "cpu", name, "--in-place"])?;
         expect_equal("images", CPU, &targets(&work, name)?)?;
@@ -87,7 +122,10 @@ fn programs() -> Outcome {
         run(work.command("strip").arg(name))?;
         expect_equal(name, "4950 device\n", &ran(&work, name)?)?;
         // A second run, on a file without symbols, has nothing to remove.
-        expect_in(&stdout_of(&work, ["prune", "--keep", "cpu", name, "--in-place"])?, "unchanged")?;
+        expect_in(
+            &stdout_of(&work, ["prune", "--keep", "cpu", name, "--in-place"])?,
+            "unchanged",
+        )?;
     }
     work.expect_no_temps()?;
     passed()
@@ -100,11 +138,14 @@ fn sizes() -> Outcome {
     stdout_of(&work, ["prune", "--keep", "cpu", "both", "-o", "pruned"])?;
     stdout_of(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
     let mut link = work.command(llvm("clang"));
-    link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
+    link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"])
+        .arg(&made().links);
     run(link.args(["small.o", "-o", "one"]))?;
     let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
     let (pruned, one) = (size("pruned")?, size("one")?);
-    ensure(pruned.abs_diff(one) <= 4 * 4096, || format!("{pruned} bytes, and a build without the image has {one}"))?;
+    ensure(pruned.abs_diff(one) <= 4 * 4096, || {
+        format!("{pruned} bytes, and a build without the image has {one}")
+    })?;
     passed()
 }
 
@@ -113,11 +154,30 @@ fn hip() -> Outcome {
     for words in [&[][..], &["--offload-compress"]] {
         hip_object(&work, words)?;
         let all = images(&work, "kernels.o")?;
-        stdout_of(&work, ["prune", "--keep", "gfx90a,gfx1100", "kernels.o", "-o", "small.o"])?;
-        let kept: Vec<String> = all.into_iter().filter(|image| !image.contains("gfx908")).collect();
-        expect_equal("images", &kept.join("\n"), &images(&work, "small.o")?.join("\n"))?;
+        stdout_of(
+            &work,
+            [
+                "prune",
+                "--keep",
+                "gfx90a,gfx1100",
+                "kernels.o",
+                "-o",
+                "small.o",
+            ],
+        )?;
+        let kept: Vec<String> = all
+            .into_iter()
+            .filter(|image| !image.contains("gfx908"))
+            .collect();
+        expect_equal(
+            "images",
+            &kept.join("\n"),
+            &images(&work, "small.o")?.join("\n"),
+        )?;
         if words.is_empty() {
-            let stdout = run(work.command(llvm("llvm-objdump")).args(["--offloading", "small.o"]))?;
+            let stdout = run(work
+                .command(llvm("llvm-objdump"))
+                .args(["--offloading", "small.o"]))?;
             expect_in(&stdout, "gfx90a")?;
             expect_in(&stdout, "gfx1100")?;
             expect_not_in(&stdout, "gfx908")?;
@@ -126,20 +186,28 @@ fn hip() -> Outcome {
     passed()
 }
 
-/// If HIP bundles are exported, as in Debian's librccl, the dynamic loader reads the pointers to them from their symbols.
+/// If HIP bundles are exported, as in Debian's librccl, the dynamic loader reads the pointers to
+/// them from their symbols.
 fn exported_symbol() -> Outcome {
     let work = Work::new();
     let mut source = String::from(".section .note.GNU-stack,\"\",@progbits\n");
-    for (number, arches) in [["gfx900", "gfx90a"], ["gfx900", "gfx90a"]].iter().enumerate() {
+    for (number, arches) in [["gfx900", "gfx90a"], ["gfx900", "gfx90a"]]
+        .iter()
+        .enumerate()
+    {
         hip_library(&work, arches, "one.so")?;
-        run(work.command("cp").args(["x.hipfb", &format!("{number}.hipfb")]))?;
+        run(work
+            .command("cp")
+            .args(["x.hipfb", &format!("{number}.hipfb")]))?;
         source += &format!(
             ".section .hip_fatbin,\"a\",@progbits\n.p2align 12\n.globl bundle{number}\nbundle{number}: .incbin \"{number}.hipfb\"\n\
              .section .hipFatBinSegment,\"aw\",@progbits\n.globl wrapper{number}\nwrapper{number}: .long 0x48495046, 1\n.quad bundle{number}, 0\n"
         );
     }
     work.file("two.s", source);
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "two.s", "-o", "two.so"]))?;
+    run(work
+        .command(llvm("clang"))
+        .args(["-shared", "-nostdlib", "two.s", "-o", "two.so"]))?;
     work.file(
         "load.c",
         "#include <dlfcn.h>\n#include <stdio.h>\nint main(int count, char **words) {\n\
@@ -148,7 +216,10 @@ fn exported_symbol() -> Outcome {
          printf(\"%.24s %d\\n\", wrapper[1], wrapper[1] == dlsym(library, \"bundle1\"));\n}\n",
     );
     run(work.command(llvm("clang")).args(["load.c", "-o", "load"]))?;
-    let stdout = stdout_of(&work, ["prune", "--keep", "gfx90a", "two.so", "-o", "small.so"])?;
+    let stdout = stdout_of(
+        &work,
+        ["prune", "--keep", "gfx90a", "two.so", "-o", "small.so"],
+    )?;
     expect_in(&stdout, "2 of 4 images dropped: gfx900")?;
     for name in ["./two.so", "./small.so"] {
         expect_equal(
@@ -172,10 +243,31 @@ fn last_image() -> Outcome {
         expect_in(&stderr, "pattern `gfx1201` selects no image")?;
         expect_no_file(&work.path().join("none"))?;
     }
-    stdout_of(&work, ["prune", "--keep", "gfx1201", "--allow-empty", "both", "-o", "none"])?;
-    let ended = output(work.command(work.path().join("none")).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))?;
-    expect_equal("output", "4950 host\n", &String::from_utf8_lossy(&ended.stdout))?;
-    ensure(std::fs::read(work.path().join("both"))? == before, || "the old file changed")?;
+    stdout_of(
+        &work,
+        [
+            "prune",
+            "--keep",
+            "gfx1201",
+            "--allow-empty",
+            "both",
+            "-o",
+            "none",
+        ],
+    )?;
+    let ended = output(
+        work.command(work.path().join("none"))
+            .env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"),
+    )?;
+    expect_equal(
+        "output",
+        "4950 host\n",
+        &String::from_utf8_lossy(&ended.stdout),
+    )?;
+    ensure(
+        std::fs::read(work.path().join("both"))? == before,
+        || "the old file changed",
+    )?;
     passed()
 }
 
@@ -186,18 +278,45 @@ fn attributes() -> Outcome {
     let path = work.path().join("both");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750))?;
     std::os::unix::fs::symlink("both", work.path().join("link"))?;
-    let has = run(work.command("setfattr").args(["-n", "user.note", "-v", "text", "both"])).is_ok();
+    let has = run(work
+        .command("setfattr")
+        .args(["-n", "user.note", "-v", "text", "both"]))
+    .is_ok();
     stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "link"])?;
     let meta = std::fs::metadata(&path)?;
     expect_equal("mode", "750", &format!("{:o}", meta.mode() & 0o7777))?;
-    ensure(work.path().join("link").is_symlink(), || "the link is a file now")?;
+    ensure(
+        work.path().join("link").is_symlink(),
+        || "the link is a file now",
+    )?;
     if has {
-        let note = run(work.command("getfattr").args(["-n", "user.note", "--only-values", "both"]))?;
+        let note =
+            run(work
+                .command("getfattr")
+                .args(["-n", "user.note", "--only-values", "both"]))?;
         expect_equal("attribute", "text", &note)?;
     }
     expect_equal("output", "4950 device\n", &ran(&work, "both")?)?;
-    stdout_of(&work, ["prune", "--drop", "cpu", "--allow-empty", "both", "-o", "other"])?;
-    expect_equal("mode", "750", &format!("{:o}", std::fs::metadata(work.path().join("other"))?.mode() & 0o7777))?;
+    stdout_of(
+        &work,
+        [
+            "prune",
+            "--drop",
+            "cpu",
+            "--allow-empty",
+            "both",
+            "-o",
+            "other",
+        ],
+    )?;
+    expect_equal(
+        "mode",
+        "750",
+        &format!(
+            "{:o}",
+            std::fs::metadata(work.path().join("other"))?.mode() & 0o7777
+        ),
+    )?;
     passed()
 }
 
@@ -207,13 +326,24 @@ fn force() -> Outcome {
     std::fs::hard_link(work.path().join("main.o"), work.path().join("again.o"))?;
     let stderr = refused(&work, ["prune", "--keep", "cpu", "--in-place", "main.o"])?;
     expect_in(&stderr, "2 hard links")?;
-    stdout_of(&work, ["prune", "--keep", "cpu", "--in-place", "--force", "main.o"])?;
+    stdout_of(
+        &work,
+        ["prune", "--keep", "cpu", "--in-place", "--force", "main.o"],
+    )?;
     expect_equal("images", CPU, &targets(&work, "main.o")?)?;
     let mut signed = std::fs::read(work.path().join("again.o"))?;
     signed.extend(b"~Module signature appended~\n");
     work.file("signed.o", signed);
-    expect_in(&refused(&work, ["prune", "--keep", "cpu", "signed.o", "-o", "out.o"])?, "is signed")?;
-    stdout_of(&work, ["prune", "--keep", "cpu", "--force", "signed.o", "-o", "out.o"])?;
+    expect_in(
+        &refused(&work, ["prune", "--keep", "cpu", "signed.o", "-o", "out.o"])?,
+        "is signed",
+    )?;
+    stdout_of(
+        &work,
+        [
+            "prune", "--keep", "cpu", "--force", "signed.o", "-o", "out.o",
+        ],
+    )?;
     passed()
 }
 
@@ -223,7 +353,10 @@ fn dry_run() -> Outcome {
     let before = std::fs::read(work.path().join("main.o"))?;
     let stdout = stdout_of(&work, ["prune", "--keep", "cpu", "--dry-run", "main.o"])?;
     expect_in(&stdout, "1 of 2 images dropped: gfx90a")?;
-    ensure(std::fs::read(work.path().join("main.o"))? == before, || "the file changed")?;
+    ensure(
+        std::fs::read(work.path().join("main.o"))? == before,
+        || "the file changed",
+    )?;
     passed()
 }
 
@@ -233,13 +366,32 @@ fn build_id() -> Outcome {
     program(&work, "both", &["-Wl,--build-id"])?;
     let id = |name: &str| -> Result<String, Failed> {
         let notes = run(work.command(llvm("llvm-readelf")).args(["-n", name]))?;
-        Ok(notes.lines().find(|line| line.contains("Build ID")).unwrap_or_default().trim().to_owned())
+        Ok(notes
+            .lines()
+            .find(|line| line.contains("Build ID"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned())
     };
     stdout_of(&work, ["prune", "--keep", "cpu", "both", "-o", "same"])?;
-    stdout_of(&work, ["prune", "--keep", "cpu", "--new-build-id", "both", "-o", "other"])?;
+    stdout_of(
+        &work,
+        [
+            "prune",
+            "--keep",
+            "cpu",
+            "--new-build-id",
+            "both",
+            "-o",
+            "other",
+        ],
+    )?;
     let (old, same, other) = (id("both")?, id("same")?, id("other")?);
     expect_equal("build id", &old, &same)?;
-    ensure(!old.is_empty() && other.len() == old.len() && other != old, || format!("`{old}` and `{other}`"))?;
+    ensure(
+        !old.is_empty() && other.len() == old.len() && other != old,
+        || format!("`{old}` and `{other}`"),
+    )?;
     expect_equal("output", "4950 device\n", &ran(&work, "other")?)?;
     passed()
 }
@@ -256,8 +408,15 @@ fn folders() -> Outcome {
     stdout_of(&work, ["prune", "--keep", "cpu", "in", "-d", "out"])?;
     expect_equal("output", "4950 device\n", &ran(&work, "out/bin/program")?)?;
     expect_equal("images", CPU, &targets(&work, "out/bin/program")?)?;
-    expect_equal("text", "text", &std::fs::read_to_string(work.path().join("out/share/read.me"))?)?;
-    ensure(work.path().join("out/share/link").is_symlink(), || "the link is no link")?;
+    expect_equal(
+        "text",
+        "text",
+        &std::fs::read_to_string(work.path().join("out/share/read.me"))?,
+    )?;
+    ensure(
+        work.path().join("out/share/link").is_symlink(),
+        || "the link is no link",
+    )?;
     passed()
 }
 
@@ -278,8 +437,22 @@ fn wheels() -> Outcome {
          \x20   wheel.writestr('some-1.0.dist-info/RECORD', record + 'some-1.0.dist-info/RECORD,,\\n')\n",
     );
     run(work.command("python3").arg("make.py"))?;
-    stdout_of(&work, ["prune", "--keep", "cpu", "some-1.0-py3-none-any.whl", "-d", "out"])?;
-    expect_equal("images", &[CPU; 2].join(" "), &targets(&work, "out/some-1.0-py3-none-any.whl")?)?;
+    stdout_of(
+        &work,
+        [
+            "prune",
+            "--keep",
+            "cpu",
+            "some-1.0-py3-none-any.whl",
+            "-d",
+            "out",
+        ],
+    )?;
+    expect_equal(
+        "images",
+        &[CPU; 2].join(" "),
+        &targets(&work, "out/some-1.0-py3-none-any.whl")?,
+    )?;
     work.file(
         "check.py",
         "import base64, csv, hashlib, io, zipfile\n\
@@ -292,6 +465,10 @@ fn wheels() -> Outcome {
          \x20       assert digest == 'sha256=' + own and len(data) == int(size), path\n\
          \x20       print(path)\n",
     );
-    expect_equal("members", "some/library.so\nsome/stored.so\n", &run(work.command("python3").arg("check.py"))?)?;
+    expect_equal(
+        "members",
+        "some/library.so\nsome/stored.so\n",
+        &run(work.command("python3").arg("check.py"))?,
+    )?;
     passed()
 }

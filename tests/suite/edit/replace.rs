@@ -1,17 +1,32 @@
-//! `offld replace` and `recompress`: other bytes in place of images, and other compressed streams around them.
+//! `offld replace` and `recompress`: other bytes in place of images, and other compressed streams
+//! around them.
 
 use libtest_mimic::{Failed, Trial};
 
 use super::{HIP, hip_object, images, object, program, ran, refused, stdout_of, targets};
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, output, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, output, passed, run, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("edit::replace::an_image_of_a_program_is_another_one", program_image),
+        with_llvm(
+            "edit::replace::an_image_of_a_program_is_another_one",
+            program_image,
+        ),
         with_llvm("edit::replace::images_in_bundles_get_any_size", bundles),
-        with_llvm("edit::replace::what_is_for_another_device_is_refused", another_device),
-        with_llvm("edit::replace::an_image_without_registered_kernels_is_refused", without_kernels),
-        with_llvm("edit::replace::an_image_without_the_kernels_of_the_old_one_is_refused", without_old_kernels),
+        with_llvm(
+            "edit::replace::what_is_for_another_device_is_refused",
+            another_device,
+        ),
+        with_llvm(
+            "edit::replace::an_image_without_registered_kernels_is_refused",
+            without_kernels,
+        ),
+        with_llvm(
+            "edit::replace::an_image_without_the_kernels_of_the_old_one_is_refused",
+            without_old_kernels,
+        ),
         with_llvm("edit::recompress::the_images_stay", recompress),
         with_llvm("edit::recompress::what_is_alike_stands_together", together),
     ]
@@ -23,17 +38,36 @@ fn program_image() -> Outcome {
     program(&work, "both", &[])?;
     stdout_of(&work, ["inspect", "--extract", "images", "both"])?;
     let cpu = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok);
-    let cpu = cpu.map(|entry| entry.path()).find(|path| path.display().to_string().contains("x86_64")).ok_or("no image")?;
+    let cpu = cpu
+        .map(|entry| entry.path())
+        .find(|path| path.display().to_string().contains("x86_64"))
+        .ok_or("no image")?;
     // The image is smaller without symbols, and larger with zeros appended.
-    run(work.command(llvm("llvm-strip")).arg(&cpu).args(["-o", "small.img"]))?;
+    run(work
+        .command(llvm("llvm-strip"))
+        .arg(&cpu)
+        .args(["-o", "small.img"]))?;
     let mut large = std::fs::read(&cpu)?;
     large.resize(large.len() + 100_000, 0);
     work.file("large.img", large);
     for image in ["small.img", "large.img"] {
-        stdout_of(&work, ["replace", "both", "--image", &format!("0={image}"), "-o", "new"])?;
+        stdout_of(
+            &work,
+            [
+                "replace",
+                "both",
+                "--image",
+                &format!("0={image}"),
+                "-o",
+                "new",
+            ],
+        )?;
         expect_equal("output", "4950 device\n", &ran(&work, "new")?)?;
         let size = std::fs::metadata(work.path().join(image))?.len();
-        expect_in(&stdout_of(&work, ["inspect", "--json", "new"])?, &format!("\"size\": {size}"))?;
+        expect_in(
+            &stdout_of(&work, ["inspect", "--json", "new"])?,
+            &format!("\"size\": {size}"),
+        )?;
     }
     passed()
 }
@@ -43,16 +77,33 @@ fn bundles() -> Outcome {
     for words in [&[][..], &["--offload-compress"]] {
         hip_object(&work, words)?;
         stdout_of(&work, ["inspect", "--extract", "images", "kernels.o"])?;
-        let image = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
-        let image = image.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
+        let image = std::fs::read_dir(work.path().join("images"))?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
+        let image = image
+            .into_iter()
+            .find(|path| path.display().to_string().contains("gfx908"))
+            .ok_or("no image")?;
         let mut bytes = std::fs::read(&image)?;
         bytes.resize(bytes.len() + 9999, 0);
         work.file("larger.hsaco", bytes);
         let before = images(&work, "kernels.o")?;
-        stdout_of(&work, ["replace", "kernels.o", "--image", "2=larger.hsaco", "-o", "new.o"])?;
+        stdout_of(
+            &work,
+            [
+                "replace",
+                "kernels.o",
+                "--image",
+                "2=larger.hsaco",
+                "-o",
+                "new.o",
+            ],
+        )?;
         let after = images(&work, "new.o")?;
         for (number, (one, other)) in before.iter().zip(&after).enumerate() {
-            ensure((one == other) != (number == 2), || format!("image {number}: {one}, {other}"))?;
+            ensure((one == other) != (number == 2), || {
+                format!("image {number}: {one}, {other}")
+            })?;
         }
         std::fs::remove_dir_all(work.path().join("images"))?;
     }
@@ -63,66 +114,152 @@ fn another_device() -> Outcome {
     let work = Work::new();
     hip_object(&work, &[])?;
     stdout_of(&work, ["inspect", "--extract", "images", "kernels.o"])?;
-    let image = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
-    let image = image.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
+    let image = std::fs::read_dir(work.path().join("images"))?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    let image = image
+        .into_iter()
+        .find(|path| path.display().to_string().contains("gfx908"))
+        .ok_or("no image")?;
     let word = format!("1={}", image.display());
-    let stderr = refused(&work, ["replace", "kernels.o", "--image", &word, "-o", "new.o"])?;
+    let stderr = refused(
+        &work,
+        ["replace", "kernels.o", "--image", &word, "-o", "new.o"],
+    )?;
     expect_in(&stderr, "an image for gfx908, but image 1 is for gfx1100")?;
-    stdout_of(&work, ["replace", "kernels.o", "--image", &word, "--force", "-o", "new.o"])?;
-    expect_in(&refused(&work, ["replace", "kernels.o", "--image", "77=kernels.o", "-o", "new.o"])?, "no image 77")?;
+    stdout_of(
+        &work,
+        [
+            "replace",
+            "kernels.o",
+            "--image",
+            &word,
+            "--force",
+            "-o",
+            "new.o",
+        ],
+    )?;
+    expect_in(
+        &refused(
+            &work,
+            [
+                "replace",
+                "kernels.o",
+                "--image",
+                "77=kernels.o",
+                "-o",
+                "new.o",
+            ],
+        )?,
+        "no image 77",
+    )?;
     passed()
 }
 
-/// A replacement without the registered kernels, for a program with one kernel. `--force` accepts it.
+/// A replacement without the registered kernels, for a program with one kernel. `--force` accepts
+/// it.
 fn without_kernels() -> Outcome {
     let work = Work::new();
     object(&work)?;
     program(&work, "app", &[])?;
     work.file("other.c", "int other(void) { return 1; }\n");
-    run(work.command(llvm("clang")).args(["-shared", "-fPIC", "-nostdlib", "other.c", "-o", "other.so"]))?;
-    let offered = [("/bin/ls", "/bin/ls: lacks kernel `main, line 14`"), ("other.so", "other.so: lacks kernel `main, line 14`")];
+    run(work.command(llvm("clang")).args([
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "other.c",
+        "-o",
+        "other.so",
+    ]))?;
+    let offered = [
+        ("/bin/ls", "/bin/ls: lacks kernel `main, line 14`"),
+        ("other.so", "other.so: lacks kernel `main, line 14`"),
+    ];
     for (image, expected) in offered {
         let word = format!("0={image}");
         let stderr = refused(&work, ["replace", "app", "--image", &word, "-o", "new"])?;
-        expect_in(&stderr, &format!("{expected}, which the host code needs from image 0 (x86_64-pc-linux-gnu"))?;
+        expect_in(
+            &stderr,
+            &format!("{expected}, which the host code needs from image 0 (x86_64-pc-linux-gnu"),
+        )?;
         expect_in(&stderr, "; pass --force to use the file anyway")?;
         crate::support::expect_no_file(&work.path().join("new"))?;
         let dry = refused(&work, ["replace", "app", "--image", &word, "--dry-run"])?;
         expect_in(&dry, expected)?;
         // The report has the size of a file that could not be changed.
         let mut json = work.command(offld());
-        let report = output(json.args(["replace", "app", "--image", &word, "--dry-run", "--json"]))?;
+        let report =
+            output(json.args(["replace", "app", "--image", &word, "--dry-run", "--json"]))?;
         let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
         let size = std::fs::metadata(work.path().join("app"))?.len();
         expect_equal(
             "sizes",
             &format!("{size} {size}"),
-            &format!("{} {}", report["files"][0]["before"], report["files"][0]["after"]),
+            &format!(
+                "{} {}",
+                report["files"][0]["before"], report["files"][0]["after"]
+            ),
         )?;
-        stdout_of(&work, ["replace", "app", "--image", &word, "--force", "-o", "forced"])?;
+        stdout_of(
+            &work,
+            [
+                "replace", "app", "--image", &word, "--force", "-o", "forced",
+            ],
+        )?;
     }
     passed()
 }
 
-/// HIP registers kernels from code, so the old image shows which kernels the host looks up. The same applies to a compressed
-/// bundle.
+/// HIP registers kernels from code, so the old image shows which kernels the host looks up. The
+/// same applies to a compressed bundle.
 fn without_old_kernels() -> Outcome {
     let work = Work::new();
     work.file(
         "fewer.hip",
-        HIP.replace("__global__ void second(float *p) { p[0] *= 2.5f; }\n", "").replace(" second<<<1, 1>>>((float *)p);", ""),
+        HIP.replace("__global__ void second(float *p) { p[0] *= 2.5f; }\n", "")
+            .replace(" second<<<1, 1>>>((float *)p);", ""),
     );
     let mut compile = work.command(llvm("clang++"));
-    compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1", "--offload-arch=gfx908", "--cuda-device-only"]);
+    compile.args([
+        "-x",
+        "hip",
+        "-nogpulib",
+        "-nogpuinc",
+        "-O1",
+        "-cuid=1",
+        "--offload-arch=gfx908",
+        "--cuda-device-only",
+    ]);
     run(compile.args(["--no-gpu-bundle-output", "fewer.hip", "-o", "fewer.hsaco"]))?;
     for words in [&[][..], &["--offload-compress"]] {
         hip_object(&work, words)?;
-        let stderr = refused(&work, ["replace", "kernels.o", "--image", "2=fewer.hsaco", "-o", "new.o"])?;
+        let stderr = refused(
+            &work,
+            [
+                "replace",
+                "kernels.o",
+                "--image",
+                "2=fewer.hsaco",
+                "-o",
+                "new.o",
+            ],
+        )?;
         expect_in(
             &stderr,
             "fewer.hsaco: lacks kernel `second(float*)`, which the host code needs from image 2 (amdgcn-amd-amdhsa (gfx908))",
         )?;
-        stdout_of(&work, ["replace", "kernels.o", "--image", "2=fewer.hsaco", "--force", "-o", "new.o"])?;
+        stdout_of(
+            &work,
+            [
+                "replace",
+                "kernels.o",
+                "--image",
+                "2=fewer.hsaco",
+                "--force",
+                "-o",
+                "new.o",
+            ],
+        )?;
     }
     passed()
 }
@@ -132,7 +269,10 @@ fn recompress() -> Outcome {
     hip_object(&work, &["--offload-compress"])?;
     let before = images(&work, "kernels.o")?;
     for level in ["1", "19", "22"] {
-        stdout_of(&work, ["recompress", "--level", level, "kernels.o", "-o", "new.o"])?;
+        stdout_of(
+            &work,
+            ["recompress", "--level", level, "kernels.o", "-o", "new.o"],
+        )?;
         let mut after = images(&work, "new.o")?;
         after.sort();
         let mut sorted = before.clone();
@@ -141,7 +281,11 @@ fn recompress() -> Outcome {
         // LLVM's own tool reads the bundles.
         let section = ["--dump-section=.hip_fatbin=bundle", "new.o", "copy.o"];
         run(work.command(llvm("llvm-objcopy")).args(section))?;
-        let listed = run(work.command(llvm("clang-offload-bundler")).args(["-type=o", "-list", "-input=bundle"]))?;
+        let listed = run(work.command(llvm("clang-offload-bundler")).args([
+            "-type=o",
+            "-list",
+            "-input=bundle",
+        ]))?;
         expect_in(&listed, "gfx1100")?;
     }
     passed()
@@ -155,26 +299,60 @@ fn together() -> Outcome {
     compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"]);
     compile.args(archs.map(|arch| format!("--offload-arch={arch}")));
     run(compile.args(["-c", "kernels.hip", "-o", "all.o"]))?;
-    // clang sorts by name, so generations are adjacent. This bundle, in which they are not, is built directly.
+    // clang sorts by name, so generations are adjacent. This bundle, in which they are not, is
+    // built directly.
     stdout_of(&work, ["inspect", "--extract", "images", "all.o"])?;
     let image = |arch: &str| -> Result<String, Failed> {
-        let mut all = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
-        let found = all.find(|path| path.to_string_lossy().contains(arch)).ok_or("no image")?;
+        let mut all = std::fs::read_dir(work.path().join("images"))?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
+        let found = all
+            .find(|path| path.to_string_lossy().contains(arch))
+            .ok_or("no image")?;
         Ok(found.display().to_string())
     };
-    let ids = archs.map(|arch| format!("hipv4-amdgcn-amd-amdhsa--{arch}")).join(",");
+    let ids = archs
+        .map(|arch| format!("hipv4-amdgcn-amd-amdhsa--{arch}"))
+        .join(",");
     let mut bundle = work.command(llvm("clang-offload-bundler"));
-    bundle.args(["-type=o", "-compress", "-bundle-align=4096", "-output=apart.hipfb", "-input=/dev/null"]);
+    bundle.args([
+        "-type=o",
+        "-compress",
+        "-bundle-align=4096",
+        "-output=apart.hipfb",
+        "-input=/dev/null",
+    ]);
     bundle.arg(format!("-targets=host-x86_64-unknown-linux-gnu-,{ids}"));
     for arch in archs {
         bundle.arg(format!("-input={}", image(arch)?));
     }
     run(&mut bundle)?;
-    expect_equal("before", "gfx906 gfx1030 gfx90a gfx1100", &targets(&work, "apart.hipfb")?)?;
-    stdout_of(&work, ["recompress", "--level", "19", "apart.hipfb", "-o", "new.hipfb"])?;
-    expect_equal("after", "gfx906 gfx90a gfx1030 gfx1100", &targets(&work, "new.hipfb")?)?;
+    expect_equal(
+        "before",
+        "gfx906 gfx1030 gfx90a gfx1100",
+        &targets(&work, "apart.hipfb")?,
+    )?;
+    stdout_of(
+        &work,
+        [
+            "recompress",
+            "--level",
+            "19",
+            "apart.hipfb",
+            "-o",
+            "new.hipfb",
+        ],
+    )?;
+    expect_equal(
+        "after",
+        "gfx906 gfx90a gfx1030 gfx1100",
+        &targets(&work, "new.hipfb")?,
+    )?;
     let (mut before, mut after) = (images(&work, "apart.hipfb")?, images(&work, "new.hipfb")?);
-    ensure(after.first().is_some_and(|first| first.contains("host")), || format!("the host is not first: {after:?}"))?;
+    ensure(
+        after.first().is_some_and(|first| first.contains("host")),
+        || format!("the host is not first: {after:?}"),
+    )?;
     before.sort();
     after.sort();
     expect_equal("images", &before.join("\n"), &after.join("\n"))?;
@@ -184,7 +362,16 @@ fn together() -> Outcome {
     for entry in std::fs::read_dir(work.path().join("parts"))? {
         parts.push(format!("parts/{}", entry?.file_name().to_string_lossy()));
     }
-    stdout_of(&work, ["merge", "-o", "back.hipfb"].into_iter().chain(parts.iter().map(String::as_str)))?;
-    expect_equal("split and merged", "gfx906 gfx1030 gfx90a gfx1100", &targets(&work, "back.hipfb")?)?;
+    stdout_of(
+        &work,
+        ["merge", "-o", "back.hipfb"]
+            .into_iter()
+            .chain(parts.iter().map(String::as_str)),
+    )?;
+    expect_equal(
+        "split and merged",
+        "gfx906 gfx1030 gfx90a gfx1100",
+        &targets(&work, "back.hipfb")?,
+    )?;
     passed()
 }

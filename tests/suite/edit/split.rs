@@ -1,34 +1,63 @@
-//! `offld split` and `merge`: the merged file equals the original, and parts of another file are rejected.
+//! `offld split` and `merge`: the merged file equals the original, and parts of another file are
+//! rejected.
 
 use std::os::unix::fs::PermissionsExt;
 
 use libtest_mimic::{Failed, Trial};
 
 use super::{hip_object, images, object, program, ran, refused, same, stdout_of};
-use crate::support::{Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, passed, run, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("edit::split::programs_objects_and_archives_come_back", comes_back),
-        with_llvm("edit::split::large_images_stand_in_parts_as_in_the_file", large),
+        with_llvm(
+            "edit::split::programs_objects_and_archives_come_back",
+            comes_back,
+        ),
+        with_llvm(
+            "edit::split::large_images_stand_in_parts_as_in_the_file",
+            large,
+        ),
         with_llvm("edit::split::compressed_bundles_come_back", compressed),
-        with_llvm("edit::split::streams_of_others_are_kept_if_asked", keep_original),
-        with_llvm("edit::split::streams_of_one_device_stay_in_what_is_compressed_anew", one_device),
+        with_llvm(
+            "edit::split::streams_of_others_are_kept_if_asked",
+            keep_original,
+        ),
+        with_llvm(
+            "edit::split::streams_of_one_device_stay_in_what_is_compressed_anew",
+            one_device,
+        ),
         with_llvm("edit::split::what_cannot_be_taken_apart_is_copied", copied),
         with_llvm("edit::split::folders_come_back", folders),
-        with_llvm("edit::split::parts_of_another_build_are_refused", another_build),
+        with_llvm(
+            "edit::split::parts_of_another_build_are_refused",
+            another_build,
+        ),
         with_llvm("edit::split::two_parts_for_one_device_are_refused", twice),
-        with_llvm("edit::split::a_device_without_a_part_is_named", missing_part),
+        with_llvm(
+            "edit::split::a_device_without_a_part_is_named",
+            missing_part,
+        ),
         with_llvm("edit::split::damaged_parts_are_refused", damaged),
         with_llvm("edit::split::what_is_no_part_is_refused", no_part),
-        with_llvm("edit::split::parts_of_another_version_are_refused", another_version),
+        with_llvm(
+            "edit::split::parts_of_another_version_are_refused",
+            another_version,
+        ),
     ]
 }
 
 /// Merges the parts of `name` in `folder` to `out`.
 fn merge(work: &Work, folder: &str, name: &str, out: &str) -> Result<String, Failed> {
     let parts = parts(work, folder, name)?;
-    stdout_of(work, ["merge", "-o", out].into_iter().chain(parts.iter().map(String::as_str)))
+    stdout_of(
+        work,
+        ["merge", "-o", out]
+            .into_iter()
+            .chain(parts.iter().map(String::as_str)),
+    )
 }
 
 /// The host part of `name` and all other parts.
@@ -36,9 +65,21 @@ fn parts(work: &Work, folder: &str, name: &str) -> Result<Vec<String>, Failed> {
     let mut parts = Vec::new();
     for entry in std::fs::read_dir(work.path().join(folder))? {
         let file = entry?.file_name().to_string_lossy().into_owned();
-        let is_device =
-            |rest: &str| ["host", "gfx90a.part", "gfx908.part", "gfx1100.part", "x86_64-pc-linux-gnu.part"].contains(&rest);
-        if file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(is_device) {
+        let is_device = |rest: &str| {
+            [
+                "host",
+                "gfx90a.part",
+                "gfx908.part",
+                "gfx1100.part",
+                "x86_64-pc-linux-gnu.part",
+            ]
+            .contains(&rest)
+        };
+        if file
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .is_some_and(is_device)
+        {
             parts.push(format!("{folder}/{file}"));
         }
     }
@@ -50,11 +91,16 @@ fn comes_back() -> Outcome {
     let work = Work::new();
     object(&work)?;
     program(&work, "both", &[])?;
-    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["rcs", "both.a", "main.o"]))?;
     for file in ["main.o", "both", "both.a"] {
         let stdout = stdout_of(&work, ["split", file, "-d", "parts"])?;
         expect_in(
-            &refused(&work, ["split", &format!("parts/{file}.host"), "-d", "again"])?,
+            &refused(
+                &work,
+                ["split", &format!("parts/{file}.host"), "-d", "again"],
+            )?,
             "already a part from `offld split`",
         )?;
         expect_in(&stdout, "gfx90a")?;
@@ -67,23 +113,52 @@ fn comes_back() -> Outcome {
     passed()
 }
 
-/// An image at a different offset within a page takes a third longer to copy, and no file system can share its blocks.
+/// An image at a different offset within a page takes a third longer to copy, and no file system
+/// can share its blocks.
 fn large() -> Outcome {
     let work = Work::new();
     let begin = b"the first bytes of a large image";
-    std::fs::write(work.path().join("image"), [&begin[..], &[7; 5 << 20]].concat())?;
+    std::fs::write(
+        work.path().join("image"),
+        [&begin[..], &[7; 5 << 20]].concat(),
+    )?;
     let described = "--image=file=image,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp";
-    run(work.command(llvm("llvm-offload-binary")).args(["-o", "images", described]))?;
+    run(work
+        .command(llvm("llvm-offload-binary"))
+        .args(["-o", "images", described]))?;
     work.file("host.c", "int host;\n");
-    run(work.command(llvm("clang")).args(["-c", "host.c", "-Xclang", "-fembed-offload-object=images", "-o", "file.o"]))?;
+    run(work.command(llvm("clang")).args([
+        "-c",
+        "host.c",
+        "-Xclang",
+        "-fembed-offload-object=images",
+        "-o",
+        "file.o",
+    ]))?;
     stdout_of(&work, ["split", "file.o", "-d", "parts"])?;
     let place = |name: &str| -> Result<usize, Failed> {
         let bytes = std::fs::read(work.path().join(name))?;
-        Ok(bytes.windows(begin.len()).position(|part| part == begin).ok_or("the image is not there")?)
+        Ok(bytes
+            .windows(begin.len())
+            .position(|part| part == begin)
+            .ok_or("the image is not there")?)
     };
     let (in_file, in_part) = (place("file.o")?, place("parts/file.o.gfx90a.part")?);
-    expect_equal("place within 64 KiB", &(in_file % 65536).to_string(), &(in_part % 65536).to_string())?;
-    stdout_of(&work, ["merge", "-o", "back", "parts/file.o.host", "parts/file.o.gfx90a.part"])?;
+    expect_equal(
+        "place within 64 KiB",
+        &(in_file % 65536).to_string(),
+        &(in_part % 65536).to_string(),
+    )?;
+    stdout_of(
+        &work,
+        [
+            "merge",
+            "-o",
+            "back",
+            "parts/file.o.host",
+            "parts/file.o.gfx90a.part",
+        ],
+    )?;
     same(&work.path().join("file.o"), &work.path().join("back"))?;
     passed()
 }
@@ -92,14 +167,22 @@ fn compressed() -> Outcome {
     let work = Work::new();
     hip_object(&work, &["--offload-compress"])?;
     // offld can reproduce streams from its own compressor.
-    stdout_of(&work, ["recompress", "--level", "19", "kernels.o", "-o", "own.o"])?;
+    stdout_of(
+        &work,
+        ["recompress", "--level", "19", "kernels.o", "-o", "own.o"],
+    )?;
     stdout_of(&work, ["split", "own.o", "-d", "parts"])?;
     merge(&work, "parts", "own.o", "back.o")?;
     same(&work.path().join("own.o"), &work.path().join("back.o"))?;
-    // offld may not be able to reproduce a stream from another zstd version. The contents are the same in any case.
+    // offld may not be able to reproduce a stream from another zstd version. The contents are the
+    // same in any case.
     stdout_of(&work, ["split", "kernels.o", "-d", "parts"])?;
     merge(&work, "parts", "kernels.o", "back.o")?;
-    expect_equal("images", &images(&work, "kernels.o")?.join("\n"), &images(&work, "back.o")?.join("\n"))?;
+    expect_equal(
+        "images",
+        &images(&work, "kernels.o")?.join("\n"),
+        &images(&work, "back.o")?.join("\n"),
+    )?;
     passed()
 }
 
@@ -107,7 +190,9 @@ fn keep_original() -> Outcome {
     let work = Work::new();
     hip_object(&work, &["--offload-compress"])?;
     object(&work)?;
-    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o", "kernels.o"]))?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .args(["rcs", "both.a", "main.o", "kernels.o"]))?;
     stdout_of(&work, ["split", "--keep-original", "both.a", "-d", "parts"])?;
     merge(&work, "parts", "both.a", "back.a")?;
     same(&work.path().join("both.a"), &work.path().join("back.a"))?;
@@ -116,9 +201,20 @@ fn keep_original() -> Outcome {
 
 fn one_device() -> Outcome {
     let work = Work::new();
-    hip_object(&work, &["--offload-compress", "--no-offload-arch=gfx908", "--no-offload-arch=gfx1100"])?;
-    // The zstd stream has a level other than the default of `split`. offld can reproduce it, but not the zip file's deflate stream.
-    stdout_of(&work, ["recompress", "--level", "19", "kernels.o", "-o", "one.o"])?;
+    hip_object(
+        &work,
+        &[
+            "--offload-compress",
+            "--no-offload-arch=gfx908",
+            "--no-offload-arch=gfx1100",
+        ],
+    )?;
+    // The zstd stream has a level other than the default of `split`. offld can reproduce it, but
+    // not the zip file's deflate stream.
+    stdout_of(
+        &work,
+        ["recompress", "--level", "19", "kernels.o", "-o", "one.o"],
+    )?;
     work.file(
         "make.py",
         "import zipfile, zlib\n\
@@ -145,13 +241,22 @@ fn copied() -> Outcome {
     hip_object(&work, &["--offload-compress"])?;
     work.file("plain.txt", "text");
     stdout_of(&work, ["split", "plain.txt", "-d", "first/parts"])?;
-    same(&work.path().join("plain.txt"), &work.path().join("first/parts/plain.txt"))?;
+    same(
+        &work.path().join("plain.txt"),
+        &work.path().join("first/parts/plain.txt"),
+    )?;
     // All device code is in streams that offld cannot reproduce.
     let again = "import zipfile, zlib\nzipfile._get_compressor = lambda *_: zlib.compressobj(6, zlib.DEFLATED, -15, 1)\n\
         with zipfile.ZipFile('one.zip', 'w', zipfile.ZIP_DEFLATED) as one:\n    one.write('kernels.o')\n";
     run(work.command("python3").args(["-c", again]))?;
-    stdout_of(&work, ["split", "--keep-original", "one.zip", "-d", "second/parts"])?;
-    same(&work.path().join("one.zip"), &work.path().join("second/parts/one.zip"))?;
+    stdout_of(
+        &work,
+        ["split", "--keep-original", "one.zip", "-d", "second/parts"],
+    )?;
+    same(
+        &work.path().join("one.zip"),
+        &work.path().join("second/parts/one.zip"),
+    )?;
     passed()
 }
 
@@ -165,14 +270,24 @@ fn folders() -> Outcome {
     work.file("in/lib/main.o.notes.part", "text");
     work.file("in/lib/some.host", "text");
     work.file("in/lib/some.other.part", "text");
-    std::fs::copy(work.path().join("main.o"), work.path().join("in/lib/main.o"))?;
+    std::fs::copy(
+        work.path().join("main.o"),
+        work.path().join("in/lib/main.o"),
+    )?;
     std::os::unix::fs::symlink("main.o", work.path().join("in/lib/link.o"))?;
-    std::fs::set_permissions(work.path().join("in/bin"), std::fs::Permissions::from_mode(0o750))?;
+    std::fs::set_permissions(
+        work.path().join("in/bin"),
+        std::fs::Permissions::from_mode(0o750),
+    )?;
     stdout_of(&work, ["split", "in", "-d", "parts"])?;
     expect_no_file(&work.path().join("parts/lib/main.o"))?;
     stdout_of(&work, ["merge", "parts", "-d", "out"])?;
-    run(work.command("diff").args(["-r", "--no-dereference", "in", "out"]))?;
-    let mode = std::fs::metadata(work.path().join("out/bin"))?.permissions().mode();
+    run(work
+        .command("diff")
+        .args(["-r", "--no-dereference", "in", "out"]))?;
+    let mode = std::fs::metadata(work.path().join("out/bin"))?
+        .permissions()
+        .mode();
     expect_equal("mode of a folder", "750", &format!("{:o}", mode & 0o7777))?;
     passed()
 }
@@ -194,15 +309,19 @@ fn another_build() -> Outcome {
     two_builds(&work)?;
     let cpu = "x86_64-pc-linux-gnu.part";
     let own = format!("first/one.{cpu}");
-    for (part, why) in
-        [("second/one.gfx90a.part", "another build of `one`"), ("third/other.gfx90a.part", "`other`, not of `one`")]
-    {
+    for (part, why) in [
+        ("second/one.gfx90a.part", "another build of `one`"),
+        ("third/other.gfx90a.part", "`other`, not of `one`"),
+    ] {
         let stderr = refused(&work, ["merge", "first/one.host", &own, part, "-o", "out"])?;
         expect_in(&stderr, part)?;
         expect_in(&stderr, why)?;
         expect_no_file(&work.path().join("out"))?;
     }
-    let stderr = refused(&work, ["merge", "first/one.host", "second/one.host", "-o", "out"])?;
+    let stderr = refused(
+        &work,
+        ["merge", "first/one.host", "second/one.host", "-o", "out"],
+    )?;
     expect_in(&stderr, "a host part, like")?;
     passed()
 }
@@ -211,9 +330,17 @@ fn twice() -> Outcome {
     let work = Work::new();
     object(&work)?;
     stdout_of(&work, ["split", "main.o", "-d", "parts"])?;
-    std::fs::copy(work.path().join("parts/main.o.gfx90a.part"), work.path().join("again.part"))?;
+    std::fs::copy(
+        work.path().join("parts/main.o.gfx90a.part"),
+        work.path().join("again.part"),
+    )?;
     let all = parts(&work, "parts", "main.o")?;
-    let stderr = refused(&work, ["merge", "-o", "out", "again.part"].into_iter().chain(all.iter().map(String::as_str)))?;
+    let stderr = refused(
+        &work,
+        ["merge", "-o", "out", "again.part"]
+            .into_iter()
+            .chain(all.iter().map(String::as_str)),
+    )?;
     expect_in(&stderr, "are both for gfx90a")?;
     passed()
 }
@@ -240,7 +367,12 @@ fn damaged() -> Outcome {
         let last = new.len() - 200;
         new[last] ^= 1;
         std::fs::write(&path, &new)?;
-        let stderr = refused(&work, ["merge", "-o", "out"].into_iter().chain(all.iter().map(String::as_str)))?;
+        let stderr = refused(
+            &work,
+            ["merge", "-o", "out"]
+                .into_iter()
+                .chain(all.iter().map(String::as_str)),
+        )?;
         expect_in(&stderr, part)?;
         expect_in(&stderr, "damaged")?;
         expect_no_file(&work.path().join("out"))?;
@@ -265,9 +397,20 @@ fn another_version() -> Outcome {
     // LLVM's own tool rewrites the part, with metadata from a hypothetical later offld.
     let image = "file=main.o,triple=amdgcn-amd-amdhsa,arch=gfx90a,offld=split-part,schema=9,host=0";
     let out = ["-o", "parts/main.o.gfx90a.part"];
-    run(work.command(llvm("llvm-offload-binary")).args(out).arg(format!("--image={image}")))?;
+    run(work
+        .command(llvm("llvm-offload-binary"))
+        .args(out)
+        .arg(format!("--image={image}")))?;
     let all = parts(&work, "parts", "main.o")?;
-    let stderr = refused(&work, ["merge", "-o", "out"].into_iter().chain(all.iter().map(String::as_str)))?;
-    expect_in(&stderr, "main.o.gfx90a.part: the part has version 9, but this offld reads version 1")?;
+    let stderr = refused(
+        &work,
+        ["merge", "-o", "out"]
+            .into_iter()
+            .chain(all.iter().map(String::as_str)),
+    )?;
+    expect_in(
+        &stderr,
+        "main.o.gfx90a.part: the part has version 9, but this offld reads version 1",
+    )?;
     passed()
 }

@@ -1,19 +1,29 @@
-//! Python wheels and directories in `offld replace`: wheels from Python's own packer, and Python's checks of the new ones.
+//! Python wheels and directories in `offld replace`: wheels from Python's own packer, and Python's
+//! checks of the new ones.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
 use super::{hip_object, images, refused, same, stdout_of};
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("edit::wheels::images_are_replaced_by_their_numbers_in_the_wheel", replaced_in_wheel),
-        with_llvm("edit::wheels::images_of_folders_are_replaced_by_file_and_number", replaced_in_folder),
+        with_llvm(
+            "edit::wheels::images_are_replaced_by_their_numbers_in_the_wheel",
+            replaced_in_wheel,
+        ),
+        with_llvm(
+            "edit::wheels::images_of_folders_are_replaced_by_file_and_number",
+            replaced_in_folder,
+        ),
     ]
 }
 
-/// Packs the directory `folder` as the wheel `name`. Every second file is stored, the others are deflated.
+/// Packs the directory `folder` as the wheel `name`. Every second file is stored, the others are
+/// deflated.
 pub(super) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> {
     work.file(
         "pack.py",
@@ -54,38 +64,57 @@ pub(super) fn check(work: &Work, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writes the files of the package `some`, without its libraries, to `folder`. The wheel is for `tag`.
+/// Writes the files of the package `some`, without its libraries, to `folder`. The wheel is for
+/// `tag`.
 pub(super) fn package(work: &Work, folder: &str, tag: &str) -> Result<(), Failed> {
     for place in ["some", "some-1.0.dist-info"] {
         std::fs::create_dir_all(work.path().join(folder).join(place))?;
     }
     let name = |name: &str| format!("{folder}/{name}");
     work.file(&name("some/__init__.py"), "VALUE = 17\n");
-    work.file(&name("some-1.0.dist-info/METADATA"), "Metadata-Version: 2.1\nName: some\nVersion: 1.0\n");
-    let wheel = format!("Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n");
+    work.file(
+        &name("some-1.0.dist-info/METADATA"),
+        "Metadata-Version: 2.1\nName: some\nVersion: 1.0\n",
+    );
+    let wheel =
+        format!("Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n");
     work.file(&name("some-1.0.dist-info/WHEEL"), wheel);
     Ok(())
 }
 
-/// Creates `kernels.o` for three GPUs, and `larger.hsaco`, its image for gfx908 followed by zeros. Returns the number of that
-/// image.
+/// Creates `kernels.o` for three GPUs, and `larger.hsaco`, its image for gfx908 followed by zeros.
+/// Returns the number of that image.
 fn kernels(work: &Work) -> Result<usize, Failed> {
     hip_object(work, &[])?;
     stdout_of(work, ["inspect", "--extract", "images", "kernels.o"])?;
-    let all = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
-    let image = all.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
+    let all = std::fs::read_dir(work.path().join("images"))?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    let image = all
+        .into_iter()
+        .find(|path| path.display().to_string().contains("gfx908"))
+        .ok_or("no image")?;
     let mut bytes = std::fs::read(&image)?;
     bytes.resize(bytes.len() + 9999, 0);
     work.file("larger.hsaco", bytes);
-    images(work, "kernels.o")?.iter().position(|image| image.contains("gfx908")).ok_or_else(|| "no image".into())
+    images(work, "kernels.o")?
+        .iter()
+        .position(|image| image.contains("gfx908"))
+        .ok_or_else(|| "no image".into())
 }
 
 /// Checks that the file `new` has the images of `old`, except for this one.
 fn expect_other_image(work: &Work, old: &str, new: &str, number: usize) -> Result<(), Failed> {
     let (before, after) = (images(work, old)?, images(work, new)?);
-    expect_equal("images", &before.len().to_string(), &after.len().to_string())?;
+    expect_equal(
+        "images",
+        &before.len().to_string(),
+        &after.len().to_string(),
+    )?;
     for (at, (one, other)) in before.iter().zip(&after).enumerate() {
-        ensure((one == other) != (at == number), || format!("image {at}: {one}, {other}"))?;
+        ensure((one == other) != (at == number), || {
+            format!("image {at}: {one}, {other}")
+        })?;
     }
     Ok(())
 }
@@ -96,35 +125,80 @@ fn replaced_in_wheel() -> Outcome {
     let count = images(&work, "kernels.o")?.len();
     package(&work, "tree", "py3-none-any")?;
     for name in ["a.o", "b.o", "c.o"] {
-        std::fs::copy(work.path().join("kernels.o"), work.path().join("tree/some").join(name))?;
+        std::fs::copy(
+            work.path().join("kernels.o"),
+            work.path().join("tree/some").join(name),
+        )?;
     }
     let wheel = "some-1.0-py3-none-any.whl";
     pack(&work, "tree", wheel)?;
-    expect_equal("images", &(3 * count).to_string(), &images(&work, wheel)?.len().to_string())?;
+    expect_equal(
+        "images",
+        &(3 * count).to_string(),
+        &images(&work, wheel)?.len().to_string(),
+    )?;
     let number = count + of_object;
     let word = format!("{number}=larger.hsaco");
     let messages = stdout_of(&work, ["replace", wheel, "--image", &word, "-d", "new"])?;
-    expect_in(&messages, &format!("1 of {} images replaced: gfx908", 3 * (count - 1)))?;
+    expect_in(
+        &messages,
+        &format!("1 of {} images replaced: gfx908", 3 * (count - 1)),
+    )?;
     let new = format!("new/{wheel}");
     expect_other_image(&work, wheel, &new, number)?;
     check(&work, &new)?;
     // The report numbers the images as `inspect` does.
-    let report: Value = serde_json::from_str(&stdout_of(&work, ["replace", wheel, "--image", &word, "--dry-run", "--json"])?)?;
-    let all = report["files"][0]["images"].as_array().cloned().unwrap_or_default();
+    let report: Value = serde_json::from_str(&stdout_of(
+        &work,
+        ["replace", wheel, "--image", &word, "--dry-run", "--json"],
+    )?)?;
+    let all = report["files"][0]["images"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for (at, image) in all.iter().enumerate() {
         let fate = if at == number { "replace" } else { "keep" };
-        expect_equal("image", &format!("{at} \"{fate}\""), &format!("{} {}", image["index"], image["fate"]))?;
+        expect_equal(
+            "image",
+            &format!("{at} \"{fate}\""),
+            &format!("{} {}", image["index"], image["fate"]),
+        )?;
     }
-    let messages = refused(&work, ["replace", wheel, "--image", "77=larger.hsaco", "-d", "none"])?;
-    expect_in(&messages, &format!("{wheel}: no image 77; the file has {}", 3 * count))?;
+    let messages = refused(
+        &work,
+        ["replace", wheel, "--image", "77=larger.hsaco", "-d", "none"],
+    )?;
+    expect_in(
+        &messages,
+        &format!("{wheel}: no image 77; the file has {}", 3 * count),
+    )?;
     expect_no_file(&work.path().join("none").join(wheel))?;
     let wrong = format!("{}=larger.hsaco", number + 1);
-    expect_in(&refused(&work, ["replace", wheel, "--image", &wrong, "-d", "none"])?, "an image for gfx908, but image")?;
+    expect_in(
+        &refused(&work, ["replace", wheel, "--image", &wrong, "-d", "none"])?,
+        "an image for gfx908, but image",
+    )?;
     let without = format!("{number}=/bin/ls");
     let messages = refused(&work, ["replace", wheel, "--image", &without, "-d", "none"])?;
-    expect_in(&messages, "/bin/ls: lacks kernel `first(int*)` and 1 more, which the host code needs from image")?;
-    let messages = refused(&work, ["replace", wheel, "--image", "some/b.o:1=larger.hsaco", "-d", "none"])?;
-    expect_in(&messages, "some/b.o: not the file some-1.0-py3-none-any.whl: use the image numbers of `offld inspect")?;
+    expect_in(
+        &messages,
+        "/bin/ls: lacks kernel `first(int*)` and 1 more, which the host code needs from image",
+    )?;
+    let messages = refused(
+        &work,
+        [
+            "replace",
+            wheel,
+            "--image",
+            "some/b.o:1=larger.hsaco",
+            "-d",
+            "none",
+        ],
+    )?;
+    expect_in(
+        &messages,
+        "some/b.o: not the file some-1.0-py3-none-any.whl: use the image numbers of `offld inspect",
+    )?;
     work.expect_no_temps()?;
     passed()
 }
@@ -138,13 +212,20 @@ fn replaced_in_folder() -> Outcome {
     }
     work.file("tree/read.me", "text");
     std::os::unix::fs::symlink("lib/b=c.o", work.path().join("tree/link.o"))?;
-    let (below, whole) = (format!("lib/b=c.o:{number}=larger.hsaco"), format!("tree/lib/b=c.o:{number}=larger.hsaco"));
+    let (below, whole) = (
+        format!("lib/b=c.o:{number}=larger.hsaco"),
+        format!("tree/lib/b=c.o:{number}=larger.hsaco"),
+    );
     let link = format!("link.o:{number}=larger.hsaco");
     for word in [&below, &whole, &link] {
         stdout_of(&work, ["replace", "tree", "--image", word, "-d", "new"])?;
         expect_other_image(&work, "tree/lib/b=c.o", "new/lib/b=c.o", number)?;
         same(&work.path().join("tree/a.o"), &work.path().join("new/a.o"))?;
-        expect_equal("text", "text", &std::fs::read_to_string(work.path().join("new/read.me"))?)?;
+        expect_equal(
+            "text",
+            "text",
+            &std::fs::read_to_string(work.path().join("new/read.me"))?,
+        )?;
         std::fs::remove_dir_all(work.path().join("new"))?;
     }
     // In place, offld reads no other file in the directory.
@@ -153,16 +234,39 @@ fn replaced_in_folder() -> Outcome {
     expect_in(&stdout, "tree/lib/b=c.o: ")?;
     expect_equal("lines", "1", &stdout.lines().count().to_string())?;
     expect_other_image(&work, "kernels.o", "tree/lib/b=c.o", number)?;
-    same(&work.path().join("kernels.o"), &work.path().join("tree/a.o"))?;
+    same(
+        &work.path().join("kernels.o"),
+        &work.path().join("tree/a.o"),
+    )?;
     for (words, expected) in [
         (["0=larger.hsaco", "--in-place"], "--image FILE:0=IMAGE"),
-        (["none.o:0=larger.hsaco", "--in-place"], "none.o: no such file in tree"),
+        (
+            ["none.o:0=larger.hsaco", "--in-place"],
+            "none.o: no such file in tree",
+        ),
         (["a.o:99=larger.hsaco", "--in-place"], "a.o: no image 99"),
-        (["kernels.o:0=larger.hsaco", "--dir=out"], "kernels.o: not in tree, so -d would not write the file"),
+        (
+            ["kernels.o:0=larger.hsaco", "--dir=out"],
+            "kernels.o: not in tree, so -d would not write the file",
+        ),
     ] {
-        expect_in(&refused(&work, ["replace", "tree", "--image"].into_iter().chain(words))?, expected)?;
+        expect_in(
+            &refused(
+                &work,
+                ["replace", "tree", "--image"].into_iter().chain(words),
+            )?,
+            expected,
+        )?;
     }
-    let twice = ["replace", "tree", "--image", &below, "--image", &whole, "--in-place"];
+    let twice = [
+        "replace",
+        "tree",
+        "--image",
+        &below,
+        "--image",
+        &whole,
+        "--in-place",
+    ];
     expect_in(&refused(&work, twice)?, "is given twice")?;
     expect_no_file(&work.path().join("out"))?;
     passed()

@@ -4,8 +4,8 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, HOST, Image};
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed, run,
-    run_failing, run_offloaded, shown, test, text, with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
+    missing, output, passed, run, run_failing, run_offloaded, shown, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -13,12 +13,21 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("faults::f10_the_archive_member_is_named", f10),
         with_llvm("faults::f13_a_library_counts_once", f13),
         with_llvm("faults::f14_an_unused_member_stays_out", f14),
-        with_llvm("faults::f14_whatever_pulls_a_member_brings_its_device_code", f14_pulled),
+        with_llvm(
+            "faults::f14_whatever_pulls_a_member_brings_its_device_code",
+            f14_pulled,
+        ),
         with_llvm("faults::f15_generic_code_in_any_order", f15),
         with_llvm("faults::f16_one_order_of_images", f16),
-        test("releases::f20_objects_of_llvm_19_keep_their_entry_table", f20),
+        test(
+            "releases::f20_objects_of_llvm_19_keep_their_entry_table",
+            f20,
+        ),
         with_llvm("faults::f22_temporary_names_are_distinct", f22),
-        with_llvm("faults::f24_bad_fields_are_told_with_their_place", f24_fields),
+        with_llvm(
+            "faults::f24_bad_fields_are_told_with_their_place",
+            f24_fields,
+        ),
         with_llvm("faults::f24_no_byte_of_an_object_can_crash_us", f24_bytes),
         with_llvm("faults::f24_files_cut_short", f24_cut),
         with_llvm("faults::f30_an_architecture_is_no_path", f30),
@@ -27,7 +36,10 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// The offset of the OffloadBinary in an object.
 fn packed_at(object: &[u8]) -> usize {
-    object.windows(4).position(|bytes| bytes == [0x10, 0xff, 0x10, 0xad]).expect("an OffloadBinary")
+    object
+        .windows(4)
+        .position(|bytes| bytes == [0x10, 0xff, 0x10, 0xad])
+        .expect("an OffloadBinary")
 }
 
 fn f10() -> Outcome {
@@ -39,14 +51,26 @@ fn f10() -> Outcome {
     std::fs::write(object, bytes)?;
     work.archive("libbad.a", &["badmem.o"])?;
     let error = run_failing(&mut work.wrapper(["-o", "x", "libbad.a"]))?;
-    expect_in(&error, "libbad.a(badmem.o): .llvm.offloading+0x0: size field past the end")?;
-    expect_not_in(&run_failing(&mut work.reference(["-o", "x", "libbad.a"]))?, "badmem")?;
+    expect_in(
+        &error,
+        "libbad.a(badmem.o): .llvm.offloading+0x0: size field past the end",
+    )?;
+    expect_not_in(
+        &run_failing(&mut work.reference(["-o", "x", "libbad.a"]))?,
+        "badmem",
+    )?;
     passed()
 }
 
 /// The contents of the only image of a link of `words`, by offld and by LLVM.
 fn linked_by_both(work: &Work, words: &[&str]) -> Result<(String, String), Failed> {
-    let content = |images: Vec<(String, String)>| images.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>().join(" | ");
+    let content = |images: Vec<(String, String)>| {
+        images
+            .into_iter()
+            .map(|(_, bytes)| bytes)
+            .collect::<Vec<_>>()
+            .join(" | ")
+    };
     work.forget();
     run(&mut work.wrapper(words.iter().copied()))?;
     let ours = content(work.images()?);
@@ -57,12 +81,22 @@ fn linked_by_both(work: &Work, words: &[&str]) -> Result<(String, String), Faile
 
 fn f13() -> Outcome {
     let work = Work::new();
-    work.fat_with("a.o", &[Image::amd("gfx90a", "a")], "extern int m_o; int main() { return m_o; }")?;
+    work.fat_with(
+        "a.o",
+        &[Image::amd("gfx90a", "a")],
+        "extern int m_o; int main() { return m_o; }",
+    )?;
     work.fat("m.o", &[Image::amd("gfx90a", "m")])?;
     work.archive("libh.a", &["m.o"])?;
     std::os::unix::fs::symlink("libh.a", work.path().join("libother.a"))?;
-    for words in [["-lh", "-lh"], ["libh.a", "libh.a"], ["-lh", "./libh.a"], ["-lh", "-lother"]] {
-        let (ours, theirs) = linked_by_both(&work, &[&["-o", "x", "a.o", "-L."], &words[..]].concat())?;
+    for words in [
+        ["-lh", "-lh"],
+        ["libh.a", "libh.a"],
+        ["-lh", "./libh.a"],
+        ["-lh", "-lother"],
+    ] {
+        let (ours, theirs) =
+            linked_by_both(&work, &[&["-o", "x", "a.o", "-L."], &words[..]].concat())?;
         expect_equal(&format!("linked with {words:?}"), "am", &ours)?;
         expect_equal("by LLVM", "amm", &theirs)?;
     }
@@ -71,15 +105,23 @@ fn f13() -> Outcome {
 
 fn f14() -> Outcome {
     let work = Work::new();
-    work.fat_with("a.o", &[Image::amd("gfx90a", "a")], "extern int m_o; int main() { return m_o; }")?;
+    work.fat_with(
+        "a.o",
+        &[Image::amd("gfx90a", "a")],
+        "extern int m_o; int main() { return m_o; }",
+    )?;
     work.fat("m.o", &[Image::amd("gfx90a", "m")])?;
     work.fat("unused.o", &[Image::amd("gfx90a", "unused")])?;
     work.archive("libh.a", &["unused.o", "m.o"])?;
     let (ours, theirs) = linked_by_both(&work, &["-o", "x", "a.o", "libh.a"])?;
     expect_equal("linked", "am", &ours)?;
     expect_equal("by LLVM", "aunusedm", &theirs)?;
-    let why = text(&output(&mut work.wrapper(["-o", "x", "a.o", "libh.a", "--wrapper-why"]))?.stderr);
-    expect_in(&why, "libh.a(unused.o): amdgcn-amd-amdhsa (gfx90a): not taken: ")?;
+    let why =
+        text(&output(&mut work.wrapper(["-o", "x", "a.o", "libh.a", "--wrapper-why"]))?.stderr);
+    expect_in(
+        &why,
+        "libh.a(unused.o): amdgcn-amd-amdhsa (gfx90a): not taken: ",
+    )?;
     expect_in(
         &why,
         "libh.a(m.o): amdgcn-amd-amdhsa (gfx90a): taken: the host link extracts the member for `m_o`, needed by a.o",
@@ -87,20 +129,31 @@ fn f14() -> Outcome {
     passed()
 }
 
-/// A shared library with an undefined symbol, a common symbol, and a call in GCC's intermediate code.
+/// A shared library with an undefined symbol, a common symbol, and a call in GCC's intermediate
+/// code.
 fn f14_pulled() -> Outcome {
     if which::which("gcc").is_err() {
         return missing("gcc");
     }
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "a")])?;
-    work.fat_with("m.o", &[Image::amd("gfx90a", "m")], "int x = 1; int f(void) { return 0; }")?;
+    work.fat_with(
+        "m.o",
+        &[Image::amd("gfx90a", "m")],
+        "int x = 1; int f(void) { return 0; }",
+    )?;
     work.archive("libh.a", &["m.o"])?;
     work.file("f.c", "int f(void); int g(void) { return f(); }");
     work.file("x.c", "int x;");
-    work.run(llvm("clang"), ["-shared", "-fPIC", "-nostdlib", "f.c", "-o", "libs.so"])?;
+    work.run(
+        llvm("clang"),
+        ["-shared", "-fPIC", "-nostdlib", "f.c", "-o", "libs.so"],
+    )?;
     work.run(llvm("clang"), ["-fcommon", "-c", "x.c"])?;
-    work.run(llvm("clang"), ["-flto", "-fcommon", "-c", "x.c", "-o", "x.bc"])?;
+    work.run(
+        llvm("clang"),
+        ["-flto", "-fcommon", "-c", "x.c", "-o", "x.bc"],
+    )?;
     work.run("gcc", ["-flto", "-c", "f.c", "-o", "gcc.o"])?;
     for input in ["libs.so", "x.o", "x.bc", "gcc.o"] {
         let (ours, _) = linked_by_both(&work, &["-o", "x", "a.o", input, "libh.a"])?;
@@ -119,7 +172,11 @@ fn f15() -> Outcome {
     expect_equal("generic last", "gfx90ageneric", &other)?;
     // In the first order, LLVM omits the generic code from the gfx90a image.
     expect_equal("LLVM, generic first", "genericgfx90a | gfx90a", &their_one)?;
-    expect_equal("LLVM, generic last", "generic | gfx90ageneric", &their_other)?;
+    expect_equal(
+        "LLVM, generic last",
+        "generic | gfx90ageneric",
+        &their_other,
+    )?;
     passed()
 }
 
@@ -127,8 +184,13 @@ fn f15() -> Outcome {
 fn registered(work: &Work) -> Result<String, Failed> {
     let mut all = String::new();
     for object in work.made_objects()? {
-        let listing = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
-        let words = listing.lines().filter(|line| line.starts_with("arch") || line.starts_with("triple"));
+        let listing = run(work
+            .command(llvm("llvm-objdump"))
+            .arg("--offloading")
+            .arg(object))?;
+        let words = listing
+            .lines()
+            .filter(|line| line.starts_with("arch") || line.starts_with("triple"));
         for word in words.filter_map(|line| line.split_whitespace().nth(1)) {
             all.push_str(word);
             all.push(' ');
@@ -144,9 +206,11 @@ fn f16() -> Outcome {
     work.fat("xnack.o", &[Image::amd("gfx90a:xnack+", "xnack")])?;
     work.fat("cpu.o", &[Image::host("cpu")])?;
     let mut seen = Vec::new();
-    for order in
-        [["amd.o", "old.o", "xnack.o", "cpu.o"], ["cpu.o", "xnack.o", "old.o", "amd.o"], ["old.o", "cpu.o", "amd.o", "xnack.o"]]
-    {
+    for order in [
+        ["amd.o", "old.o", "xnack.o", "cpu.o"],
+        ["cpu.o", "xnack.o", "old.o", "amd.o"],
+        ["old.o", "cpu.o", "amd.o", "xnack.o"],
+    ] {
         work.forget();
         run(&mut work.wrapper([&["-o", "x"], &order[..]].concat()))?;
         seen.push(registered(&work)?);
@@ -162,20 +226,28 @@ fn f16() -> Outcome {
         theirs.push(registered(&work)?);
     }
     if theirs[0] == theirs[1] {
-        return Err(format!("LLVM's order no longer depends on the inputs': {}", theirs[0]).into());
+        return Err(format!(
+            "LLVM's order no longer depends on the inputs': {}",
+            theirs[0]
+        )
+        .into());
     }
     passed()
 }
 
 fn f20() -> Outcome {
-    let Some(release) = Release::of(19) else { return missing("LLVM 19 (make setup-releases)") };
+    let Some(release) = Release::of(19) else {
+        return missing("LLVM 19 (make setup-releases)");
+    };
     let clang = release.tool("clang");
     let work = Work::new();
-    let source =
-        "#include <stdio.h>\nint main() { int on = 0;\n#pragma omp target map(tofrom: on)\n on = 7;\n printf(\"%d\\n\", on); }\n";
+    let source = "#include <stdio.h>\nint main() { int on = 0;\n#pragma omp target map(tofrom: on)\n on = 7;\n printf(\"%d\\n\", on); }\n";
     work.file("p.c", source);
     let mut compile = work.command(&clang);
-    run(compile.args(OFFLOAD).args(&release.compile).args(["-O1", "-c", "p.c", "-o", "p.o"]))?;
+    run(compile
+        .args(OFFLOAD)
+        .args(&release.compile)
+        .args(["-O1", "-c", "p.c", "-o", "p.o"]))?;
     let link = |wrapper: Option<&std::path::Path>, clang: &std::path::Path, name: &str| {
         let mut link = work.command(clang);
         link.args(OFFLOAD).arg("-L").arg(&release.lib);
@@ -190,10 +262,16 @@ fn f20() -> Outcome {
     // LLVM 22's wrapper links them without a message, and the program finds no entries.
     link(None, &llvm("clang"), "theirs")?;
     let mut theirs = work.command("./theirs");
-    theirs.env("LD_LIBRARY_PATH", &release.lib).env("OMP_TARGET_OFFLOAD", "mandatory");
+    theirs
+        .env("LD_LIBRARY_PATH", &release.lib)
+        .env("OMP_TARGET_OFFLOAD", "mandatory");
     let ended = output(&mut theirs)?;
     if ended.status.success() {
-        return Err(format!("LLVM 22's wrapper links objects of LLVM 19 rightly: {}", shown(&theirs, &ended)).into());
+        return Err(format!(
+            "LLVM 22's wrapper links objects of LLVM 19 rightly: {}",
+            shown(&theirs, &ended)
+        )
+        .into());
     }
     passed()
 }
@@ -204,16 +282,29 @@ fn f22() -> Outcome {
         std::fs::create_dir(work.path().join(folder))?;
         work.fat(&format!("{folder}/same.o"), &[Image::amd("gfx90a", folder)])?;
     }
-    let (ours, theirs) = linked_by_both(&work, &["--save-temps", "-o", "x", "one/same.o", "two/same.o"])?;
+    let (ours, theirs) = linked_by_both(
+        &work,
+        &["--save-temps", "-o", "x", "one/same.o", "two/same.o"],
+    )?;
     expect_equal("two inputs of one stem", "onetwo", &ours)?;
     expect_equal("by LLVM", "twotwo", &theirs)?;
-    let kept: Vec<String> = ["same-amdgcn-amd-amdhsa-gfx90a.o", "same-amdgcn-amd-amdhsa-gfx90a.1.o", "x.amdgcn.gfx90a.img"]
-        .iter()
-        .filter(|name| !work.path().join(name).is_file())
-        .map(|name| (*name).to_owned())
-        .collect();
+    let kept: Vec<String> = [
+        "same-amdgcn-amd-amdhsa-gfx90a.o",
+        "same-amdgcn-amd-amdhsa-gfx90a.1.o",
+        "x.amdgcn.gfx90a.img",
+    ]
+    .iter()
+    .filter(|name| !work.path().join(name).is_file())
+    .map(|name| (*name).to_owned())
+    .collect();
     expect_equal("not kept", "", &kept.join(" "))?;
-    work.fat("twice.o", &[Image::amd("gfx90a", "first"), Image::amd("gfx90a", "second")])?;
+    work.fat(
+        "twice.o",
+        &[
+            Image::amd("gfx90a", "first"),
+            Image::amd("gfx90a", "second"),
+        ],
+    )?;
     let (ours, theirs) = linked_by_both(&work, &["--save-temps", "-o", "x", "twice.o"])?;
     expect_equal("two images in one object", "firstsecond", &ours)?;
     expect_equal("by LLVM", "secondsecond", &theirs)?;
@@ -239,27 +330,47 @@ fn f24_fields() -> Outcome {
         bytes[at + field..at + field + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
         std::fs::write(&object, bytes)?;
         let error = run_failing(&mut work.wrapper(["-o", "x", "a.o"]))?;
-        expect_in(&error, &format!("error: a.o: .llvm.offloading{place}: {what}\n"))?;
+        expect_in(
+            &error,
+            &format!("error: a.o: .llvm.offloading{place}: {what}\n"),
+        )?;
         work.expect_no_temps()?;
         if field == 64 {
             let theirs = output(&mut work.reference(["-o", "x", "a.o"]))?;
-            expect_equal("LLVM ends by itself with", "None", &format!("{:?}", theirs.status.code()))?;
+            expect_equal(
+                "LLVM ends by itself with",
+                "None",
+                &format!("{:?}", theirs.status.code()),
+            )?;
             std::fs::remove_dir_all(work.path().join("tmp"))?;
         }
     }
     // The second of two OffloadBinaries. Its offset counts from the start of the section.
-    let two = work.fat("two.o", &[Image::amd("gfx90a", "first"), Image::amd("gfx90a", "second")])?;
+    let two = work.fat(
+        "two.o",
+        &[
+            Image::amd("gfx90a", "first"),
+            Image::amd("gfx90a", "second"),
+        ],
+    )?;
     let mut bytes = std::fs::read(&two)?;
     let at = packed_at(&bytes);
     let size = usize::from(bytes[at + 8]);
     bytes[at + size + 64..at + size + 72].copy_from_slice(&(1u64 << 40).to_le_bytes());
     std::fs::write(&two, bytes)?;
     let error = run_failing(&mut work.wrapper(["-o", "x", "two.o"]))?;
-    expect_in(&error, &format!("error: two.o: .llvm.offloading+{:#x}: image size past the end\n", size + 0x20))?;
+    expect_in(
+        &error,
+        &format!(
+            "error: two.o: .llvm.offloading+{:#x}: image size past the end\n",
+            size + 0x20
+        ),
+    )?;
     passed()
 }
 
-/// Changes each byte of the section and of the ELF header in turn. The result must be a link or an error.
+/// Changes each byte of the section and of the ELF header in turn. The result must be a link or an
+/// error.
 fn f24_bytes() -> Outcome {
     let work = Work::new();
     let object = work.fat("a.o", &[Image::amd("gfx90a", "image")])?;
@@ -273,9 +384,14 @@ fn f24_bytes() -> Outcome {
         let mut command = work.wrapper(["--dry-run", "-o", "x", "a.o"]);
         let ended = output(&mut command)?;
         let error = text(&ended.stderr);
-        let is_expected = ended.status.code() == Some(0) || (ended.status.code() == Some(1) && error.contains(" a.o: "));
+        let is_expected = ended.status.code() == Some(0)
+            || (ended.status.code() == Some(1) && error.contains(" a.o: "));
         if !is_expected || error.contains("panicked") {
-            return Err(format!("with byte {place:#x} of a.o changed: {}", shown(&command, &ended)).into());
+            return Err(format!(
+                "with byte {place:#x} of a.o changed: {}",
+                shown(&command, &ended)
+            )
+            .into());
         }
     }
     passed()
@@ -285,16 +401,26 @@ fn f24_cut() -> Outcome {
     let work = Work::new();
     let object = work.fat("a.o", &[Image::amd("gfx90a", "image")])?;
     let archive = work.archive("lib.a", &["a.o"])?;
-    for (file, whole) in [(&object, std::fs::read(&object)?), (&archive, std::fs::read(&archive)?)] {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for (file, whole) in [
+        (&object, std::fs::read(&object)?),
+        (&archive, std::fs::read(&archive)?),
+    ] {
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         for length in [16, 20, 63, 64, 100, whole.len() / 2, whole.len() - 8] {
             std::fs::write(file, &whole[..length])?;
             let mut command = work.wrapper(["--dry-run", "-o", "x", &name]);
             let ended = output(&mut command)?;
             let error = text(&ended.stderr);
-            let is_expected = ended.status.code() == Some(0) || error.contains(&format!("error: {name}"));
+            let is_expected =
+                ended.status.code() == Some(0) || error.contains(&format!("error: {name}"));
             if !is_expected || error.contains("panicked") {
-                return Err(format!("{name} cut to {length} bytes: {}", shown(&command, &ended)).into());
+                return Err(
+                    format!("{name} cut to {length} bytes: {}", shown(&command, &ended)).into(),
+                );
             }
         }
         std::fs::write(file, whole)?;
@@ -308,14 +434,28 @@ fn f30() -> Outcome {
     run(&mut work.wrapper(["-o", "x", "a.o"]))?;
     let (name, line) = work.device_lines()?.remove(0);
     expect_equal("the image", "x.amdgcn..._.._.._evil.img", &name)?;
-    let input = line.iter().find(|word| word.ends_with("evil.o")).ok_or("no input on the device line")?;
-    let folder = std::path::Path::new(input).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
-    expect_in(&folder, &work.path().join("tmp/offld-").display().to_string())?;
+    let input = line
+        .iter()
+        .find(|word| word.ends_with("evil.o"))
+        .ok_or("no input on the device line")?;
+    let folder = std::path::Path::new(input)
+        .parent()
+        .map(|folder| folder.display().to_string())
+        .unwrap_or_default();
+    expect_in(
+        &folder,
+        &work.path().join("tmp/offld-").display().to_string(),
+    )?;
     work.expect_no_temps()?;
     let mut kept = work.wrapper(["--save-temps", "-o", "x", "a.o"]);
     run(&mut kept)?;
     let kept = work.path().join("a-amdgcn-amd-amdhsa-.._.._.._evil.o");
-    ensure(kept.is_file(), || format!("{} is not there", kept.display()))?;
-    expect_in(&run_failing(&mut work.reference(["-o", "x", "a.o"]))?, "No such file or directory")?;
+    ensure(kept.is_file(), || {
+        format!("{} is not there", kept.display())
+    })?;
+    expect_in(
+        &run_failing(&mut work.reference(["-o", "x", "a.o"]))?,
+        "No such file or directory",
+    )?;
     passed()
 }

@@ -1,4 +1,5 @@
-//! Faults of links with device code of several kinds, or of HIP, CUDA and SYCL: F7, F15, F16, F19, F29.
+//! Faults of links with device code of several kinds, or of HIP, CUDA and SYCL: F7, F15, F16, F19,
+//! F29.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,23 +10,31 @@ use crate::kinds::{Case, Wrapper, stubs};
 use crate::kit::{AMD, Image, NVIDIA};
 use crate::many::expect_one_result;
 use crate::support::{
-    LLVM, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, root, run, run_failing, test, text, with_llvm,
+    LLVM, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, root, run,
+    run_failing, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f07_kinds_in_one_link_give_the_same_bytes", f07),
-        test("releases::faults::f07_kinds_in_one_link_by_the_real_tools", f07_real),
-        with_llvm("faults::f15_f16_hip_in_any_order", || any_order("hip", AMD, ["gfx90a", "gfx908"])),
-        with_llvm("faults::f15_f16_cuda_in_any_order", || any_order("cuda", NVIDIA, ["sm_90", "sm_80"])),
+        test(
+            "releases::faults::f07_kinds_in_one_link_by_the_real_tools",
+            f07_real,
+        ),
+        with_llvm("faults::f15_f16_hip_in_any_order", || {
+            any_order("hip", AMD, ["gfx90a", "gfx908"])
+        }),
+        with_llvm("faults::f15_f16_cuda_in_any_order", || {
+            any_order("cuda", NVIDIA, ["sm_90", "sm_80"])
+        }),
         test("releases::faults::f19_hip_objects_of_llvm_19", f19_release),
         with_llvm("faults::f19_kind_3_on_an_amd_gpu_is_hip", f19),
         with_llvm("faults::f29_all_groups_of_sycl_are_registered", f29),
     ]
 }
 
-/// A device compiler with a random duration. SYCL images must be OffloadBinaries, so it copies them from prepared files. Other
-/// images are the concatenated inputs.
+/// A device compiler with a random duration. SYCL images must be OffloadBinaries, so it copies them
+/// from prepared files. Other images are the concatenated inputs.
 const DEVICE: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 sleep 0.0$(($$ % 4))
@@ -45,7 +54,12 @@ for word; do case $word in --image3=*) echo "${word%%,file=*}"; cat "${word##*fi
 "#;
 
 fn image<'a>(kind: &'a str, triple: &'a str, arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
-    Image { triple, arch, kind, bytes }
+    Image {
+        triple,
+        arch,
+        kind,
+        bytes,
+    }
 }
 
 /// Ten device links of four kinds.
@@ -53,7 +67,10 @@ fn f07() -> Outcome {
     let work = Work::new();
     let spirv = ["spirv64-unknown-unknown", "spirv32-unknown-unknown"];
     for triple in spirv {
-        work.pack(&format!("{triple}.pack"), &[image("sycl", triple, "generic", triple.as_bytes())])?;
+        work.pack(
+            &format!("{triple}.pack"),
+            &[image("sycl", triple, "generic", triple.as_bytes())],
+        )?;
     }
     for name in ["one", "two"] {
         let bytes = format!("{name}\n").into_bytes();
@@ -69,21 +86,31 @@ fn f07() -> Outcome {
             ("sycl", spirv[0], "generic"),
             ("sycl", spirv[1], "generic"),
         ];
-        let images: Vec<Image<'_>> = targets.iter().map(|(kind, triple, arch)| image(kind, triple, arch, &bytes)).collect();
+        let images: Vec<Image<'_>> = targets
+            .iter()
+            .map(|(kind, triple, arch)| image(kind, triple, arch, &bytes))
+            .collect();
         work.fat(&format!("{name}.o"), &images)?;
     }
     let compiler = work.tool("tools/clang", DEVICE);
     work.tool("sdk/bin/fatbinary", FATBINARY);
     expect_one_result(60, |jobs| {
         let mut link = work.command(made().links.join("clang-linker-wrapper"));
-        link.env("OFFLD_CLANG", &compiler).args(["--host-triple=x86_64-unknown-linux-gnu", "--cuda-path=sdk"]);
-        link.arg(format!("--linker-path={LLVM}/ld.lld")).arg(format!("--wrapper-jobs={jobs}"));
+        link.env("OFFLD_CLANG", &compiler)
+            .args(["--host-triple=x86_64-unknown-linux-gnu", "--cuda-path=sdk"]);
+        link.arg(format!("--linker-path={LLVM}/ld.lld"))
+            .arg(format!("--wrapper-jobs={jobs}"));
         run(link.args(["-shared", "-o", "x.so", "one.o", "two.o"]))?;
         Ok(work.path().join("x.so"))
     })?;
     work.expect_no_temps()?;
     let symbols = work.run(llvm("llvm-nm"), ["--undefined-only", "x.so"])?;
-    for wanted in ["__tgt_register_lib", "__cudaRegisterFatBinary", "__hipRegisterFatBinary", "__sycl_register_lib"] {
+    for wanted in [
+        "__tgt_register_lib",
+        "__cudaRegisterFatBinary",
+        "__hipRegisterFatBinary",
+        "__sycl_register_lib",
+    ] {
         expect_in(&symbols, &format!(" {wanted}\n"))?;
     }
     passed()
@@ -98,21 +125,33 @@ fn f07_real() -> Outcome {
     let work = Work::new();
     case.compile(&work, &tools, Wrapper::Ours)?;
     expect_one_result(6, |jobs| {
-        case.link(&work, &tools, Wrapper::Ours, &[&format!("-Wl,--wrapper-jobs={jobs}")])?;
+        case.link(
+            &work,
+            &tools,
+            Wrapper::Ours,
+            &[&format!("-Wl,--wrapper-jobs={jobs}")],
+        )?;
         Ok(work.path().join("program"))
     })?;
     expect_equal("the ledger", &case.text("ledger"), &case.run(&work)?.1)?;
     passed()
 }
 
-/// Every input order gives the same images, in the same order, from the same inputs. `archs` has the order of the images. LLVM's
-/// wrapper omits the generic code from the first image if that code comes last.
+/// Every input order gives the same images, in the same order, from the same inputs. `archs` has
+/// the order of the images. LLVM's wrapper omits the generic code from the first image if that code
+/// comes last.
 fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
     let work = Work::new();
     work.fat("generic.o", &[image(kind, triple, "generic", b"generic\n")])?;
     work.fat("new.o", &[image(kind, triple, archs[0], b"new\n")])?;
     work.fat("old.o", &[image(kind, triple, archs[1], b"old\n")])?;
-    work.fat("both.o", &[image(kind, triple, archs[1], b"both-old\n"), image(kind, triple, archs[0], b"both-new\n")])?;
+    work.fat(
+        "both.o",
+        &[
+            image(kind, triple, archs[1], b"both-old\n"),
+            image(kind, triple, archs[0], b"both-new\n"),
+        ],
+    )?;
     work.tool("sdk/bin/fatbinary", FATBINARY);
     let orders = [
         ["generic.o", "new.o", "old.o", "both.o"],
@@ -121,21 +160,37 @@ fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
     ];
     for order in orders {
         work.forget();
-        run(&mut work.wrapper([&["--emit-fatbin-only", "--cuda-path=sdk", "-o", "fat"], &order[..]].concat()))?;
+        run(&mut work.wrapper(
+            [
+                &["--emit-fatbin-only", "--cuda-path=sdk", "-o", "fat"],
+                &order[..],
+            ]
+            .concat(),
+        ))?;
         let mut images = String::new();
         for (name, contents) in work.images()? {
             let mut parts: Vec<&str> = contents.lines().collect();
             parts.sort();
-            images.push_str(&format!("{}: {}\n", name.replace(".img", ""), parts.join(" ")));
+            images.push_str(&format!(
+                "{}: {}\n",
+                name.replace(".img", ""),
+                parts.join(" ")
+            ));
         }
         let name = |arch: &str, end: &str| {
-            format!("fat.{}.{arch}: both-{end} generic {end}\n", triple.split('-').next().unwrap_or_default())
+            format!(
+                "fat.{}.{arch}: both-{end} generic {end}\n",
+                triple.split('-').next().unwrap_or_default()
+            )
         };
         let mut expected = [name(archs[0], "new"), name(archs[1], "old")];
         expected.sort();
         expect_equal("what each image is made of", &expected.concat(), &images)?;
         let fat = std::fs::read(work.path().join("fat"))?;
-        let place = |arch: &str| fat.windows(arch.len()).position(|part| part == arch.as_bytes());
+        let place = |arch: &str| {
+            fat.windows(arch.len())
+                .position(|part| part == arch.as_bytes())
+        };
         let places = archs.map(|arch| place(arch.trim_start_matches("sm_")));
         if places[0].is_none() || places[0] >= places[1] {
             return Err(format!("{archs:?} stand at {places:?} in:\n{}", text(&fat)).into());
@@ -144,7 +199,8 @@ fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
     passed()
 }
 
-/// Objects from LLVM 19, linked by LLVM 22's driver. Its own wrapper treats kind 3 as OpenMP and CUDA.
+/// Objects from LLVM 19, linked by LLVM 22's driver. Its own wrapper treats kind 3 as OpenMP and
+/// CUDA.
 fn f19_release() -> Outcome {
     let (old, new) = (Case::named("hip-rdc", 19), Case::named("hip-rdc", 22));
     let (old_tools, new_tools) = match (old.tools(), new.tools()) {
@@ -158,7 +214,9 @@ fn f19_release() -> Outcome {
     let (printed, ledger) = old.run(&work)?;
     expect_equal("stdout", &old.text("expect"), &printed)?;
     expect_equal("the ledger", &old.text("ledger"), &ledger)?;
-    if new.link(&work, &new_tools, Wrapper::Theirs, &[]).is_ok() && old.run(&work).is_ok_and(|(_, theirs)| theirs == ledger) {
+    if new.link(&work, &new_tools, Wrapper::Theirs, &[]).is_ok()
+        && old.run(&work).is_ok_and(|(_, theirs)| theirs == ledger)
+    {
         return Err("LLVM 22's wrapper links HIP objects of LLVM 19 rightly".into());
     }
     passed()
@@ -166,7 +224,10 @@ fn f19_release() -> Outcome {
 
 /// A host object of `source` with an image of kind 3, which meant HIP up to LLVM 20.
 fn old_kind(work: &Work, name: &str, source: &Path, flags: &[&str]) -> Result<PathBuf, Failed> {
-    let packed = work.pack(&format!("{name}.pack"), &[image("hip", AMD, "gfx90a", b"image")])?;
+    let packed = work.pack(
+        &format!("{name}.pack"),
+        &[image("hip", AMD, "gfx90a", b"image")],
+    )?;
     let mut bytes = std::fs::read(&packed)?;
     // The kind is the second field of the entry, which follows the header.
     expect_equal("the kind HIP has today", "4", &bytes[34].to_string())?;
@@ -174,8 +235,15 @@ fn old_kind(work: &Work, name: &str, source: &Path, flags: &[&str]) -> Result<Pa
     std::fs::write(&packed, bytes)?;
     let object = work.path().join(name);
     let mut compile = work.command(llvm("clang"));
-    compile.args(flags).arg("-c").arg(source).arg("-o").arg(&object);
-    run(compile.arg("-Xclang").arg(format!("-fembed-offload-object={}", packed.display())))?;
+    compile
+        .args(flags)
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(&object);
+    run(compile
+        .arg("-Xclang")
+        .arg(format!("-fembed-offload-object={}", packed.display())))?;
     Ok(object)
 }
 
@@ -196,7 +264,8 @@ fn f19() -> Outcome {
     ] {
         expect_in(&ledger, wanted)?;
     }
-    // LLVM's wrapper treats the image as CUDA. This failing `fatbinary` precedes that of an installed CUDA in `PATH`.
+    // LLVM's wrapper treats the image as CUDA. This failing `fatbinary` precedes that of an
+    // installed CUDA in `PATH`.
     work.tool("path/fatbinary", "#!/bin/sh\nexit 1\n");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(work.path().join("path")).chain(std::env::split_paths(&path));
@@ -210,8 +279,13 @@ fn f19() -> Outcome {
 fn program(work: &Work, words: &[&str]) -> Command {
     let compiler = work.tool("tools/clang", DEVICE);
     let mut link = work.command(llvm("clang"));
-    link.env("OFFLD_CLANG", compiler).arg("--offload-link").arg("-B").arg(&made().links);
-    link.args(["-o", "program"]).arg(format!("-L{}", stubs().display())).args(words);
+    link.env("OFFLD_CLANG", compiler)
+        .arg("--offload-link")
+        .arg("-B")
+        .arg(&made().links);
+    link.args(["-o", "program"])
+        .arg(format!("-L{}", stubs().display()))
+        .args(words);
     link
 }
 
@@ -219,7 +293,10 @@ fn program(work: &Work, words: &[&str]) -> Command {
 fn ledger(work: &Work) -> Result<String, Failed> {
     let file = work.path().join("ledger");
     let _ = std::fs::remove_file(&file);
-    run(work.command("./program").env("OFFLD_LEDGER", &file).env("LD_LIBRARY_PATH", stubs()))?;
+    run(work
+        .command("./program")
+        .env("OFFLD_LEDGER", &file)
+        .env("LD_LIBRARY_PATH", stubs()))?;
     Ok(std::fs::read_to_string(file)?)
 }
 
@@ -228,8 +305,14 @@ fn f29() -> Outcome {
     let groups = ["spirv64-unknown-unknown", "spirv64-intel"];
     for triple in groups {
         let file = work.file(triple, format!("image for {triple}"));
-        let pack = format!("--image=file={},triple={triple},arch=,kind=sycl,symbols=kernel_of_{triple}", file.display());
-        work.run(llvm("llvm-offload-binary"), ["-o", &format!("{triple}.pack"), &pack])?;
+        let pack = format!(
+            "--image=file={},triple={triple},arch=,kind=sycl,symbols=kernel_of_{triple}",
+            file.display()
+        );
+        work.run(
+            llvm("llvm-offload-binary"),
+            ["-o", &format!("{triple}.pack"), &pack],
+        )?;
     }
     let images = groups.map(|triple| image("sycl", triple, "generic", b"SYCL"));
     work.fat("a.o", &images)?;
@@ -239,11 +322,18 @@ fn f29() -> Outcome {
     let ledger = ledger(&work)?;
     expect_in(&ledger, "sycl register lib=0 version=1 images=2\n")?;
     for (index, triple) in groups.iter().enumerate() {
-        expect_in(&ledger, &format!("sycl image lib=0 index={index} target={triple} "))?;
+        expect_in(
+            &ledger,
+            &format!("sycl image lib=0 index={index} target={triple} "),
+        )?;
         expect_in(&ledger, &format!(" image={index} name=kernel_of_{triple} "))?;
     }
     let theirs = output(&mut work.reference(["--print-wrapped-module", "-o", "x", "a.o"]))?;
     let theirs = text(&theirs.stderr);
-    expect_equal("images LLVM registers", "1", &theirs.matches("c\"image for ").count().to_string())?;
+    expect_equal(
+        "images LLVM registers",
+        "1",
+        &theirs.matches("c\"image for ").count().to_string(),
+    )?;
     passed()
 }

@@ -6,10 +6,15 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::effort::rounds;
 use crate::kit::{HOLES, Image};
-use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, with_llvm};
+use crate::support::{
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run,
+    with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
-    let mut trials = vec![with_llvm("faults::f33_more_than_3_gib_of_images", || f33("lld", &["-pie"], "off"))];
+    let mut trials = vec![with_llvm("faults::f33_more_than_3_gib_of_images", || {
+        f33("lld", &["-pie"], "off")
+    })];
     for linker in ["lld", "bfd", "gold", "mold", "wild"] {
         for kind in ["-pie", "-no-pie"] {
             let name = format!("faults::f33_late_{linker}{kind}");
@@ -22,7 +27,8 @@ pub(super) fn trials() -> Vec<Trial> {
 /// The size of each of three images, in bytes.
 const IMAGE: u64 = 1_080_000_000;
 
-/// The disk space for the link and the program, in bytes: 6 GiB at most, and a reserve for other tests.
+/// The disk space for the link and the program, in bytes: 6 GiB at most, and a reserve for other
+/// tests.
 const ROOM: u64 = 8 << 30;
 
 fn free_bytes(work: &Work) -> Result<u64, Failed> {
@@ -35,7 +41,11 @@ const MAIN: &str = "#include <stdio.h>\nint table[1 << 20];\nint main(void) { pu
 
 /// Late links with images of that size. A short run does one of them.
 fn late(linker: &'static str, kind: &'static str) -> Outcome {
-    let all = rounds("late: links of 3 GiB by each host linker, PIE and not", 2u32, 1) == 2;
+    let all = rounds(
+        "late: links of 3 GiB by each host linker, PIE and not",
+        2u32,
+        1,
+    ) == 2;
     if !all && (linker, kind) != ("bfd", "-no-pie") {
         return passed();
     }
@@ -48,22 +58,46 @@ fn late(linker: &'static str, kind: &'static str) -> Outcome {
 fn f33(linker: &str, words: &[&str], late: &str) -> Outcome {
     let work = Work::new();
     if free_bytes(&work)? < ROOM {
-        return missing(format!("{} GiB of free disk in {}", ROOM >> 30, work.path().display()));
+        return missing(format!(
+            "{} GiB of free disk in {}",
+            ROOM >> 30,
+            work.path().display()
+        ));
     }
     let archs = ["gfx906", "gfx90a", "gfx908"];
     work.fat_with("a.o", &archs.map(|arch| Image::amd(arch, "A")), MAIN)?;
-    let compiler = work.tool("tools/clang", &HOLES.replace("SIZE", &(IMAGE - 4).to_string()));
+    let compiler = work.tool(
+        "tools/clang",
+        &HOLES.replace("SIZE", &(IMAGE - 4).to_string()),
+    );
     let mut link = work.command(llvm("clang"));
-    link.env("OFFLD_CLANG", compiler).env("OFFLD_LATE_IMAGES", late);
-    link.args(["--offload-link", &format!("-fuse-ld={linker}"), "-B"]).arg(&made().links).args(words);
-    run(link.args(["a.o", "-Wl,--no-as-needed", "-lomptarget", "-o", "program"]).arg(format!("-L{LLVM}/../lib")))?;
+    link.env("OFFLD_CLANG", compiler)
+        .env("OFFLD_LATE_IMAGES", late);
+    link.args(["--offload-link", &format!("-fuse-ld={linker}"), "-B"])
+        .arg(&made().links)
+        .args(words);
+    run(link
+        .args(["a.o", "-Wl,--no-as-needed", "-lomptarget", "-o", "program"])
+        .arg(format!("-L{LLVM}/../lib")))?;
     work.expect_no_temps()?;
     let size = std::fs::metadata(work.path().join("program"))?.len();
-    ensure(size > 3 * IMAGE, || format!("the program has {size} bytes, with three images of {IMAGE}"))?;
+    ensure(size > 3 * IMAGE, || {
+        format!("the program has {size} bytes, with three images of {IMAGE}")
+    })?;
     // The registration log goes to standard output, before and after the program's own text.
-    let registered = run(work.command("./program").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
+    let registered = run(work
+        .command("./program")
+        .env("LD_LIBRARY_PATH", &made().stub)
+        .env_remove("OFFLD_LEDGER"))?;
     expect_in(&registered, "openmp register lib=0 images=3 ")?;
-    expect_equal("images of that size", "3", &registered.matches(&format!(" size={IMAGE} ")).count().to_string())?;
+    expect_equal(
+        "images of that size",
+        "3",
+        &registered
+            .matches(&format!(" size={IMAGE} "))
+            .count()
+            .to_string(),
+    )?;
     expect_in(&registered, "runs\n")?;
     passed()
 }

@@ -1,5 +1,6 @@
-//! The faults of LLVM 22's linker wrapper that offld must not have. Each has at least one test with its number. The test shows
-//! offld's behaviour and, if that is cheap, that LLVM's wrapper still behaves differently.
+//! The faults of LLVM 22's linker wrapper that offld must not have. Each has at least one test with
+//! its number. The test shows offld's behaviour and, if that is cheap, that LLVM's wrapper still
+//! behaves differently.
 
 pub(crate) mod full_disk;
 mod hostile;

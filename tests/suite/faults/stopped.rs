@@ -1,5 +1,5 @@
-//! Fault F8: whatever ends a link early, the temporary directory is gone, no process that offld started is left running, and no
-//! partial output passes for a whole one.
+//! Fault F8: whatever ends a link early, the temporary directory is gone, no process that offld
+//! started is left running, and no partial output passes for a whole one.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,23 +11,38 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kit::{AMD, Image, NVIDIA};
 use crate::support::{
-    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, text, with_llvm,
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing,
+    text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("faults::f08_nothing_is_left_of_a_failed_link", failures),
-        with_llvm("faults::f08_a_signal_that_was_ignored_stays_ignored", ignored),
+        with_llvm(
+            "faults::f08_a_signal_that_was_ignored_stays_ignored",
+            ignored,
+        ),
     ];
     for (name, signal) in [("hup", 1), ("int", 2), ("term", 15)] {
-        for stage in
-            ["device", "two_devices", "bundling", "fat_binary", "host", "relocatable", "override", "long_plain", "traced_plain"]
-        {
+        for stage in [
+            "device",
+            "two_devices",
+            "bundling",
+            "fat_binary",
+            "host",
+            "relocatable",
+            "override",
+            "long_plain",
+            "traced_plain",
+        ] {
             let test = format!("faults::f08_sig{name}_in_the_{stage}_link");
             trials.push(with_llvm(&test, move || stopped(signal, stage)));
         }
         if name != "hup" {
-            trials.push(with_llvm(&format!("faults::f08_sig{name}_at_any_time"), move || at_any_time(signal)));
+            trials.push(with_llvm(
+                &format!("faults::f08_sig{name}_at_any_time"),
+                move || at_any_time(signal),
+            ));
         }
     }
     trials
@@ -51,7 +66,8 @@ fn failures() -> Outcome {
     passed()
 }
 
-/// A tool that writes half an output and starts another program, which would run for a minute. Both record their process IDs.
+/// A tool that writes half an output and starts another program, which would run for a minute. Both
+/// record their process IDs.
 const SLEEPER: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 case $1 in @*) set -- $(tr -d '"' < "${1#@}") ;; esac
@@ -70,7 +86,15 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     work.fat("b.o", &[Image::amd("gfx908", "B")])?;
-    work.fat("c.o", &[Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: b"C" }])?;
+    work.fat(
+        "c.o",
+        &[Image {
+            triple: NVIDIA,
+            arch: "sm_80",
+            kind: "cuda",
+            bytes: b"C",
+        }],
+    )?;
     let (tool, expected) = match stage {
         "device" | "fat_binary" => ("tools/clang", 1),
         "two_devices" => ("tools/clang", 2),
@@ -80,8 +104,11 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     work.tool(tool, SLEEPER);
     let mut command = work.wrapper(["--wrapper-jobs=2", "-o", "x"]);
     match stage {
-        // Without device code, the host linker replaces the offld process, unless some work remains after it.
-        "long_plain" => command.args((0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}"))),
+        // Without device code, the host linker replaces the offld process, unless some work remains
+        // after it.
+        "long_plain" => {
+            command.args((0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}")))
+        }
         "traced_plain" => command.arg("--wrapper-time-trace=trace"),
         "two_devices" => command.args(["a.o", "b.o"]),
         "bundling" => command.args(["--cuda-path=sdk", "c.o"]),
@@ -95,7 +122,11 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     tell(&link, signal)?;
     let ended = link.wait_with_output()?;
     let stderr = text(&ended.stderr);
-    expect_equal("the status", &format!("Some({})", 128 + signal), &format!("{:?}", ended.status.code()))?;
+    expect_equal(
+        "the status",
+        &format!("Some({})", 128 + signal),
+        &format!("{:?}", ended.status.code()),
+    )?;
     expect_in(&stderr, &format!("error: stopped by signal {signal}\n"))?;
     work.expect_no_temps()?;
     for pid in running {
@@ -105,12 +136,28 @@ pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     passed()
 }
 
-/// Sends the signal a bit later on each attempt, until the link finishes first. This covers offld's own stages, too.
+/// Sends the signal a bit later on each attempt, until the link finishes first. This covers offld's
+/// own stages, too.
 pub(crate) fn at_any_time(signal: i32) -> Outcome {
     let work = Work::new();
     let bytes = vec![7u8; 3 << 20];
-    let hip = |arch| Image { triple: AMD, arch, kind: "hip", bytes: &bytes };
-    work.fat("a.o", &[Image { kind: "openmp", ..hip("gfx906") }, hip("gfx90a"), hip("gfx908")])?;
+    let hip = |arch| Image {
+        triple: AMD,
+        arch,
+        kind: "hip",
+        bytes: &bytes,
+    };
+    work.fat(
+        "a.o",
+        &[
+            Image {
+                kind: "openmp",
+                ..hip("gfx906")
+            },
+            hip("gfx90a"),
+            hip("gfx908"),
+        ],
+    )?;
     let linker = format!("--linker-path={LLVM}/ld.lld");
     let words = ["--compress", &linker, "-r", "-o", "x", "a.o"];
     let begin = Instant::now();
@@ -124,11 +171,22 @@ pub(crate) fn at_any_time(signal: i32) -> Outcome {
         std::thread::sleep(step * turn);
         tell(&link, signal)?;
         let ended = link.wait_with_output()?;
-        let how = format!("after {:?}: {}\n{}", step * turn, ended.status, text(&ended.stderr));
-        work.expect_no_temps().map_err(|failed| format!("{}\n{how}", failed.message().unwrap_or_default()))?;
-        let beside: Vec<_> = std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name()).collect();
-        let left =
-            beside.iter().any(|name| name.to_string_lossy().starts_with("x.tmp") || name.to_string_lossy().starts_with(".tmp"));
+        let how = format!(
+            "after {:?}: {}\n{}",
+            step * turn,
+            ended.status,
+            text(&ended.stderr)
+        );
+        work.expect_no_temps()
+            .map_err(|failed| format!("{}\n{how}", failed.message().unwrap_or_default()))?;
+        let beside: Vec<_> = std::fs::read_dir(work.path())?
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        let left = beside.iter().any(|name| {
+            name.to_string_lossy().starts_with("x.tmp")
+                || name.to_string_lossy().starts_with(".tmp")
+        });
         ensure(!left, || format!("something is left in {beside:?} {how}"))?;
         expect_equal(
             &format!("there is an output {how}"),
@@ -136,8 +194,14 @@ pub(crate) fn at_any_time(signal: i32) -> Outcome {
             &work.path().join("x").exists().to_string(),
         )?;
         // Before offld installs its handlers, a signal has its default effect.
-        let by_signal = ended.status.signal() == Some(signal) || ended.status.code() == Some(128 + signal);
-        ensure(ended.status.success() || by_signal, || format!("ended neither well nor by the signal: {}, {how}", ended.status))?;
+        let by_signal =
+            ended.status.signal() == Some(signal) || ended.status.code() == Some(128 + signal);
+        ensure(ended.status.success() || by_signal, || {
+            format!(
+                "ended neither well nor by the signal: {}, {how}",
+                ended.status
+            )
+        })?;
         done += u32::from(ended.status.success());
         if done == 3 {
             return passed();
@@ -173,7 +237,10 @@ pub(crate) fn started(folder: &Path, count: usize, link: &mut Child) -> Result<V
 }
 
 pub(crate) fn tell(link: &Child, signal: i32) -> Result<(), Failed> {
-    let pid = i32::try_from(link.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
+    let pid = i32::try_from(link.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or("no process id")?;
     let signal = Signal::from_named_raw(signal).ok_or("no such signal")?;
     kill_process(pid, signal).map_err(|error| format!("cannot send the signal: {error}").into())
 }
@@ -201,8 +268,14 @@ fn ignored() -> Outcome {
     work.tool("tools/linker", waits);
     let ours = work.wrapper(["-o", "x", "a.o"]);
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(ours.get_program()).args(ours.get_args());
-    command.current_dir(work.path()).envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(ours.get_program())
+        .args(ours.get_args());
+    command.current_dir(work.path()).envs(
+        ours.get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let mut link = command.spawn()?;
     started(work.path(), 1, &mut link)?;
     tell(&link, 1)?;

@@ -1,5 +1,5 @@
-//! Bitcode of real compilers, in all its forms: the symbols equal those of `llvm-nm`, and the images equal those of the native
-//! object that clang compiles from it.
+//! Bitcode of real compilers, in all its forms: the symbols equal those of `llvm-nm`, and the
+//! images equal those of the native object that clang compiles from it.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,9 @@ use libtest_mimic::{Failed, Trial};
 use offld::formats::bitcode;
 use offld::formats::offload_sections;
 
-use crate::support::{OFFLOAD, Outcome, Release, Work, expect_equal, llvm, passed, test, with_llvm};
+use crate::support::{
+    OFFLOAD, Outcome, Release, Work, expect_equal, llvm, passed, test, with_llvm,
+};
 use crate::support::{missing, run};
 
 /// Symbols of every kind that C has.
@@ -51,38 +53,66 @@ const FORMS: [&[&str]; 5] = [
     &["-flto=thin", "-O2"],
     &["-flto", "-g", "-O2"],
     &["-flto", "-fcommon"],
-    &["-flto=thin", "-O2", "-fsplit-lto-unit", "-fwhole-program-vtables", "-fvisibility=hidden"],
+    &[
+        "-flto=thin",
+        "-O2",
+        "-fsplit-lto-unit",
+        "-fwhole-program-vtables",
+        "-fvisibility=hidden",
+    ],
 ];
 
 /// The tests.
 pub(super) fn trials() -> Vec<Trial> {
     let releases = [14, 15, 16, 19].map(|major| {
-        test(format!("releases::host_bitcode::{major}"), move || match Release::of(major) {
-            Some(release) => of_release(&release),
-            None => missing(format!("LLVM {major} (make setup-releases)")),
-        })
+        test(
+            format!("releases::host_bitcode::{major}"),
+            move || match Release::of(major) {
+                Some(release) => of_release(&release),
+                None => missing(format!("LLVM {major} (make setup-releases)")),
+            },
+        )
     });
-    let mut all = vec![with_llvm("host_bitcode::beside_llvm_nm", || of_release(&Release::newest()))];
-    all.push(with_llvm("host_bitcode::images_are_those_of_the_native_object", images));
+    let mut all = vec![with_llvm("host_bitcode::beside_llvm_nm", || {
+        of_release(&Release::newest())
+    })];
+    all.push(with_llvm(
+        "host_bitcode::images_are_those_of_the_native_object",
+        images,
+    ));
     all.extend(releases);
     all
 }
 
 fn of_release(release: &Release) -> Outcome {
     let work = Work::new();
-    work.file("c.c", [C, if release.major == 22 { IFUNC } else { "" }].concat());
+    work.file(
+        "c.c",
+        [C, if release.major == 22 { IFUNC } else { "" }].concat(),
+    );
     work.file("cxx.cpp", CXX);
     work.file("openmp.c", OPENMP);
     for form in FORMS {
-        for (source, more) in [("c.c", &[][..]), ("cxx.cpp", &[]), ("openmp.c", &OFFLOAD[..])] {
+        for (source, more) in [
+            ("c.c", &[][..]),
+            ("cxx.cpp", &[]),
+            ("openmp.c", &OFFLOAD[..]),
+        ] {
             let mut clang = work.command(release.tool("clang"));
             if !more.is_empty() {
                 clang.args(&release.compile);
             }
-            run(clang.args(more).args(form).args(["-fPIC", "-c", source, "-o", "host.bc"]))?;
+            run(clang
+                .args(more)
+                .args(form)
+                .args(["-fPIC", "-c", source, "-o", "host.bc"]))?;
             let bytes = std::fs::read(work.path().join("host.bc"))?;
             let major = bitcode::producer_major(&bytes);
-            expect_equal("producer", &format!("{:?}", Some(release.major)), &format!("{major:?}"))?;
+            expect_equal(
+                "producer",
+                &format!("{:?}", Some(release.major)),
+                &format!("{major:?}"),
+            )?;
             let what = format!("LLVM {} {source} {form:?}", release.major);
             compare(&what, &bytes, &mut work.command(llvm("llvm-nm")))?;
         }
@@ -116,13 +146,21 @@ fn compare(what: &str, bytes: &[u8], nm: &mut Command) -> Result<(), Failed> {
         })
         .collect();
     let read = bitcode::symbols(bytes).map_err(|fault| format!("{what}: {fault:?}"))?;
-    let line = |letter: &str, symbol: &bitcode::Symbol<'_>| format!("{letter} {}", String::from_utf8_lossy(&symbol.name));
-    let defined = read.defined.iter().map(|symbol| match (symbol.common, symbol.weak) {
-        (true, _) => line("C", symbol),
-        (_, true) => line("W", symbol),
-        _ => line("D", symbol),
-    });
-    let undefined = read.undefined.iter().map(|symbol| line(if symbol.weak { "w" } else { "U" }, symbol));
+    let line = |letter: &str, symbol: &bitcode::Symbol<'_>| {
+        format!("{letter} {}", String::from_utf8_lossy(&symbol.name))
+    };
+    let defined = read
+        .defined
+        .iter()
+        .map(|symbol| match (symbol.common, symbol.weak) {
+            (true, _) => line("C", symbol),
+            (_, true) => line("W", symbol),
+            _ => line("D", symbol),
+        });
+    let undefined = read
+        .undefined
+        .iter()
+        .map(|symbol| line(if symbol.weak { "w" } else { "U" }, symbol));
     let ours: BTreeSet<String> = defined.chain(undefined).collect();
     if theirs.len() < 8 {
         return Err(format!("{what}: llvm-nm lists next to nothing: {listed}").into());
@@ -136,18 +174,35 @@ fn images() -> Outcome {
     let work = Work::new();
     work.file("openmp.c", OPENMP);
     for form in FORMS {
-        run(work.command(llvm("clang")).args(OFFLOAD).args(form).args(["-fPIC", "-c", "openmp.c", "-o", "host.bc"]))?;
-        run(work.command(llvm("llc")).args(["-filetype=obj", "-relocation-model=pic", "host.bc", "-o", "host.o"]))?;
+        run(work
+            .command(llvm("clang"))
+            .args(OFFLOAD)
+            .args(form)
+            .args(["-fPIC", "-c", "openmp.c", "-o", "host.bc"]))?;
+        run(work.command(llvm("llc")).args([
+            "-filetype=obj",
+            "-relocation-model=pic",
+            "host.bc",
+            "-o",
+            "host.o",
+        ]))?;
         let object = std::fs::read(work.path().join("host.o"))?;
         let sections = offload_sections::sections(&object).map_err(|error| error.to_string())?;
-        let native: Vec<&[u8]> =
-            sections.iter().map(|section| &object[section.offset as usize..][..section.size as usize]).collect();
+        let native: Vec<&[u8]> = sections
+            .iter()
+            .map(|section| &object[section.offset as usize..][..section.size as usize])
+            .collect();
         let bytes = std::fs::read(work.path().join("host.bc"))?;
         let embedded = bitcode::embedded_images(&bytes).map_err(|fault| format!("{fault:?}"))?;
         let embedded: Vec<&[u8]> = embedded.iter().map(|image| &*image.bytes).collect();
         if native.len() != 1 || native != embedded {
             let sizes = |all: &[&[u8]]| all.iter().map(|bytes| bytes.len()).collect::<Vec<_>>();
-            return Err(format!("{form:?}: native {:?}, bitcode {:?}", sizes(&native), sizes(&embedded)).into());
+            return Err(format!(
+                "{form:?}: native {:?}, bitcode {:?}",
+                sizes(&native),
+                sizes(&embedded)
+            )
+            .into());
         }
     }
     passed()

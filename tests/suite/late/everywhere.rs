@@ -4,7 +4,10 @@ use libtest_mimic::{Failed, Trial};
 
 use super::LINKERS;
 use crate::kit::{HOLES, Image};
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, offld, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, offld, passed, run,
+    with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -14,11 +17,17 @@ pub(super) fn trials() -> Vec<Trial> {
             if (linker, kind) == ("gold", "static-pie") {
                 continue;
             }
-            trials.push(with_llvm(&format!("late::everywhere::{linker}_{kind}"), move || runs_in_every_state(linker, kind)));
+            trials.push(with_llvm(
+                &format!("late::everywhere::{linker}_{kind}"),
+                move || runs_in_every_state(linker, kind),
+            ));
         }
     }
-    trials
-        .extend(["lld", "bfd"].map(|linker| with_llvm(&format!("late::everywhere::aarch64_{linker}"), move || aarch64(linker))));
+    trials.extend(["lld", "bfd"].map(|linker| {
+        with_llvm(&format!("late::everywhere::aarch64_{linker}"), move || {
+            aarch64(linker)
+        })
+    }));
     trials
 }
 
@@ -43,14 +52,17 @@ fn inputs(work: &Work, host: &str) -> Result<(), Failed> {
     let source = "int puts(const char *);\nint main(void) { puts(\"runs\"); return 0; }\n";
     work.fat_for(host, "main.o", &images, source)?;
     work.file("runtime.c", RUNTIME);
-    run(work.command(llvm("clang")).arg(format!("--target={host}")).args([
-        "-ffreestanding",
-        "-fPIC",
-        "-c",
-        "runtime.c",
-        "-o",
-        "runtime.o",
-    ]))?;
+    run(work
+        .command(llvm("clang"))
+        .arg(format!("--target={host}"))
+        .args([
+            "-ffreestanding",
+            "-fPIC",
+            "-c",
+            "runtime.c",
+            "-o",
+            "runtime.o",
+        ]))?;
     Ok(())
 }
 
@@ -64,39 +76,85 @@ fn runs_in_every_state(linker: &str, kind: &str) -> Outcome {
     work.fat_with("library.o", &images, in_library)?;
     let link = |args: &[&str], late: &str| {
         let mut link = work.command(llvm("clang"));
-        link.args(["--offload-link", "-Wl,--no-offload-runtime", "-B"]).arg(&made().links).arg(format!("-fuse-ld={linker}"));
-        link.args(args).env("OFFLD_CLANG", &compiler).env("OFFLD_LATE_IMAGES", late);
+        link.args(["--offload-link", "-Wl,--no-offload-runtime", "-B"])
+            .arg(&made().links)
+            .arg(format!("-fuse-ld={linker}"));
+        link.args(args)
+            .env("OFFLD_CLANG", &compiler)
+            .env("OFFLD_LATE_IMAGES", late);
         link
     };
     for late in ["off", "on"] {
         if kind == "shared" {
-            work.file("user.c", "int run(void);\nint main(void) { return run(); }\n");
-            run(work.command(llvm("clang")).args(["-fPIC", "-c", "user.c", "-o", "user.o"]))?;
-            run(&mut link(&["-shared", "library.o", "runtime.o", "-o", "libdevice.so"], late))?;
-            run(work.command(llvm("clang")).args(["user.o", "-L.", "-ldevice", "-Wl,-rpath,$ORIGIN", "-o", "program"]))?;
+            work.file(
+                "user.c",
+                "int run(void);\nint main(void) { return run(); }\n",
+            );
+            run(work
+                .command(llvm("clang"))
+                .args(["-fPIC", "-c", "user.c", "-o", "user.o"]))?;
+            run(&mut link(
+                &["-shared", "library.o", "runtime.o", "-o", "libdevice.so"],
+                late,
+            ))?;
+            run(work.command(llvm("clang")).args([
+                "user.o",
+                "-L.",
+                "-ldevice",
+                "-Wl,-rpath,$ORIGIN",
+                "-o",
+                "program",
+            ]))?;
         } else {
-            run(&mut link(&[&format!("-{kind}"), "main.o", "runtime.o", "-o", "program"], late))?;
+            run(&mut link(
+                &[&format!("-{kind}"), "main.o", "runtime.o", "-o", "program"],
+                late,
+            ))?;
         }
-        expect_equal(&format!("late: {late}"), OUTPUT, &without_arch_numbers(&run(&mut work.command("./program"))?))?;
+        expect_equal(
+            &format!("late: {late}"),
+            OUTPUT,
+            &without_arch_numbers(&run(&mut work.command("./program"))?),
+        )?;
     }
-    let file = if kind == "shared" { "libdevice.so" } else { "program" };
+    let file = if kind == "shared" {
+        "libdevice.so"
+    } else {
+        "program"
+    };
     run(work.command("strip").arg(file))?;
-    expect_equal("stripped", OUTPUT, &without_arch_numbers(&run(&mut work.command("./program"))?))?;
-    run(work.command(offld()).args(["prune", "--drop", "gfx906", file, "--in-place"]))?;
+    expect_equal(
+        "stripped",
+        OUTPUT,
+        &without_arch_numbers(&run(&mut work.command("./program"))?),
+    )?;
+    run(work
+        .command(offld())
+        .args(["prune", "--drop", "gfx906", file, "--in-place"]))?;
     let left = run(&mut work.command("./program"))?;
-    expect_equal("pruned", "100000 bytes: first of gfx\nruns\n", &without_arch_numbers(&left))?;
+    expect_equal(
+        "pruned",
+        "100000 bytes: first of gfx\nruns\n",
+        &without_arch_numbers(&left),
+    )?;
     work.expect_no_temps()?;
     passed()
 }
 
 /// The output of a program without the numbers of architectures.
 fn without_arch_numbers(output: &str) -> String {
-    output.replace("gfx906", "gfx").replace("gfx90a", "gfx").replace("gfx9\n", "gfx\n").replace("gfx90\n", "gfx\n")
+    output
+        .replace("gfx906", "gfx")
+        .replace("gfx90a", "gfx")
+        .replace("gfx9\n", "gfx\n")
+        .replace("gfx90\n", "gfx\n")
 }
 
 fn aarch64(linker: &str) -> Outcome {
     let found = |tool: &str| {
-        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()))
+        std::env::var_os("PATH").is_some_and(|path| {
+            std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+        })
     };
     if !found("qemu-aarch64") || !found("aarch64-linux-gnu-gcc") {
         return missing("Debian's qemu-user, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross");
@@ -108,26 +166,50 @@ fn aarch64(linker: &str) -> Outcome {
         let mut sizes = Vec::new();
         for late in ["off", "on"] {
             let mut link = work.command(llvm("clang"));
-            link.args(["--target=aarch64-linux-gnu", "--offload-link", "-Wl,--no-offload-runtime", "-B"]).arg(&made().links);
+            link.args([
+                "--target=aarch64-linux-gnu",
+                "--offload-link",
+                "-Wl,--no-offload-runtime",
+                "-B",
+            ])
+            .arg(&made().links);
             if linker == "bfd" {
                 link.arg("-Wl,--offld-linker=/usr/bin/aarch64-linux-gnu-ld.bfd");
             } else {
                 link.arg("-fuse-ld=lld");
             }
-            link.args(args).args(["main.o", "runtime.o", "-o", "program"]);
-            run(link.env("OFFLD_CLANG", &compiler).env("OFFLD_LATE_IMAGES", late))?;
-            let ended = work.run("qemu-aarch64", ["-L", "/usr/aarch64-linux-gnu", "./program"])?;
-            expect_equal(&format!("{args:?}, late: {late}"), OUTPUT, &without_arch_numbers(&ended))?;
+            link.args(args)
+                .args(["main.o", "runtime.o", "-o", "program"]);
+            run(link
+                .env("OFFLD_CLANG", &compiler)
+                .env("OFFLD_LATE_IMAGES", late))?;
+            let ended = work.run(
+                "qemu-aarch64",
+                ["-L", "/usr/aarch64-linux-gnu", "./program"],
+            )?;
+            expect_equal(
+                &format!("{args:?}, late: {late}"),
+                OUTPUT,
+                &without_arch_numbers(&ended),
+            )?;
             sizes.push(std::fs::metadata(work.path().join("program"))?.len());
             let headers = work.run("readelf", ["-lW", "program"])?;
-            let loads: Vec<&str> = headers.lines().filter(|line| line.trim_start().starts_with("LOAD")).collect();
+            let loads: Vec<&str> = headers
+                .lines()
+                .filter(|line| line.trim_start().starts_with("LOAD"))
+                .collect();
             ensure(!loads.is_empty(), || headers.clone())?;
             if late == "on" {
-                expect_in(&work.run("readelf", ["-SW", "program"])?, ".llvm.offloading")?;
+                expect_in(
+                    &work.run("readelf", ["-SW", "program"])?,
+                    ".llvm.offloading",
+                )?;
             }
         }
         // Padding of up to 64 KiB pages may be between existing contents and the images.
-        ensure(sizes[1] < sizes[0] + (192 << 10), || format!("{args:?}: {} bytes, late {}", sizes[0], sizes[1]))?;
+        ensure(sizes[1] < sizes[0] + (192 << 10), || {
+            format!("{args:?}: {} bytes, late {}", sizes[0], sizes[1])
+        })?;
     }
     passed()
 }

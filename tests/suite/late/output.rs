@@ -1,4 +1,5 @@
-//! The output file of a late link: for every kind of existing file, each linker treats it as in a link that is not late.
+//! The output file of a late link: for every kind of existing file, each linker treats it as in a
+//! link that is not late.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -9,13 +10,22 @@ use libtest_mimic::{Failed, Trial};
 
 use super::LINKERS;
 use crate::kit::Image;
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, host_linker, missing, output, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, host_linker, missing, output, passed, run,
+    with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     let of_linker = |linker: &'static str| {
         [
-            with_llvm(&format!("late::output::{linker}_as_in_other_links"), move || states(linker)),
-            with_llvm(&format!("late::output::{linker}_a_program_that_runs"), move || running(linker)),
+            with_llvm(
+                &format!("late::output::{linker}_as_in_other_links"),
+                move || states(linker),
+            ),
+            with_llvm(
+                &format!("late::output::{linker}_a_program_that_runs"),
+                move || running(linker),
+            ),
         ]
     };
     LINKERS.into_iter().flat_map(of_linker).collect()
@@ -29,26 +39,44 @@ const STATES: [State; 19] = [
     ("nothing", |_| Ok(())),
     ("a file", |at| old(&at.join("out"), 0o644)),
     ("a private file", |at| old(&at.join("out"), 0o600)),
-    ("a program with the set-user-ID bit", |at| old(&at.join("out"), 0o4755)),
+    ("a program with the set-user-ID bit", |at| {
+        old(&at.join("out"), 0o4755)
+    }),
     ("a file without permissions", |at| old(&at.join("out"), 0)),
     ("an empty file", |at| empty(&at.join("out"))),
-    ("a hard link", |at| old(&at.join("real"), 0o644).and_then(|()| fs::hard_link(at.join("real"), at.join("out")))),
-    ("a symlink", |at| old(&at.join("real"), 0o644).and_then(|()| symlink("real", at.join("out")))),
+    ("a hard link", |at| {
+        old(&at.join("real"), 0o644).and_then(|()| fs::hard_link(at.join("real"), at.join("out")))
+    }),
+    ("a symlink", |at| {
+        old(&at.join("real"), 0o644).and_then(|()| symlink("real", at.join("out")))
+    }),
     ("a symlink to another directory", |at| {
         fs::create_dir(at.join("other"))?;
         old(&at.join("other/real"), 0o755)?;
         symlink("other/real", at.join("out"))
     }),
-    ("a symlink to an empty file", |at| empty(&at.join("real")).and_then(|()| symlink("real", at.join("out")))),
-    ("a symlink to a file without permissions", |at| old(&at.join("real"), 0).and_then(|()| symlink("real", at.join("out")))),
+    ("a symlink to an empty file", |at| {
+        empty(&at.join("real")).and_then(|()| symlink("real", at.join("out")))
+    }),
+    ("a symlink to a file without permissions", |at| {
+        old(&at.join("real"), 0).and_then(|()| symlink("real", at.join("out")))
+    }),
     ("a broken symlink", |at| symlink("real", at.join("out"))),
-    ("a broken symlink to no directory", |at| symlink("nowhere/real", at.join("out"))),
+    ("a broken symlink to no directory", |at| {
+        symlink("nowhere/real", at.join("out"))
+    }),
     ("a symlink to itself", |at| symlink("out", at.join("out"))),
     ("a directory", |at| fs::create_dir(at.join("out"))),
-    ("a symlink to a directory", |at| fs::create_dir(at.join("real")).and_then(|()| symlink("real", at.join("out")))),
-    ("a symlink to a device", |at| symlink("/dev/null", at.join("out"))),
+    ("a symlink to a directory", |at| {
+        fs::create_dir(at.join("real")).and_then(|()| symlink("real", at.join("out")))
+    }),
+    ("a symlink to a device", |at| {
+        symlink("/dev/null", at.join("out"))
+    }),
     ("an input", |at| symlink("in.o", at.join("out"))),
-    ("another name of an input", |at| fs::hard_link(at.join("in.o"), at.join("out"))),
+    ("another name of an input", |at| {
+        fs::hard_link(at.join("in.o"), at.join("out"))
+    }),
 ];
 
 fn old(path: &Path, mode: u32) -> std::io::Result<()> {
@@ -64,19 +92,30 @@ fn empty(path: &Path) -> std::io::Result<()> {
 /// The link of `in.o` to `out` in the directory `at`, late or not.
 fn link(work: &Work, linker: &Path, at: &Path, late: &str, out: &str) -> Command {
     let mut link = work.wrapper(["-shared", "--wrapper-verbose", "-o", out, "in.o"]);
-    link.arg(format!("--offld-linker={}", linker.display())).current_dir(at).env("OFFLD_LATE_IMAGES", late);
+    link.arg(format!("--offld-linker={}", linker.display()))
+        .current_dir(at)
+        .env("OFFLD_LATE_IMAGES", late);
     link
 }
 
 /// A description of the file at a path: type, mode, links.
 fn described(path: &Path) -> String {
-    let Ok(meta) = fs::symlink_metadata(path) else { return "nothing".to_owned() };
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return "nothing".to_owned();
+    };
     let kind = meta.file_type();
     if kind.is_symlink() {
-        return format!("a symlink to {}", fs::read_link(path).unwrap_or_default().display());
+        return format!(
+            "a symlink to {}",
+            fs::read_link(path).unwrap_or_default().display()
+        );
     }
     if !kind.is_file() {
-        return format!("directory {}, device {}", kind.is_dir(), kind.is_char_device());
+        return format!(
+            "directory {}, device {}",
+            kind.is_dir(),
+            kind.is_char_device()
+        );
     }
     let contents = match fs::read(path) {
         Ok(bytes) if bytes == b"old" => "old",
@@ -89,7 +128,9 @@ fn described(path: &Path) -> String {
 
 fn states(linker: &'static str) -> Outcome {
     let work = Work::new();
-    let Some(program) = host_linker(linker) else { return missing(linker) };
+    let Some(program) = host_linker(linker) else {
+        return missing(linker);
+    };
     work.fat("in.o", &[Image::amd("gfx90a", "A")])?;
     let mut late_ones = 0;
     for (number, (name, make)) in STATES.iter().enumerate() {
@@ -100,34 +141,51 @@ fn states(linker: &'static str) -> Outcome {
             make(&at)?;
             let ended = output(&mut link(&work, &program, &at, late, "out"))?;
             late_ones += usize::from(String::from_utf8_lossy(&ended.stderr).contains("/.offld-"));
-            let names = fs::read_dir(&at)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+            let names = fs::read_dir(&at)?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
             let mut names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
             names.sort();
-            let found = ["out", "real", "other/real", "in.o"].map(|file| format!("{file}: {}", described(&at.join(file))));
+            let found = ["out", "real", "other/real", "in.o"]
+                .map(|file| format!("{file}: {}", described(&at.join(file))));
             // wild may still be removing the old output in the background.
             names.retain(|name| !name.ends_with(".delete"));
-            Ok::<_, Failed>(format!("{}: {}\n{}", ended.status.success(), names.join(" "), found.join("\n")))
+            Ok::<_, Failed>(format!(
+                "{}: {}\n{}",
+                ended.status.success(),
+                names.join(" "),
+                found.join("\n")
+            ))
         });
         expect_equal(&format!("{name} by {linker}, late"), &by_linker?, &late?)?;
     }
-    ensure(late_ones >= 8, || format!("only {late_ones} links were late"))?;
+    ensure(late_ones >= 8, || {
+        format!("only {late_ones} links were late")
+    })?;
     passed()
 }
 
 fn running(linker: &'static str) -> Outcome {
     let work = Work::new();
-    let Some(linker) = host_linker(linker) else { return missing(linker) };
+    let Some(linker) = host_linker(linker) else {
+        return missing(linker);
+    };
     work.fat("in.o", &[Image::amd("gfx90a", "A")])?;
     for name in ["program", "symlink"] {
         fs::copy("/bin/sleep", work.path().join("program"))?;
         let _ = symlink("program", work.path().join("symlink"));
-        let mut process = Command::new(work.path().join("program")).arg("60").stdout(Stdio::null()).spawn()?;
+        let mut process = Command::new(work.path().join("program"))
+            .arg("60")
+            .stdout(Stdio::null())
+            .spawn()?;
         let ended = run(&mut link(&work, &linker, work.path(), "on", name));
         process.kill()?;
         process.wait()?;
         ended?;
         let bytes = fs::read(work.path().join(name))?;
-        ensure(bytes.starts_with(b"\x7fELF") && bytes != fs::read("/bin/sleep")?, || format!("{name} is still the old program"))?;
+        ensure(
+            bytes.starts_with(b"\x7fELF") && bytes != fs::read("/bin/sleep")?,
+            || format!("{name} is still the old program"),
+        )?;
         expect_in(&work.run("readelf", ["-SW", name])?, ".llvm.offloading")?;
     }
     passed()

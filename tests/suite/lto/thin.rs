@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 
 use super::{COUNT, Units, files};
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_offloaded,
-    stderr_of, with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
+    passed, run, run_offloaded, stderr_of, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -28,12 +28,16 @@ fn one_changed() -> Outcome {
     let units = Units::new("thin")?;
     let messages = units.expect(0, COUNT, &[])?;
     expect_in(&messages, "no earlier link of this output")?;
-    expect_in(&units.linked(&units.cache(), &[])?.0, "found in the cache\n")?;
+    expect_in(
+        &units.linked(&units.cache(), &[])?.0,
+        "found in the cache\n",
+    )?;
     for (unit, what) in [(0, 7), (3, 8)] {
         units.compile(unit, what)?;
         units.expect(COUNT - 1, 1, &[])?;
     }
-    // Back to the first version of unit 0. All units are still cached, although no earlier link made this image.
+    // Back to the first version of unit 0. All units are still cached, although no earlier link
+    // made this image.
     units.compile(0, 1)?;
     units.expect(COUNT, 0, &[])?;
     units.work.expect_no_temps()?;
@@ -47,15 +51,26 @@ fn jobs() -> Outcome {
         let ours = format!("--wrapper-jobs={jobs}");
         let own = format!("--device-linker=amdgcn-amd-amdhsa=--thinlto-jobs={jobs}");
         for word in [&*ours, &*own] {
-            let cache = units.work.path().join(format!("cache.{word}").replace('/', "_"));
+            let cache = units
+                .work
+                .path()
+                .join(format!("cache.{word}").replace('/', "_"));
             let (said, cold) = units.linked(&cache, &[word])?;
-            ensure(cold == right, || format!("another library with {word}\n{said}"))?;
-            let numbers: Vec<&str> = said.split_whitespace().filter(|word| word.starts_with("--thinlto-jobs=")).collect();
+            ensure(cold == right, || {
+                format!("another library with {word}\n{said}")
+            })?;
+            let numbers: Vec<&str> = said
+                .split_whitespace()
+                .filter(|word| word.starts_with("--thinlto-jobs="))
+                .collect();
             let expected = format!("--thinlto-jobs={jobs}");
             // With more jobs than cores, the limit of the system can apply.
-            let as_told = numbers == [&expected] || (word == ours && numbers.len() == 1 && jobs == "8");
+            let as_told =
+                numbers == [&expected] || (word == ours && numbers.len() == 1 && jobs == "8");
             ensure(as_told, || format!("{word}: {numbers:?}\n{said}"))?;
-            ensure(units.right(&[word])? == right, || format!("another library with {word}, without a cache"))?;
+            ensure(units.right(&[word])? == right, || {
+                format!("another library with {word}, without a cache")
+            })?;
         }
     }
     passed()
@@ -66,8 +81,12 @@ fn depends() -> Outcome {
     let units = Units::new("thin")?;
     units.work.file("order", "f0\n");
     let order = "--device-linker=amdgcn-amd-amdhsa=--symbol-ordering-file=order";
-    let lines: [&[&str]; 4] =
-        [&[], &["--device-linker=amdgcn-amd-amdhsa=--lto-O1"], &["--offload-opt=-amdgpu-early-inline-all"], &[order]];
+    let lines: [&[&str]; 4] = [
+        &[],
+        &["--device-linker=amdgcn-amd-amdhsa=--lto-O1"],
+        &["--offload-opt=-amdgpu-early-inline-all"],
+        &[order],
+    ];
     for line in lines {
         units.expect(0, COUNT, line)?;
     }
@@ -77,7 +96,10 @@ fn depends() -> Outcome {
     units.expect(0, COUNT, &[order])?;
     let mut other = units.link(&units.cache(), &[]);
     let stderr = stderr_of(other.env("LLVM_OTHER_ENVIRONMENT", "1"))?;
-    expect_in(&stderr, &format!("ThinLTO: 0 units found in the cache, {COUNT} compiled"))?;
+    expect_in(
+        &stderr,
+        &format!("ThinLTO: 0 units found in the cache, {COUNT} compiled"),
+    )?;
     passed()
 }
 
@@ -85,8 +107,14 @@ fn own_cache() -> Outcome {
     let units = Units::new("thin")?;
     let right = units.right(&[])?;
     for _ in 0..2 {
-        let (said, made) = units.linked(&units.cache(), &["--device-linker=amdgcn-amd-amdhsa=--thinlto-cache-dir=own"])?;
-        expect_in(&said, "not cached: the cache does not support the linker argument `--thinlto-cache-dir=own`")?;
+        let (said, made) = units.linked(
+            &units.cache(),
+            &["--device-linker=amdgcn-amd-amdhsa=--thinlto-cache-dir=own"],
+        )?;
+        expect_in(
+            &said,
+            "not cached: the cache does not support the linker argument `--thinlto-cache-dir=own`",
+        )?;
         expect_not_in(&said, ".units")?;
         ensure(made == right, || format!("another library\n{said}"))?;
     }
@@ -101,11 +129,17 @@ fn counted() -> Outcome {
     let units = Units::new("thin")?;
     units.expect(0, COUNT, &[])?;
     let all = units.stat("blobs")?;
-    ensure(all > COUNT as u64, || format!("{all} blobs for {COUNT} units and their image"))?;
+    ensure(all > COUNT as u64, || {
+        format!("{all} blobs for {COUNT} units and their image")
+    })?;
     let size = units.stat("size")?;
     units.compile(0, 5)?;
     units.expect(COUNT - 1, 1, &[])?;
-    expect_equal("a unit more and an image", &(all + 2).to_string(), &units.stat("blobs")?.to_string())?;
+    expect_equal(
+        "a unit more and an image",
+        &(all + 2).to_string(),
+        &units.stat("blobs")?.to_string(),
+    )?;
     ensure(units.stat("size")? > size, || "they take no room")?;
     units.tool(&["gc", "--max-size=0"])?;
     expect_equal("what is left", "0", &units.stat("blobs")?.to_string())?;
@@ -117,7 +151,11 @@ fn counted() -> Outcome {
     units.expect(0, COUNT, &[])?;
     // A limit that is too small for any entry.
     units.tool(&["clear"])?;
-    stderr_of(units.link(&units.cache(), &[]).env("OFFLD_CACHE_SIZE", "12K"))?;
+    stderr_of(
+        units
+            .link(&units.cache(), &[])
+            .env("OFFLD_CACHE_SIZE", "12K"),
+    )?;
     ensure(units.stat("size")? <= 12 << 10, || "more than the limit")?;
     passed()
 }
@@ -152,27 +190,60 @@ fn at_once() -> Outcome {
 fn cpu() -> Outcome {
     let work = Work::new();
     let compile = |unit: u32, factor: u32| {
-        let code =
-            format!("int f{unit}(int x) {{\n#pragma omp target map(tofrom: x)\n  x = x * {factor} + {unit};\n  return x;\n}}\n");
+        let code = format!(
+            "int f{unit}(int x) {{\n#pragma omp target map(tofrom: x)\n  x = x * {factor} + {unit};\n  return x;\n}}\n"
+        );
         let source = work.file(&format!("f{unit}.c"), code);
-        run(work.command(llvm("clang")).args(OFFLOAD).args(["-foffload-lto=thin", "-O1", "-c"]).arg(source))
+        run(work
+            .command(llvm("clang"))
+            .args(OFFLOAD)
+            .args(["-foffload-lto=thin", "-O1", "-c"])
+            .arg(source))
     };
     (0..3).try_for_each(|unit| compile(unit, 2).map(drop))?;
-    let main =
-        "#include <stdio.h>\nint f0(int), f1(int), f2(int);\nint main(void) { printf(\"%d\\n\", f2(f1(f0(5)))); return 0; }\n";
-    run(work.command(llvm("clang")).args(["-O1", "-c"]).arg(work.file("main.c", main)))?;
+    let main = "#include <stdio.h>\nint f0(int), f1(int), f2(int);\nint main(void) { printf(\"%d\\n\", f2(f1(f0(5)))); return 0; }\n";
+    run(work
+        .command(llvm("clang"))
+        .args(["-O1", "-c"])
+        .arg(work.file("main.c", main)))?;
     let link = |expected: &str, answer: u32| {
         let mut link = work.command(llvm("clang"));
-        link.arg("-B").arg(&made().links).arg("-fuse-ld=lld").args(OFFLOAD).args(&Release::newest().link);
-        link.args(["-foffload-lto=thin", "f0.o", "f1.o", "f2.o", "main.o", "-o", "program", "-Wl,--wrapper-verbose"]);
-        expect_in(&stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")))?, expected)?;
+        link.arg("-B")
+            .arg(&made().links)
+            .arg("-fuse-ld=lld")
+            .args(OFFLOAD)
+            .args(&Release::newest().link);
+        link.args([
+            "-foffload-lto=thin",
+            "f0.o",
+            "f1.o",
+            "f2.o",
+            "main.o",
+            "-o",
+            "program",
+            "-Wl,--wrapper-verbose",
+        ]);
+        expect_in(
+            &stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")))?,
+            expected,
+        )?;
         let printed = run_offloaded(&mut work.command("./program"))?;
-        expect_equal("what the program prints", &answer.to_string(), printed.trim())
+        expect_equal(
+            "what the program prints",
+            &answer.to_string(),
+            printed.trim(),
+        )
     };
-    link("ThinLTO: 0 units found in the cache, 3 compiled", ((5 * 2) * 2 + 1) * 2 + 2)?;
+    link(
+        "ThinLTO: 0 units found in the cache, 3 compiled",
+        ((5 * 2) * 2 + 1) * 2 + 2,
+    )?;
     link("found in the cache\n", 44)?;
     compile(1, 10)?;
-    link("ThinLTO: 2 units found in the cache, 1 compiled", ((5 * 2) * 10 + 1) * 2 + 2)?;
+    link(
+        "ThinLTO: 2 units found in the cache, 1 compiled",
+        ((5 * 2) * 10 + 1) * 2 + 2,
+    )?;
     passed()
 }
 
@@ -181,11 +252,24 @@ fn none() -> Outcome {
     expect_not_in(&units.linked(&units.cache(), &[])?.0, "thinlto")?;
     // A single unit is cached as an image.
     let units = Units::new("thin")?;
-    let mut link = units.work.command(made().links.join("clang-linker-wrapper"));
-    link.args(["--host-triple=x86_64-unknown-linux-gnu", "--wrapper-verbose", "-shared", "-o", "one.so", "f0.o"]);
-    link.arg(format!("--linker-path={}", llvm("ld.lld").display())).args(super::THIN);
+    let mut link = units
+        .work
+        .command(made().links.join("clang-linker-wrapper"));
+    link.args([
+        "--host-triple=x86_64-unknown-linux-gnu",
+        "--wrapper-verbose",
+        "-shared",
+        "-o",
+        "one.so",
+        "f0.o",
+    ]);
+    link.arg(format!("--linker-path={}", llvm("ld.lld").display()))
+        .args(super::THIN);
     link.arg("--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all");
-    let stderr = stderr_of(link.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", units.cache()))?;
+    let stderr = stderr_of(
+        link.env("OFFLD_CLANG", llvm("clang"))
+            .env("OFFLD_CACHE", units.cache()),
+    )?;
     expect_in(&stderr, "no earlier link of this output")?;
     expect_not_in(&stderr, "--thinlto-cache-dir")?;
     passed()

@@ -53,19 +53,27 @@ fn damaged() -> Outcome {
         units.compile(0, 10 + u32::try_from(at)?)?;
         // `expect` compares the library with that of a link without a cache.
         units.expect(0, COUNT, &[])?;
-        ensure(units.stat("damaged")? >= before + COUNT as u64, || format!("not counted as damaged ({at})"))?;
+        ensure(units.stat("damaged")? >= before + COUNT as u64, || {
+            format!("not counted as damaged ({at})")
+        })?;
     }
     // With one damaged object, offld compiles only that unit and the changed one.
-    let unit = files(&units.cache()).into_iter().find(|file| is_unit(file)).ok_or("no object of a unit")?;
+    let unit = files(&units.cache())
+        .into_iter()
+        .find(|file| is_unit(file))
+        .ok_or("no object of a unit")?;
     fs::set_permissions(&unit, fs::Permissions::from_mode(0o644))?;
     fs::write(&unit, "damaged")?;
     units.compile(0, 20)?;
     let (said, made) = units.linked(&units.cache(), &[])?;
-    ensure(made == units.right(&[])?, || format!("another library than without the cache\n{said}"))?;
+    ensure(made == units.right(&[])?, || {
+        format!("another library than without the cache\n{said}")
+    })?;
     passed()
 }
 
-/// Whether a file is an object that ld.lld created from a translation unit. Images are shared objects.
+/// Whether a file is an object that ld.lld created from a translation unit. Images are shared
+/// objects.
 fn is_unit(file: &Path) -> bool {
     fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF") && bytes.get(16) == Some(&1))
 }
@@ -76,7 +84,10 @@ fn killed() -> Outcome {
     let mut killed = 0;
     // Machines differ in speed, so the test tries several times.
     for pause in [20, 40, 60, 80, 100, 150, 200, 300] {
-        let mut link = units.link(&units.cache(), &[]).stderr(Stdio::null()).spawn()?;
+        let mut link = units
+            .link(&units.cache(), &[])
+            .stderr(Stdio::null())
+            .spawn()?;
         std::thread::sleep(Duration::from_millis(pause));
         let ended = link.try_wait()?.is_some();
         link.kill()?;
@@ -85,14 +96,20 @@ fn killed() -> Outcome {
             break;
         }
         killed += 1;
-        let names = files(&units.cache()).into_iter().filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()));
-        let left: Vec<String> = names.filter(|name| name.starts_with("llvmcache") || name.starts_with("Thin")).collect();
+        let names = files(&units.cache())
+            .into_iter()
+            .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()));
+        let left: Vec<String> = names
+            .filter(|name| name.starts_with("llvmcache") || name.starts_with("Thin"))
+            .collect();
         ensure(left.is_empty(), || format!("in the cache: {left:?}"))?;
     }
     ensure(killed > 0, || "no link was killed")?;
     units.compile(0, 2)?;
     let (said, made) = units.linked(&units.cache(), &[])?;
-    ensure(made == units.right(&[])?, || format!("another library than without the cache\n{said}"))?;
+    ensure(made == units.right(&[])?, || {
+        format!("another library than without the cache\n{said}")
+    })?;
     units.compile(0, 3)?;
     units.expect(COUNT - 1, 1, &[])?;
     passed()
@@ -106,10 +123,22 @@ fn read_only() -> Outcome {
     units.compile(0, 2)?;
     let wrote = fs::write(units.cache().join("probe"), "").is_ok();
     let (said, made) = units.linked(&units.cache(), &[])?;
-    ensure(made == units.right(&[])?, || format!("another library than without the cache\n{said}"))?;
-    ensure(said.contains(&format!("ThinLTO: {} units found in the cache, 1 compiled", COUNT - 1)), || said.clone())?;
+    ensure(made == units.right(&[])?, || {
+        format!("another library than without the cache\n{said}")
+    })?;
+    ensure(
+        said.contains(&format!(
+            "ThinLTO: {} units found in the cache, 1 compiled",
+            COUNT - 1
+        )),
+        || said.clone(),
+    )?;
     if !wrote {
-        expect_equal("the files in the cache", &before.len().to_string(), &files(&units.cache()).len().to_string())?;
+        expect_equal(
+            "the files in the cache",
+            &before.len().to_string(),
+            &files(&units.cache()).len().to_string(),
+        )?;
     }
     set_mode_of_folders(&units.cache(), 0o755)?;
     passed()

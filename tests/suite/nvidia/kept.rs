@@ -1,16 +1,24 @@
-//! Kernels and variables that host code registers stay in the image, even if device LTO would remove them.
+//! Kernels and variables that host code registers stay in the image, even if device LTO would
+//! remove them.
 
 use libtest_mimic::{Failed, Trial};
 
 use super::Site;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, offld, output, passed, run, stderr_of, test, text,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, offld, output,
+    passed, run, stderr_of, test, text,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        test("releases::nvidia::g64a_hidden_kernels_that_host_code_registers_are_kept", hidden),
-        test("releases::nvidia::g64b_symbols_that_the_line_requires_are_kept", required),
+        test(
+            "releases::nvidia::g64a_hidden_kernels_that_host_code_registers_are_kept",
+            hidden,
+        ),
+        test(
+            "releases::nvidia::g64b_symbols_that_the_line_requires_are_kept",
+            required,
+        ),
     ]
 }
 
@@ -31,27 +39,52 @@ HIDDEN __device__ int variable = 4;
 fn compiled(cuda: &std::path::Path, bodies: &str) -> Result<Work, Failed> {
     let work = Work::new();
     work.file("k.cu", format!("{SOURCE}{bodies}"));
-    run(clang(&work, cuda).args(["-x", "cuda", "-nocudainc", "-fPIC", "-c", "k.cu", "-o", "k.o"]))?;
+    run(clang(&work, cuda).args([
+        "-x",
+        "cuda",
+        "-nocudainc",
+        "-fPIC",
+        "-c",
+        "k.cu",
+        "-o",
+        "k.o",
+    ]))?;
     Ok(work)
 }
 
 fn clang(work: &Work, cuda: &std::path::Path) -> std::process::Command {
     let mut command = work.command(llvm("clang++"));
     command.arg(format!("--cuda-path={}", cuda.display()));
-    command.args(["-Wno-unknown-cuda-version", "-fgpu-rdc", "-foffload-lto", "--offload-arch=sm_80", "-nocudalib"]);
+    command.args([
+        "-Wno-unknown-cuda-version",
+        "-fgpu-rdc",
+        "-foffload-lto",
+        "--offload-arch=sm_80",
+        "-nocudalib",
+    ]);
     command
 }
 
-/// Links a library with `args`, and again from the cache. Returns stderr, which must be the same for both, and the kernels.
+/// Links a library with `args`, and again from the cache. Returns stderr, which must be the same
+/// for both, and the kernels.
 fn linked(work: &Work, cuda: &std::path::Path, args: &[&str]) -> Result<(String, String), Failed> {
     let mut messages = Vec::new();
     for _ in 0..2 {
         let mut link = clang(work, cuda);
-        link.args(["-shared", "--offload-link", "k.o", "-o", "lib.so", "-B"]).arg(&made().links).args(args);
-        messages.push(stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")))?);
+        link.args(["-shared", "--offload-link", "k.o", "-o", "lib.so", "-B"])
+            .arg(&made().links)
+            .args(args);
+        messages.push(stderr_of(
+            link.env("OFFLD_CACHE", work.path().join("cache")),
+        )?);
     }
     expect_equal("messages of the cached link", &messages[0], &messages[1])?;
-    Ok((messages.remove(0), run(work.command(offld()).args(["inspect", "--kernels", "lib.so"]))?))
+    Ok((
+        messages.remove(0),
+        run(work
+            .command(offld())
+            .args(["inspect", "--kernels", "lib.so"]))?,
+    ))
 }
 
 fn hidden() -> Outcome {
@@ -60,15 +93,24 @@ fn hidden() -> Outcome {
         Err(outcome) => return outcome,
     };
     let cuda = site.work.path().join("toolkit");
-    // With only hidden kernels and with some visible ones, because LTO treats these cases differently.
-    for visible in ["", "extern \"C\" __global__ void seen(int *p) { *p = 4; }\n"] {
+    // With only hidden kernels and with some visible ones, because LTO treats these cases
+    // differently.
+    for visible in [
+        "",
+        "extern \"C\" __global__ void seen(int *p) { *p = 4; }\n",
+    ] {
         let hidden = "extern \"C\" HIDDEN __global__ void kern(int *p) { *p = 3; }\n";
         let work = compiled(&cuda, &format!("{hidden}{visible}"))?;
         let (messages, kernels) = linked(&work, &cuda, &[])?;
         expect_equal("nothing to warn of", "", &messages)?;
         expect_in(&kernels, " kern\n")?;
-        ensure(kernels.contains(" seen\n") != visible.is_empty(), || kernels.clone())?;
-        for args in [&["check", "lib.so"][..], &["check", "--for", "sm_80", "lib.so"]] {
+        ensure(kernels.contains(" seen\n") != visible.is_empty(), || {
+            kernels.clone()
+        })?;
+        for args in [
+            &["check", "lib.so"][..],
+            &["check", "--for", "sm_80", "lib.so"],
+        ] {
             let checked = text(&output(work.command(offld()).args(args))?.stdout);
             expect_not_in(&checked, "verdict: no")?;
             expect_not_in(&checked, "is registered and not in")?;
@@ -83,8 +125,14 @@ fn required() -> Outcome {
         Err(outcome) => return outcome,
     };
     let cuda = site.work.path().join("toolkit");
-    let work = compiled(&cuda, "extern \"C\" __global__ void kern(int *p) { *p = 3; }\n")?;
-    for args in [&["-Xoffload-linker", "-u", "-Xoffload-linker", "kern"][..], &["-Xoffload-linker", "--undefined=kern"]] {
+    let work = compiled(
+        &cuda,
+        "extern \"C\" __global__ void kern(int *p) { *p = 3; }\n",
+    )?;
+    for args in [
+        &["-Xoffload-linker", "-u", "-Xoffload-linker", "kern"][..],
+        &["-Xoffload-linker", "--undefined=kern"],
+    ] {
         let (messages, kernels) = linked(&work, &cuda, args)?;
         expect_equal("nothing to warn of", "", &messages)?;
         expect_in(&kernels, " kern\n")?;

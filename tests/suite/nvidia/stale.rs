@@ -1,5 +1,5 @@
-//! A cached link, a change of a file that it read or would have read, and a second link: its result must equal that of a link
-//! without the cache.
+//! A cached link, a change of a file that it read or would have read, and a second link: its result
+//! must equal that of a link without the cache.
 
 use std::fs;
 
@@ -22,7 +22,12 @@ struct Scenario {
 
 const TOOLKIT: &str = "--cuda-path=toolkit";
 const PLAIN: &[&str] = &[TOOLKIT, "b.o"];
-const LIBRARY: &[&str] = &[TOOLKIT, "--device-linker=-Lfirst", "--device-linker=-Lsecond", "--device-linker=-lb"];
+const LIBRARY: &[&str] = &[
+    TOOLKIT,
+    "--device-linker=-Lfirst",
+    "--device-linker=-Lsecond",
+    "--device-linker=-lb",
+];
 
 fn nothing(_: &Site) -> Result<(), Failed> {
     Ok(())
@@ -99,24 +104,47 @@ const BY_WRAPPER: &[Scenario] = &[
 ];
 
 /// Scenarios for `nvlink` alone, with a compiler of LLVM 15.
-const BY_NVLINK: &[&str] = &["nvlink_is_replaced", "another_toolkit", "the_device_code_changes"];
+const BY_NVLINK: &[&str] = &[
+    "nvlink_is_replaced",
+    "another_toolkit",
+    "the_device_code_changes",
+];
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for major in [19, 22] {
         for scenario in BY_WRAPPER {
-            trials.push(test(format!("releases::nvidia::{}::{major}", scenario.name), move || {
-                expect_not_stale(scenario, major, scenario.bitcode)
-            }));
+            trials.push(test(
+                format!("releases::nvidia::{}::{major}", scenario.name),
+                move || expect_not_stale(scenario, major, scenario.bitcode),
+            ));
         }
     }
-    for scenario in BY_WRAPPER.iter().filter(|scenario| BY_NVLINK.contains(&scenario.name)) {
-        trials.push(test(format!("releases::nvidia::{}::15", scenario.name), move || expect_not_stale(scenario, 15, false)));
+    for scenario in BY_WRAPPER
+        .iter()
+        .filter(|scenario| BY_NVLINK.contains(&scenario.name))
+    {
+        trials.push(test(
+            format!("releases::nvidia::{}::15", scenario.name),
+            move || expect_not_stale(scenario, 15, false),
+        ));
     }
-    trials.push(test("releases::nvidia::the_toolkit_of_the_compiler_changes::22", toolkit_changes));
-    trials.push(test("releases::nvidia::a_hit_starts_nothing::22", starts_nothing));
-    trials.push(test("releases::nvidia::what_cannot_be_known_is_not_cached::22", uncached));
-    trials.push(test("releases::nvidia::names_that_the_compiler_makes_up_are_not_cached::16", generated_names));
+    trials.push(test(
+        "releases::nvidia::the_toolkit_of_the_compiler_changes::22",
+        toolkit_changes,
+    ));
+    trials.push(test(
+        "releases::nvidia::a_hit_starts_nothing::22",
+        starts_nothing,
+    ));
+    trials.push(test(
+        "releases::nvidia::what_cannot_be_known_is_not_cached::22",
+        uncached,
+    ));
+    trials.push(test(
+        "releases::nvidia::names_that_the_compiler_makes_up_are_not_cached::16",
+        generated_names,
+    ));
     trials
 }
 
@@ -138,8 +166,13 @@ fn expect_not_stale(scenario: &Scenario, major: u32, bitcode: bool) -> Outcome {
     (scenario.change)(&site)?;
     let (after, (outcome, why)) = site.link(scenario.after, &[], true)?;
     let (right, _) = site.link(scenario.after, &[], false)?;
-    ensure(right != first, || "the change changes nothing: this scenario could not fail")?;
-    ensure(after == right, || format!("a stale image: {outcome}: {why}"))?;
+    ensure(
+        right != first,
+        || "the change changes nothing: this scenario could not fail",
+    )?;
+    ensure(after == right, || {
+        format!("a stale image: {outcome}: {why}")
+    })?;
     expect_equal("the link after the change", "miss", &outcome)?;
     let (once_more, (outcome, _)) = site.link(scenario.after, &[], true)?;
     expect_equal("the link after that", "hit", &outcome)?;
@@ -147,7 +180,8 @@ fn expect_not_stale(scenario: &Scenario, major: u32, bitcode: bool) -> Outcome {
     passed()
 }
 
-/// clang chooses code generator options by the version of the toolkit, so offld asks clang again after a change.
+/// clang chooses code generator options by the version of the toolkit, so offld asks clang again
+/// after a change.
 fn toolkit_changes() -> Outcome {
     let site = match Site::new(22, true) {
         Ok(site) => site,
@@ -155,21 +189,31 @@ fn toolkit_changes() -> Outcome {
     };
     site.link(PLAIN, &[], true)?;
     expect_equal("nothing changed", "hit", &site.link(PLAIN, &[], true)?.1.0)?;
-    site.work.file("toolkit/include/cuda.h", "#define CUDA_VERSION 12040\n");
+    site.work
+        .file("toolkit/include/cuda.h", "#define CUDA_VERSION 12040\n");
     let (image, (outcome, why)) = site.link(PLAIN, &[], true)?;
-    expect_equal("another release", "miss: the linker command line has changed", &format!("{outcome}: {why}"))?;
+    expect_equal(
+        "another release",
+        "miss: the linker command line has changed",
+        &format!("{outcome}: {why}"),
+    )?;
     ensure(image == site.link(PLAIN, &[], false)?.0, || "a stale image")?;
-    // The device library is linked when a source is compiled. A different one only makes offld ask clang, whose answer is the same.
-    site.work.file("toolkit/nvvm/libdevice/libdevice.10.bc", "BC2");
+    // The device library is linked when a source is compiled. A different one only makes offld ask
+    // clang, whose answer is the same.
+    site.work
+        .file("toolkit/nvvm/libdevice/libdevice.10.bc", "BC2");
     let (again, (outcome, _)) = site.link(PLAIN, &[], true)?;
     expect_equal("another device library", "hit", &outcome)?;
     ensure(again == site.link(PLAIN, &[], false)?.0, || "a stale image")?;
     passed()
 }
 
-/// A cache hit starts no other program: neither clang's commands nor `fatbinary`, whose result is cached too.
+/// A cache hit starts no other program: neither clang's commands nor `fatbinary`, whose result is
+/// cached too.
 fn starts_nothing() -> Outcome {
-    let Ok(strace) = which::which("strace") else { return missing("strace") };
+    let Ok(strace) = which::which("strace") else {
+        return missing("strace");
+    };
     let site = match Site::new(22, false) {
         Ok(site) => site,
         Err(outcome) => return outcome,
@@ -182,14 +226,27 @@ fn starts_nothing() -> Outcome {
     expect_equal("outcome", "hit", &outcome)?;
     ensure(found == cached, || "what was found is not what was kept")?;
     let trace = fs::read_to_string(site.work.path().join("trace"))?;
-    let started = trace.lines().filter(|line| line.contains("execve(") && !line.contains("= -1")).count();
-    expect_equal("programs that were started, the wrapper itself included", "1", &started.to_string())?;
+    let started = trace
+        .lines()
+        .filter(|line| line.contains("execve(") && !line.contains("= -1"))
+        .count();
+    expect_equal(
+        "programs that were started, the wrapper itself included",
+        "1",
+        &started.to_string(),
+    )?;
 
     site.replace("toolkit/bin/fatbinary", "", "replaced")?;
     let (after, (outcome, _)) = site.link(PLAIN, &[], true)?;
     expect_equal("outcome", "hit", &outcome)?;
-    ensure(after != cached, || "the change changes nothing: this test could not fail")?;
-    ensure(after == site.link(PLAIN, &[], false)?.0, || "a stale fat binary")?;
+    ensure(
+        after != cached,
+        || "the change changes nothing: this test could not fail",
+    )?;
+    ensure(
+        after == site.link(PLAIN, &[], false)?.0,
+        || "a stale fat binary",
+    )?;
     passed()
 }
 
@@ -202,10 +259,26 @@ fn uncached() -> Outcome {
     let path = format!("{bin}:/usr/bin:/bin");
     let folder = site.work.path().display().to_string();
     for (args, environment, says) in [
-        (PLAIN, ("LIBRARY_PATH", folder.as_str()), "LIBRARY_PATH is set"),
-        (&["b.o"], ("PATH", path.as_str()), "--cuda-path= is missing, so the directory of NVIDIA's tools is unknown"),
-        (&[TOOLKIT, "b.o", "--device-compiler=-g"], ("X", ""), "the cache does not support the linker argument `-g`"),
-        (&[TOOLKIT, "b.o", "--device-linker=-v"], ("X", ""), "the cache does not support the linker argument `-v`"),
+        (
+            PLAIN,
+            ("LIBRARY_PATH", folder.as_str()),
+            "LIBRARY_PATH is set",
+        ),
+        (
+            &["b.o"],
+            ("PATH", path.as_str()),
+            "--cuda-path= is missing, so the directory of NVIDIA's tools is unknown",
+        ),
+        (
+            &[TOOLKIT, "b.o", "--device-compiler=-g"],
+            ("X", ""),
+            "the cache does not support the linker argument `-g`",
+        ),
+        (
+            &[TOOLKIT, "b.o", "--device-linker=-v"],
+            ("X", ""),
+            "the cache does not support the linker argument `-v`",
+        ),
     ] {
         for _ in 0..2 {
             let (_, (outcome, why)) = site.link(args, &[environment], true)?;
@@ -215,7 +288,10 @@ fn uncached() -> Outcome {
     }
     // offld cannot know which programs a script runs.
     let _ = fs::remove_file(site.work.path().join("toolkit/bin/nvlink"));
-    site.work.tool("toolkit/bin/nvlink", &format!("#!/bin/sh\nexec {bin}/nvlink \"$@\"\n"));
+    site.work.tool(
+        "toolkit/bin/nvlink",
+        &format!("#!/bin/sh\nexec {bin}/nvlink \"$@\"\n"),
+    );
     let (_, (outcome, why)) = site.link(PLAIN, &[], true)?;
     expect_equal("outcome", "uncached", &outcome)?;
     expect_in(&why, "toolkit/bin/nvlink is a script")?;

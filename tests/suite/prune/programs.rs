@@ -1,5 +1,5 @@
-//! Programs to prune: from every linker, of every kind, by offld's wrapper and LLVM's, with images for four devices or for one.
-//! Their inputs are compiled once per run of the suite.
+//! Programs to prune: from every linker, of every kind, by offld's wrapper and LLVM's, with images
+//! for four devices or for one. Their inputs are compiled once per run of the suite.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,9 +9,11 @@ use libtest_mimic::Failed;
 
 use crate::support::{LLVM, Work, llvm, made, root, run};
 
-/// The minimum size of each of the two AMD GPU images, in bytes. No other difference between the programs is as large.
+/// The minimum size of each of the two AMD GPU images, in bytes. No other difference between the
+/// programs is as large.
 pub(super) const LARGE: u64 = 2_000_000;
-/// The source includes no header, because those of Debian 13's C library do not compile for AMD GPUs.
+/// The source includes no header, because those of Debian 13's C library do not compile for AMD
+/// GPUs.
 const SOURCE: &str = concat!(
     include_str!("../on_host.h"),
     r#"#ifdef __AMDGCN__
@@ -35,8 +37,8 @@ int main(void) { return check(); }
 "#
 );
 
-/// The functions of LLVM's OpenMP runtime that the program calls on the host, as an archive for static programs, which cannot use
-/// shared libraries. One thread does everything.
+/// The functions of LLVM's OpenMP runtime that the program calls on the host, as an archive for
+/// static programs, which cannot use shared libraries. One thread does everything.
 const HOST_RUNTIME: &str = r#"
 #include <stdarg.h>
 typedef void task(int *, int *, ...);
@@ -62,8 +64,8 @@ void __kmpc_for_static_init_4() {}
 void __kmpc_for_static_fini() {}
 "#;
 
-/// The device compiler: LLVM's, except for SPIR-V, whose linker is not available everywhere. For SPIR-V, this script writes a
-/// module without code.
+/// The device compiler: LLVM's, except for SPIR-V, whose linker is not available everywhere. For
+/// SPIR-V, this script writes a module without code.
 const DEVICE: &str = r#"#!/bin/sh
 case " $* " in
   *" --target=spirv64-intel "*) ;;
@@ -89,16 +91,27 @@ pub(super) enum Kind {
     Fixed,
     /// A shared library, and a program that calls it.
     Library,
-    /// Position-independent without shared libraries. Its only offload runtime is the stub that logs registrations.
+    /// Position-independent without shared libraries. Its only offload runtime is the stub that
+    /// logs registrations.
     StaticPie,
-    /// The same at fixed addresses, for gold, which cannot link static position-independent programs.
+    /// The same at fixed addresses, for gold, which cannot link static position-independent
+    /// programs.
     Static,
 }
 
 impl Kind {
     /// The kinds that a linker can link.
     pub(super) fn of(linker: &str) -> [Kind; 4] {
-        [Kind::Pie, Kind::Fixed, Kind::Library, if linker == "gold" { Kind::Static } else { Kind::StaticPie }]
+        [
+            Kind::Pie,
+            Kind::Fixed,
+            Kind::Library,
+            if linker == "gold" {
+                Kind::Static
+            } else {
+                Kind::StaticPie
+            },
+        ]
     }
 
     /// Whether the program uses no shared library.
@@ -137,12 +150,20 @@ impl Kind {
 
     /// The file with the images.
     pub(super) fn file(self) -> &'static str {
-        if self == Kind::Library { "libcheck.so" } else { "check" }
+        if self == Kind::Library {
+            "libcheck.so"
+        } else {
+            "check"
+        }
     }
 
     /// The file that is run.
     pub(super) fn run(self) -> &'static str {
-        if self == Kind::Library { "main" } else { "check" }
+        if self == Kind::Library {
+            "main"
+        } else {
+            "check"
+        }
     }
 }
 
@@ -154,46 +175,83 @@ pub(super) enum Wrapper {
 }
 
 /// Links the file with images for one device or for all four, and the other files needed to run it.
-pub(super) fn link(work: &Work, linker: &str, kind: Kind, wrapper: Wrapper, is_one: bool) -> Result<(), Failed> {
+pub(super) fn link(
+    work: &Work,
+    linker: &str,
+    kind: Kind,
+    wrapper: Wrapper,
+    is_one: bool,
+) -> Result<(), Failed> {
     let inputs = inputs()?;
     let linker = match linker {
         "ld.lld" => llvm(linker).display().to_string(),
         named => named.to_owned(),
     };
     let mut command = work.command(llvm("clang"));
-    command.args(targets(is_one)).arg(inputs.join(object(kind, is_one))).args(["-o", kind.file(), kind.linked()]);
-    command.arg("-Wl,--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all").arg(format!("-fuse-ld={linker}"));
+    command
+        .args(targets(is_one))
+        .arg(inputs.join(object(kind, is_one)))
+        .args(["-o", kind.file(), kind.linked()]);
+    command
+        .arg("-Wl,--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all")
+        .arg(format!("-fuse-ld={linker}"));
     // Device links are the same for every host linker, so all tests share a cache.
-    command.env("OFFLD_CLANG", inputs.join("bin/clang")).env("OFFLD_CACHE", &made().cache);
-    command.arg("-B").arg(if wrapper == Wrapper::Offld { made().links.clone() } else { inputs.join("bin") });
+    command
+        .env("OFFLD_CLANG", inputs.join("bin/clang"))
+        .env("OFFLD_CACHE", &made().cache);
+    command.arg("-B").arg(if wrapper == Wrapper::Offld {
+        made().links.clone()
+    } else {
+        inputs.join("bin")
+    });
     if kind.is_static() {
         command.arg("-L").arg(inputs);
     }
     run(&mut command)?;
     if kind == Kind::Library {
-        work.file("main.c", "int check(void); int main(void) { return check(); }");
-        work.run(llvm("clang"), ["main.c", "-L.", "-lcheck", "-o", kind.run()])?;
+        work.file(
+            "main.c",
+            "int check(void); int main(void) { return check(); }",
+        );
+        work.run(
+            llvm("clang"),
+            ["main.c", "-L.", "-lcheck", "-o", kind.run()],
+        )?;
     }
     Ok(())
 }
 
 fn targets(is_one: bool) -> Vec<String> {
     let devices = format!("-fopenmp-targets={}", if is_one { ONE } else { ALL });
-    let mut words = vec!["-fopenmp".to_owned(), devices, "-nogpulib".to_owned(), "-O1".to_owned()];
+    let mut words = vec![
+        "-fopenmp".to_owned(),
+        devices,
+        "-nogpulib".to_owned(),
+        "-O1".to_owned(),
+    ];
     if !is_one {
-        words.extend(["-Xopenmp-target=amdgcn-amd-amdhsa".to_owned(), "--offload-arch=gfx90a,gfx908".to_owned()]);
+        words.extend([
+            "-Xopenmp-target=amdgcn-amd-amdhsa".to_owned(),
+            "--offload-arch=gfx90a,gfx908".to_owned(),
+        ]);
     }
     words
 }
 
 fn object(kind: Kind, is_one: bool) -> String {
-    format!("{}-{}.o", if is_one { "one" } else { "all" }, kind.compiled().0)
+    format!(
+        "{}-{}.o",
+        if is_one { "one" } else { "all" },
+        kind.compiled().0
+    )
 }
 
 /// The directory with objects, static libraries and device compilers.
 fn inputs() -> Result<&'static Path, Failed> {
     static INPUTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let inputs = INPUTS.get_or_init(|| compile().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
+    let inputs = INPUTS.get_or_init(|| {
+        compile().map_err(|failed| failed.message().unwrap_or_default().to_owned())
+    });
     inputs.as_deref().map_err(Failed::from)
 }
 
@@ -206,20 +264,36 @@ fn compile() -> Result<PathBuf, Failed> {
     for kind in [Kind::Pie, Kind::Fixed, Kind::Library] {
         for is_one in [true, false] {
             let mut compile = work.command(llvm("clang"));
-            compile.args(targets(is_one)).args(kind.compiled().1).args(["-c", "check.c", "-o", &object(kind, is_one)]);
+            compile.args(targets(is_one)).args(kind.compiled().1).args([
+                "-c",
+                "check.c",
+                "-o",
+                &object(kind, is_one),
+            ]);
             run(&mut compile)?;
         }
     }
     std::fs::write(folder.join("host.c"), HOST_RUNTIME)?;
     let stub = root().join("runtime-stubs/openmp.c");
-    for (archive, source) in [("libomp.a", folder.join("host.c")), ("libomptarget.a", stub)] {
-        run(work.command("cc").args(["-std=c11", "-fPIE", "-c", "-o", "library.o"]).arg(source))?;
-        run(work.command(llvm("llvm-ar")).args(["rcs", archive, "library.o"]))?;
+    for (archive, source) in [
+        ("libomp.a", folder.join("host.c")),
+        ("libomptarget.a", stub),
+    ] {
+        run(work
+            .command("cc")
+            .args(["-std=c11", "-fPIE", "-c", "-o", "library.o"])
+            .arg(source))?;
+        run(work
+            .command(llvm("llvm-ar"))
+            .args(["rcs", archive, "library.o"]))?;
     }
     std::fs::write(folder.join("bin/clang"), DEVICE.replace("LLVM", LLVM))?;
     run(Command::new("chmod").args(["755", "bin/clang"]))?;
     // LLVM's wrapper searches its own directory for clang, and `../lib` for its libraries.
-    std::fs::copy(llvm("clang-linker-wrapper"), folder.join("bin/clang-linker-wrapper"))?;
+    std::fs::copy(
+        llvm("clang-linker-wrapper"),
+        folder.join("bin/clang-linker-wrapper"),
+    )?;
     std::os::unix::fs::symlink(Path::new(LLVM).with_file_name("lib"), folder.join("lib"))?;
     Ok(folder)
 }

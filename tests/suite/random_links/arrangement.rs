@@ -46,7 +46,9 @@ impl<'p> Arrangement<'p> {
             _ => Call::ByName,
         };
         let count = 1 + random.below(3);
-        let mut roots: Vec<(usize, Call)> = (0..count).map(|_| (random.below(UNITS), call(random))).collect();
+        let mut roots: Vec<(usize, Call)> = (0..count)
+            .map(|_| (random.below(UNITS), call(random)))
+            .collect();
         roots.sort_by_key(|(unit, _)| *unit);
         roots.dedup_by_key(|(unit, _)| *unit);
         let mut arrangement = Arrangement {
@@ -61,7 +63,10 @@ impl<'p> Arrangement<'p> {
             script: String::new(),
             words: Vec::new(),
         };
-        arrangement.shared = random.chance(15).then(|| random.below(SHARED)).filter(|unit| Some(*unit) != arrangement.partial);
+        arrangement.shared = random
+            .chance(15)
+            .then(|| random.below(SHARED))
+            .filter(|unit| Some(*unit) != arrangement.partial);
         arrangement.place(random);
         arrangement
     }
@@ -87,7 +92,10 @@ impl<'p> Arrangement<'p> {
                 Some(other) if variant => format!("{}.o", other.name),
                 _ => format!("u{unit}.o"),
             };
-            let (first, second) = (random.chance(50), self.pool.variants[unit].is_some() && random.chance(50));
+            let (first, second) = (
+                random.chance(50),
+                self.pool.variants[unit].is_some() && random.chance(50),
+            );
             let object = name(first);
             let place = random.below(100);
             if !needed.contains(&unit) {
@@ -114,13 +122,25 @@ impl<'p> Arrangement<'p> {
             items.push(vec![format!("m{at}.o")]);
         }
         if !lazy.is_empty() {
-            items.push([vec!["-Wl,--start-lib".to_owned()], lazy, vec!["-Wl,--end-lib".to_owned()]].concat());
+            items.push(
+                [
+                    vec!["-Wl,--start-lib".to_owned()],
+                    lazy,
+                    vec!["-Wl,--end-lib".to_owned()],
+                ]
+                .concat(),
+            );
         }
         items.extend(self.partial.map(|_| vec!["p.o".to_owned()]));
-        items.extend(self.shared.map(|_| vec!["libs.so".to_owned(), "-Wl,-rpath,$ORIGIN".to_owned()]));
+        items.extend(
+            self.shared
+                .map(|_| vec!["libs.so".to_owned(), "-Wl,-rpath,$ORIGIN".to_owned()]),
+        );
         for (unit, call) in &self.roots {
             match call {
-                Call::ByDefsym => items.push(vec![format!("-Wl,--defsym=alias_{unit}=probe_{unit}")]),
+                Call::ByDefsym => {
+                    items.push(vec![format!("-Wl,--defsym=alias_{unit}=probe_{unit}")])
+                }
                 Call::ByScript => self.script += &format!("alias_{unit} = probe_{unit};\n"),
                 Call::Wrapped => {
                     items.push(vec![format!("-Wl,--wrap=probe_{unit}")]);
@@ -134,17 +154,30 @@ impl<'p> Arrangement<'p> {
     }
 
     fn words(&mut self, mut items: Vec<Vec<String>>, random: &mut Random) {
-        let names: Vec<String> = (0..self.archives.len()).map(|at| format!("libx{at}.a")).collect();
+        let names: Vec<String> = (0..self.archives.len())
+            .map(|at| format!("libx{at}.a"))
+            .collect();
         let mut again = Vec::new();
         let as_group = random.chance(40);
         if random.chance(15) && !names.is_empty() {
             self.script += &format!("GROUP({})\n", names.join(" "));
         } else if as_group && !names.is_empty() {
-            items.push([vec!["-Wl,--start-group".to_owned()], names, vec!["-Wl,--end-group".to_owned()]].concat());
+            items.push(
+                [
+                    vec!["-Wl,--start-group".to_owned()],
+                    names,
+                    vec!["-Wl,--end-group".to_owned()],
+                ]
+                .concat(),
+            );
         } else {
             for name in names {
                 match random.below(10) {
-                    0 => items.push(vec!["-Wl,--whole-archive".to_owned(), name, "-Wl,--no-whole-archive".to_owned()]),
+                    0 => items.push(vec![
+                        "-Wl,--whole-archive".to_owned(),
+                        name,
+                        "-Wl,--no-whole-archive".to_owned(),
+                    ]),
                     1..5 => {
                         again.push(name.clone());
                         items.push(vec![name]);
@@ -160,7 +193,10 @@ impl<'p> Arrangement<'p> {
             items.push(vec!["s.ld".to_owned()]);
         }
         // GNU ld usually needs the objects first.
-        let (first, rest): (Vec<_>, Vec<_>) = random.shuffled(items).into_iter().partition(|item| item[0].ends_with(".o"));
+        let (first, rest): (Vec<_>, Vec<_>) = random
+            .shuffled(items)
+            .into_iter()
+            .partition(|item| item[0].ends_with(".o"));
         let mixed = random.chance(40);
         let all = [first, rest].concat();
         let all = if mixed { random.shuffled(all) } else { all };
@@ -183,10 +219,14 @@ impl<'p> Arrangement<'p> {
     }
 
     fn main(&self) -> String {
-        let mut text = "#include <stdio.h>\nvoid report(int unit, int device, int region, int host) {\n\
+        let mut text =
+            "#include <stdio.h>\nvoid report(int unit, int device, int region, int host) {\n\
              \x20 printf(\"%d %d %d %d\\n\", unit, device, region, host); fflush(stdout);\n}\n"
-            .to_owned();
-        let extra = [self.partial, self.shared].into_iter().flatten().map(|unit| (UNITS + unit, Call::ByName));
+                .to_owned();
+        let extra = [self.partial, self.shared]
+            .into_iter()
+            .flatten()
+            .map(|unit| (UNITS + unit, Call::ByName));
         let calls: Vec<(usize, Call)> = self.roots.iter().copied().chain(extra).collect();
         let name = |(unit, call): &(usize, Call)| match call {
             Call::ByDefsym | Call::ByScript => format!("alias_{unit}"),
@@ -208,17 +248,35 @@ impl<'p> Arrangement<'p> {
     /// Creates the inputs that do not depend on the linker under test.
     pub(super) fn prepare(&self, work: &Work) -> Result<(), Failed> {
         work.file("main.c", self.main());
-        run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", "main.c"]))?;
+        run(work
+            .command(llvm("clang"))
+            .args(OFFLOAD)
+            .args(["-O1", "-fPIC", "-c", "main.c"]))?;
         for (unit, _) in self.roots.iter().filter(|(_, call)| *call == Call::Wrapped) {
-            run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", &format!("w{unit}.c")]))?;
+            run(work.command(llvm("clang")).args(OFFLOAD).args([
+                "-O1",
+                "-fPIC",
+                "-c",
+                &format!("w{unit}.c"),
+            ]))?;
         }
         for (at, members) in self.archives.iter().enumerate() {
             let name = format!("libx{at}.a");
             let _ = std::fs::remove_file(work.path().join(&name));
-            work.run(llvm("llvm-ar"), [&["rcs".to_owned(), name], &members[..]].concat())?;
+            work.run(
+                llvm("llvm-ar"),
+                [&["rcs".to_owned(), name], &members[..]].concat(),
+            )?;
         }
         for (at, objects) in self.merged.iter().enumerate() {
-            work.run("ld", [&["-r".to_owned(), "-o".to_owned(), format!("m{at}.o")], &objects[..]].concat())?;
+            work.run(
+                "ld",
+                [
+                    &["-r".to_owned(), "-o".to_owned(), format!("m{at}.o")],
+                    &objects[..],
+                ]
+                .concat(),
+            )?;
         }
         work.file("s.ld", &self.script);
         Ok(())
@@ -226,10 +284,19 @@ impl<'p> Arrangement<'p> {
 
     /// Creates the inputs that depend on `by`. Returns the command that links the program.
     pub(super) fn link(&self, work: &Work, by: By) -> Result<Command, Failed> {
-        for (unit, mode, name) in [(self.partial, "-r", "p.o"), (self.shared, "-shared", "libs.so")] {
+        for (unit, mode, name) in [
+            (self.partial, "-r", "p.o"),
+            (self.shared, "-shared", "libs.so"),
+        ] {
             let Some(unit) = unit else { continue };
-            let mut part = if by == By::Plain && mode == "-r" { work.command("ld") } else { driver(work, by, self.linker) };
-            run(part.args([mode, "-o", name]).arg(format!("s{}.o", UNITS + unit)))?;
+            let mut part = if by == By::Plain && mode == "-r" {
+                work.command("ld")
+            } else {
+                driver(work, by, self.linker)
+            };
+            run(part
+                .args([mode, "-o", name])
+                .arg(format!("s{}.o", UNITS + unit)))?;
         }
         let mut link = driver(work, by, self.linker);
         link.args(&self.words).args(["-o", "program"]);

@@ -1,11 +1,12 @@
-//! Random programs, linked in random arrangements: objects, archives, groups, `--start-lib`, whole archives, `-r` outputs, shared
-//! libraries, scripts, `--wrap` and `--defsym`, with weak, hidden, common and COMDAT symbols. offld as clang's wrapper, offld as
-//! the linker, and LLVM's wrapper link each program, with ld.lld and ld.bfd. Each program runs offloaded. The device's results must
-//! equal those of the program's own host code in the same run. The selected code must equal that of a link of the same objects
-//! without device code.
+//! Random programs, linked in random arrangements: objects, archives, groups, `--start-lib`, whole
+//! archives, `-r` outputs, shared libraries, scripts, `--wrap` and `--defsym`, with weak, hidden,
+//! common and COMDAT symbols. offld as clang's wrapper, offld as the linker, and LLVM's wrapper
+//! link each program, with ld.lld and ld.bfd. Each program runs offloaded. The device's results
+//! must equal those of the program's own host code in the same run. The selected code must equal
+//! that of a link of the same objects without device code.
 //!
-//! `OFFLD_LINKS_SEED=` and `OFFLD_LINKS_COUNT=` select other programs (`make fuzz-links`). With `OFFLD_LINKS_KEEP=1`, the directory
-//! of a failing case stays.
+//! `OFFLD_LINKS_SEED=` and `OFFLD_LINKS_COUNT=` select other programs (`make fuzz-links`). With
+//! `OFFLD_LINKS_KEEP=1`, the directory of a failing case stays.
 
 mod arrangement;
 mod pool;
@@ -15,7 +16,9 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use super::support::{LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, run, shown, text, with_llvm};
+use super::support::{
+    LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, run, shown, text, with_llvm,
+};
 use arrangement::Arrangement;
 use pool::Pool;
 
@@ -24,14 +27,24 @@ const EACH: u64 = 6;
 
 /// One test for each pool.
 pub(crate) fn trials() -> Vec<Trial> {
-    let (seed, count) = (number("OFFLD_LINKS_SEED", 22), number("OFFLD_LINKS_COUNT", 30));
+    let (seed, count) = (
+        number("OFFLD_LINKS_SEED", 22),
+        number("OFFLD_LINKS_COUNT", 30),
+    );
     (0..count.div_ceil(EACH))
-        .map(|pool| with_llvm(&format!("random_links::{}", seed + pool), move || check(seed + pool)))
+        .map(|pool| {
+            with_llvm(&format!("random_links::{}", seed + pool), move || {
+                check(seed + pool)
+            })
+        })
         .collect()
 }
 
 fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
 }
 
 /// A pseudorandom sequence that depends on its seed only (splitmix64).
@@ -78,13 +91,26 @@ pub(super) enum By {
 /// The compiler driver for a link.
 pub(super) fn driver(work: &Work, by: By, linker: &str) -> Command {
     let mut command = work.command(llvm("clang"));
-    command.env("OFFLD_CACHE", "off").arg(format!("-L{LLVM}/../lib")).arg(format!("-Wl,-rpath,{LLVM}/../lib"));
+    command
+        .env("OFFLD_CACHE", "off")
+        .arg(format!("-L{LLVM}/../lib"))
+        .arg(format!("-Wl,-rpath,{LLVM}/../lib"));
     match by {
-        By::Plain => command.args(["-fopenmp", "-lomptarget"]).arg(format!("-fuse-ld={linker}")),
+        By::Plain => command
+            .args(["-fopenmp", "-lomptarget"])
+            .arg(format!("-fuse-ld={linker}")),
         By::Reference => command.args(OFFLOAD).arg(format!("-fuse-ld={linker}")),
-        By::Wrapper => command.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links),
+        By::Wrapper => command
+            .args(OFFLOAD)
+            .arg(format!("-fuse-ld={linker}"))
+            .arg("-B")
+            .arg(&made().links),
         By::Linker => {
-            let real = if linker == "lld" { format!("{LLVM}/ld.lld") } else { format!("ld.{linker}") };
+            let real = if linker == "lld" {
+                format!("{LLVM}/ld.lld")
+            } else {
+                format!("ld.{linker}")
+            };
             let ours = format!("--ld-path={}", made().links.join("ld.offld").display());
             command.arg("-fopenmp").arg(ours).env("OFFLD_LINKER", real)
         }
@@ -112,16 +138,28 @@ fn check(seed: u64) -> Outcome {
             }
             Err(failed) => {
                 if std::env::var_os("OFFLD_LINKS_KEEP").is_some() {
-                    let _ = std::fs::write(work.path().join("arrangement"), arrangement.to_string());
+                    let _ =
+                        std::fs::write(work.path().join("arrangement"), arrangement.to_string());
                     let kept = std::env::temp_dir().join(format!("offld-links-{seed}"));
-                    let _ = Command::new("cp").arg("-a").arg(work.path()).arg(&kept).status();
+                    let _ = Command::new("cp")
+                        .arg("-a")
+                        .arg(work.path())
+                        .arg(&kept)
+                        .status();
                 }
-                return Err(format!("seed {seed}, case {tried}:\n{arrangement}\n{}", failed.message().unwrap_or_default()).into());
+                return Err(format!(
+                    "seed {seed}, case {tried}:\n{arrangement}\n{}",
+                    failed.message().unwrap_or_default()
+                )
+                .into());
             }
         }
     }
     if done < EACH {
-        return Err(format!("seed {seed}: of {tried} arrangements only {done} link without device code").into());
+        return Err(format!(
+            "seed {seed}: of {tried} arrangements only {done} link without device code"
+        )
+        .into());
     }
     if std::env::var_os("OFFLD_LINKS_COUNT").is_some() {
         eprintln!("seed {seed}: {done} cases; LLVM's wrapper: {faults:?}");
@@ -129,28 +167,37 @@ fn check(seed: u64) -> Outcome {
     passed()
 }
 
-/// Links and runs one arrangement. Returns `None` if the link without device code fails, and otherwise the result of LLVM's
-/// wrapper.
+/// Links and runs one arrangement. Returns `None` if the link without device code fails, and
+/// otherwise the result of LLVM's wrapper.
 fn case(work: &Work, arrangement: &Arrangement<'_>) -> Result<Option<&'static str>, Failed> {
     arrangement.prepare(work)?;
     let mut link = arrangement.link(work, By::Plain)?;
     if !output(&mut link)?.status.success() {
         return Ok(None);
     }
-    let plain = reports(&run(work.command("./program").env("OMP_TARGET_OFFLOAD", "disabled"))?)?;
+    let plain = reports(&run(work
+        .command("./program")
+        .env("OMP_TARGET_OFFLOAD", "disabled"))?)?;
     for by in [By::Wrapper, By::Linker] {
-        let told = |failed: Failed| Failed::from(format!("{by:?}: {}", failed.message().unwrap_or_default()));
+        let told = |failed: Failed| {
+            Failed::from(format!("{by:?}: {}", failed.message().unwrap_or_default()))
+        };
         run(&mut arrangement.link(work, by)?).map_err(told)?;
         let mut program = work.command("./program");
         let printed = run(program.env("OMP_TARGET_OFFLOAD", "mandatory")).map_err(told)?;
-        compare(&plain, &reports(&printed)?).map_err(|why| Failed::from(format!("{by:?}: {why}\n{printed}")))?;
+        compare(&plain, &reports(&printed)?)
+            .map_err(|why| Failed::from(format!("{by:?}: {why}\n{printed}")))?;
     }
     Ok(Some(reference(work, arrangement, &plain)?))
 }
 
-/// Links and runs an arrangement with LLVM's wrapper. Returns `same`, or the name of a known fault (docs/spec/faults.md). Any other
-/// difference is an error.
-fn reference(work: &Work, arrangement: &Arrangement<'_>, plain: &[Report]) -> Result<&'static str, Failed> {
+/// Links and runs an arrangement with LLVM's wrapper. Returns `same`, or the name of a known fault
+/// (docs/spec/faults.md). Any other difference is an error.
+fn reference(
+    work: &Work,
+    arrangement: &Arrangement<'_>,
+    plain: &[Report],
+) -> Result<&'static str, Failed> {
     let mut link = match arrangement.link(work, By::Reference) {
         Ok(link) => link,
         Err(failed) => return named(failed.message().unwrap_or_default()),
@@ -167,14 +214,18 @@ fn reference(work: &Work, arrangement: &Arrangement<'_>, plain: &[Report]) -> Re
         } else if arrangement.has_script() || arrangement.main_is_plain() {
             Ok("leaves device code out that a script names, or that only archives have")
         } else {
-            Err(format!("LLVM's dies, for no known reason: {}", shown(&program, &ran)).into())
+            Err(format!(
+                "LLVM's dies, for no known reason: {}",
+                shown(&program, &ran)
+            )
+            .into())
         };
     }
     let printed = reports(&text(&ran.stdout))?;
     match compare(plain, &printed) {
         Ok(()) => Ok("same"),
-        // LLVM's wrapper links all members in the order of the archives. Members that the host link does not pull may have other
-        // definitions.
+        // LLVM's wrapper links all members in the order of the archives. Members that the host link
+        // does not pull may have other definitions.
         Err(_) => Ok("takes other definitions than the host"),
     }
 }
@@ -190,7 +241,8 @@ fn named(told: &str) -> Result<&'static str, Failed> {
     }
 }
 
-/// One line of a program's output: the unit's number, whether its region ran on a device, and the results of region and host code.
+/// One line of a program's output: the unit's number, whether its region ran on a device, and the
+/// results of region and host code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     unit: String,
@@ -204,20 +256,35 @@ fn reports(printed: &str) -> Result<Vec<Report>, Failed> {
         let mut words = line.split(' ');
         let unit = words.next()?.to_owned();
         let mut number = || words.next()?.parse::<i64>().ok();
-        Some(Report { unit, device: number()? == 1, on_device: number()?, on_host: number()? })
+        Some(Report {
+            unit,
+            device: number()? == 1,
+            on_device: number()?,
+            on_host: number()?,
+        })
     };
-    printed.lines().map(|line| report(line).ok_or_else(|| Failed::from(format!("not a report: {line}")))).collect()
+    printed
+        .lines()
+        .map(|line| report(line).ok_or_else(|| Failed::from(format!("not a report: {line}"))))
+        .collect()
 }
 
 fn compare(plain: &[Report], offloaded: &[Report]) -> Result<(), String> {
     if plain.len() != offloaded.len() {
-        return Err(format!("{} reports, and {} without device code", offloaded.len(), plain.len()));
+        return Err(format!(
+            "{} reports, and {} without device code",
+            offloaded.len(),
+            plain.len()
+        ));
     }
     for (plain, report) in plain.iter().zip(offloaded) {
         if !report.device {
             return Err(format!("unit {} did not run on the device", report.unit));
         }
-        if report.on_device != report.on_host || report.on_host != plain.on_host || report.unit != plain.unit {
+        if report.on_device != report.on_host
+            || report.on_host != plain.on_host
+            || report.unit != plain.unit
+        {
             return Err(format!("{report:?}, and without device code {plain:?}"));
         }
     }

@@ -1,5 +1,5 @@
-//! The objects of the arrangements: translation units with a kernel each, some in two variants, some with names for `--wrap`, some
-//! for shared libraries.
+//! The objects of the arrangements: translation units with a kernel each, some in two variants,
+//! some with names for `--wrap`, some for shared libraries.
 
 use std::fmt::Write as _;
 
@@ -40,26 +40,36 @@ impl Pool {
         for number in 0..UNITS + SHARED {
             let made = Pool::unit(number, 0, None, random);
             let needs = made.needs.clone();
-            variants.push((number < UNITS && random.chance(20)).then(|| Pool::unit(number, 1, Some(needs), random)));
+            variants.push(
+                (number < UNITS && random.chance(20))
+                    .then(|| Pool::unit(number, 1, Some(needs), random)),
+            );
             units.push(made);
         }
         Pool { units, variants }
     }
 
-    /// The unit `number`. Its device functions call those of units with higher numbers, and its probe calls those of any unit. A
-    /// variant calls the same functions.
+    /// The unit `number`. Its device functions call those of units with higher numbers, and its
+    /// probe calls those of any unit. A variant calls the same functions.
     fn unit(number: usize, variant: usize, needs: Option<Vec<usize>>, random: &mut Random) -> Unit {
         let is_shared = number >= UNITS;
         let is_cpp = random.chance(30);
         let other = |random: &mut Random| random.below(UNITS);
         let needs = needs.unwrap_or_else(|| {
             let count = if is_shared { 0 } else { random.below(3) };
-            let mut needs: Vec<usize> = (0..count).map(|_| other(random)).filter(|need| *need != number).collect();
+            let mut needs: Vec<usize> = (0..count)
+                .map(|_| other(random))
+                .filter(|need| *need != number)
+                .collect();
             needs.sort_unstable();
             needs.dedup();
             needs
         });
-        let (mut heads, mut device, mut sum) = (String::new(), String::new(), format!("x * {}", 2 + random.below(5)));
+        let (mut heads, mut device, mut sum) = (
+            String::new(),
+            String::new(),
+            format!("x * {}", 2 + random.below(5)),
+        );
         for need in needs.iter().filter(|need| **need > number) {
             let _ = writeln!(heads, "int device_{need}(int);");
             let _ = write!(sum, " + device_{need}(x + 1)");
@@ -70,7 +80,11 @@ impl Pool {
                 if !is_strong && !random.chance(45) {
                     continue;
                 }
-                let attribute = if is_strong { "noinline" } else { "weak, noinline" };
+                let attribute = if is_strong {
+                    "noinline"
+                } else {
+                    "weak, noinline"
+                };
                 let _ = writeln!(
                     device,
                     "__attribute__(({attribute})) int weak_{weak}(int x) {{ return x + {}; }}",
@@ -93,7 +107,10 @@ impl Pool {
             );
             let _ = write!(sum, " + comdat<{}>(x)", 3 + random.below(2));
         }
-        let _ = writeln!(device, "int device_{number}(int x) {{ return {sum} + {variant} * 7; }}");
+        let _ = writeln!(
+            device,
+            "int device_{number}(int x) {{ return {sum} + {variant} * 7; }}"
+        );
         let mut calls = String::new();
         for need in &needs {
             let _ = writeln!(heads, "void probe_{need}(void);");
@@ -109,7 +126,11 @@ impl Pool {
         } else {
             String::new()
         };
-        let (open, close) = if is_cpp { ("extern \"C\" {\n", "}\n") } else { ("", "") };
+        let (open, close) = if is_cpp {
+            ("extern \"C\" {\n", "}\n")
+        } else {
+            ("", "")
+        };
         let source = format!(
             "#include <omp.h>\n{open}void report(int, int, int, int);\n#pragma omp begin declare target\n{heads}{device}\
              #pragma omp end declare target\n{common}void probe_{number}(void) {{\n  static int seen;\n  int device = 0, value = 0;\n\
@@ -117,8 +138,17 @@ impl Pool {
              \x20 {{ device = !omp_is_initial_device(); value = device_{number}(3); }}\n\
              \x20 report({number}, device, value, device_{number}(3));\n {calls}\n}}\n{close}"
         );
-        let name = format!("{}{number}{}", if is_shared { "s" } else { "u" }, if variant == 0 { "" } else { "b" });
-        Unit { name, source, is_cpp, needs }
+        let name = format!(
+            "{}{number}{}",
+            if is_shared { "s" } else { "u" },
+            if variant == 0 { "" } else { "b" }
+        );
+        Unit {
+            name,
+            source,
+            is_cpp,
+            needs,
+        }
     }
 
     /// Compiles all units, and for each plain unit an object that wraps its probe.
@@ -127,7 +157,14 @@ impl Pool {
             let file = format!("{}.{}", unit.name, if unit.is_cpp { "cpp" } else { "c" });
             work.file(&file, &unit.source);
             let mut compile = work.command(llvm("clang"));
-            compile.args(OFFLOAD).args(["-O1", "-fPIC", "-fcommon", "-fno-exceptions", "-c", &file]);
+            compile.args(OFFLOAD).args([
+                "-O1",
+                "-fPIC",
+                "-fcommon",
+                "-fno-exceptions",
+                "-c",
+                &file,
+            ]);
             run(compile.arg("-o").arg(format!("{}.o", unit.name)))?;
         }
         for number in 0..UNITS {

@@ -1,5 +1,5 @@
-//! A cache directory that others may write to, or that belongs to another user: no symlink leads out of it, and only root uses
-//! root's cache.
+//! A cache directory that others may write to, or that belongs to another user: no symlink leads
+//! out of it, and only root uses root's cache.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -11,18 +11,36 @@ use libtest_mimic::{Failed, Trial};
 
 use super::stale::{BOTH, Hunt};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, offld, passed, run, run_failing, stderr_of, test,
-    with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, offld, passed, run,
+    run_failing, stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        test("regressions::g17a_collections_follow_no_link_out_of_the_cache", collections),
-        with_llvm("regressions::g17b_links_follow_no_link_out_of_the_cache", links),
-        with_llvm("regressions::g17c_root_uses_the_default_cache_only_where_it_is_roots", roots_default),
-        test("regressions::g17d_collecting_what_is_another_users_is_an_error_that_names_the_owner", names_owner),
-        with_llvm("regressions::g17e_new_files_get_the_owner_of_a_folder_that_was_named", new_files),
-        with_llvm("regressions::g20c_the_users_cache_folder_is_the_users_alone", users_folder),
+        test(
+            "regressions::g17a_collections_follow_no_link_out_of_the_cache",
+            collections,
+        ),
+        with_llvm(
+            "regressions::g17b_links_follow_no_link_out_of_the_cache",
+            links,
+        ),
+        with_llvm(
+            "regressions::g17c_root_uses_the_default_cache_only_where_it_is_roots",
+            roots_default,
+        ),
+        test(
+            "regressions::g17d_collecting_what_is_another_users_is_an_error_that_names_the_owner",
+            names_owner,
+        ),
+        with_llvm(
+            "regressions::g17e_new_files_get_the_owner_of_a_folder_that_was_named",
+            new_files,
+        ),
+        with_llvm(
+            "regressions::g20c_the_users_cache_folder_is_the_users_alone",
+            users_folder,
+        ),
     ]
 }
 
@@ -42,7 +60,11 @@ fn command(work: &Work, words: &[&str]) -> Command {
 
 /// A directory with files that look like those of a cache, and that were not used for long.
 fn theirs(work: &Work) -> Result<PathBuf, Failed> {
-    for name in [format!("theirs/{NAME}"), "theirs/stats".to_owned(), format!("theirs/b/01/{NAME}")] {
+    for name in [
+        format!("theirs/{NAME}"),
+        "theirs/stats".to_owned(),
+        format!("theirs/b/01/{NAME}"),
+    ] {
         let file = work.file(&name, "theirs");
         File::open(file)?.set_modified(SystemTime::UNIX_EPOCH)?;
     }
@@ -51,14 +73,21 @@ fn theirs(work: &Work) -> Result<PathBuf, Failed> {
 
 fn unharmed(folder: &Path) -> Result<(), Failed> {
     for name in [NAME.to_owned(), "stats".to_owned(), format!("b/01/{NAME}")] {
-        expect_equal(&name, "theirs", &fs::read_to_string(folder.join(&name)).unwrap_or_else(|error| error.to_string()))?;
+        expect_equal(
+            &name,
+            "theirs",
+            &fs::read_to_string(folder.join(&name)).unwrap_or_else(|error| error.to_string()),
+        )?;
     }
     expect_equal("files", "3", &fs::read_dir(folder)?.count().to_string())
 }
 
 fn collections() -> Outcome {
-    // The linked directory: one hash prefix, all entries, temporary files, an earlier version's cache, or the whole cache.
-    for link in ["v3/b/01", "v3/b", "v3/r", "v3/tmp", "v1", "v2", "v2/b/01", "v3"] {
+    // The linked directory: one hash prefix, all entries, temporary files, an earlier version's
+    // cache, or the whole cache.
+    for link in [
+        "v3/b/01", "v3/b", "v3/r", "v3/tmp", "v1", "v2", "v2/b/01", "v3",
+    ] {
         for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
             let work = Work::new();
             let theirs = theirs(&work)?;
@@ -67,15 +96,30 @@ fn collections() -> Outcome {
             symlink(&theirs, &place)?;
             // Whether the command reports the problem does not matter here.
             let _ = command(&work, words).env("OFFLD_CACHE", "cache").output()?;
-            unharmed(&theirs).map_err(|failed| format!("{link}, {words:?}: {}", failed.message().unwrap_or_default()))?;
+            unharmed(&theirs).map_err(|failed| {
+                format!(
+                    "{link}, {words:?}: {}",
+                    failed.message().unwrap_or_default()
+                )
+            })?;
         }
     }
     passed()
 }
 
 fn links() -> Outcome {
-    for link in ["v3", "v3/tmp", "v3/b", "v3/r", "v3/stats", "v3/lock", "CACHEDIR.TAG"] {
-        let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    for link in [
+        "v3",
+        "v3/tmp",
+        "v3/b",
+        "v3/r",
+        "v3/stats",
+        "v3/lock",
+        "CACHEDIR.TAG",
+    ] {
+        let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else {
+            return missing("ld.lld");
+        };
         hunt.archive(1, "lib/libhelper.a")?;
         hunt.rest();
         let place = hunt.at("cache").join(link);
@@ -91,9 +135,17 @@ fn links() -> Outcome {
         let (second, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
         ensure(first == second, || format!("{link}: another program"))?;
         if theirs.is_dir() {
-            expect_equal(&format!("files by {link}"), "0", &fs::read_dir(&theirs)?.count().to_string())?;
+            expect_equal(
+                &format!("files by {link}"),
+                "0",
+                &fs::read_dir(&theirs)?.count().to_string(),
+            )?;
         } else {
-            expect_equal(&format!("the file by {link}"), "theirs", &fs::read_to_string(&theirs)?)?;
+            expect_equal(
+                &format!("the file by {link}"),
+                "theirs",
+                &fs::read_to_string(&theirs)?,
+            )?;
         }
     }
     passed()
@@ -103,7 +155,9 @@ fn roots_default() -> Outcome {
     if !is_root()? {
         return missing("the rights of root");
     }
-    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else {
+        return missing("ld.lld");
+    };
     hunt.archive(1, "lib/libhelper.a")?;
     hunt.rest();
     let own = Work::within(Path::new("/root"));
@@ -113,7 +167,10 @@ fn roots_default() -> Outcome {
     };
     let messages = link(own.path())?;
     expect_not_in(&messages, "not cached")?;
-    ensure(own.path().join("offld/v3").is_dir(), || "root's own cache is not used")?;
+    ensure(
+        own.path().join("offld/v3").is_dir(),
+        || "root's own cache is not used",
+    )?;
     // Another user's home, a world-writable directory, and a home that does not exist yet.
     let home = own.path().join("home");
     fs::create_dir(&home)?;
@@ -131,7 +188,9 @@ fn roots_default() -> Outcome {
         let messages = link(&home)?;
         expect_in(&messages, "device links are not cached: ")?;
         expect_in(&messages, why)?;
-        ensure(!home.join("offld").exists(), || format!("{} was made", home.display()))?;
+        ensure(!home.join("offld").exists(), || {
+            format!("{} was made", home.display())
+        })?;
     }
     passed()
 }
@@ -144,7 +203,11 @@ fn names_owner() -> Outcome {
     chown(home.path(), Some(NOBODY), Some(NOBODY))?;
     let file = home.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
-        let stderr = run_failing(command(&home, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home.path()))?;
+        let stderr = run_failing(
+            command(&home, words)
+                .env("OFFLD_CACHE", "on")
+                .env("XDG_CACHE_HOME", home.path()),
+        )?;
         expect_in(&stderr, "belongs to nobody (user 65534)")?;
         ensure(file.exists(), || "another user's cache was cleared")?;
     }
@@ -153,11 +216,21 @@ fn names_owner() -> Outcome {
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o1777))?;
     let file = open.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
-        let stderr = run_failing(command(&open, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", open.path()))?;
-        for part in [open.path().display().to_string().as_str(), "is writable by others"] {
+        let stderr = run_failing(
+            command(&open, words)
+                .env("OFFLD_CACHE", "on")
+                .env("XDG_CACHE_HOME", open.path()),
+        )?;
+        for part in [
+            open.path().display().to_string().as_str(),
+            "is writable by others",
+        ] {
             expect_in(&stderr, part)?;
         }
-        ensure(file.exists(), || "a cache that others can write to was cleared")?;
+        ensure(
+            file.exists(),
+            || "a cache that others can write to was cleared",
+        )?;
     }
     passed()
 }
@@ -166,7 +239,9 @@ fn new_files() -> Outcome {
     if !is_root()? {
         return missing("the rights of root");
     }
-    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else {
+        return missing("ld.lld");
+    };
     hunt.archive(1, "lib/libhelper.a")?;
     hunt.rest();
     let cache = hunt.at("cache");
@@ -174,18 +249,29 @@ fn new_files() -> Outcome {
     chown(&cache, Some(NOBODY), Some(NOBODY))?;
     let (first, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
     let (second, messages) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
-    expect_in(&messages, "device link for x86_64-pc-linux-gnu: found in the cache")?;
+    expect_in(
+        &messages,
+        "device link for x86_64-pc-linux-gnu: found in the cache",
+    )?;
     ensure(first == second, || "another program")?;
     let mut waiting = vec![cache.clone()];
     let mut files = 0;
     while let Some(path) = waiting.pop() {
         let meta = path.symlink_metadata()?;
-        expect_equal(&path.display().to_string(), "65534 65534", &format!("{} {}", meta.uid(), meta.gid()))?;
+        expect_equal(
+            &path.display().to_string(),
+            "65534 65534",
+            &format!("{} {}", meta.uid(), meta.gid()),
+        )?;
         if meta.is_dir() {
             waiting.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
         } else {
             // With a second link, the owner could change a file after root has checked it.
-            expect_equal(&format!("names of {}", path.display()), "1", &meta.nlink().to_string())?;
+            expect_equal(
+                &format!("names of {}", path.display()),
+                "1",
+                &meta.nlink().to_string(),
+            )?;
             files += 1;
         }
     }
@@ -197,7 +283,9 @@ fn new_files() -> Outcome {
 /// `command` with a umask that only denies others the right to write.
 fn with_umask(command: &Command) -> Command {
     let mut all = Command::new("sh");
-    all.args(["-c", "umask 002; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    all.args(["-c", "umask 002; exec \"$@\"", "sh"])
+        .arg(command.get_program())
+        .args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => all.env(name, value),
@@ -210,30 +298,54 @@ fn with_umask(command: &Command) -> Command {
     all
 }
 
-/// The XDG Base Directory Specification requires mode 0700 for new directories. New parents of an explicitly set cache directory
-/// get the usual mode.
+/// The XDG Base Directory Specification requires mode 0700 for new directories. New parents of an
+/// explicitly set cache directory get the usual mode.
 fn users_folder() -> Outcome {
-    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else {
+        return missing("ld.lld");
+    };
     hunt.archive(1, "lib/libhelper.a")?;
     hunt.rest();
-    let own = Work::within(&if is_root()? { PathBuf::from("/root") } else { std::env::temp_dir() });
+    let own = Work::within(&if is_root()? {
+        PathBuf::from("/root")
+    } else {
+        std::env::temp_dir()
+    });
     let mode = |name: &str| -> Result<String, Failed> {
-        Ok(format!("{:o}", fs::metadata(own.path().join(name))?.permissions().mode() & 0o7777))
+        Ok(format!(
+            "{:o}",
+            fs::metadata(own.path().join(name))?.permissions().mode() & 0o7777
+        ))
     };
     let mut link = hunt.command(&["-Llib", "-lhelper"]);
-    run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME").env("HOME", own.path())))?;
-    ensure(own.path().join(".cache/offld/v3").is_dir(), || "the default cache is not used")?;
+    run(&mut with_umask(
+        link.env("OFFLD_CACHE", "on")
+            .env_remove("XDG_CACHE_HOME")
+            .env("HOME", own.path()),
+    ))?;
+    ensure(
+        own.path().join(".cache/offld/v3").is_dir(),
+        || "the default cache is not used",
+    )?;
     expect_equal("~/.cache", "700", &mode(".cache")?)?;
     let xdg = own.path().join("by/xdg");
     run(&mut with_umask(link.env("XDG_CACHE_HOME", xdg)))?;
     expect_equal("XDG_CACHE_HOME", "700", &mode("by/xdg")?)?;
-    run(&mut with_umask(link.env("OFFLD_CACHE", own.path().join("named/cache"))))?;
-    expect_equal("the folder around one that was named", "775", &mode("named")?)?;
+    run(&mut with_umask(
+        link.env("OFFLD_CACHE", own.path().join("named/cache")),
+    ))?;
+    expect_equal(
+        "the folder around one that was named",
+        "775",
+        &mode("named")?,
+    )?;
     expect_equal("one that was named", "775", &mode("named/cache")?)?;
     // Existing directories keep their mode.
     fs::set_permissions(own.path().join(".cache"), fs::Permissions::from_mode(0o755))?;
     fs::remove_dir_all(own.path().join(".cache/offld"))?;
-    run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME")))?;
+    run(&mut with_umask(
+        link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME"),
+    ))?;
     expect_equal("~/.cache that is there", "755", &mode(".cache")?)?;
     passed()
 }

@@ -1,5 +1,6 @@
-//! Defects found by use, attacks and differential runs, each with its number: `g05a_…` is the first clause of number 5. Each test
-//! here has failed once. The code that the fix changed has its unit tests next to it.
+//! Defects found by use, attacks and differential runs, each with its number: `g05a_…` is the first
+//! clause of number 5. Each test here has failed once. The code that the fix changed has its unit
+//! tests next to it.
 
 mod after_22;
 mod amd_names;

@@ -1,5 +1,6 @@
-//! The input of SYCL runtimes: LLVM 22's receives a descriptor, those of LLVM 23 and 24 an OffloadBinary. There is no clang 23
-//! here, so objects of LLVM 22 get another producer string, and clang 22 reports another version.
+//! The input of SYCL runtimes: LLVM 22's receives a descriptor, those of LLVM 23 and 24 an
+//! OffloadBinary. There is no clang 23 here, so objects of LLVM 22 get another producer string, and
+//! clang 22 reports another version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,18 +9,34 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kinds::stubs;
 use crate::support::{
-    LLVM, Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, passed, root, run, run_failing, stderr_of, with_llvm,
+    LLVM, Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, passed, root, run,
+    run_failing, stderr_of, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("regressions::g02a_the_producer_of_the_inputs_chooses_the_registration", by_producer),
-        with_llvm("regressions::g02b_the_calling_clang_chooses_the_registration", by_clang),
-        with_llvm("regressions::g02c_llvm_24_has_no_destructor", without_destructor),
+        with_llvm(
+            "regressions::g02a_the_producer_of_the_inputs_chooses_the_registration",
+            by_producer,
+        ),
+        with_llvm(
+            "regressions::g02b_the_calling_clang_chooses_the_registration",
+            by_clang,
+        ),
+        with_llvm(
+            "regressions::g02c_llvm_24_has_no_destructor",
+            without_destructor,
+        ),
         with_llvm("regressions::g02d_inputs_of_both_sorts_are_an_error", mixed),
         with_llvm("regressions::g02e_an_option_overrides_the_choice", option),
-        with_llvm("regressions::g02f_all_images_of_all_targets_are_in_one_binary", several_targets),
-        with_llvm("regressions::g02g_relocatable_outputs_register_their_own_binary", relocatable),
+        with_llvm(
+            "regressions::g02f_all_images_of_all_targets_are_in_one_binary",
+            several_targets,
+        ),
+        with_llvm(
+            "regressions::g02g_relocatable_outputs_register_their_own_binary",
+            relocatable,
+        ),
     ]
 }
 
@@ -28,7 +45,12 @@ fn compiled(work: &Work) -> Result<[PathBuf; 2], Failed> {
     let object = |name: &str| {
         let source = root().join(format!("tests/kinds/sycl-{name}.cpp"));
         let object = work.path().join(format!("{name}.o"));
-        run(work.command(llvm("clang")).args(["-O2", "-fPIC", "-fsycl", "-x", "c++", "-c"]).arg(source).arg("-o").arg(&object))?;
+        run(work
+            .command(llvm("clang"))
+            .args(["-O2", "-fPIC", "-fsycl", "-x", "c++", "-c"])
+            .arg(source)
+            .arg("-o")
+            .arg(&object))?;
         Ok::<_, Failed>(object)
     };
     Ok([object("main")?, object("helper")?])
@@ -38,22 +60,37 @@ fn compiled(work: &Work) -> Result<[PathBuf; 2], Failed> {
 fn six_bits(text: &str) -> Vec<bool> {
     const ORDER: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._";
     let code = |c: char| ORDER.find(c).expect("a character of six bits");
-    text.chars().flat_map(|c| (0..6).map(move |bit| code(c) >> bit & 1 == 1)).collect()
+    text.chars()
+        .flat_map(|c| (0..6).map(move |bit| code(c) >> bit & 1 == 1))
+        .collect()
 }
 
-/// Makes LLVM `major` the producer of the device bitcode in `object`. The producer string can begin at any bit of the file.
+/// Makes LLVM `major` the producer of the device bitcode in `object`. The producer string can begin
+/// at any bit of the file.
 fn produced_by(object: &Path, major: u32) -> Result<(), Failed> {
     let mut bytes = std::fs::read(object)?;
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (at % 8) & 1 == 1;
     let (old, new) = (six_bits("LLVM22"), six_bits(&format!("LLVM{major}")));
     let starts: Vec<usize> = (0..bytes.len() * 8 - old.len())
-        .filter(|at| bit(&bytes, *at) == old[0] && old.iter().enumerate().all(|(index, value)| bit(&bytes, at + index) == *value))
+        .filter(|at| {
+            bit(&bytes, *at) == old[0]
+                && old
+                    .iter()
+                    .enumerate()
+                    .all(|(index, value)| bit(&bytes, at + index) == *value)
+        })
         .collect();
-    ensure(!starts.is_empty(), || format!("{}: no producer is named", object.display()))?;
+    ensure(!starts.is_empty(), || {
+        format!("{}: no producer is named", object.display())
+    })?;
     for start in starts {
         for (index, value) in new.iter().enumerate() {
             let (byte, mask) = ((start + index) / 8, 1u8 << ((start + index) % 8));
-            bytes[byte] = if *value { bytes[byte] | mask } else { bytes[byte] & !mask };
+            bytes[byte] = if *value {
+                bytes[byte] | mask
+            } else {
+                bytes[byte] & !mask
+            };
         }
     }
     Ok(std::fs::write(object, bytes)?)
@@ -62,8 +99,10 @@ fn produced_by(object: &Path, major: u32) -> Result<(), Failed> {
 /// A clang that reports `version`.
 fn clang(work: &Work, version: &str) -> PathBuf {
     let real = Path::new(LLVM).join("clang");
-    let script =
-        format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo {version}.1.0; exit; }}\nexec {} \"$@\"\n", real.display());
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo {version}.1.0; exit; }}\nexec {} \"$@\"\n",
+        real.display()
+    );
     work.tool(&format!("clang-of-{version}/clang"), &script)
 }
 
@@ -71,11 +110,16 @@ fn clang(work: &Work, version: &str) -> PathBuf {
 fn link(work: &Work, clang: &Path, words: &[&str]) -> Command {
     let mut command = work.command(llvm("clang++"));
     // offld searches `PATH` for clang-sycl-linker.
-    let path = std::env::join_paths(
-        [PathBuf::from(LLVM)].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
-    );
-    command.env("PATH", path.expect("folders without colons")).env("OFFLD_CLANG", clang);
-    command.args(["-O2", "--offload-link", "-B"]).arg(&made().links).arg(format!("-L{}", stubs().display()));
+    let path = std::env::join_paths([PathBuf::from(LLVM)].into_iter().chain(
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()),
+    ));
+    command
+        .env("PATH", path.expect("folders without colons"))
+        .env("OFFLD_CLANG", clang);
+    command
+        .args(["-O2", "--offload-link", "-B"])
+        .arg(&made().links)
+        .arg(format!("-L{}", stubs().display()));
     command.args(words);
     if !words.contains(&"-r") {
         command.args(["-lsycl", "-o", "program"]);
@@ -87,7 +131,10 @@ fn link(work: &Work, clang: &Path, words: &[&str]) -> Command {
 fn ledger(work: &Work) -> Result<String, Failed> {
     let ledger = work.path().join("ledger");
     let _ = std::fs::remove_file(&ledger);
-    run(work.command("./program").env("OFFLD_LEDGER", &ledger).env("LD_LIBRARY_PATH", stubs()))?;
+    run(work
+        .command("./program")
+        .env("OFFLD_LEDGER", &ledger)
+        .env("LD_LIBRARY_PATH", stubs()))?;
     let ledger = std::fs::read_to_string(&ledger)?;
     expect_not_in(&ledger, "BAD:")?;
     expect_in(&ledger, "sycl unregister lib=0")?;
@@ -114,21 +161,33 @@ fn by_producer() -> Outcome {
     expect_in(&ledger(&work)?, OLD)?;
     for major in [23, 24] {
         let objects_of = compiled(&work)?;
-        objects_of.iter().try_for_each(|object| produced_by(object, major))?;
-        // Only the producer string identifies the version. The link's clang reports the same version, or an unknown one.
-        run(&mut link(&work, &clang(&work, &major.to_string()), &["main.o", "helper.o"]))?;
+        objects_of
+            .iter()
+            .try_for_each(|object| produced_by(object, major))?;
+        // Only the producer string identifies the version. The link's clang reports the same
+        // version, or an unknown one.
+        run(&mut link(
+            &work,
+            &clang(&work, &major.to_string()),
+            &["main.o", "helper.o"],
+        ))?;
         expect_new(&ledger(&work)?)?;
     }
     // The compiler reports no version, so only the producer string identifies it.
-    let script =
-        format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo trunk; exit; }}\nexec {} \"$@\"\n", llvm("clang").display());
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo trunk; exit; }}\nexec {} \"$@\"\n",
+        llvm("clang").display()
+    );
     let unknown = work.tool("clang-of-no-release/clang", &script);
     run(&mut link(&work, &unknown, &["main.o", "helper.o"]))?;
     expect_new(&ledger(&work)?)?;
     compiled(&work)?;
     run(&mut link(&work, &unknown, &["main.o", "helper.o"]))?;
     expect_in(&ledger(&work)?, OLD)?;
-    ensure(objects.iter().all(|object| object.exists()), || "objects are gone")?;
+    ensure(
+        objects.iter().all(|object| object.exists()),
+        || "objects are gone",
+    )?;
     passed()
 }
 
@@ -136,7 +195,11 @@ fn by_clang() -> Outcome {
     let work = Work::new();
     compiled(&work)?;
     for (version, wanted) in [("22", OLD), ("23", NEW), ("24", NEW), ("25", NEW)] {
-        run(&mut link(&work, &clang(&work, version), &["main.o", "helper.o"]))?;
+        run(&mut link(
+            &work,
+            &clang(&work, version),
+            &["main.o", "helper.o"],
+        ))?;
         expect_in(&ledger(&work)?, wanted)?;
     }
     passed()
@@ -144,7 +207,12 @@ fn by_clang() -> Outcome {
 
 /// The registration module of a link with `option`.
 fn module(work: &Work, option: &str) -> Result<String, Failed> {
-    let words = ["main.o", "helper.o", &format!("-Wl,--offld-sycl-registration={option}"), "-Wl,--print-wrapped-module"];
+    let words = [
+        "main.o",
+        "helper.o",
+        &format!("-Wl,--offld-sycl-registration={option}"),
+        "-Wl,--print-wrapped-module",
+    ];
     stderr_of(&mut link(work, &clang(work, "22"), &words))
 }
 
@@ -181,7 +249,13 @@ fn mixed() -> Outcome {
     produced_by(&helper, 23)?;
     for order in [["main.o", "helper.o"], ["helper.o", "main.o"]] {
         let stderr = run_failing(&mut link(&work, &clang(&work, "23"), &order))?;
-        for part in ["main.o", "from LLVM 22", "helper.o", "from LLVM 23", "--offld-sycl-registration="] {
+        for part in [
+            "main.o",
+            "from LLVM 22",
+            "helper.o",
+            "from LLVM 23",
+            "--offld-sycl-registration=",
+        ] {
             expect_in(&stderr, part)?;
         }
     }
@@ -189,7 +263,11 @@ fn mixed() -> Outcome {
     let [main, _] = compiled(&work)?;
     produced_by(&main, 24)?;
     produced_by(&work.path().join("helper.o"), 23)?;
-    run(&mut link(&work, &clang(&work, "24"), &["main.o", "helper.o"]))?;
+    run(&mut link(
+        &work,
+        &clang(&work, "24"),
+        &["main.o", "helper.o"],
+    ))?;
     expect_new(&ledger(&work)?)?;
     passed()
 }
@@ -199,21 +277,34 @@ fn option() -> Outcome {
     let [_, helper] = compiled(&work)?;
     produced_by(&helper, 23)?;
     for (option, wanted) in [("22", OLD), ("23", NEW), ("24", NEW)] {
-        let words = ["main.o", "helper.o", &format!("-Wl,--offld-sycl-registration={option}")];
+        let words = [
+            "main.o",
+            "helper.o",
+            &format!("-Wl,--offld-sycl-registration={option}"),
+        ];
         run(&mut link(&work, &clang(&work, "23"), &words))?;
         expect_in(&ledger(&work)?, wanted)?;
     }
     let words = ["main.o", "helper.o", "-Wl,--offld-sycl-registration=21"];
     let stderr = run_failing(&mut link(&work, &clang(&work, "23"), &words))?;
-    expect_in(&stderr, "--offld-sycl-registration=21: expected 22, 23 or 24")?;
+    expect_in(
+        &stderr,
+        "--offld-sycl-registration=21: expected 22, 23 or 24",
+    )?;
     passed()
 }
 
-/// An object for which clang-sycl-linker creates images for two targets, as `--override-image` accepts them.
+/// An object for which clang-sycl-linker creates images for two targets, as `--override-image`
+/// accepts them.
 fn several_targets() -> Outcome {
     let work = Work::new();
     let spirv = [&0x0723_0203_u32.to_le_bytes()[..], &[0; 16]].concat();
-    let image = |triple, arch, bytes| crate::kit::Image { triple, arch, kind: "sycl", bytes };
+    let image = |triple, arch, bytes| crate::kit::Image {
+        triple,
+        arch,
+        kind: "sycl",
+        bytes,
+    };
     work.pack("first", &[image("spirv64-unknown-unknown", "", &spirv)])?;
     work.pack("second", &[image("spirv64_gen", "bmg_g21", &spirv)])?;
     work.file("main.c", "int main(void) { return 0; }");
@@ -228,13 +319,17 @@ fn several_targets() -> Outcome {
     run(&mut link(&work, &clang(&work, "22"), &words))?;
     let ledger = ledger(&work)?;
     expect_in(&ledger, "sycl register lib=0 binary=2 images=2")?;
-    for part in ["target=spirv64-unknown-unknown", "target=spirv64_gen arch=bmg_g21 kind=object is=spirv"] {
+    for part in [
+        "target=spirv64-unknown-unknown",
+        "target=spirv64_gen arch=bmg_g21 kind=object is=spirv",
+    ] {
         expect_in(&ledger, part)?;
     }
     passed()
 }
 
-/// Two `-r` outputs in one program, each with a registration. A later link does not treat the linked images as inputs.
+/// Two `-r` outputs in one program, each with a registration. A later link does not treat the
+/// linked images as inputs.
 fn relocatable() -> Outcome {
     let work = Work::new();
     compiled(&work)?;
@@ -245,7 +340,11 @@ fn relocatable() -> Outcome {
     }
     run(&mut link(&work, &clang, &["main-r.o", "helper-r.o"]))?;
     let ledger = ledger(&work)?;
-    for part in ["sycl register lib=0 binary=2 images=1", "sycl register lib=1 binary=2 images=1", "sycl unregister lib=1"] {
+    for part in [
+        "sycl register lib=0 binary=2 images=1",
+        "sycl register lib=1 binary=2 images=1",
+        "sycl unregister lib=1",
+    ] {
         expect_in(&ledger, part)?;
     }
     passed()

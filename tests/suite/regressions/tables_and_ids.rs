@@ -1,19 +1,32 @@
-//! Objects that a relocatable link merged from those of several compilers, and bundle ids that LLVM accepts.
+//! Objects that a relocatable link merged from those of several compilers, and bundle ids that LLVM
+//! accepts.
 
 use libtest_mimic::Trial;
 
 use crate::kit::Image;
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, ledger, llvm, made, missing, passed, run, run_failing,
-    run_offloaded, stderr_of, test, with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, ledger, llvm, made, missing,
+    passed, run, run_failing, run_offloaded, stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        test("releases::regressions::g15a_one_object_with_both_entry_tables_registers_both", both_tables),
-        with_llvm("regressions::g15d_both_entry_tables_are_registered_whoever_made_them", tables_by_hand),
-        with_llvm("regressions::g15b_hip_and_hipv4_are_two_kinds_in_a_bundle", two_kinds),
-        with_llvm("regressions::g15c_dashes_after_an_id_are_no_target_id", dashes),
+        test(
+            "releases::regressions::g15a_one_object_with_both_entry_tables_registers_both",
+            both_tables,
+        ),
+        with_llvm(
+            "regressions::g15d_both_entry_tables_are_registered_whoever_made_them",
+            tables_by_hand,
+        ),
+        with_llvm(
+            "regressions::g15b_hip_and_hipv4_are_two_kinds_in_a_bundle",
+            two_kinds,
+        ),
+        with_llvm(
+            "regressions::g15c_dashes_after_an_id_are_no_target_id",
+            dashes,
+        ),
     ]
 }
 
@@ -32,29 +45,45 @@ int part_19(int), part_22(int);
 int main(void) { printf(\"%d %d\\n\", part_19(2), part_22(3)); }
 ";
 
-/// LLVM 19 and LLVM 22 compile one part each, and `ld -r` makes one object from both, with both forms of entry tables.
+/// LLVM 19 and LLVM 22 compile one part each, and `ld -r` makes one object from both, with both
+/// forms of entry tables.
 fn both_tables() -> Outcome {
-    let (Some(old), Some(new)) = (Release::of(19), Release::of(22)) else { return missing("LLVM 19 (make setup-releases)") };
+    let (Some(old), Some(new)) = (Release::of(19), Release::of(22)) else {
+        return missing("LLVM 19 (make setup-releases)");
+    };
     let work = Work::new();
     work.file("main.c", MAIN);
     run(work.command(llvm("clang")).args(["-c", "main.c"]))?;
     for release in [&old, &new] {
         let name = format!("part{}", release.major);
-        work.file(&format!("{name}.c"), PART.replace("RELEASE", &release.major.to_string()));
+        work.file(
+            &format!("{name}.c"),
+            PART.replace("RELEASE", &release.major.to_string()),
+        );
         let mut compile = work.command(release.tool("clang"));
-        compile.args(["-O1", "-c"]).args(OFFLOAD).args(&release.compile);
-        run(compile.arg(format!("{name}.c")).args(["-o", &format!("{name}.o")]))?;
+        compile
+            .args(["-O1", "-c"])
+            .args(OFFLOAD)
+            .args(&release.compile);
+        run(compile
+            .arg(format!("{name}.c"))
+            .args(["-o", &format!("{name}.o")]))?;
     }
     for order in [["part19.o", "part22.o"], ["part22.o", "part19.o"]] {
         run(work.command("ld").args(["-r", "-o", "both.o"]).args(order))?;
         let mut link = work.command(llvm("clang"));
-        link.args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-L{}", new.lib.display()));
+        link.args(OFFLOAD)
+            .arg("-B")
+            .arg(&made().links)
+            .arg(format!("-L{}", new.lib.display()));
         run(link.args(["main.o", "both.o", "-o", "program"]))?;
         let printed = run_offloaded(work.command("./program").env("LD_LIBRARY_PATH", &new.lib))?;
         expect_equal("stdout of the program", "38 66\n", &printed)?;
         let ledger = ledger(&work, &mut work.command("./program"), &new)?;
         let registered = ledger.lines().filter(|line| line.contains(" register "));
-        let mut layouts: Vec<&str> = registered.filter_map(|line| line.rsplit("layout=").next()).collect();
+        let mut layouts: Vec<&str> = registered
+            .filter_map(|line| line.rsplit("layout=").next())
+            .collect();
         layouts.sort_unstable();
         expect_equal("the tables", "[\"32\", \"56\"]", &format!("{layouts:?}"))?;
     }
@@ -70,17 +99,40 @@ fn tables_by_hand() -> Outcome {
             "__attribute__((section(\"{section}\"), used, aligned(8))) static const char entry[{size}] = {{0, 0, 0, 0, 0, 0, 0, 0, 1}};\n"
         )
     };
-    work.fat_with("old.o", &[Image::host("OLD")], &entry("omp_offloading_entries", 32))?;
-    work.fat_with("new.o", &[Image::host("NEW")], &entry("llvm_offload_entries", 56))?;
+    work.fat_with(
+        "old.o",
+        &[Image::host("OLD")],
+        &entry("omp_offloading_entries", 32),
+    )?;
+    work.fat_with(
+        "new.o",
+        &[Image::host("NEW")],
+        &entry("llvm_offload_entries", 56),
+    )?;
     for order in [["old.o", "new.o"], ["new.o", "old.o"]] {
         work.forget();
         run(work.command("ld").args(["-r", "-o", "both.o"]).args(order))?;
         let stderr = stderr_of(&mut work.wrapper(["both.o", "-o", "x", "--print-wrapped-module"]))?;
-        for table in ["__start_omp_offloading_entries", "__stop_omp_offloading_entries", "__start_llvm_offload_entries"] {
+        for table in [
+            "__start_omp_offloading_entries",
+            "__stop_omp_offloading_entries",
+            "__start_llvm_offload_entries",
+        ] {
             expect_in(&stderr, &format!("@{table} = external hidden constant"))?;
         }
-        expect_equal("registrations", "2", &stderr.matches("call void @__tgt_register_lib(").count().to_string())?;
-        let objects = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image")).count();
+        expect_equal(
+            "registrations",
+            "2",
+            &stderr
+                .matches("call void @__tgt_register_lib(")
+                .count()
+                .to_string(),
+        )?;
+        let objects = work
+            .host_line()?
+            .into_iter()
+            .filter(|word| word.contains(".openmp.image"))
+            .count();
         expect_equal("registration objects", "2", &objects.to_string())?;
     }
     passed()
@@ -91,7 +143,11 @@ const PLAIN: &str = "hip-amdgcn-amd-amdhsa--gfx906";
 
 /// offld's bundler and LLVM's.
 fn bundlers(work: &Work) -> [std::process::Command; 2] {
-    [made().links.join("clang-offload-bundler"), llvm("clang-offload-bundler")].map(|tool| {
+    [
+        made().links.join("clang-offload-bundler"),
+        llvm("clang-offload-bundler"),
+    ]
+    .map(|tool| {
         let mut command = work.command(tool);
         command.arg("-type=bc");
         command
@@ -106,20 +162,41 @@ fn two_kinds() -> Outcome {
     work.file("code4", "OTHER");
     let mut bundles = Vec::new();
     for mut bundler in bundlers(&work) {
-        run(bundler.args([&targets, "-input=host", "-input=code", "-input=code4", "-output=bundle"]))?;
+        run(bundler.args([
+            &targets,
+            "-input=host",
+            "-input=code",
+            "-input=code4",
+            "-output=bundle",
+        ]))?;
         bundles.push(std::fs::read(work.path().join("bundle"))?);
     }
     ensure(bundles[0] == bundles[1], || "another bundle than LLVM's")?;
-    // LLVM's bundler extracts the first compatible entry for every requested ID. offld extracts the entry with the exact ID.
-    for (id, text) in [(PLAIN, "CODE"), ("hipv4-amdgcn-amd-amdhsa--gfx906:xnack+", "OTHER")] {
+    // LLVM's bundler extracts the first compatible entry for every requested ID. offld extracts the
+    // entry with the exact ID.
+    for (id, text) in [
+        (PLAIN, "CODE"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx906:xnack+", "OTHER"),
+    ] {
         let [mut bundler, _] = bundlers(&work);
-        run(bundler.args(["-unbundle", "-input=bundle", "-output=out", &format!("-targets={id}")]))?;
+        run(bundler.args([
+            "-unbundle",
+            "-input=bundle",
+            "-output=out",
+            &format!("-targets={id}"),
+        ]))?;
         expect_equal(id, text, &std::fs::read_to_string(work.path().join("out"))?)?;
     }
     // Within one kind, the IDs conflict.
     let targets = format!("-targets={HOST},{PLAIN},{PLAIN}:xnack+");
     for mut bundler in bundlers(&work) {
-        run_failing(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+        run_failing(bundler.args([
+            &targets,
+            "-input=host",
+            "-input=code",
+            "-input=code",
+            "-output=bundle",
+        ]))?;
     }
     passed()
 }
@@ -131,13 +208,23 @@ fn dashes() -> Outcome {
     let cpu = "openmp-x86_64-pc-linux-gnu-";
     let targets = format!("-targets={HOST},{cpu},{PLAIN}");
     let [mut bundler, _] = bundlers(&work);
-    run(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+    run(bundler.args([
+        &targets,
+        "-input=host",
+        "-input=code",
+        "-input=code",
+        "-output=bundle",
+    ]))?;
     for (id, text) in [(HOST, "HOST"), (cpu, "CODE")] {
         for more in ["", "-", "--"] {
             for mut bundler in bundlers(&work) {
                 let targets = format!("-targets={id}{more}");
                 run(bundler.args(["-unbundle", "-input=bundle", "-output=out", &targets]))?;
-                expect_equal(&format!("{id}{more}"), text, &std::fs::read_to_string(work.path().join("out"))?)?;
+                expect_equal(
+                    &format!("{id}{more}"),
+                    text,
+                    &std::fs::read_to_string(work.path().join("out"))?,
+                )?;
             }
         }
     }

@@ -3,26 +3,54 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, passed, run, run_failing, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, passed, run, run_failing, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("regressions::g20a_members_of_archives_in_a_thin_archive", members_of_archives),
-        with_llvm("regressions::g20b_a_missing_member_that_nobody_needs", missing_member),
+        with_llvm(
+            "regressions::g20a_members_of_archives_in_a_thin_archive",
+            members_of_archives,
+        ),
+        with_llvm(
+            "regressions::g20b_a_missing_member_that_nobody_needs",
+            missing_member,
+        ),
     ]
 }
 
 /// Objects with device code, a caller of the first one, and `in.a`, an archive of them.
 fn objects(work: &Work) -> Result<(), Failed> {
-    work.fat_with("one.o", &[Image::amd("gfx90a", "1")], "int one(void) { return 1; }\n")?;
-    work.fat_with("a_long_name_that_goes_into_the_table.o", &[Image::amd("gfx90a", "2")], "int two(void) { return 2; }\n")?;
-    work.fat_with("three.o", &[Image::amd("gfx90a", "3")], "int three(void) { return 3; }\n")?;
+    work.fat_with(
+        "one.o",
+        &[Image::amd("gfx90a", "1")],
+        "int one(void) { return 1; }\n",
+    )?;
+    work.fat_with(
+        "a_long_name_that_goes_into_the_table.o",
+        &[Image::amd("gfx90a", "2")],
+        "int two(void) { return 2; }\n",
+    )?;
+    work.fat_with(
+        "three.o",
+        &[Image::amd("gfx90a", "3")],
+        "int three(void) { return 3; }\n",
+    )?;
     work.fat_with(
         "main.o",
         &[Image::amd("gfx90a", "M")],
         "int one(void), two(void);\nint main(void) { return one() + two(); }\n",
     )?;
-    work.run("ar", ["rcs", "in.a", "one.o", "a_long_name_that_goes_into_the_table.o"])?;
+    work.run(
+        "ar",
+        [
+            "rcs",
+            "in.a",
+            "one.o",
+            "a_long_name_that_goes_into_the_table.o",
+        ],
+    )?;
     Ok(())
 }
 
@@ -31,7 +59,10 @@ fn members_of_archives() -> Outcome {
     objects(&work)?;
     work.run("ar", ["rcsT", "thin.a", "in.a", "three.o"])?;
     let stored = std::fs::read(work.path().join("thin.a"))?;
-    ensure(stored.windows(3).any(|window| window == b"/0:"), || "this ar stores no such names, so this test shows nothing")?;
+    ensure(
+        stored.windows(3).any(|window| window == b"/0:"),
+        || "this ar stores no such names, so this test shows nothing",
+    )?;
     // The link needs two members of the inner archive, and not the thin archive's own member.
     run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
     let images = work.images()?;
@@ -40,11 +71,19 @@ fn members_of_archives() -> Outcome {
     work.forget();
     run(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
     expect_equal("device code of all", "M123", &work.images()?[0].1)?;
-    let shown = run(work.command(crate::support::offld()).args(["inspect", "thin.a"]))?;
+    let shown = run(work
+        .command(crate::support::offld())
+        .args(["inspect", "thin.a"]))?;
     expect_in(&shown, "3 device images")?;
     // GNU ld accepts the archive, too, and the program works.
-    run(work.command("cc").args(["main.o", "thin.a", "-o", "program"]))?;
-    expect_equal("status", "Some(3)", &format!("{:?}", work.command("./program").status()?.code()))?;
+    run(work
+        .command("cc")
+        .args(["main.o", "thin.a", "-o", "program"]))?;
+    expect_equal(
+        "status",
+        "Some(3)",
+        &format!("{:?}", work.command("./program").status()?.code()),
+    )?;
     // The error for a missing member names the thin archive and the member's own archive.
     work.run("ar", ["rcs", "in.a", "three.o"])?;
     work.file("in.a", "!<arch>\n");
@@ -56,12 +95,22 @@ fn members_of_archives() -> Outcome {
 fn missing_member() -> Outcome {
     let work = Work::new();
     objects(&work)?;
-    work.run("ar", ["rcsT", "thin.a", "three.o", "one.o", "a_long_name_that_goes_into_the_table.o"])?;
+    work.run(
+        "ar",
+        [
+            "rcsT",
+            "thin.a",
+            "three.o",
+            "one.o",
+            "a_long_name_that_goes_into_the_table.o",
+        ],
+    )?;
     std::fs::remove_file(work.path().join("three.o"))?;
     run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
     expect_equal("device code", "M12", &work.images()?[0].1)?;
     // A missing member is an error if it is linked in any case. The error names the member.
-    let stderr = run_failing(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
+    let stderr =
+        run_failing(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
     expect_in(&stderr, "three.o")?;
     passed()
 }

@@ -1,5 +1,5 @@
-//! The stand-in for the compiler, which allocates memory for a time and records the times; and the shortest possible time for such
-//! links.
+//! The stand-in for the compiler, which allocates memory for a time and records the times; and the
+//! shortest possible time for such links.
 
 use std::process::Command;
 
@@ -32,7 +32,10 @@ pub(crate) struct Link {
 /// A directory with an object for the devices of `links`, and the stand-in for their compiler.
 pub(crate) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
     let work = Work::new();
-    let images: Vec<Image<'_>> = links.iter().map(|(arch, ..)| Image::amd(arch, "A")).collect();
+    let images: Vec<Image<'_>> = links
+        .iter()
+        .map(|(arch, ..)| Image::amd(arch, "A"))
+        .collect();
     work.fat("a.o", &images)?;
     work.tool("tools/clang", SCRIPT);
     for (arch, memory, time) in links {
@@ -55,12 +58,26 @@ pub(crate) fn link(work: &Work, args: &[&str]) -> Command {
 pub(crate) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
     let notes = std::fs::read_to_string(work.path().join("notes"))?;
     std::fs::remove_file(work.path().join("notes"))?;
-    let rows: Vec<Vec<&str>> = notes.lines().map(|line| line.split(' ').collect()).collect();
-    let time = |row: &[&str]| row[4].parse::<f64>().map_err(|error| Failed::from(format!("{row:?}: {error}")));
+    let rows: Vec<Vec<&str>> = notes
+        .lines()
+        .map(|line| line.split(' ').collect())
+        .collect();
+    let time = |row: &[&str]| {
+        row[4]
+            .parse::<f64>()
+            .map_err(|error| Failed::from(format!("{row:?}: {error}")))
+    };
     let mut links = Vec::new();
     for row in rows.iter().filter(|row| row[0] == "begun") {
-        if let Some(end) = rows.iter().find(|end| end[0] == "ended" && end[1] == row[1]) {
-            links.push(Link { memory: row[3].parse()?, begun: time(row)?, ended: time(end)? });
+        if let Some(end) = rows
+            .iter()
+            .find(|end| end[0] == "ended" && end[1] == row[1])
+        {
+            links.push(Link {
+                memory: row[3].parse()?,
+                begun: time(row)?,
+                ended: time(end)?,
+            });
         }
     }
     Ok(links)
@@ -69,18 +86,25 @@ pub(crate) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
 /// Fails if the links that ran at the same time used more than `limit` MiB.
 pub(super) fn expect_within(links: &[Link], limit: u64) -> Result<(), Failed> {
     for at in links {
-        let running = links.iter().filter(|link| link.begun <= at.begun && at.begun < link.ended);
+        let running = links
+            .iter()
+            .filter(|link| link.begun <= at.begun && at.begun < link.ended);
         let taken: u64 = running.map(|link| link.memory).sum();
-        ensure(taken <= limit, || format!("{taken} MiB at once, of {limit}: {links:?}"))?;
+        ensure(taken <= limit, || {
+            format!("{taken} MiB at once, of {limit}: {links:?}")
+        })?;
     }
     Ok(())
 }
 
-/// The shortest time for `links` with `slots` at once and `limit` MiB in total, over all start orders.
+/// The shortest time for `links` with `slots` at once and `limit` MiB in total, over all start
+/// orders.
 pub(super) fn best(links: &[Link], slots: usize, limit: u64) -> f64 {
     let mut order: Vec<usize> = (0..links.len()).collect();
     let mut best = f64::INFINITY;
-    permutations(&mut order, 0, &mut |order| best = best.min(time_of(links, order, slots, limit)));
+    permutations(&mut order, 0, &mut |order| {
+        best = best.min(time_of(links, order, slots, limit))
+    });
     best
 }
 
@@ -95,13 +119,16 @@ fn permutations(order: &mut Vec<usize>, from: usize, each: &mut impl FnMut(&[usi
     }
 }
 
-/// The total time if the links start in `order`, each as soon as it fits, and none before its predecessors.
+/// The total time if the links start in `order`, each as soon as it fits, and none before its
+/// predecessors.
 fn time_of(links: &[Link], order: &[usize], slots: usize, limit: u64) -> f64 {
     let mut running: Vec<(f64, u64)> = Vec::new();
     let mut now = 0.0_f64;
     for at in order {
         let link = &links[*at];
-        while running.len() >= slots || running.iter().map(|(_, memory)| memory).sum::<u64>() + link.memory > limit {
+        while running.len() >= slots
+            || running.iter().map(|(_, memory)| memory).sum::<u64>() + link.memory > limit
+        {
             running.sort_by(|a, b| a.0.total_cmp(&b.0));
             now = now.max(running.remove(0).0);
         }

@@ -1,4 +1,5 @@
-//! Comparisons with another file and with saved reports, budgets, duplicates, filters and other forms of the report.
+//! Comparisons with another file and with saved reports, budgets, duplicates, filters and other
+//! forms of the report.
 
 use libtest_mimic::Failed;
 use libtest_mimic::Trial;
@@ -6,8 +7,8 @@ use libtest_mimic::Trial;
 use super::{bytes, row, size};
 use crate::kit::{HOST, Image};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed, run, run_failing, shown, text,
-    with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed,
+    run, run_failing, shown, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -24,7 +25,10 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// Runs `offld size` with these arguments: exit status, stdout and stderr.
-fn offld_size<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<(i32, String, String), Failed> {
+fn offld_size<'a>(
+    work: &Work,
+    args: impl IntoIterator<Item = &'a str>,
+) -> Result<(i32, String, String), Failed> {
     let mut command = work.command(offld());
     command.arg("size").args(args);
     let ended = output(&mut command)?;
@@ -35,21 +39,54 @@ fn offld_size<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Resul
 /// Grown, shrunk, added and removed items at every level.
 fn two_files() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000]), Image::hip("gfx1030", &[3; 900])])?;
-    work.pack("new", &[Image::hip("gfx90a", &[1; 5000]), Image::hip("gfx942", &[2; 2000]), Image::hip("gfx1100", &[4; 700])])?;
+    work.pack(
+        "old",
+        &[
+            Image::hip("gfx90a", &[1; 4000]),
+            Image::hip("gfx942", &[2; 3000]),
+            Image::hip("gfx1030", &[3; 900]),
+        ],
+    )?;
+    work.pack(
+        "new",
+        &[
+            Image::hip("gfx90a", &[1; 5000]),
+            Image::hip("gfx942", &[2; 2000]),
+            Image::hip("gfx1100", &[4; 700]),
+        ],
+    )?;
     let json = size(&work, ["--by", "arch,part", "--diff", "old", "new"])?;
-    for (arch, new, old) in [("gfx90a", 5000, 4000), ("gfx942", 2000, 3000), ("gfx1100", 700, 0), ("gfx1030", 0, 900)] {
+    for (arch, new, old) in [
+        ("gfx90a", 5000, 4000),
+        ("gfx942", 2000, 3000),
+        ("gfx1100", 700, 0),
+        ("gfx1030", 0, 900),
+    ] {
         let found = row(&json["total"], arch)?;
-        expect_equal(arch, &format!("{new} {old}"), &format!("{} {}", found["file"], found["old_file"]))?;
+        expect_equal(
+            arch,
+            &format!("{new} {old}"),
+            &format!("{} {}", found["file"], found["old_file"]),
+        )?;
         expect_equal(
             "below it",
             &format!("{new} {old}"),
-            &format!("{} {}", found["rows"][0]["file"], found["rows"][0]["old_file"]),
+            &format!(
+                "{} {}",
+                found["rows"][0]["file"], found["rows"][0]["old_file"]
+            ),
         )?;
     }
-    let (status, stdout, _) = offld_size(&work, ["--by", "arch", "--bytes", "--diff", "old", "new"])?;
+    let (status, stdout, _) =
+        offld_size(&work, ["--by", "arch", "--bytes", "--diff", "old", "new"])?;
     expect_equal("status", "0", &status.to_string())?;
-    let line = |arch: &str| stdout.lines().find(|line| line.trim_start().starts_with(arch)).unwrap_or_default().to_owned();
+    let line = |arch: &str| {
+        stdout
+            .lines()
+            .find(|line| line.trim_start().starts_with(arch))
+            .unwrap_or_default()
+            .to_owned()
+    };
     expect_in(&line("gfx90a"), "+1000")?;
     expect_in(&line("gfx942"), "-1000")?;
     expect_in(&line("gfx1100"), "+700 new")?;
@@ -57,10 +94,17 @@ fn two_files() -> Outcome {
     passed()
 }
 
-/// A report from --save compares like the file itself. Another version or a damaged report is an error.
+/// A report from --save compares like the file itself. Another version or a damaged report is an
+/// error.
 fn saved() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
+    work.pack(
+        "old",
+        &[
+            Image::hip("gfx90a", &[1; 4000]),
+            Image::hip("gfx942", &[2; 3000]),
+        ],
+    )?;
     work.pack("new", &[Image::hip("gfx90a", &[1; 4500])])?;
     offld_size(&work, ["--save", "old.json", "old"])?;
     for by in ["arch", "arch,part,section,container", "kernel"] {
@@ -68,54 +112,96 @@ fn saved() -> Outcome {
         std::fs::rename(work.path().join("old"), work.path().join("gone"))?;
         let of_saved = size(&work, ["--by", by, "--diff", "old.json", "new"])?;
         std::fs::rename(work.path().join("gone"), work.path().join("old"))?;
-        expect_equal(by, &of_file["total"].to_string(), &of_saved["total"].to_string())?;
+        expect_equal(
+            by,
+            &of_file["total"].to_string(),
+            &of_saved["total"].to_string(),
+        )?;
     }
     let saved_text = std::fs::read_to_string(work.path().join("old.json"))?;
-    work.file("later.json", saved_text.replacen("\"schema\":2", "\"schema\":3", 1));
+    work.file(
+        "later.json",
+        saved_text.replacen("\"schema\":2", "\"schema\":3", 1),
+    );
     let (status, _, stderr) = offld_size(&work, ["--diff", "later.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
-    expect_in(&stderr, "`later.json`: sizes of version 3, but this offld reads versions up to 2")?;
-    let (start, _) = saved_text.split_once(",\"mangled\":").ok_or("no names of kernels in the image")?;
+    expect_in(
+        &stderr,
+        "`later.json`: sizes of version 3, but this offld reads versions up to 2",
+    )?;
+    let (start, _) = saved_text
+        .split_once(",\"mangled\":")
+        .ok_or("no names of kernels in the image")?;
     work.file("earlier.json", format!("{start}}}"));
-    expect_equal("without names in the image", "0", &offld_size(&work, ["--diff", "earlier.json", "new"])?.0.to_string())?;
+    expect_equal(
+        "without names in the image",
+        "0",
+        &offld_size(&work, ["--diff", "earlier.json", "new"])?
+            .0
+            .to_string(),
+    )?;
     work.file("cut.json", &saved_text[..saved_text.len() / 2]);
     let (status, _, stderr) = offld_size(&work, ["--diff", "cut.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stderr, "`cut.json`")?;
-    work.file("large.json", saved_text.replace(",3000]", &format!(",{}]", u64::MAX)));
+    work.file(
+        "large.json",
+        saved_text.replace(",3000]", &format!(",{}]", u64::MAX)),
+    );
     let (status, _, stderr) = offld_size(&work, ["--diff", "large.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
-    expect_in(&stderr, "`large.json`: damaged: the sum of the sizes is too large")?;
+    expect_in(
+        &stderr,
+        "`large.json`: damaged: the sum of the sizes is too large",
+    )?;
     // An incomplete report cannot be the base of a comparison, saved or not.
     let whole = std::fs::read(work.path().join("old"))?;
     work.file("half", &whole[..whole.len() - 2000]);
     let (status, ..) = offld_size(&work, ["--save", "half.json", "half"])?;
     expect_equal("status", "2", &status.to_string())?;
     for old in ["half", "half.json"] {
-        let (status, _, stderr) = offld_size(&work, ["--diff", old, "--budget", "growth<1K", "new"])?;
+        let (status, _, stderr) =
+            offld_size(&work, ["--diff", old, "--budget", "growth<1K", "new"])?;
         expect_equal(old, "2", &status.to_string())?;
         expect_in(&stderr, "cannot read the --diff file: half+0x")?;
     }
     passed()
 }
 
-/// A filter matches kernels by their source name and their symbol name, also in saved reports. Of several symbols, the first is
-/// shown.
+/// A filter matches kernels by their source name and their symbol name, also in saved reports. Of
+/// several symbols, the first is shown.
 fn filtered() -> Outcome {
     let work = Work::new();
     let code: String = ["_ZL4fillPf", "_Z4fillPf", "_Z4fillPd"]
-        .map(|name| format!(".globl {name}\n.type {name},@function\n{name}:\ns_endpgm\n.size {name}, 4\n"))
+        .map(|name| {
+            format!(".globl {name}\n.type {name},@function\n{name}:\ns_endpgm\n.size {name}, 4\n")
+        })
         .concat();
     work.file("k.s", code);
-    run(work.command(llvm("clang")).args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "k.s", "-o", "k.so"]))?;
+    run(work.command(llvm("clang")).args([
+        "--target=amdgcn-amd-amdhsa",
+        "-mcpu=gfx90a",
+        "k.s",
+        "-o",
+        "k.so",
+    ]))?;
     offld_size(&work, ["--save", "old.json", "k.so"])?;
     for filter in ["_Z4fillPf", "fill\\(float\\*\\)"] {
-        let json = size(&work, ["--by", "kernel", "--filter", filter, "--diff", "old.json", "k.so"])?;
+        let json = size(
+            &work,
+            [
+                "--by", "kernel", "--filter", filter, "--diff", "old.json", "k.so",
+            ],
+        )?;
         expect_equal(filter, "1", &json["total"]["kernels"].to_string())?;
         let kernel = row(row(&json["total"], "fill")?, "fill(float*)")?;
         expect_equal(filter, "\"_Z4fillPf\"", &kernel["mangled"].to_string())?;
         ensure(bytes(kernel) >= 8, || format!("{filter}: {kernel}"))?;
-        expect_equal(filter, &kernel["file"].to_string(), &kernel["old_file"].to_string())?;
+        expect_equal(
+            filter,
+            &kernel["file"].to_string(),
+            &kernel["old_file"].to_string(),
+        )?;
     }
     passed()
 }
@@ -123,23 +209,56 @@ fn filtered() -> Outcome {
 /// Budgets that are met, exceeded, invalid, or without a limit.
 fn budgets() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[Image::hip("gfx90a:xnack+", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
-    work.pack("new", &[Image::hip("gfx90a:xnack+", &[1; 5000]), Image::hip("gfx942", &[2; 3000])])?;
+    work.pack(
+        "old",
+        &[
+            Image::hip("gfx90a:xnack+", &[1; 4000]),
+            Image::hip("gfx942", &[2; 3000]),
+        ],
+    )?;
+    work.pack(
+        "new",
+        &[
+            Image::hip("gfx90a:xnack+", &[1; 5000]),
+            Image::hip("gfx942", &[2; 3000]),
+        ],
+    )?;
     let total = std::fs::metadata(work.path().join("new"))?.len();
     let fits = format!("total<={total}");
-    let (status, stdout, _) = offld_size(&work, ["--budget", &fits, "--budget", "gfx90a<5K,gfx94*<3001,hip:gfx942<1M", "new"])?;
+    let (status, stdout, _) = offld_size(
+        &work,
+        [
+            "--budget",
+            &fits,
+            "--budget",
+            "gfx90a<5K,gfx94*<3001,hip:gfx942<1M",
+            "new",
+        ],
+    )?;
     expect_equal("kept", "0", &status.to_string())?;
     expect_in(&stdout, &format!("ok: {fits}\n"))?;
     let broken = format!("total<{total},gfx90a<5000,growth<2%,growth<10K");
-    let (status, _, stderr) = offld_size(&work, ["--bytes", "--budget", &broken, "--diff", "old", "new"])?;
+    let (status, _, stderr) = offld_size(
+        &work,
+        ["--bytes", "--budget", &broken, "--diff", "old", "new"],
+    )?;
     expect_equal("broken", "3", &status.to_string())?;
-    expect_in(&stderr, &format!("new: over budget: total is {total}, limit {total} (must be less)\n"))?;
-    expect_in(&stderr, "new: over budget: gfx90a is 5000, limit 5000 (must be less)\n")?;
+    expect_in(
+        &stderr,
+        &format!("new: over budget: total is {total}, limit {total} (must be less)\n"),
+    )?;
+    expect_in(
+        &stderr,
+        "new: over budget: gfx90a is 5000, limit 5000 (must be less)\n",
+    )?;
     expect_in(&stderr, "new: over budget: growth is ")?;
     expect_in(&stderr, "limit 2% (")?;
     expect_not_in(&stderr, "10240")?;
     let (_, _, stderr) = offld_size(&work, ["--budget", "gfx942<2K", "new"])?;
-    expect_in(&stderr, "new: over budget: gfx942 is 2.9K, limit 2.0K (952 too much)\n")?;
+    expect_in(
+        &stderr,
+        "new: over budget: gfx942 is 2.9K, limit 2.0K (952 too much)\n",
+    )?;
     // A budget that matches nothing is an error, because it could never be exceeded.
     for (budget, message) in [
         (
@@ -152,29 +271,63 @@ fn budgets() -> Outcome {
             "no image matches `sm_999` in the budget `sm_999<1K`: expected total, inflated, host, growth or a device such as sm_90; pass --allow-unmatched",
         ),
     ] {
-        let (status, stdout, stderr) = offld_size(&work, ["--save", "saved", "--budget", budget, "new"])?;
+        let (status, stdout, stderr) =
+            offld_size(&work, ["--save", "saved", "--budget", budget, "new"])?;
         expect_equal(budget, "2", &status.to_string())?;
         expect_equal(budget, "", &stdout)?;
         expect_in(&stderr, message)?;
         ensure(!work.path().join("saved").exists(), || "sizes were saved")?;
-        expect_equal(budget, "0", &offld_size(&work, ["--budget", budget, "--allow-unmatched", "new"])?.0.to_string())?;
+        expect_equal(
+            budget,
+            "0",
+            &offld_size(&work, ["--budget", budget, "--allow-unmatched", "new"])?
+                .0
+                .to_string(),
+        )?;
     }
     // An architecture that the new file no longer has is not a spelling mistake.
     work.pack("less", &[Image::hip("gfx942", &[2; 3000])])?;
-    expect_equal("gone", "0", &offld_size(&work, ["--budget", "gfx90a<1K", "--diff", "new", "less"])?.0.to_string())?;
+    expect_equal(
+        "gone",
+        "0",
+        &offld_size(&work, ["--budget", "gfx90a<1K", "--diff", "new", "less"])?
+            .0
+            .to_string(),
+    )?;
     // `native` for a simulated machine with an AMD device and without an NVIDIA device.
-    work.file("root/sys/class/kfd/kfd/topology/nodes/1/properties", "gfx_target_version 90402\n");
+    work.file(
+        "root/sys/class/kfd/kfd/topology/nodes/1/properties",
+        "gfx_target_version 90402\n",
+    );
     let root = work.path().join("root");
     let mut native = work.command(offld());
-    run(native.args(["size", "--budget", "hip:native<3001", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
+    run(native
+        .args(["size", "--budget", "hip:native<3001", "new"])
+        .env("OFFLD_NATIVE_ROOT", &root))?;
     let mut native = work.command(offld());
-    let stderr = run_failing(native.args(["size", "--budget", "cuda:native<1M", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
-    expect_in(&stderr, "the budget `cuda:native<1M`: `cuda:native`: no matching GPU on this machine")?;
-    let json = run(work.command(offld()).args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
+    let stderr = run_failing(
+        native
+            .args(["size", "--budget", "cuda:native<1M", "new"])
+            .env("OFFLD_NATIVE_ROOT", &root),
+    )?;
+    expect_in(
+        &stderr,
+        "the budget `cuda:native<1M`: `cuda:native`: no matching GPU on this machine",
+    )?;
+    let json = run(work
+        .command(offld())
+        .args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
-    expect_equal("in the report", "true", &json["budgets"][0]["kept"].to_string())?;
+    expect_equal(
+        "in the report",
+        "true",
+        &json["budgets"][0]["kept"].to_string(),
+    )?;
     for (budget, message) in [
-        ("growth<2%", "the budget `growth<2%` compares with an earlier file: pass it with --diff"),
+        (
+            "growth<2%",
+            "the budget `growth<2%` compares with an earlier file: pass it with --diff",
+        ),
         ("total", "invalid budget `total`: expected NAME<SIZE"),
         ("total<5%", "only growth can have a limit in percent"),
         ("total<many", "invalid size 'many'"),
@@ -199,49 +352,134 @@ fn duplicates() -> Outcome {
     work.file("k.c", source);
     for (n, image) in [("1", "one"), ("2", "two")] {
         let mut compile = work.command(llvm("clang"));
-        compile.args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "-fuse-ld=lld", "k.c"]);
+        compile.args([
+            "--target=amdgcn-amd-amdhsa",
+            "-mcpu=gfx90a",
+            "-nogpulib",
+            "-O1",
+            "-fuse-ld=lld",
+            "k.c",
+        ]);
         run(compile.arg(format!("-DN={n}")).args(["-o", image]))?;
     }
-    let (one, two) = (std::fs::read(work.path().join("one"))?, std::fs::read(work.path().join("two"))?);
-    work.pack("packed", &[Image::hip("gfx90a", &one), Image::hip("gfx90a:xnack+", &one), Image::hip("gfx942", &two)])?;
+    let (one, two) = (
+        std::fs::read(work.path().join("one"))?,
+        std::fs::read(work.path().join("two"))?,
+    );
+    work.pack(
+        "packed",
+        &[
+            Image::hip("gfx90a", &one),
+            Image::hip("gfx90a:xnack+", &one),
+            Image::hip("gfx942", &two),
+        ],
+    )?;
     work.pack("twice", &[Image::hip("gfx90a", &one)])?;
-    let packed = [std::fs::read(work.path().join("twice"))?, std::fs::read(work.path().join("twice"))?].concat();
+    let packed = [
+        std::fs::read(work.path().join("twice"))?,
+        std::fs::read(work.path().join("twice"))?,
+    ]
+    .concat();
     work.file("twice", packed);
-    work.pack("alike", &[Image::hip("gfx90a", &one), Image::hip("gfx90a", &two)])?;
+    work.pack(
+        "alike",
+        &[Image::hip("gfx90a", &one), Image::hip("gfx90a", &two)],
+    )?;
     // Images for different architectures are not duplicates, even with the same bytes.
     let json = size(&work, ["packed"])?;
-    expect_equal("nothing", "[] []", &format!("{} {}", json["duplicates"]["images"], json["duplicates"]["kernels"]))?;
+    expect_equal(
+        "nothing",
+        "[] []",
+        &format!(
+            "{} {}",
+            json["duplicates"]["images"], json["duplicates"]["kernels"]
+        ),
+    )?;
     let json = size(&work, ["twice"])?;
     let image = &json["duplicates"]["images"][0];
     expect_equal("copies", "2", &image["copies"].to_string())?;
-    expect_equal("wasted", &one.len().to_string(), &image["wasted_file"].to_string())?;
-    expect_equal("its kernels are not counted again", "[]", &json["duplicates"]["kernels"].to_string())?;
+    expect_equal(
+        "wasted",
+        &one.len().to_string(),
+        &image["wasted_file"].to_string(),
+    )?;
+    expect_equal(
+        "its kernels are not counted again",
+        "[]",
+        &json["duplicates"]["kernels"].to_string(),
+    )?;
     let json = size(&work, ["alike"])?;
-    let kernels = json["duplicates"]["kernels"].as_array().ok_or("no kernels")?;
-    expect_equal("one kernel", "1 \"same\"", &format!("{} {}", kernels.len(), kernels[0]["kernel"]))?;
-    expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
+    let kernels = json["duplicates"]["kernels"]
+        .as_array()
+        .ok_or("no kernels")?;
+    expect_equal(
+        "one kernel",
+        "1 \"same\"",
+        &format!("{} {}", kernels.len(), kernels[0]["kernel"]),
+    )?;
+    expect_equal(
+        "wasted",
+        &kernels[0]["size"].to_string(),
+        &kernels[0]["wasted_file"].to_string(),
+    )?;
     // With several files, each location names its file.
     work.pack("again", &[Image::hip("gfx90a", &one)])?;
     work.pack("first", &[Image::hip("gfx90a", &one)])?;
     let json = size(&work, ["again", "first"])?;
     let places = "[\"again: offload-binary at 0x0\",\"first: offload-binary at 0x0\"]";
-    expect_equal("places", places, &json["duplicates"]["images"][0]["places"].to_string())?;
+    expect_equal(
+        "places",
+        places,
+        &json["duplicates"]["images"][0]["places"].to_string(),
+    )?;
     // The report lists only a few duplicates by default.
     let many: Vec<[u8; 400]> = (10..16).map(|byte| [byte; 400]).collect();
-    work.pack("many", &many.iter().chain(&many).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
+    work.pack(
+        "many",
+        &many
+            .iter()
+            .chain(&many)
+            .map(|bytes| Image::hip("gfx90a", bytes))
+            .collect::<Vec<_>>(),
+    )?;
     let (_, few, _) = offld_size(&work, ["many"])?;
-    expect_in(&few, "Repeated images: up to 2.3K in the file (2.3K uncompressed) could be saved")?;
+    expect_in(
+        &few,
+        "Repeated images: up to 2.3K in the file (2.3K uncompressed) could be saved",
+    )?;
     expect_in(&few, "\n  3 more, 1.2K (pass --duplicates to list them)\n")?;
     let (_, all, _) = offld_size(&work, ["--duplicates", "many"])?;
     expect_not_in(&all, " more, ")?;
-    expect_equal("rows", "6", &all.lines().filter(|line| line.starts_with("   ") && line.contains("  2  ")).count().to_string())?;
+    expect_equal(
+        "rows",
+        "6",
+        &all.lines()
+            .filter(|line| line.starts_with("   ") && line.contains("  2  "))
+            .count()
+            .to_string(),
+    )?;
     // Duplicates with equal savings have the same order in every run.
     let images: Vec<[u8; 500]> = (0..6).map(|byte| [byte; 500]).collect();
-    work.pack("pairs", &images.iter().chain(&images).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
+    work.pack(
+        "pairs",
+        &images
+            .iter()
+            .chain(&images)
+            .map(|bytes| Image::hip("gfx90a", bytes))
+            .collect::<Vec<_>>(),
+    )?;
     let first = size(&work, ["pairs"])?["duplicates"].clone();
-    expect_equal("pairs", "6", &first["images"].as_array().map_or(0, Vec::len).to_string())?;
+    expect_equal(
+        "pairs",
+        "6",
+        &first["images"].as_array().map_or(0, Vec::len).to_string(),
+    )?;
     for _ in 0..4 {
-        expect_equal("another run", &first.to_string(), &size(&work, ["pairs"])?["duplicates"].to_string())?;
+        expect_equal(
+            "another run",
+            &first.to_string(),
+            &size(&work, ["pairs"])?["duplicates"].to_string(),
+        )?;
     }
     passed()
 }
@@ -249,13 +487,24 @@ fn duplicates() -> Outcome {
 /// The estimate of possible savings by zstd is close to the real savings.
 fn not_compressed() -> Outcome {
     let work = Work::new();
-    let text: String = (0..60_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
-    work.pack("plain", &[Image::hip("gfx90a", text.as_bytes()), Image::hip("gfx942", text.as_bytes())])?;
+    let text: String = (0..60_000)
+        .map(|number| format!("{} ", number * 7919 % 10_007))
+        .collect();
+    work.pack(
+        "plain",
+        &[
+            Image::hip("gfx90a", text.as_bytes()),
+            Image::hip("gfx942", text.as_bytes()),
+        ],
+    )?;
     let json = size(&work, ["plain"])?;
     let found = &json["duplicates"]["not_compressed"][0];
     expect_equal("of", "\"offload-binary\"", &found["container"].to_string())?;
     let saved = found["estimated_saving"].as_u64().ok_or("no estimate")?;
-    ensure(saved > text.len() as u64 / 2 && saved < 2 * text.len() as u64, || format!("{saved} of {}", 2 * text.len()))?;
+    ensure(
+        saved > text.len() as u64 / 2 && saved < 2 * text.len() as u64,
+        || format!("{saved} of {}", 2 * text.len()),
+    )?;
     work.file("one", &text);
     work.file("host", "");
     let bundle = |more: &[&str], out: &str| {
@@ -271,39 +520,80 @@ fn not_compressed() -> Outcome {
     bundle(&[], "bundle")?;
     bundle(&["-compress"], "ccob")?;
     let json = size(&work, ["bundle"])?;
-    expect_equal("a bundle", "\"bundle\"", &json["duplicates"]["not_compressed"][0]["container"].to_string())?;
+    expect_equal(
+        "a bundle",
+        "\"bundle\"",
+        &json["duplicates"]["not_compressed"][0]["container"].to_string(),
+    )?;
     let json = size(&work, ["ccob"])?;
-    expect_equal("a compressed one", "[]", &json["duplicates"]["not_compressed"].to_string())?;
+    expect_equal(
+        "a compressed one",
+        "[]",
+        &json["duplicates"]["not_compressed"].to_string(),
+    )?;
     passed()
 }
 
 /// Markdown without unwanted markup, stdin, directories, filters, and order by uncompressed size.
 fn forms() -> Outcome {
     let work = Work::new();
-    work.pack("a|b*", &[Image::hip("gfx90a", &[1; 4000]), Image::cuda("sm_90", &[7; 100])])?;
+    work.pack(
+        "a|b*",
+        &[
+            Image::hip("gfx90a", &[1; 4000]),
+            Image::cuda("sm_90", &[7; 100]),
+        ],
+    )?;
     let (status, markdown, _) = offld_size(&work, ["--markdown", "a|b*"])?;
     expect_equal("status", "0", &status.to_string())?;
     expect_in(&markdown, "**a\\|b\\***: offload-binary")?;
     expect_in(&markdown, "| gfx90a | 1 |")?;
     // Summary rows have as many cells as the other rows.
-    for args in [&["--markdown", "--top", "1", "a|b*"][..], &["--markdown", "--top", "1", "--diff", "a|b*", "a|b*"]] {
+    for args in [
+        &["--markdown", "--top", "1", "a|b*"][..],
+        &["--markdown", "--top", "1", "--diff", "a|b*", "a|b*"],
+    ] {
         let (_, markdown, _) = offld_size(&work, args.iter().copied())?;
-        let cells: Vec<usize> =
-            markdown.lines().filter(|line| line.starts_with('|')).map(|line| line.matches('|').count()).collect();
+        let cells: Vec<usize> = markdown
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.matches('|').count())
+            .collect();
         expect_in(&markdown, " more |")?;
-        ensure(cells.iter().all(|count| *count == cells[0]), || markdown.clone())?;
+        ensure(cells.iter().all(|count| *count == cells[0]), || {
+            markdown.clone()
+        })?;
     }
     work.pack("\u{202e}b\n", &[Image::hip("gfx90a", &[1; 4000])])?;
-    expect_in(&offld_size(&work, ["--markdown", "\u{202e}b\n"])?.1, "**\\\\u{202e}b\\\\n**: offload-binary")?;
+    expect_in(
+        &offld_size(&work, ["--markdown", "\u{202e}b\n"])?.1,
+        "**\\\\u{202e}b\\\\n**: offload-binary",
+    )?;
     let mut command = work.command(offld());
-    command.args(["size", "--json", "-"]).stdin(std::fs::File::open(work.path().join("a|b*"))?);
+    command
+        .args(["size", "--json", "-"])
+        .stdin(std::fs::File::open(work.path().join("a|b*"))?);
     let json: serde_json::Value = serde_json::from_str(&run(&mut command)?)?;
-    expect_equal("stdin", "4000", &bytes(row(&json["total"], "gfx90a")?).to_string())?;
+    expect_equal(
+        "stdin",
+        "4000",
+        &bytes(row(&json["total"], "gfx90a")?).to_string(),
+    )?;
     std::fs::create_dir_all(work.path().join("folder/inner"))?;
-    std::fs::copy(work.path().join("a|b*"), work.path().join("folder/inner/one"))?;
+    std::fs::copy(
+        work.path().join("a|b*"),
+        work.path().join("folder/inner/one"),
+    )?;
     work.file("folder/text", "no device code");
     let json = size(&work, ["--by", "file,arch", "folder"])?;
-    expect_equal("files with device code", "1", &json["total"]["rows"].as_array().map_or(0, Vec::len).to_string())?;
+    expect_equal(
+        "files with device code",
+        "1",
+        &json["total"]["rows"]
+            .as_array()
+            .map_or(0, Vec::len)
+            .to_string(),
+    )?;
     let json = size(&work, ["--filter", "GFX9", "a|b*"])?;
     expect_equal("filtered", "4000", &bytes(&json["total"]).to_string())?;
     let (status, _, stderr) = offld_size(&work, ["--filter", "gfx11", "a|b*"])?;
@@ -312,8 +602,19 @@ fn forms() -> Outcome {
     let (status, _, stderr) = offld_size(&work, ["--filter", "(", "--save", "saved", "a|b*"])?;
     expect_equal("a filter that is none", "2", &status.to_string())?;
     expect_in(&stderr, "--filter")?;
-    ensure(!work.path().join("saved").exists(), || "something was written for a command line that is wrong")?;
-    work.pack("host", &[Image { triple: HOST, arch: "", kind: "openmp", bytes: b"x" }])?;
+    ensure(
+        !work.path().join("saved").exists(),
+        || "something was written for a command line that is wrong",
+    )?;
+    work.pack(
+        "host",
+        &[Image {
+            triple: HOST,
+            arch: "",
+            kind: "openmp",
+            bytes: b"x",
+        }],
+    )?;
     let json = size(&work, ["host"])?;
     row(&json["total"], HOST)?;
     passed()
@@ -330,14 +631,22 @@ fn unreadable() -> Outcome {
     let (status, stdout, _) = offld_size(&work, ["gone"])?;
     expect_equal("nothing to show", "2 ", &format!("{status} {stdout}"))?;
     work.file("text", "no device code");
-    expect_equal("no device code", "text: unknown, 14, no device code\n", &offld_size(&work, ["text"])?.1)?;
+    expect_equal(
+        "no device code",
+        "text: unknown, 14, no device code\n",
+        &offld_size(&work, ["text"])?.1,
+    )?;
     let whole = std::fs::read(work.path().join("good"))?;
     work.file("cut", &whole[..whole.len() - 100]);
     let (status, stdout, stderr) = offld_size(&work, ["--json", "--by", "file", "good", "cut"])?;
     expect_equal("status of one that is cut off", "2", &status.to_string())?;
     expect_in(&stderr, "error: cut+0x0: ")?;
     let json: serde_json::Value = serde_json::from_str(&stdout)?;
-    expect_equal("both are counted", &(2 * whole.len() - 100).to_string(), &bytes(&json["total"]).to_string())?;
+    expect_equal(
+        "both are counted",
+        &(2 * whole.len() - 100).to_string(),
+        &bytes(&json["total"]).to_string(),
+    )?;
     let (status, _, stderr) = offld_size(&work, ["--by", "everything", "good"])?;
     expect_equal("a level that is none", "2", &status.to_string())?;
     expect_in(&stderr, "everything")?;

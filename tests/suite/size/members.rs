@@ -5,7 +5,8 @@ use libtest_mimic::{Failed, Trial};
 use super::{bytes, row, size};
 use crate::kit::Image;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, offld, output, passed, run, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, offld, output, passed, run,
+    text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -29,7 +30,13 @@ fn wheel(work: &Work, name: &str, cuda: usize) -> Result<(), Failed> {
         };
         (0..size).map(|_| next()).collect()
     };
-    work.pack("libcuda.so", &[Image::cuda("sm_80", &noise(cuda, 7)), Image::cuda("sm_90", &noise(5_000, 8))])?;
+    work.pack(
+        "libcuda.so",
+        &[
+            Image::cuda("sm_80", &noise(cuda, 7)),
+            Image::cuda("sm_90", &noise(5_000, 8)),
+        ],
+    )?;
     work.pack("libhip.so", &[Image::hip("gfx90a", &noise(9_000, 9))])?;
     work.file("read.me", "no device code");
     work.file(
@@ -54,15 +61,29 @@ fn rows() -> Outcome {
         let cuda = row(&json["total"], "some/libcuda.so")?;
         expect_equal("level", "\"member\"", &cuda["level"].to_string())?;
         // In a compressed tar archive, zeros also get a share of the compressed bytes.
-        ensure(bytes(cuda) > 20_000 && bytes(row(cuda, "sm_80")?) > 16_000, || format!("{file}: {cuda}"))?;
-        ensure(bytes(row(&json["total"], "some/libhip.so")?) > 7_000, || file.to_owned())?;
-        ensure(bytes(row(&json["total"], "some/read.me")?) > 0, || file.to_owned())?;
+        ensure(
+            bytes(cuda) > 20_000 && bytes(row(cuda, "sm_80")?) > 16_000,
+            || format!("{file}: {cuda}"),
+        )?;
+        ensure(
+            bytes(row(&json["total"], "some/libhip.so")?) > 7_000,
+            || file.to_owned(),
+        )?;
+        ensure(bytes(row(&json["total"], "some/read.me")?) > 0, || {
+            file.to_owned()
+        })?;
     }
     // A saved report contains members, unless it was written by a version without them.
-    run(work.command(offld()).args(["size", "--save", "new.json", "new.whl"]))?;
+    run(work
+        .command(offld())
+        .args(["size", "--save", "new.json", "new.whl"]))?;
     let same = size(&work, ["--by", "member", "--diff", "new.json", "new.whl"])?;
     for row in same["total"]["rows"].as_array().into_iter().flatten() {
-        expect_equal("the same", &row["file"].to_string(), &row["old_file"].to_string())?;
+        expect_equal(
+            "the same",
+            &row["file"].to_string(),
+            &row["old_file"].to_string(),
+        )?;
     }
     let saved = std::fs::read_to_string(work.path().join("new.json"))?;
     let mut json: serde_json::Value = serde_json::from_str(&saved)?;
@@ -72,9 +93,19 @@ fn rows() -> Outcome {
     let first = json.to_string().replacen("\"schema\":2", "\"schema\":1", 1);
     // A report is recognized by its first bytes.
     let rest = first.replacen("\"format\":\"offld-size\",", "", 1);
-    work.file("first.json", format!("{{\"format\":\"offld-size\",{}", rest.trim_start_matches('{')));
+    work.file(
+        "first.json",
+        format!(
+            "{{\"format\":\"offld-size\",{}",
+            rest.trim_start_matches('{')
+        ),
+    );
     let old = size(&work, ["--by", "arch", "--diff", "first.json", "new.whl"])?;
-    expect_equal("of version 1", &old["total"]["file"].to_string(), &old["total"]["old_file"].to_string())?;
+    expect_equal(
+        "of version 1",
+        &old["total"]["file"].to_string(),
+        &old["total"]["old_file"].to_string(),
+    )?;
     passed()
 }
 
@@ -82,14 +113,26 @@ fn selected() -> Outcome {
     let work = Work::new();
     wheel(&work, "old", 10_000)?;
     wheel(&work, "new", 20_000)?;
-    run(work.command(offld()).args(["size", "--save", "old.json", "old.whl"]))?;
+    run(work
+        .command(offld())
+        .args(["size", "--save", "old.json", "old.whl"]))?;
     for file in ["new.whl", "new.tar.gz"] {
         let all = size(&work, ["--by", "member", file])?;
         let hip = bytes(row(&all["total"], "some/libhip.so")?);
         let json = size(&work, ["--by", "member", "--only", "libhip*", file])?;
-        expect_equal(file, &hip.to_string(), &bytes(row(&json["total"], "some/libhip.so")?).to_string())?;
-        ensure(bytes(&json["total"]) < hip + 6_000, || json["total"].to_string())?;
-        expect_equal("images", "1", &json["images"].as_array().map_or(0, Vec::len).to_string())?;
+        expect_equal(
+            file,
+            &hip.to_string(),
+            &bytes(row(&json["total"], "some/libhip.so")?).to_string(),
+        )?;
+        ensure(bytes(&json["total"]) < hip + 6_000, || {
+            json["total"].to_string()
+        })?;
+        expect_equal(
+            "images",
+            "1",
+            &json["images"].as_array().map_or(0, Vec::len).to_string(),
+        )?;
         let json = size(&work, ["--by", "member", "--exclude", "some/*cuda*", file])?;
         expect_not_in(&json["total"].to_string(), "libcuda")?;
         expect_in(&json["total"].to_string(), "read.me")?;
@@ -98,7 +141,12 @@ fn selected() -> Outcome {
         run(limited.args(["size", "--only", "*hip*", "--budget", "total<14K", file]))?;
     }
     for old in ["old.whl", "old.json"] {
-        let json = size(&work, ["--by", "member", "--only", "*cuda*", "--diff", old, "new.whl"])?;
+        let json = size(
+            &work,
+            [
+                "--by", "member", "--only", "*cuda*", "--diff", old, "new.whl",
+            ],
+        )?;
         let cuda = row(&json["total"], "some/libcuda.so")?;
         let grew = bytes(cuda).saturating_sub(cuda["old_file"].as_u64().unwrap_or_default());
         ensure((9_000..11_000).contains(&grew), || format!("{old}: {cuda}"))?;
@@ -108,19 +156,35 @@ fn selected() -> Outcome {
     size(&work, ["--exclude", "gone*", "gone.whl", "new.whl"])?;
     let mut none = work.command(offld());
     let ended = output(none.args(["size", "--only", "*.dll", "new.whl"]))?;
-    expect_equal("nothing is selected", "Some(2)", &format!("{:?}", ended.status.code()))?;
-    expect_in(&text(&ended.stderr), "no file or member matches `*.dll` of --only")?;
+    expect_equal(
+        "nothing is selected",
+        "Some(2)",
+        &format!("{:?}", ended.status.code()),
+    )?;
+    expect_in(
+        &text(&ended.stderr),
+        "no file or member matches `*.dll` of --only",
+    )?;
     let mut useless = work.command(offld());
     let ended = output(useless.args(["size", "--exclude", "*.dll", "new.whl"]))?;
-    expect_equal("nothing is excluded", "Some(0)", &format!("{:?}", ended.status.code()))?;
-    expect_in(&text(&ended.stderr), "no file or member matches `*.dll` of --exclude")?;
+    expect_equal(
+        "nothing is excluded",
+        "Some(0)",
+        &format!("{:?}", ended.status.code()),
+    )?;
+    expect_in(
+        &text(&ended.stderr),
+        "no file or member matches `*.dll` of --exclude",
+    )?;
     passed()
 }
 
 /// Compression is recommended only for containers that are not inside compressed data.
 fn savings() -> Outcome {
     let work = Work::new();
-    let numbers: String = (0..60_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
+    let numbers: String = (0..60_000)
+        .map(|number| format!("{} ", number * 7919 % 10_007))
+        .collect();
     work.pack("plain", &[Image::hip("gfx90a", numbers.as_bytes())])?;
     work.file(
         "make.py",
@@ -134,13 +198,27 @@ fn savings() -> Outcome {
          \x20   packed.write(open('plain', 'rb').read())\n",
     );
     run(work.command("python3").arg("make.py"))?;
-    for (file, expected) in [("plain", 1), ("stored.whl", 1), ("deflated.whl", 0), ("plain.tar.gz", 0), ("plain.gz", 0)] {
+    for (file, expected) in [
+        ("plain", 1),
+        ("stored.whl", 1),
+        ("deflated.whl", 0),
+        ("plain.tar.gz", 0),
+        ("plain.gz", 0),
+    ] {
         let json = size(&work, [file])?;
-        let found = json["duplicates"]["not_compressed"].as_array().cloned().unwrap_or_default();
+        let found = json["duplicates"]["not_compressed"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         expect_equal(file, &expected.to_string(), &found.len().to_string())?;
         for one in &found {
             let total = std::fs::metadata(work.path().join(file))?.len();
-            ensure(one["estimated_saving"].as_u64().is_some_and(|saved| saved < total), || one.to_string())?;
+            ensure(
+                one["estimated_saving"]
+                    .as_u64()
+                    .is_some_and(|saved| saved < total),
+                || one.to_string(),
+            )?;
         }
     }
     passed()

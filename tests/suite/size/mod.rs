@@ -1,5 +1,5 @@
-//! `offld size`: every byte counted once, and the same numbers as LLVM's tools, binutils and NVIDIA's; comparisons, budgets, and
-//! duplicates.
+//! `offld size`: every byte counted once, and the same numbers as LLVM's tools, binutils and
+//! NVIDIA's; comparisons, budgets, and duplicates.
 
 mod against;
 mod compared;
@@ -15,7 +15,12 @@ use serde_json::Value;
 use crate::support::{Work, expect_equal, offld, output, shown};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all = [against::trials(), compared::trials(), members::trials(), sums::trials()];
+    let all = [
+        against::trials(),
+        compared::trials(),
+        members::trials(),
+        sums::trials(),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -27,7 +32,8 @@ fn size<'a>(work: &Work, args: impl IntoIterator<Item = &'a str>) -> Result<Valu
     if !ended.status.success() || !ended.stderr.is_empty() {
         return Err(shown(&command, &ended).into());
     }
-    let json: Value = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
+    let json: Value = serde_json::from_slice(&ended.stdout)
+        .map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
     expect_equal("schema", "1", &json["schema"].to_string())?;
     Ok(json)
 }
@@ -48,7 +54,10 @@ fn bytes(row: &Value) -> u64 {
 /// The sum of the leaves of a tree of rows: bytes in the file, and uncompressed size.
 fn leaves(row: &Value) -> (u64, u64) {
     match row["rows"].as_array().filter(|rows| !rows.is_empty()) {
-        Some(rows) => rows.iter().map(leaves).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)),
+        Some(rows) => rows
+            .iter()
+            .map(leaves)
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)),
         None => (bytes(row), row["inflated"].as_u64().unwrap_or(u64::MAX)),
     }
 }
@@ -56,18 +65,50 @@ fn leaves(row: &Value) -> (u64, u64) {
 /// Fails unless every byte of `file` is counted once.
 pub(crate) fn adds_up(work: &Work, file: &str) -> Result<(), Failed> {
     let mut command = work.command(offld());
-    command.args(["size", "--json", "--by", "arch,part,kernel,section,unit,container", file]);
+    command.args([
+        "size",
+        "--json",
+        "--by",
+        "arch,part,kernel,section,unit,container",
+        file,
+    ]);
     let ended = output(&mut command)?;
-    let json: Value = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
+    let json: Value = serde_json::from_slice(&ended.stdout)
+        .map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
     let on_disk = std::fs::metadata(work.path().join(Path::new(file)))?.len();
     let thin = json["files"][0]["type"] == "thin-archive";
     let size = json["files"][0]["size"].as_u64().unwrap_or(u64::MAX);
     // The members of a thin archive are separate files, but counted with it.
-    expect_equal(&format!("the size of {file}"), &(thin || size == on_disk).to_string(), "true")?;
-    expect_equal(&format!("the total of {file}"), &size.to_string(), &bytes(&json["total"]).to_string())?;
+    expect_equal(
+        &format!("the size of {file}"),
+        &(thin || size == on_disk).to_string(),
+        "true",
+    )?;
+    expect_equal(
+        &format!("the total of {file}"),
+        &size.to_string(),
+        &bytes(&json["total"]).to_string(),
+    )?;
     let (sum, inflated) = leaves(&json["total"]);
-    expect_equal(&format!("the sum of {file}"), &size.to_string(), &sum.to_string())?;
-    expect_equal(&format!("the inflated sum of {file}"), &json["files"][0]["inflated"].to_string(), &inflated.to_string())?;
-    let images = json["images"].as_array().into_iter().flatten().map(bytes).sum::<u64>();
-    expect_equal(&format!("the images of {file} are in it"), "true", &(images <= size).to_string())
+    expect_equal(
+        &format!("the sum of {file}"),
+        &size.to_string(),
+        &sum.to_string(),
+    )?;
+    expect_equal(
+        &format!("the inflated sum of {file}"),
+        &json["files"][0]["inflated"].to_string(),
+        &inflated.to_string(),
+    )?;
+    let images = json["images"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(bytes)
+        .sum::<u64>();
+    expect_equal(
+        &format!("the images of {file} are in it"),
+        "true",
+        &(images <= size).to_string(),
+    )
 }

@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::browser::Browser;
 use super::in_chromium;
-use crate::support::{Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, offld, passed, run_failing, with_llvm};
+use crate::support::{
+    Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, offld, passed, run_failing,
+    with_llvm,
+};
 
 /// A name that no compiler generates, but that a file can contain.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
@@ -18,12 +21,20 @@ pub(super) fn trials() -> Vec<Trial> {
         in_chromium("of_several_files", of_several_files),
         in_chromium("of_a_wheel", of_a_wheel),
         in_chromium("of_a_file_and_an_older_one", of_two_releases),
-        with_llvm("size_page::a_page_that_cannot_be_written", cannot_be_written),
+        with_llvm(
+            "size_page::a_page_that_cannot_be_written",
+            cannot_be_written,
+        ),
     ]
 }
 
 /// An image with functions of the given numbers of instructions, of four bytes each.
-fn image(work: &Work, name: &str, arch: &str, functions: &[(&str, usize)]) -> Result<PathBuf, Failed> {
+fn image(
+    work: &Work,
+    name: &str,
+    arch: &str,
+    functions: &[(&str, usize)],
+) -> Result<PathBuf, Failed> {
     let mut text = String::from(".text\n");
     for (function, instructions) in functions {
         text.push_str(&format!(
@@ -35,7 +46,16 @@ fn image(work: &Work, name: &str, arch: &str, functions: &[(&str, usize)]) -> Re
     let path = work.path().join(name);
     let target = format!("-mcpu={arch}");
     let mut compile = work.command(llvm("clang"));
-    compile.args(["--target=amdgcn-amd-amdhsa", &target, "-nogpulib", "-Wl,--build-id=none"]).arg(source).arg("-o").arg(&path);
+    compile
+        .args([
+            "--target=amdgcn-amd-amdhsa",
+            &target,
+            "-nogpulib",
+            "-Wl,--build-id=none",
+        ])
+        .arg(source)
+        .arg("-o")
+        .arg(&path);
     crate::support::run(&mut compile)?;
     Ok(path)
 }
@@ -47,8 +67,7 @@ fn page(work: &Work, args: &[&str]) -> Result<PathBuf, Failed> {
 }
 
 /// Lets the table show the parts of kernels.
-const BY_PARTS: &str =
-    "document.querySelector('#rows').value = 'all'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
+const BY_PARTS: &str = "document.querySelector('#rows').value = 'all'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
 
 /// The table row of a kernel's code.
 fn code_of(kernel: &str) -> String {
@@ -63,20 +82,52 @@ const TILES: &str = "[...document.querySelectorAll('button.tile')].map(at => at.
 const NAMES: &str = "[...document.querySelectorAll('#body .name:not(.rest)')].map(at => at.textContent).join(' | ')";
 
 fn of_a_file(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    let file = image(work, "image.so", "gfx90a", &[(HOSTILE, 3_000), ("_Z4fillIfEvPT_", 2_000), ("_Z4fillIdEvPT_", 1_000)])?;
+    let file = image(
+        work,
+        "image.so",
+        "gfx90a",
+        &[
+            (HOSTILE, 3_000),
+            ("_Z4fillIfEvPT_", 2_000),
+            ("_Z4fillIdEvPT_", 1_000),
+        ],
+    )?;
     let page = page(work, &["image.so"])?;
     // The sum equals the file size.
     let size = std::fs::metadata(file)?.len();
-    expect_in(&std::fs::read_to_string(&page)?, &format!("<p id=\"totals\">{size} bytes in the file, "))?;
+    expect_in(
+        &std::fs::read_to_string(&page)?,
+        &format!("<p id=\"totals\">{size} bytes in the file, "),
+    )?;
     browser.open(&page)?;
-    expect_equal("names", &format!("{HOSTILE} | void fill<float>(float*) | void fill<double>(double*)"), &browser.text(NAMES)?)?;
+    expect_equal(
+        "names",
+        &format!("{HOSTILE} | void fill<float>(float*) | void fill<double>(double*)"),
+        &browser.text(NAMES)?,
+    )?;
     let totals = browser.text("document.querySelector('#totals').textContent")?;
     expect_in(&totals, "3 kernels · 1 architecture")?;
-    expect_equal("elements", "0", &browser.text("String(document.querySelectorAll('img').length)")?)?;
-    // An instruction has four bytes. Other bytes of a kernel, such as its symbol, are separate parts.
+    expect_equal(
+        "elements",
+        "0",
+        &browser.text("String(document.querySelectorAll('img').length)")?,
+    )?;
+    // An instruction has four bytes. Other bytes of a kernel, such as its symbol, are separate
+    // parts.
     browser.eval(BY_PARTS)?;
-    for (name, expected) in [(HOSTILE, "11.7K"), ("void fill<float>(float*)", "7.81K"), ("void fill<double>(double*)", "3.91K")] {
-        expect_equal(name, expected, &browser.text(&format!("{}.querySelector('td.number').textContent", code_of(name)))?)?;
+    for (name, expected) in [
+        (HOSTILE, "11.7K"),
+        ("void fill<float>(float*)", "7.81K"),
+        ("void fill<double>(double*)", "3.91K"),
+    ] {
+        expect_equal(
+            name,
+            expected,
+            &browser.text(&format!(
+                "{}.querySelector('td.number').textContent",
+                code_of(name)
+            ))?,
+        )?;
     }
     Ok(())
 }
@@ -86,12 +137,18 @@ fn of_several_files(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     image(work, "other.so", "gfx1100", &[("other", 2_000)])?;
     browser.open(&page(work, &["one.so", "other.so"])?)?;
     expect_equal("tiles", "one.so | other.so", &browser.text(TILES)?)?;
-    expect_in(&browser.text("document.querySelector('#totals').textContent")?, "2 files · ")?;
+    expect_in(
+        &browser.text("document.querySelector('#totals').textContent")?,
+        "2 files · ",
+    )?;
     browser.eval(
         "document.querySelector('#rows').value = 'arch'; document.querySelector('#rows').dispatchEvent(new Event('change'))",
     )?;
     let rows = "[...document.querySelectorAll('#body tr')].map(at => [...at.cells].slice(0, 2).map(cell => cell.textContent).join(' of ')).join(' | ')";
-    expect_in(&browser.text(rows)?, "gfx1100 of other.so | gfx90a of one.so")
+    expect_in(
+        &browser.text(rows)?,
+        "gfx1100 of other.so | gfx90a of one.so",
+    )
 }
 
 /// Members are between the file and its architectures.
@@ -107,21 +164,45 @@ fn of_a_wheel(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     );
     crate::support::run(work.command("python3").arg("make.py"))?;
     browser.open(&page(work, &["a.whl"])?)?;
-    expect_equal("tiles", "containers | some/one.so | some/other.so", &browser.text(TILES)?)?;
-    let choose =
-        "document.querySelector('#rows').value = 'member'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
+    expect_equal(
+        "tiles",
+        "containers | some/one.so | some/other.so",
+        &browser.text(TILES)?,
+    )?;
+    let choose = "document.querySelector('#rows').value = 'member'; document.querySelector('#rows').dispatchEvent(new Event('change'))";
     browser.eval(choose)?;
-    expect_equal("names", "some/other.so | some/one.so | no member", &browser.text(NAMES)?)?;
+    expect_equal(
+        "names",
+        "some/other.so | some/one.so | no member",
+        &browser.text(NAMES)?,
+    )?;
     browser.eval(&choose.replace("member", "arch"))?;
     let rows = "[...document.querySelectorAll('#body tr')].map(at => [...at.cells].slice(0, 2).map(cell => cell.textContent).join(' of ')).join(' | ')";
-    expect_in(&browser.text(rows)?, "gfx1100 of some/other.so | gfx90a of some/one.so")
+    expect_in(
+        &browser.text(rows)?,
+        "gfx1100 of some/other.so | gfx90a of some/one.so",
+    )
 }
 
 fn of_two_releases(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    image(work, "old.so", "gfx90a", &[("stays", 500), ("goes", 700), ("grows", 1_000)])?;
-    image(work, "new.so", "gfx90a", &[("stays", 500), ("comes", 600), ("grows", 1_500)])?;
+    image(
+        work,
+        "old.so",
+        "gfx90a",
+        &[("stays", 500), ("goes", 700), ("grows", 1_000)],
+    )?;
+    image(
+        work,
+        "new.so",
+        "gfx90a",
+        &[("stays", 500), ("comes", 600), ("grows", 1_500)],
+    )?;
     browser.open(&page(work, &["--diff", "old.so", "new.so"])?)?;
-    expect_equal("title", "new.so, compared with old.so", &browser.text("document.querySelector('#title').textContent")?)?;
+    expect_equal(
+        "title",
+        "new.so, compared with old.so",
+        &browser.text("document.querySelector('#title').textContent")?,
+    )?;
     let fate = |name: &str| {
         format!(
             "(() => {{ const row = {}; return row.className + ' ' + row.cells[row.cells.length - 2].textContent; }})()",
@@ -151,8 +232,16 @@ fn of_two_releases(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
 fn cannot_be_written() -> Outcome {
     let work = Work::new();
     image(&work, "image.so", "gfx90a", &[("one", 1_000)])?;
-    let stderr = run_failing(work.command(offld()).args(["size", "--html", "no/such/folder/page.html", "image.so"]))?;
-    expect_in(&stderr, "cannot write the page to no/such/folder/page.html: No such file or directory")?;
+    let stderr = run_failing(work.command(offld()).args([
+        "size",
+        "--html",
+        "no/such/folder/page.html",
+        "image.so",
+    ]))?;
+    expect_in(
+        &stderr,
+        "cannot write the page to no/such/folder/page.html: No such file or directory",
+    )?;
     expect_not_in(&stderr, ".offld-")?;
     passed()
 }

@@ -1,4 +1,5 @@
-//! A page that compares two files: grown, shrunken, added and removed items, with colours, signs and words.
+//! A page that compares two files: grown, shrunken, added and removed items, with colours, signs
+//! and words.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
@@ -13,14 +14,27 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 fn with_old_size(row: PageRow, old: u64) -> PageRow {
-    PageRow { old_file: Some(old), old_inflated: Some(2 * old), ..row }
+    PageRow {
+        old_file: Some(old),
+        old_inflated: Some(2 * old),
+        ..row
+    }
 }
 
 fn rows() -> Vec<PageRow> {
     vec![
-        with_old_size(kernel("gfx90a", "a.cu", "grown", "code", 300 << 10), 200 << 10),
-        with_old_size(kernel("gfx90a", "a.cu", "shrunk", "code", 100 << 10), 150 << 10),
-        with_old_size(kernel("gfx90a", "a.cu", "same", "code", 500 << 10), 500 << 10),
+        with_old_size(
+            kernel("gfx90a", "a.cu", "grown", "code", 300 << 10),
+            200 << 10,
+        ),
+        with_old_size(
+            kernel("gfx90a", "a.cu", "shrunk", "code", 100 << 10),
+            150 << 10,
+        ),
+        with_old_size(
+            kernel("gfx90a", "a.cu", "same", "code", 500 << 10),
+            500 << 10,
+        ),
         with_old_size(kernel("gfx90a", "b.cu", "gone", "code", 0), 80 << 10),
         kernel("sm_90", "a.cu", "fresh", "code", 120 << 10),
     ]
@@ -41,13 +55,18 @@ fn changes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.click("button.tile[aria-label^='gfx90a']", true)?;
     browser.click("button.tile[aria-label^='a.cu']", true)?;
     let tile = |name: &str, what: &str| {
-        format!("getComputedStyle(document.querySelector(\"button.tile[aria-label^='{name},']\")).{what}")
+        format!(
+            "getComputedStyle(document.querySelector(\"button.tile[aria-label^='{name},']\")).{what}"
+        )
     };
     let mut colours = Vec::new();
     for name in ["grown", "shrunk", "same"] {
         colours.push(browser.text(&tile(name, "backgroundColor"))?);
     }
-    ensure(colours[0] != colours[1] && colours[1] != colours[2] && colours[0] != colours[2], || format!("{colours:?}"))?;
+    ensure(
+        colours[0] != colours[1] && colours[1] != colours[2] && colours[0] != colours[2],
+        || format!("{colours:?}"),
+    )?;
     expect_equal(
         "label",
         "grown, 300K, 29% of all, +100K (+50%)",
@@ -61,11 +80,17 @@ fn changes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.key("Escape")?;
     browser.click("#area label:nth-of-type(1)", false)?;
     let removed_label = "document.querySelector('button.tile.went').ariaLabel";
-    expect_equal("gone", "b.cu, 0, 0.0% of all, −80.0K, gone, 1 inside", &browser.text(removed_label)?)?;
-    let dashed = browser.text("getComputedStyle(document.querySelector('button.tile.went')).borderTopStyle")?;
+    expect_equal(
+        "gone",
+        "b.cu, 0, 0.0% of all, −80.0K, gone, 1 inside",
+        &browser.text(removed_label)?,
+    )?;
+    let dashed = browser
+        .text("getComputedStyle(document.querySelector('button.tile.went')).borderTopStyle")?;
     expect_equal("the border of what is gone", "dashed", &dashed)?;
     ensure(
-        browser.eval("document.querySelector('#legend').textContent")? == json!("▲ grew▼ shrank✚ new✖ goneunchanged"),
+        browser.eval("document.querySelector('#legend').textContent")?
+            == json!("▲ grew▼ shrank✚ new✖ goneunchanged"),
         || "the legend",
     )
 }

@@ -27,8 +27,8 @@ fn brightness(browser: &mut Browser, colour: &str) -> Result<f64, Failed> {
     Ok(browser.eval(&script)?.as_f64().ok_or("no colour")?)
 }
 
-/// The lowest contrast of a text with its background, as WCAG 2 computes it, among the labels and sizes of tiles, the table and
-/// other texts.
+/// The lowest contrast of a text with its background, as WCAG 2 computes it, among the labels and
+/// sizes of tiles, the table and other texts.
 const LEAST_CONTRAST: &str = r#"(() => {
     const at = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const colour = (text) => {
@@ -63,11 +63,18 @@ const LEAST_CONTRAST: &str = r#"(() => {
 /// Fails unless every text has the contrast that WCAG 2 requires (level AA).
 fn readable(browser: &mut Browser, what: &str) -> Result<(), Failed> {
     let least = browser.eval(LEAST_CONTRAST)?;
-    ensure(least[0].as_f64().is_some_and(|ratio| ratio >= 4.5), || format!("{what}: the least contrast is {least}"))
+    ensure(least[0].as_f64().is_some_and(|ratio| ratio >= 4.5), || {
+        format!("{what}: the least contrast is {least}")
+    })
 }
 
 fn schemes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    let page = written(work, "libtorch_cuda.so", false, &rows::library(12_000, 900 << 20, false))?;
+    let page = written(
+        work,
+        "libtorch_cuda.so",
+        false,
+        &rows::library(12_000, 900 << 20, false),
+    )?;
     let [back, tile] = [
         "getComputedStyle(document.documentElement).backgroundColor",
         "getComputedStyle(document.querySelector('button.tile')).backgroundColor",
@@ -76,23 +83,41 @@ fn schemes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         browser.prefers(scheme)?;
         browser.open(&page)?;
         let dark = scheme == "dark";
-        ensure((brightness(browser, back)? < 60.0) == dark, || format!("the page is not {scheme}"))?;
-        ensure((brightness(browser, tile)? < 128.0) == dark, || format!("the tiles are not {scheme}"))?;
+        ensure((brightness(browser, back)? < 60.0) == dark, || {
+            format!("the page is not {scheme}")
+        })?;
+        ensure((brightness(browser, tile)? < 128.0) == dark, || {
+            format!("the tiles are not {scheme}")
+        })?;
         readable(browser, scheme)?;
         browser.picture(&pictures()?.join(format!("{scheme}.png")))?;
     }
     // The switch overrides the system's colour scheme.
     browser.click("#theme label:nth-of-type(2)", false)?;
-    ensure(brightness(browser, back)? > 200.0, || "the page is not light when light was chosen")?;
+    ensure(
+        brightness(browser, back)? > 200.0,
+        || "the page is not light when light was chosen",
+    )?;
     browser.click("#theme label:nth-of-type(1)", false)?;
-    ensure(brightness(browser, back)? < 60.0, || "the page is not dark as the system has it")?;
+    ensure(
+        brightness(browser, back)? < 60.0,
+        || "the page is not dark as the system has it",
+    )?;
     browser.prefers("light")?;
     browser.click("button.tile", true)?;
     browser.click("#colour label:nth-of-type(2)", false)?;
-    browser.ask("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": 420, "y": 420}))?;
+    browser.ask(
+        "Input.dispatchMouseEvent",
+        json!({"type": "mouseMoved", "x": 420, "y": 420}),
+    )?;
     browser.eval("new Promise(done => setTimeout(done, 300))")?;
     browser.picture(&pictures()?.join("parts.png"))?;
-    let page = written(work, "libtorch_cuda.so", true, &rows::library(12_000, 900 << 20, true))?;
+    let page = written(
+        work,
+        "libtorch_cuda.so",
+        true,
+        &rows::library(12_000, 900 << 20, true),
+    )?;
     for scheme in ["light", "dark"] {
         browser.prefers(scheme)?;
         browser.open(&page)?;
@@ -102,7 +127,8 @@ fn schemes(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The accessibility tree that Chromium computes for screen readers: all controls have names, and the table is a table.
+/// The accessibility tree that Chromium computes for screen readers: all controls have names, and
+/// the table is a table.
 fn named(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
     browser.ask("Accessibility.enable", json!({}))?;
@@ -112,65 +138,140 @@ fn named(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         .ok_or("no tree")?
         .iter()
         .filter(|node| node["ignored"] != json!(true))
-        .map(|node| (node["role"]["value"].as_str().unwrap_or_default(), node["name"]["value"].as_str().unwrap_or_default()))
+        .map(|node| {
+            (
+                node["role"]["value"].as_str().unwrap_or_default(),
+                node["name"]["value"].as_str().unwrap_or_default(),
+            )
+        })
         .collect();
-    let names_of = |role: &str| nodes.iter().filter(|node| node.0 == role).map(|node| node.1).collect::<Vec<_>>();
-    for role in
-        ["button", "radio", "searchbox", "combobox", "navigation", "table", "columnheader", "rowheader", "region", "group"]
-    {
+    let names_of = |role: &str| {
+        nodes
+            .iter()
+            .filter(|node| node.0 == role)
+            .map(|node| node.1)
+            .collect::<Vec<_>>()
+    };
+    for role in [
+        "button",
+        "radio",
+        "searchbox",
+        "combobox",
+        "navigation",
+        "table",
+        "columnheader",
+        "rowheader",
+        "region",
+        "group",
+    ] {
         let names = names_of(role);
         ensure(!names.is_empty(), || format!("no {role} on the page"))?;
-        ensure(names.iter().all(|name| !name.is_empty()), || format!("a {role} has no name: {names:?}"))?;
+        ensure(names.iter().all(|name| !name.is_empty()), || {
+            format!("a {role} has no name: {names:?}")
+        })?;
     }
-    expect_equal("table", "Sizes, sorted by “In file”, descending", &names_of("table").join(""))?;
-    ensure(names_of("button").contains(&"gfx90a, 1.00M, 53% of all, 3 inside"), || format!("{:?}", names_of("button")))?;
-    expect_equal("rows", "6", &names_of("rowheader").len().saturating_sub(1).to_string())
+    expect_equal(
+        "table",
+        "Sizes, sorted by “In file”, descending",
+        &names_of("table").join(""),
+    )?;
+    ensure(
+        names_of("button").contains(&"gfx90a, 1.00M, 53% of all, 3 inside"),
+        || format!("{:?}", names_of("button")),
+    )?;
+    expect_equal(
+        "rows",
+        "6",
+        &names_of("rowheader").len().saturating_sub(1).to_string(),
+    )
 }
 
 fn narrow(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    let page = written(work, "libtorch_cuda.so", true, &rows::library(3_000, 900 << 20, true))?;
+    let page = written(
+        work,
+        "libtorch_cuda.so",
+        true,
+        &rows::library(3_000, 900 << 20, true),
+    )?;
     for width in [360, 768, 2200] {
         browser.size(width, 800)?;
         browser.open(&page)?;
-        let wide = browser.eval("document.documentElement.scrollWidth")?.as_u64().unwrap_or(u64::MAX);
-        ensure(wide <= u64::from(width), || format!("the page is {wide} wide in a window of {width}"))?;
+        let wide = browser
+            .eval("document.documentElement.scrollWidth")?
+            .as_u64()
+            .unwrap_or(u64::MAX);
+        ensure(wide <= u64::from(width), || {
+            format!("the page is {wide} wide in a window of {width}")
+        })?;
         browser.picture(&pictures()?.join(format!("{width}.png")))?;
     }
     // If the window size changes, so does that of the treemap.
     browser.size(700, 800)?;
     let right = "Math.max(...[...document.querySelectorAll('.tile')].map(at => at.getBoundingClientRect().right))";
-    browser.wait(&format!("Math.abs({right} - document.querySelector('#map').getBoundingClientRect().right) < 2"))
+    browser.wait(&format!(
+        "Math.abs({right} - document.querySelector('#map').getBoundingClientRect().right) < 2"
+    ))
 }
 
 fn printed(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    let page = written(work, "libtorch_cuda.so", false, &rows::library(600, 900 << 20, false))?;
+    let page = written(
+        work,
+        "libtorch_cuda.so",
+        false,
+        &rows::library(600, 900 << 20, false),
+    )?;
     browser.prefers("dark")?;
     browser.open(&page)?;
-    let media = json!({"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]});
+    let media =
+        json!({"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]});
     browser.ask("Emulation.setEmulatedMedia", media)?;
-    let back = brightness(browser, "getComputedStyle(document.documentElement).backgroundColor")?;
+    let back = brightness(
+        browser,
+        "getComputedStyle(document.documentElement).backgroundColor",
+    )?;
     ensure(back > 250.0, || "paper is not white")?;
     let controls = "[...document.querySelectorAll('.choice, #search, #more')].every(at => at.checkVisibility() === false)";
-    ensure(browser.eval(controls)? == json!(true), || "controls are printed")?;
+    ensure(
+        browser.eval(controls)? == json!(true),
+        || "controls are printed",
+    )?;
     let paper = browser.ask("Page.printToPDF", json!({"printBackground": true}))?;
-    ensure(paper["data"].as_str().is_some_and(|data| data.starts_with("JVBERi0")), || "no PDF")
+    ensure(
+        paper["data"]
+            .as_str()
+            .is_some_and(|data| data.starts_with("JVBERi0")),
+        || "no PDF",
+    )
 }
 
-/// 60,000 kernels with long C++ names: 10,000 kernels for six architectures. Then as many distinct kernels.
+/// 60,000 kernels with long C++ names: 10,000 kernels for six architectures. Then as many distinct
+/// kernels.
 fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let rows = rows::library(60_000, 300 << 20, true);
     let names: usize = rows.iter().map(|row| row.kernel.len()).sum();
-    ensure(names > 10_000_000, || format!("names of {names} bytes are not long"))?;
+    ensure(names > 10_000_000, || {
+        format!("names of {names} bytes are not long")
+    })?;
     let page = written(work, "liblarge.so", true, &rows)?;
     let size = std::fs::metadata(&page)?.len();
-    eprintln!("size_page: {} rows, {names} bytes of names, a page of {size} bytes", rows.len());
+    eprintln!(
+        "size_page: {} rows, {names} bytes of names, a page of {size} bytes",
+        rows.len()
+    );
     ensure(size < 5_000_000, || format!("the page has {size} bytes"))?;
-    let different: Vec<PageRow> =
-        rows::library(360_000, 300 << 20, false).into_iter().filter(|row| &*row.arch == "sm_80").collect();
+    let different: Vec<PageRow> = rows::library(360_000, 300 << 20, false)
+        .into_iter()
+        .filter(|row| &*row.arch == "sm_80")
+        .collect();
     let folder = Work::new();
     let size = std::fs::metadata(written(&folder, "libdifferent.so", false, &different)?)?.len();
-    eprintln!("size_page: {} rows of different kernels, a page of {size} bytes", different.len());
-    ensure(different.len() > 60_000 && size < 5_000_000, || format!("the page of {} kernels has {size} bytes", different.len()))?;
+    eprintln!(
+        "size_page: {} rows of different kernels, a page of {size} bytes",
+        different.len()
+    );
+    ensure(different.len() > 60_000 && size < 5_000_000, || {
+        format!("the page of {} kernels has {size} bytes", different.len())
+    })?;
     let mut times = Vec::new();
     for _ in 0..3 {
         times.push(browser.open(&page)?);
@@ -178,15 +279,26 @@ fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     times.sort_by(f64::total_cmp);
     eprintln!("size_page: drawn after {times:.0?} milliseconds");
     // The fastest of several runs, because other tests run at the same time.
-    ensure(times[0] < 2_000.0, || format!("drawn after {times:?} milliseconds"))?;
+    ensure(times[0] < 2_000.0, || {
+        format!("drawn after {times:?} milliseconds")
+    })?;
     // Navigation is fast too.
-    for step in ["document.querySelector('button.tile').click()", "history.back()"] {
+    for step in [
+        "document.querySelector('button.tile').click()",
+        "history.back()",
+    ] {
         let took = browser
             .eval(&format!("(() => {{ const start = performance.now(); {step}; return performance.now() - start; }})()"))?;
-        ensure(took.as_f64().is_some_and(|took| took < 1_000.0), || format!("{step} took {took} milliseconds"))?;
+        ensure(took.as_f64().is_some_and(|took| took < 1_000.0), || {
+            format!("{step} took {took} milliseconds")
+        })?;
     }
     let count = browser.text("document.querySelector('#totals').textContent")?;
-    let kernels = count.split(" · ").find(|part| part.ends_with(" kernels")).unwrap_or_default().to_owned();
+    let kernels = count
+        .split(" · ")
+        .find(|part| part.ends_with(" kernels"))
+        .unwrap_or_default()
+        .to_owned();
     // The same kernels for six architectures, without removed ones.
     expect_equal("kernels", "10,000 kernels", &kernels)
 }

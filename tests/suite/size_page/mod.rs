@@ -1,4 +1,5 @@
-//! The page of `offld size --html` in Chromium: clicks, keys and rendering. Screenshots stay in `target/size-page`.
+//! The page of `offld size --html` in Chromium: clicks, keys and rendering. Screenshots stay in
+//! `target/size-page`.
 
 pub(crate) mod browser;
 mod command;
@@ -29,7 +30,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A test that needs Chromium. It gets a browser, which must have recorded no errors at the end.
-fn in_chromium(name: &str, run: impl FnOnce(&Work, &mut Browser) -> Result<(), Failed> + Send + 'static) -> Trial {
+fn in_chromium(
+    name: &str,
+    run: impl FnOnce(&Work, &mut Browser) -> Result<(), Failed> + Send + 'static,
+) -> Trial {
     test(format!("size_page::{name}"), || {
         if !browser::is_here() {
             return missing("chromium");
@@ -62,10 +66,20 @@ fn pictures() -> Result<PathBuf, Failed> {
 fn kernel(arch: &str, unit: &str, kernel: &str, part: &str, file: u64) -> PageRow {
     let template = kernel.split('<').next().unwrap_or_default();
     let [arch, unit, template, kernel, part] = [arch, unit, template, kernel, part].map(Into::into);
-    PageRow { arch, unit, template, kernel, part, file, inflated: 2 * file, ..PageRow::default() }
+    PageRow {
+        arch,
+        unit,
+        template,
+        kernel,
+        part,
+        file,
+        inflated: 2 * file,
+        ..PageRow::default()
+    }
 }
 
-/// A small library with two architectures, two translation units and other parts: 2,000,000 bytes in the file.
+/// A small library with two architectures, two translation units and other parts: 2,000,000 bytes
+/// in the file.
 fn small() -> Vec<PageRow> {
     vec![
         kernel("gfx90a", "scale.cu", "scale<float>", "code", 400_000),

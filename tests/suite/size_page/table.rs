@@ -18,7 +18,8 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// The names in the table, from top to bottom.
-const NAMES: &str = "[...document.querySelectorAll('#body .name')].map(at => at.textContent).join(' | ')";
+const NAMES: &str =
+    "[...document.querySelectorAll('#body .name')].map(at => at.textContent).join(' | ')";
 const COUNT: &str = "document.querySelector('#count').textContent";
 const SUM: &str = "document.querySelector('#foot td.number').textContent";
 
@@ -34,10 +35,18 @@ const SORTED: &str = "[...document.querySelectorAll('#head th')].filter(at => at
 fn search_and_sort(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
     expect(browser, SORTED, "file descending")?;
-    expect(browser, NAMES, "scale<float> | scale<float> | sum | scale<double> | lonely | no kernel")?;
+    expect(
+        browser,
+        NAMES,
+        "scale<float> | scale<float> | sum | scale<double> | lonely | no kernel",
+    )?;
     browser.click("#head button[data-key=name]", false)?;
     expect(browser, SORTED, "name ascending")?;
-    expect(browser, NAMES, "lonely | scale<double> | scale<float> | scale<float> | sum | no kernel")?;
+    expect(
+        browser,
+        NAMES,
+        "lonely | scale<double> | scale<float> | scale<float> | sum | no kernel",
+    )?;
     // The focus stays on the title, so a key sorts too.
     browser.key("Enter")?;
     expect(browser, SORTED, "name descending")?;
@@ -64,7 +73,10 @@ fn search_and_sort(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         "[...document.querySelectorAll('#crumbs button')].map(at => at.title).join(' > ')",
         "libsmall.so > gfx90a > sum.cu",
     )?;
-    expect_in(&browser.text("document.querySelector('#caption').textContent")?, "Sizes in sum.cu")
+    expect_in(
+        &browser.text("document.querySelector('#caption').textContent")?,
+        "Sizes in sum.cu",
+    )
 }
 
 /// However the rows are grouped, they add up to all bytes.
@@ -72,46 +84,82 @@ fn sums(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
     let by = [
         ("arch", "gfx90a | sm_80 | host | containers"),
-        ("unit", "scale.cu | code | scale.cu | sum.cu | unit unknown | padding | headers"),
+        (
+            "unit",
+            "scale.cu | code | scale.cu | sum.cu | unit unknown | padding | headers",
+        ),
         ("template", "scale | scale | sum | lonely | no kernel"),
-        ("all", "scale<float> | code | scale<float> | sum | scale<double> | lonely | scale<float> | padding | headers"),
+        (
+            "all",
+            "scale<float> | code | scale<float> | sum | scale<double> | lonely | scale<float> | padding | headers",
+        ),
         ("part", "code | debug | padding | headers"),
     ];
     for (level, expected) in by {
-        let choose =
-            "(() => { const at = document.querySelector('#rows'); at.value = '{}'; at.dispatchEvent(new Event('change')); })()";
+        let choose = "(() => { const at = document.querySelector('#rows'); at.value = '{}'; at.dispatchEvent(new Event('change')); })()";
         browser.eval(&choose.replace("{}", level))?;
         expect(browser, NAMES, expected)?;
         expect(browser, SUM, "1.91M")?;
     }
-    expect(browser, "document.querySelector('#body td.number').textContent", "1.72M")
+    expect(
+        browser,
+        "document.querySelector('#body td.number').textContent",
+        "1.72M",
+    )
 }
 
 fn show_more(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
-    browser.open(&written(work, "liblarge.so", false, &rows::library(6_000, 300 << 20, false))?)?;
+    browser.open(&written(
+        work,
+        "liblarge.so",
+        false,
+        &rows::library(6_000, 300 << 20, false),
+    )?)?;
     expect_in(&browser.text(COUNT)?, "the first 500 of 6,0")?;
     let rows = "String(document.querySelectorAll('#body tr').length)";
     expect(browser, rows, "500")?;
     browser.click("#more", false)?;
     expect(browser, rows, "1000")?;
-    let focused = "[...document.querySelectorAll('#body tr')].indexOf(document.activeElement.closest('tr'))";
-    ensure(browser.eval(focused)? == json!(500), || "the focus is not on the first of the new rows")?;
+    let focused =
+        "[...document.querySelectorAll('#body tr')].indexOf(document.activeElement.closest('tr'))";
+    ensure(
+        browser.eval(focused)? == json!(500),
+        || "the focus is not on the first of the new rows",
+    )?;
     browser.click("#search", false)?;
     browser.write("flash_bwd sm_90a")?;
     browser.wait(&format!("/^[0-9]+ rows found$/.test({COUNT})"))?;
-    ensure(browser.eval("document.querySelector('#more').hidden")? == json!(true), || "more rows are offered than there are")
+    ensure(
+        browser.eval("document.querySelector('#more').hidden")? == json!(true),
+        || "more rows are offered than there are",
+    )
 }
 
 fn hostile(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let name = "</script><img src=x onerror=\"alert(1)\"><b>'\u{2028}\u{202e}${alert(2)}";
-    let rows = [kernel("<i>gfx90a</i>", "</style><img src=y>", name, "<u>code</u>", 10), kernel("sm_80", "a", name, "code", 20)];
+    let rows = [
+        kernel(
+            "<i>gfx90a</i>",
+            "</style><img src=y>",
+            name,
+            "<u>code</u>",
+            10,
+        ),
+        kernel("sm_80", "a", name, "code", 20),
+    ];
     browser.open(&written(work, name, false, &rows)?)?;
-    expect(browser, "document.querySelector('#title').textContent", name)?;
+    expect(
+        browser,
+        "document.querySelector('#title').textContent",
+        name,
+    )?;
     for _ in 0..4 {
         browser.click("button.tile", true)?;
         for selector in ["img", "b", "i", "u"] {
             let count = browser.eval(&format!("document.querySelectorAll('{selector}').length"))?;
-            ensure(count == json!(0), || format!("a name has become an element: {selector}"))?;
+            ensure(count == json!(0), || {
+                format!("a name has become an element: {selector}")
+            })?;
         }
     }
     browser.eval("document.querySelector('#crumbs button').click()")?;
@@ -124,11 +172,16 @@ fn hostile(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
 fn without_scripts(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.scripts(false)?;
     browser.load(&written(work, "libsmall.so", false, &small())?)?;
-    browser.wait("document.readyState === 'complete' && document.querySelector('noscript') !== null")?;
+    browser.wait(
+        "document.readyState === 'complete' && document.querySelector('noscript') !== null",
+    )?;
     let text = browser.text("document.body.innerText")?;
-    for part in
-        ["2000000 bytes in the file, ", "need JavaScript", "gfx90a\t1050000\t2100000", "scale<float>\tgfx90a\t500000\t1000000"]
-    {
+    for part in [
+        "2000000 bytes in the file, ",
+        "need JavaScript",
+        "gfx90a\t1050000\t2100000",
+        "scale<float>\tgfx90a\t500000\t1000000",
+    ] {
         expect_in(&text, part)?;
     }
     browser.scripts(true)

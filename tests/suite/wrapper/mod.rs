@@ -1,5 +1,6 @@
-//! The wrappers by themselves: their modules in programs that run with the runtime stub and with LLVM's own runtime, compared with
-//! the modules of LLVM's wrappers (`beside`). Also images larger than the memory limit.
+//! The wrappers by themselves: their modules in programs that run with the runtime stub and with
+//! LLVM's own runtime, compared with the modules of LLVM's wrappers (`beside`). Also images larger
+//! than the memory limit.
 
 mod beside;
 
@@ -7,17 +8,30 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
 use crate::support::{
-    LLVM, Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, missing,
-    passed, run, run_failing, run_offloaded, stderr_of, text, with_llvm,
+    LLVM, Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, expect_no_file,
+    expect_not_in, llvm, made, missing, passed, run, run_failing, run_offloaded, stderr_of, text,
+    with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
-        with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs", programs),
-        with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", section_garbage_collection),
+        with_llvm(
+            "wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs",
+            programs,
+        ),
+        with_llvm(
+            "wrapper::wr_10_wr_11_od_03_od_11_collected_sections",
+            section_garbage_collection,
+        ),
         with_llvm("wrapper::q12_q13_od_10_sections", sections),
-        with_llvm("wrapper::q14_wr_15_wr_16_wr_21_the_list_of_target_ids_survives", list_survives),
-        with_llvm("wrapper::wr_22_od_12_the_runtime_finds_its_image", offloaded),
+        with_llvm(
+            "wrapper::q14_wr_15_wr_16_wr_21_the_list_of_target_ids_survives",
+            list_survives,
+        ),
+        with_llvm(
+            "wrapper::wr_22_od_12_the_runtime_finds_its_image",
+            offloaded,
+        ),
         with_llvm("wrapper::a_pipe_is_an_input_too", pipes),
         with_llvm("wrapper::what_fails_leaves_nothing", nothing_left),
         with_llvm("wrapper::two_gib_are_wrapped_in_64_mib", two_gib),
@@ -59,7 +73,8 @@ impl Work {
         wrap.args(["-target", HOST, "-o", output]);
         for (index, (arch, bytes)) in IMAGES.iter().take(count).enumerate() {
             self.file(&format!("image.{index}"), bytes);
-            wrap.arg(format!("--offload-arch={arch}")).arg(format!("image.{index}"));
+            wrap.arg(format!("--offload-arch={arch}"))
+                .arg(format!("image.{index}"));
         }
         expect_equal("stderr", "", &stderr_of(&mut wrap)?)
     }
@@ -68,13 +83,18 @@ impl Work {
     fn linked(&self, wrapped: &str, options: &[&str]) -> Result<(), Failed> {
         self.file("main.c", MAIN);
         let mut link = self.command(llvm("clang"));
-        link.args(["main.c", wrapped, "-o", "program", "-lomptarget", "-L"]).arg(&made().stub).args(options);
+        link.args(["main.c", wrapped, "-o", "program", "-lomptarget", "-L"])
+            .arg(&made().stub)
+            .args(options);
         run(&mut link).map(drop)
     }
 
     /// The output of the program and of the stub in it.
     fn registered(&self) -> Result<String, Failed> {
-        let printed = run(self.command("./program").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
+        let printed = run(self
+            .command("./program")
+            .env("LD_LIBRARY_PATH", &made().stub)
+            .env_remove("OFFLD_LEDGER"))?;
         expect_not_in(&printed, "BAD:")?;
         let line = |line: &str| line.split(" hash=").next().unwrap_or_default().to_owned() + "\n";
         Ok(printed.lines().map(line).collect())
@@ -85,20 +105,31 @@ impl Work {
 fn expected(count: usize) -> String {
     let mut all = String::new();
     for (index, (arch, _)) in IMAGES.iter().take(count).enumerate() {
-        all += &format!("openmp image-info version=1 number={index} count={count} arch={arch} opts=null\n");
+        all += &format!(
+            "openmp image-info version=1 number={index} count={count} arch={arch} opts=null\n"
+        );
     }
     all += &format!("openmp register lib=0 images={count} entries=4 layout=32\n");
     for (index, (_, bytes)) in IMAGES.iter().take(count).enumerate() {
-        all += &format!("openmp image lib=0 index={index} is=raw in=none size={}\n", bytes.len());
+        all += &format!(
+            "openmp image lib=0 index={index} is=raw in=none size={}\n",
+            bytes.len()
+        );
     }
     let entry = |name: &str, size: u32, flags: u32| {
-        format!("openmp entry lib=0 name={name} size={size} flags={flags:#x} kind=unsaid data=0 addr=set aux=null\n")
+        format!(
+            "openmp entry lib=0 name={name} size={size} flags={flags:#x} kind=unsaid data=0 addr=set aux=null\n"
+        )
     };
-    let entries = entry("constructor", 0, 2) + &entry("destructor", 0, 4) + &entry("global_b", 4, 1) + &entry("kernel_a", 0, 0);
+    let entries = entry("constructor", 0, 2)
+        + &entry("destructor", 0, 4)
+        + &entry("global_b", 4, 1)
+        + &entry("kernel_a", 0, 0);
     all + &entries + "main\nopenmp unregister lib=0\n"
 }
 
-/// The stub must see the target ids, the images, `main`, and the images again: with 1, 2 and 5 images, in every form.
+/// The stub must see the target ids, the images, `main`, and the images again: with 1, 2 and 5
+/// images, in every form.
 fn programs() -> Outcome {
     for count in [1, 2, 5] {
         for form in ["bc", "ll", "s", "o"] {
@@ -113,14 +144,19 @@ fn programs() -> Outcome {
             };
             for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
                 work.linked(&object, &[linker])?;
-                expect_equal(&format!("{count} images, .{form}, {linker}"), &expected(count), &work.registered()?)?;
+                expect_equal(
+                    &format!("{count} images, .{form}, {linker}"),
+                    &expected(count),
+                    &work.registered()?,
+                )?;
             }
         }
     }
     passed()
 }
 
-/// Garbage collection of sections keeps the table. ld.lld needs an option for that if no code refers to the table.
+/// Garbage collection of sections keeps the table. ld.lld needs an option for that if no code
+/// refers to the table.
 fn section_garbage_collection() -> Outcome {
     let work = Work::new();
     work.wrapped(2, "wrapped.o")?;
@@ -133,34 +169,65 @@ fn section_garbage_collection() -> Outcome {
         work.linked("wrapped.o", options)?;
         expect_equal(&format!("{options:?}"), &expected(2), &work.registered()?)?;
     }
-    // If no code refers to the table, the link fails instead of producing a program that registers nothing.
+    // If no code refers to the table, the link fails instead of producing a program that registers
+    // nothing.
     work.file("main.c", "int main(void) { return 0; }\n");
     let mut link = work.command(llvm("clang"));
-    link.args(["main.c", "wrapped.o", "-o", "empty", "-fuse-ld=lld", "-Wl,--gc-sections", "-lomptarget", "-L"]).arg(&made().stub);
+    link.args([
+        "main.c",
+        "wrapped.o",
+        "-o",
+        "empty",
+        "-fuse-ld=lld",
+        "-Wl,--gc-sections",
+        "-lomptarget",
+        "-L",
+    ])
+    .arg(&made().stub);
     expect_in(&run_failing(&mut link)?, "__start_omp_offloading_entries")?;
     run(link.arg("-Wl,-z,nostart-stop-gc"))?;
-    let printed = run(work.command("./empty").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
-    expect_in(&printed, "openmp register lib=0 images=2 entries=0 layout=0")?;
+    let printed = run(work
+        .command("./empty")
+        .env("LD_LIBRARY_PATH", &made().stub)
+        .env_remove("OFFLD_LEDGER"))?;
+    expect_in(
+        &printed,
+        "openmp register lib=0 images=2 entries=0 layout=0",
+    )?;
     passed()
 }
 
-/// The name of the table's section has no dot. The section contains only the dummy and entries; image infos are plain constants.
+/// The name of the table's section has no dot. The section contains only the dummy and entries;
+/// image infos are plain constants.
 fn sections() -> Outcome {
     let work = Work::new();
     work.wrapped(2, "wrapped.ll")?;
     let module = std::fs::read_to_string(work.path().join("wrapped.ll"))?;
-    let in_table: Vec<&str> = module.lines().filter(|line| line.contains("section \"omp_offloading_entries\"")).collect();
+    let in_table: Vec<&str> = module
+        .lines()
+        .filter(|line| line.contains("section \"omp_offloading_entries\""))
+        .collect();
     expect_equal("what is in the table", "1", &in_table.len().to_string())?;
-    expect_in(in_table[0], "@__dummy.omp_offloading.entry = weak hidden constant [0 x %__tgt_offload_entry] zeroinitializer")?;
+    expect_in(
+        in_table[0],
+        "@__dummy.omp_offloading.entry = weak hidden constant [0 x %__tgt_offload_entry] zeroinitializer",
+    )?;
     expect_not_in(&module, "\".omp_offloading_entries\"")?;
-    for info in module.lines().filter(|line| line.starts_with("@.offload_image_info")) {
-        expect_in(info, " = internal unnamed_addr constant %__tgt_image_info {")?;
+    for info in module
+        .lines()
+        .filter(|line| line.starts_with("@.offload_image_info"))
+    {
+        expect_in(
+            info,
+            " = internal unnamed_addr constant %__tgt_image_info {",
+        )?;
         expect_not_in(info, "section")?;
     }
     passed()
 }
 
-/// One string per image, even for two images of one architecture, after stripping and section garbage collection.
+/// One string per image, even for two images of one architecture, after stripping and section
+/// garbage collection.
 fn list_survives() -> Outcome {
     for form in ["bc", "o"] {
         for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
@@ -175,9 +242,16 @@ fn list_survives() -> Outcome {
             work.linked("made.o", &[linker, "-O2", "-Wl,--gc-sections"])?;
             for strip in ["--strip-debug", "--strip-all"] {
                 work.run("strip", [strip, "program"])?;
-                work.run(llvm("llvm-objcopy"), ["--dump-section", ".offload_arch_list=list", "program"])?;
+                work.run(
+                    llvm("llvm-objcopy"),
+                    ["--dump-section", ".offload_arch_list=list", "program"],
+                )?;
                 let list = text(&std::fs::read(work.path().join("list"))?);
-                expect_equal(&format!("the list, .{form}, {linker}, {strip}"), "gfx906\0gfx90a\0gfx906\0", &list)?;
+                expect_equal(
+                    &format!("the list, .{form}, {linker}, {strip}"),
+                    "gfx906\0gfx90a\0gfx906\0",
+                    &list,
+                )?;
                 expect_equal("the program", &expected(3), &work.registered()?)?;
             }
         }
@@ -194,15 +268,57 @@ fn offloaded() -> Outcome {
          #pragma omp target map(from : host) map(tofrom : sum)\n  {\n    host = omp_is_initial_device();\n\
          for (int i = 0; i < 10; ++i) sum += i;\n  }\n  printf(\"%d %d\\n\", host, sum);\n  return 0;\n}\n",
     );
-    let compile = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-c", "a.c", "-o"];
-    work.run(llvm("clang"), [&compile[..], &["host.o", "--offload-host-only"]].concat())?;
-    work.run(llvm("clang"), [&compile[..], &["device.o", "--offload-device-only"]].concat())?;
-    work.run(llvm("clang"), ["-shared", "-nostdlib", "device.o", "-o", "device.so"])?;
+    let compile = [
+        "-fopenmp",
+        "-fopenmp-targets=x86_64-pc-linux-gnu",
+        "-c",
+        "a.c",
+        "-o",
+    ];
+    work.run(
+        llvm("clang"),
+        [&compile[..], &["host.o", "--offload-host-only"]].concat(),
+    )?;
+    work.run(
+        llvm("clang"),
+        [&compile[..], &["device.o", "--offload-device-only"]].concat(),
+    )?;
+    work.run(
+        llvm("clang"),
+        ["-shared", "-nostdlib", "device.o", "-o", "device.so"],
+    )?;
     let bytes = std::fs::read(work.path().join("device.so"))?;
-    work.pack("packed", &[Image::amd("gfx90a", "NOT FOR US"), Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
+    work.pack(
+        "packed",
+        &[
+            Image::amd("gfx90a", "NOT FOR US"),
+            Image {
+                triple: HOST,
+                arch: "",
+                kind: "openmp",
+                bytes: &bytes,
+            },
+        ],
+    )?;
     // Images above 1 MiB do not pass through LLVM.
-    let large = Image { triple: "amdgcn-amd-amdhsa", arch: "gfx942", kind: "openmp", bytes: &[7; 1 << 20] };
-    work.pack("large", &[large, Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
+    let large = Image {
+        triple: "amdgcn-amd-amdhsa",
+        arch: "gfx942",
+        kind: "openmp",
+        bytes: &[7; 1 << 20],
+    };
+    work.pack(
+        "large",
+        &[
+            large,
+            Image {
+                triple: HOST,
+                arch: "",
+                kind: "openmp",
+                bytes: &bytes,
+            },
+        ],
+    )?;
     for (inputs, form) in [
         (&["device.so"][..], "bc"),
         (&["device.so"], "o"),
@@ -218,7 +334,18 @@ fn offloaded() -> Outcome {
             work.run(llvm("clang"), ["-c", &output, "-o", "wrapped.o"])?;
         }
         let libraries = format!("-L{LLVM}/../lib");
-        work.run(llvm("clang"), ["host.o", "wrapped.o", "-o", "program", &libraries, "-lomp", "-lomptarget"])?;
+        work.run(
+            llvm("clang"),
+            [
+                "host.o",
+                "wrapped.o",
+                "-o",
+                "program",
+                &libraries,
+                "-lomp",
+                "-lomptarget",
+            ],
+        )?;
         let mut program = work.command("./program");
         let printed = run_offloaded(program.env("LD_LIBRARY_PATH", format!("{LLVM}/../lib")))?;
         expect_equal(&format!("{inputs:?}, .{form}"), "0 45\n", &printed)?;
@@ -232,8 +359,17 @@ fn pipes() -> Outcome {
     work.file("image", vec![3; 2 << 20]);
     let tool = made().links.join("llvm-offload-wrapper");
     let base = format!("{} --kind=openmp --triple={HOST}", tool.display());
-    work.run(&tool, ["--kind=openmp", "--triple", HOST, "-o", "file.bc", "image"])?;
-    work.run("bash", ["-c", &format!("cat image | {base} -o stdin.bc - && {base} -o fifo.bc <(cat image)")])?;
+    work.run(
+        &tool,
+        ["--kind=openmp", "--triple", HOST, "-o", "file.bc", "image"],
+    )?;
+    work.run(
+        "bash",
+        [
+            "-c",
+            &format!("cat image | {base} -o stdin.bc - && {base} -o fifo.bc <(cat image)"),
+        ],
+    )?;
     work.run("bash", ["-c", &format!("{base} -o - image > stdout.bc")])?;
     for name in ["stdin.bc", "fifo.bc", "stdout.bc"] {
         work.run("cmp", ["file.bc", name])?;
@@ -250,17 +386,29 @@ fn nothing_left() -> Outcome {
     work.file("out.bc", "BEFORE");
     let packed = std::fs::read(work.pack("packed", &[Image::amd("gfx90a", "PACKED")])?)?;
     work.file("cut", &packed[..packed.len() - 8]);
-    for (tool, triple) in [("llvm-offload-wrapper", "--triple"), ("clang-offload-wrapper", "--target")] {
+    for (tool, triple) in [
+        ("llvm-offload-wrapper", "--triple"),
+        ("clang-offload-wrapper", "--target"),
+    ] {
         for inputs in [&["image", "cut"][..], &["image", "nowhere"]] {
             let mut wrap = work.command(made().links.join(tool));
-            wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", "out.bc"]);
+            wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp"))
+                .args([triple, HOST, "-o", "out.bc"]);
             let stderr = run_failing(wrap.args(inputs))?;
             expect_in(&stderr, inputs[1])?;
-            expect_equal("the output", "BEFORE", &std::fs::read_to_string(work.path().join("out.bc"))?)?;
+            expect_equal(
+                "the output",
+                "BEFORE",
+                &std::fs::read_to_string(work.path().join("out.bc"))?,
+            )?;
         }
     }
     let left = work.run("ls", ["-A"])?;
-    expect_equal("files", "cut\nimage\nout.bc\npacked\npacked.0.o\ntmp\n", &left)?;
+    expect_equal(
+        "files",
+        "cut\nimage\nout.bc\npacked\npacked.0.o\ntmp\n",
+        &left,
+    )?;
     passed()
 }
 
@@ -274,8 +422,19 @@ const MEMORY: u64 = 64;
 fn two_gib() -> Outcome {
     let work = Work::new();
     let free = work.run("df", ["--output=avail", "-B1", "."])?;
-    if free.lines().last().unwrap_or_default().trim().parse::<u64>()? < ROOM {
-        return missing(format!("{} GiB of free disk in {}", ROOM >> 30, work.path().display()));
+    if free
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .trim()
+        .parse::<u64>()?
+        < ROOM
+    {
+        return missing(format!(
+            "{} GiB of free disk in {}",
+            ROOM >> 30,
+            work.path().display()
+        ));
     }
     let image = work.file("image", "first");
     let file = std::fs::OpenOptions::new().append(true).open(&image)?;
@@ -287,15 +446,21 @@ fn two_gib() -> Outcome {
         ("clang-offload-wrapper", "--target", "out.o"),
     ] {
         let mut wrap = work.command(made().links.join(tool));
-        wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", output, "image"]);
+        wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp"))
+            .args([triple, HOST, "-o", output, "image"]);
         at_most_memory(&mut wrap, MEMORY)?;
         let out = work.path().join(output);
         let size = std::fs::metadata(&out)?.len();
-        ensure((LARGE..LARGE + 8192).contains(&size), || format!("{output} has {size} bytes, for an image of {LARGE}"))?;
+        ensure((LARGE..LARGE + 8192).contains(&size), || {
+            format!("{output} has {size} bytes, for an image of {LARGE}")
+        })?;
         if output == "out.o" {
             let headers = work.run(llvm("llvm-readelf"), ["-SW", "out.o"])?;
             expect_in(&headers, &format!("{LARGE:x}"))?;
-            expect_in(&work.run(llvm("llvm-readelf"), ["-sW", "out.o"])?, &format!(" {LARGE} OBJECT "))?;
+            expect_in(
+                &work.run(llvm("llvm-readelf"), ["-sW", "out.o"])?,
+                &format!(" {LARGE} OBJECT "),
+            )?;
         }
         std::fs::remove_file(out)?;
     }

@@ -1,5 +1,5 @@
-//! Images that no compiler available here writes: of more sections than a header can count, and such as would cost more than they
-//! are worth.
+//! Images that no compiler available here writes: of more sections than a header can count, and
+//! such as would cost more than they are worth.
 
 use std::sync::Arc;
 
@@ -8,7 +8,10 @@ use object::Endianness;
 use super::*;
 use crate::formats::elf::raw::Class;
 
-const CLASS: Class = Class { is_64: true, endian: Endianness::Little };
+const CLASS: Class = Class {
+    is_64: true,
+    endian: Endianness::Little,
+};
 const HEADER_SIZE: u64 = 64;
 const LABEL: Label = Label {
     part: Part::Other,
@@ -25,12 +28,30 @@ const LABEL: Label = Label {
 fn section(kind: abi::SectionType, name: u32, at: u64, size: u64, link: u32) -> SectionHeader {
     let entsize = if kind == abi::SHT_SYMTAB { 24 } else { 0 };
     let flags = abi::SectionFlags(0);
-    SectionHeader { name, kind, flags, addr: 0, offset: HEADER_SIZE + at, size, link, info: 0, align: 1, entsize }
+    SectionHeader {
+        name,
+        kind,
+        flags,
+        addr: 0,
+        offset: HEADER_SIZE + at,
+        size,
+        link,
+        info: 0,
+        align: 1,
+        entsize,
+    }
 }
 
 /// A function in the section of this index.
 fn function(name: u32, shndx: abi::SymbolSection, size: u64) -> Symbol {
-    Symbol { name, info: abi::SymbolInfo::new(abi::STB_GLOBAL, abi::STT_FUNC), other: Default::default(), shndx, value: 0, size }
+    Symbol {
+        name,
+        info: abi::SymbolInfo::new(abi::STB_GLOBAL, abi::STT_FUNC),
+        other: Default::default(),
+        shndx,
+        value: 0,
+        size,
+    }
 }
 
 /// An image with these contents and sections, of which the one at `names` has the names.
@@ -44,12 +65,23 @@ fn image(contents: &[u8], sections: &[SectionHeader], names: usize) -> Vec<u8> {
     image.resize(16, 0);
     image.extend([2_u16, 190].map(u16::to_le_bytes).concat());
     image.extend(1_u32.to_le_bytes());
-    image.extend([0, 0, HEADER_SIZE + contents.len() as u64].map(u64::to_le_bytes).concat());
+    image.extend(
+        [0, 0, HEADER_SIZE + contents.len() as u64]
+            .map(u64::to_le_bytes)
+            .concat(),
+    );
     image.extend(0_u32.to_le_bytes());
-    let (count, names) = if few { (sections.len() as u16 + 1, names as u16) } else { (0, abi::SHN_XINDEX.0) };
+    let (count, names) = if few {
+        (sections.len() as u16 + 1, names as u16)
+    } else {
+        (0, abi::SHN_XINDEX.0)
+    };
     image.extend([64, 56, 0, 64, count, names].map(u16::to_le_bytes).concat());
     image.extend(contents);
-    [&[first], sections].concat().iter().for_each(|section| section.append(CLASS, &mut image));
+    [&[first], sections]
+        .concat()
+        .iter()
+        .for_each(|section| section.append(CLASS, &mut image));
     image
 }
 
@@ -65,7 +97,8 @@ fn images_of_more_sections_than_a_header_counts_are_read() {
     let (symbols_at, indices_at, code_at) = (64, 64 + 48, 128);
     let mut contents = strings.to_vec();
     contents.resize(symbols_at, 0);
-    // `k` is in the last section but one, and another function is where the reserved index would be.
+    // `k` is in the last section but one, and another function is where the reserved index would
+    // be.
     function(7, abi::SHN_XINDEX, 8).append(CLASS, &mut contents);
     function(0, abi::SHN_ABS, 0).append(CLASS, &mut contents);
     contents.extend([LAST - 1, 0].map(u32::to_le_bytes).concat());
@@ -73,16 +106,30 @@ fn images_of_more_sections_than_a_header_counts_are_read() {
     contents.extend([0; 16]);
     let mut sections = vec![section(abi::SHT_PROGBITS, 0, 0, 0, 0); LAST as usize - 4];
     sections.push(section(abi::SHT_SYMTAB, 0, symbols_at as u64, 48, LAST));
-    sections.push(section(abi::SHT_SYMTAB_SHNDX, 0, indices_at as u64, 8, LAST - 3));
+    sections.push(section(
+        abi::SHT_SYMTAB_SHNDX,
+        0,
+        indices_at as u64,
+        8,
+        LAST - 3,
+    ));
     sections.push(section(abi::SHT_PROGBITS, 1, code_at as u64, 8, 0));
     sections.push(section(abi::SHT_STRTAB, 9, 0, strings.len() as u64, 0));
     let (found, names) = read_image(&image(&contents, &sections, LAST as usize)).unwrap();
-    let [code] = &found.functions[..] else { panic!("{:?}", found.functions) };
-    assert_eq!((&*names.text(code.name), code.offset, code.size), ("k", HEADER_SIZE + code_at as u64, 8));
+    let [code] = &found.functions[..] else {
+        panic!("{:?}", found.functions)
+    };
+    assert_eq!(
+        (&*names.text(code.name), code.offset, code.size),
+        ("k", HEADER_SIZE + code_at as u64, 8)
+    );
     // The name of its section, and its own.
-    let of_names =
-        found.claims.iter().filter(|claim| claim.to.kernel == code.name && claim.end <= HEADER_SIZE + strings.len() as u64);
-    let mut of_names: Vec<(u64, u64)> = of_names.map(|claim| (claim.start - HEADER_SIZE, claim.end - HEADER_SIZE)).collect();
+    let of_names = found.claims.iter().filter(|claim| {
+        claim.to.kernel == code.name && claim.end <= HEADER_SIZE + strings.len() as u64
+    });
+    let mut of_names: Vec<(u64, u64)> = of_names
+        .map(|claim| (claim.start - HEADER_SIZE, claim.end - HEADER_SIZE))
+        .collect();
     of_names.sort();
     assert_eq!(of_names, [(1, 9), (7, 9)]);
 }
@@ -96,19 +143,48 @@ fn what_shares_its_bytes_is_no_image() {
     let with_symbols = |count: u32, size: u64| {
         let mut contents = long.clone();
         (0..count).for_each(|name| {
-            function(if size > 0 { 99_990 } else { name }, abi::SymbolSection(2), size).append(CLASS, &mut contents)
+            function(
+                if size > 0 { 99_990 } else { name },
+                abi::SymbolSection(2),
+                size,
+            )
+            .append(CLASS, &mut contents)
         });
-        (contents, section(abi::SHT_SYMTAB, 99_990, long.len() as u64, 24 * u64::from(count), 1))
+        (
+            contents,
+            section(
+                abi::SHT_SYMTAB,
+                99_990,
+                long.len() as u64,
+                24 * u64::from(count),
+                1,
+            ),
+        )
     };
     let error = |image: &[u8]| read_image(image).map(drop).unwrap_err().what;
-    let names: Vec<SectionHeader> = (0..20).map(|name| section(abi::SHT_PROGBITS, name, 0, 1, 0)).collect();
-    assert_eq!(error(&image(&long, &[vec![strings], names].concat(), 1)), "section names overlap");
+    let names: Vec<SectionHeader> = (0..20)
+        .map(|name| section(abi::SHT_PROGBITS, name, 0, 1, 0))
+        .collect();
+    assert_eq!(
+        error(&image(&long, &[vec![strings], names].concat(), 1)),
+        "section names overlap"
+    );
     let (contents, table) = with_symbols(20, 0);
     let told = "symbol tables or symbol names overlap";
     assert_eq!(error(&image(&contents, &[strings, code, table], 1)), told);
     let (contents, table) = with_symbols(4, 1);
     assert!(read_image(&image(&contents, &[strings, code, table], 1)).is_ok());
-    assert_eq!(error(&image(&contents, &[vec![strings, code], vec![table; 20]].concat(), 1)), told);
+    assert_eq!(
+        error(&image(
+            &contents,
+            &[vec![strings, code], vec![table; 20]].concat(),
+            1
+        )),
+        told
+    );
     let (contents, table) = with_symbols(20, 90_000);
-    assert_eq!(error(&image(&contents, &[strings, code, table], 1)), "functions overlap");
+    assert_eq!(
+        error(&image(&contents, &[strings, code, table], 1)),
+        "functions overlap"
+    );
 }

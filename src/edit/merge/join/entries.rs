@@ -1,5 +1,5 @@
-//! One bundle or fatbinary of every build: the first one gets the entries that are taken of the others. What is compressed as a whole
-//! is inflated, and compressed as it was.
+//! One bundle or fatbinary of every build: the first one gets the entries that are taken of the
+//! others. What is compressed as a whole is inflated, and compressed as it was.
 
 use anyhow::{Context, Result, bail};
 
@@ -16,7 +16,8 @@ use crate::formats::fatbin::{self, Code, Entry, NewEntry};
 use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
-/// An entry of the new container: the build that it is from, and its place in that build's container.
+/// An entry of the new container: the build that it is from, and its place in that build's
+/// container.
 type Chosen = (usize, usize);
 
 /// The entries of the new container, and those of other builds of which no runtime is told.
@@ -37,10 +38,21 @@ impl Joiner<'_> {
     pub(super) fn entries(&mut self, column: &[Found]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let is_fatbinary = |found: &Found| found.kind == Kind::Fatbinary;
-        if let Some(other) = column.iter().find(|found| is_fatbinary(found) != is_fatbinary(base)) {
-            bail!("{} and {} are containers of different kinds", base.place, other.place);
+        if let Some(other) = column
+            .iter()
+            .find(|found| is_fatbinary(found) != is_fatbinary(base))
+        {
+            bail!(
+                "{} and {} are containers of different kinds",
+                base.place,
+                other.place
+            );
         }
-        if is_fatbinary(base) { self.fatbinary(column) } else { self.bundle(column) }
+        if is_fatbinary(base) {
+            self.fatbinary(column)
+        } else {
+            self.bundle(column)
+        }
     }
 
     /// Which entries the new container has, in their order, of containers with `counts` entries.
@@ -57,17 +69,23 @@ impl Joiner<'_> {
                 }
             }
             let images = self.images(found);
-            self.placed.extend(images.into_iter().map(|(image, _)| (found.build, image)));
+            self.placed
+                .extend(images.into_iter().map(|(image, _)| (found.build, image)));
         }
         taken.sort_by_key(|(rank, _)| *rank);
-        Ok(Choice { taken: taken.into_iter().map(|(_, chosen)| chosen).collect(), unknown })
+        Ok(Choice {
+            taken: taken.into_iter().map(|(_, chosen)| chosen).collect(),
+            unknown,
+        })
     }
 
     fn bundle(&mut self, column: &[Found]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let plain = column.iter().map(inflated).collect::<Result<Vec<_>>>()?;
         let heads = column.iter().zip(&plain).map(|(found, (plain, _))| {
-            bundle::read_head(plain.bytes(), plain.size()).map_err(Malformed::or_io).with_context(|| found.place.clone())
+            bundle::read_head(plain.bytes(), plain.size())
+                .map_err(Malformed::or_io)
+                .with_context(|| found.place.clone())
         });
         let heads = heads.collect::<Result<Vec<Head>>>()?;
         let counts: Vec<usize> = heads.iter().map(|head| head.slots.len()).collect();
@@ -78,13 +96,22 @@ impl Joiner<'_> {
             let at = if slot.size == 0 { 0 } else { slot.offset };
             Some((slot.id.as_str(), plain.slice(at, slot.size)?))
         };
-        let object = |chosen: Chosen| object(chosen).with_context(|| format!("{}: an entry past the end", base.place));
+        let object = |chosen: Chosen| {
+            object(chosen).with_context(|| format!("{}: an entry past the end", base.place))
+        };
         for chosen in &choice.unknown {
             let (id, bytes) = object(*chosen)?;
-            let own = (0..counts.first().copied().unwrap_or_default()).map(|entry| object((0, entry)));
+            let own =
+                (0..counts.first().copied().unwrap_or_default()).map(|entry| object((0, entry)));
             let own = own.collect::<Result<Vec<_>>>()?;
-            if !own.iter().any(|(own, has)| *own == id && has.bytes() == bytes.bytes()) {
-                let other = column.get(chosen.0).map(|found| found.place.as_str()).unwrap_or_default();
+            if !own
+                .iter()
+                .any(|(own, has)| *own == id && has.bytes() == bytes.bytes())
+            {
+                let other = column
+                    .get(chosen.0)
+                    .map(|found| found.place.as_str())
+                    .unwrap_or_default();
                 bail!("{other}: entry `{id}` differs from that of {}", base.place);
             }
         }
@@ -94,7 +121,14 @@ impl Joiner<'_> {
         let (mut items, mut new) = (Vec::new(), Vec::new());
         for chosen in &choice.taken {
             let (id, bytes) = object(*chosen)?;
-            items.push(if chosen.0 == 0 { Item::Old(chosen.1) } else { Item::New(NewObject { id, size: bytes.size() }) });
+            items.push(if chosen.0 == 0 {
+                Item::Old(chosen.1)
+            } else {
+                Item::New(NewObject {
+                    id,
+                    size: bytes.size(),
+                })
+            });
             new.push(Rope::from(bytes));
         }
         let (first, header) = plain.first().context("no builds to merge")?;
@@ -109,14 +143,18 @@ impl Joiner<'_> {
     fn fatbinary(&mut self, column: &[Found]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let all = column.iter().map(|found| {
-            let read = fatbin::read_all(found.piece.bytes()).with_context(|| found.place.clone())?;
+            let read =
+                fatbin::read_all(found.piece.bytes()).with_context(|| found.place.clone())?;
             Ok(read.into_iter().flat_map(|one| one.entries).collect())
         });
         let all = all.collect::<Result<Vec<Vec<Entry<'_>>>>>()?;
         let counts: Vec<usize> = all.iter().map(Vec::len).collect();
         let choice = self.choose(column, &counts)?;
         if let Some((build, entry)) = choice.unknown.first() {
-            let other = column.get(*build).map(|found| found.place.as_str()).unwrap_or_default();
+            let other = column
+                .get(*build)
+                .map(|found| found.place.as_str())
+                .unwrap_or_default();
             bail!("{other}: unknown runtime of entry {entry}");
         }
         if choice.is_same() {
@@ -124,17 +162,42 @@ impl Joiner<'_> {
         }
         let (mut items, mut new) = (Vec::new(), Vec::new());
         for (build, number) in choice.taken {
-            let entry = all.get(build).and_then(|entries| entries.get(number)).context("no such entry")?;
+            let entry = all
+                .get(build)
+                .and_then(|entries| entries.get(number))
+                .context("no such entry")?;
             let size = entry.stored.len() as u64;
-            let stored =
-                column.get(build).and_then(|found| found.piece.slice(entry.at, size)).context("an entry past the end")?;
-            let plain_size = if entry.method.is_some() { entry.plain_size } else { size };
-            let code = Code { method: entry.method, stored: size, plain_size };
-            items.push(if build == 0 { Item::Old(number) } else { Item::New(NewEntry { header: entry.header, code }) });
+            let stored = column
+                .get(build)
+                .and_then(|found| found.piece.slice(entry.at, size))
+                .context("an entry past the end")?;
+            let plain_size = if entry.method.is_some() {
+                entry.plain_size
+            } else {
+                size
+            };
+            let code = Code {
+                method: entry.method,
+                stored: size,
+                plain_size,
+            };
+            items.push(if build == 0 {
+                Item::Old(number)
+            } else {
+                Item::New(NewEntry {
+                    header: entry.header,
+                    code,
+                })
+            });
             new.push(Rope::from(stored));
         }
-        let parts = fatbin::compose(base.piece.bytes(), &items).with_context(|| base.place.clone())?;
-        Ok(Outcome::New(assembled(&base.piece, parts, new).with_context(|| base.place.clone())?.into()))
+        let parts =
+            fatbin::compose(base.piece.bytes(), &items).with_context(|| base.place.clone())?;
+        Ok(Outcome::New(
+            assembled(&base.piece, parts, new)
+                .with_context(|| base.place.clone())?
+                .into(),
+        ))
     }
 }
 
@@ -145,6 +208,7 @@ fn inflated(found: &Found) -> Result<(FileSlice, Option<Header>)> {
     }
     let place = || found.place.clone();
     let header = Header::read(found.piece.bytes(), 0).with_context(place)?;
-    let plain = inflate::compressed_bundle(&found.piece.from(header.size), header).with_context(place)?;
+    let plain =
+        inflate::compressed_bundle(&found.piece.from(header.size), header).with_context(place)?;
     Ok((plain, Some(header)))
 }

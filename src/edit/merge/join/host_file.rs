@@ -1,5 +1,6 @@
-//! Objects, programs and shared libraries: the first build's with the device code of all. In programs and libraries the pointers by
-//! which runtimes find images are made right; OpenMP's table of images needs a row for each.
+//! Objects, programs and shared libraries: the first build's with the device code of all. In
+//! programs and libraries the pointers by which runtimes find images are made right; OpenMP's table
+//! of images needs a row for each.
 
 use std::ops::Range;
 
@@ -47,37 +48,61 @@ impl Joiner<'_> {
             return Ok(Outcome::Same);
         }
         if !base.piece.bytes().starts_with(&elf::ELFMAG) {
-            return object(base, growing, |replacements| resize_coff(&base.piece, replacements));
+            return object(base, growing, |replacements| {
+                resize_coff(&base.piece, replacements)
+            });
         }
-        let (_, header) = FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
+        let (_, header) =
+            FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
         match header.kind {
-            elf::ET_REL => object(base, growing, |replacements| resize(&base.piece, replacements, Vec::new())),
+            elf::ET_REL => object(base, growing, |replacements| {
+                resize(&base.piece, replacements, Vec::new())
+            }),
             _ => program(locations, growing, self.spool),
         }
     }
 
     /// What becomes of a section; none where it stays as it is.
-    fn section(&mut self, locations: &Locations, sections: &[Option<DeviceSection>]) -> Result<Option<Row>> {
+    fn section(
+        &mut self,
+        locations: &Locations,
+        sections: &[Option<DeviceSection>],
+    ) -> Result<Option<Row>> {
         let first = of_base(sections)?;
-        let inner = locations.all.iter().zip(sections).map(|(location, section)| {
-            let place = format!("{}: {}", location.place, first.name);
-            let piece = match section {
-                Some(section) => location.piece.slice(section.offset, section.size),
-                None => Some(FileSlice::owned(Vec::new())),
-            };
-            Ok(Location { piece: piece.with_context(|| format!("{place}: past the end of the file"))?, place })
-        });
+        let inner = locations
+            .all
+            .iter()
+            .zip(sections)
+            .map(|(location, section)| {
+                let place = format!("{}: {}", location.place, first.name);
+                let piece = match section {
+                    Some(section) => location.piece.slice(section.offset, section.size),
+                    None => Some(FileSlice::owned(Vec::new())),
+                };
+                Ok(Location {
+                    piece: piece.with_context(|| format!("{place}: past the end of the file"))?,
+                    place,
+                })
+            });
         let inner = inner.collect::<Result<Vec<Location>>>()?;
         let is_row = match first.holds {
             Holds::Containers(_) => true,
-            Holds::Images(_) => inner.iter().all(|location| location.piece.size() == 0 || is_container(location.piece.bytes())),
+            Holds::Images(_) => inner
+                .iter()
+                .all(|location| location.piece.size() == 0 || is_container(location.piece.bytes())),
             Holds::Entry(_) | Holds::Image(_) => false,
         };
         if !is_row {
-            let differs =
-                inner.iter().find(|location| inner.first().is_some_and(|base| base.piece.bytes() != location.piece.bytes()));
+            let differs = inner.iter().find(|location| {
+                inner
+                    .first()
+                    .is_some_and(|base| base.piece.bytes() != location.piece.bytes())
+            });
             return match differs {
-                Some(other) => bail!("{}: images outside of containers cannot be merged", other.place),
+                Some(other) => bail!(
+                    "{}: images outside of containers cannot be merged",
+                    other.place
+                ),
                 None => Ok(None),
             };
         }
@@ -86,7 +111,8 @@ impl Joiner<'_> {
     }
 }
 
-/// The sections of device code of the first build, each with those of the others of the same name, the first with the first.
+/// The sections of device code of the first build, each with those of the others of the same name,
+/// the first with the first.
 ///
 /// # Errors
 /// Another build has one more.
@@ -94,7 +120,10 @@ fn same_sections(locations: &Locations) -> Result<Vec<Vec<Option<DeviceSection>>
     let base = locations.base()?;
     let mut rows: Vec<Vec<Option<DeviceSection>>> = Vec::new();
     for (build, location) in locations.all.iter().enumerate() {
-        for section in device_sections(location.piece.bytes(), &location.place)?.into_iter().filter(|section| section.size > 0) {
+        for section in device_sections(location.piece.bytes(), &location.place)?
+            .into_iter()
+            .filter(|section| section.size > 0)
+        {
             if build == 0 {
                 rows.push(vec![Some(section)]);
                 continue;
@@ -103,7 +132,12 @@ fn same_sections(locations: &Locations) -> Result<Vec<Vec<Option<DeviceSection>>
                 row.len() == build && of_base(row).is_ok_and(|first| first.name == section.name)
             };
             let Some(row) = rows.iter_mut().find(is_it) else {
-                bail!("{}: the file has a device code section {}, but {} has none", location.place, section.name, base.place);
+                bail!(
+                    "{}: the file has a device code section {}, but {} has none",
+                    location.place,
+                    section.name,
+                    base.place
+                );
             };
             row.push(Some(section));
         }
@@ -116,7 +150,10 @@ fn same_sections(locations: &Locations) -> Result<Vec<Vec<Option<DeviceSection>>
 
 /// The first build's section.
 fn of_base(sections: &[Option<DeviceSection>]) -> Result<&DeviceSection> {
-    sections.first().and_then(Option::as_ref).context("the first build has no such section")
+    sections
+        .first()
+        .and_then(Option::as_ref)
+        .context("the first build has no such section")
 }
 
 /// An object that is linked later. `resize` gives its sections other contents.
@@ -135,10 +172,18 @@ fn object(
                 place()
             );
         }
-        let piece = base.piece.slice(section.offset, section.size).with_context(place)?;
-        let laid = row.lay_out(&piece, section.align, |_| section.is_allocated).with_context(place)?;
+        let piece = base
+            .piece
+            .slice(section.offset, section.size)
+            .with_context(place)?;
+        let laid = row
+            .lay_out(&piece, section.align, |_| section.is_allocated)
+            .with_context(place)?;
         if let LaidOut::New { changed, .. } = laid {
-            replacements.push(Replacement { section: section.index, contents: changed.bytes });
+            replacements.push(Replacement {
+                section: section.index,
+                contents: changed.bytes,
+            });
         }
     }
     let bytes = resize(replacements).with_context(|| base.place.clone())?;
@@ -149,8 +194,10 @@ fn object(
 fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> Result<Outcome> {
     let base = locations.base()?;
     let place = || base.place.clone();
-    let registered =
-        locations.all.iter().map(|location| read::read(location.piece.bytes()).with_context(|| location.place.clone()));
+    let registered = locations
+        .all
+        .iter()
+        .map(|location| read::read(location.piece.bytes()).with_context(|| location.place.clone()));
     let registered = registered.collect::<Result<Vec<Registered>>>()?;
     let first = registered.first().context("no builds to merge")?;
     let targets = targets(first);
@@ -158,21 +205,38 @@ fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> R
     for Growing { sections, row } in growing {
         let section = of_base(&sections)?;
         let place = || format!("{}: {}", base.place, section.name);
-        let piece = base.piece.slice(section.offset, section.size).with_context(place)?;
+        let piece = base
+            .piece
+            .slice(section.offset, section.size)
+            .with_context(place)?;
         // What nothing known points to may be pointed to by something unknown.
         let is_fixed = |old: &Range<u64>| {
             let (start, end) = (section.offset + old.start, section.offset + old.end);
             section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
         };
-        let LaidOut::New { changed, placed } = row.lay_out(&piece, section.align, is_fixed).with_context(place)? else {
+        let LaidOut::New { changed, placed } = row
+            .lay_out(&piece, section.align, is_fixed)
+            .with_context(place)?
+        else {
             continue;
         };
-        new.push(NewSection { index: section.index, offset: section.offset, size: section.size, address: 0, changed });
+        new.push(NewSection {
+            index: section.index,
+            offset: section.offset,
+            size: section.size,
+            address: 0,
+            changed,
+        });
         grown.push(Grown { sections, placed });
     }
     let tables = tables(&registered, &grown).with_context(place)?;
-    let words = tables.iter().filter(|table| table.is_new(first)).map(|table| 4 * table.rows.len()).sum();
-    let placed = header_space::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
+    let words = tables
+        .iter()
+        .filter(|table| table.is_new(first))
+        .map(|table| 4 * table.rows.len())
+        .sum();
+    let placed =
+        header_space::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
     let bytes = match placed.piece {
         Some(larger) => {
             let first = read::read(larger.bytes()).with_context(place)?;
@@ -184,15 +248,32 @@ fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> R
     Ok(Outcome::New(Changed::from(bytes)))
 }
 
-/// The program `base` with new sections, and with its pointers to what is in them. Tables that have no room for all their rows are put
-/// together at the address `array`.
-fn with_pointers(base: &FileSlice, first: &Registered, new: Vec<NewSection>, tables: &[Table], array: u64) -> Result<Rope> {
+/// The program `base` with new sections, and with its pointers to what is in them. Tables that have
+/// no room for all their rows are put together at the address `array`.
+fn with_pointers(
+    base: &FileSlice,
+    first: &Registered,
+    new: Vec<NewSection>,
+    tables: &[Table],
+    array: u64,
+) -> Result<Rope> {
     let data = base.bytes();
-    let word = if FileHeader::read(data)?.0.is_64 { 8 } else { 4 };
+    let word = if FileHeader::read(data)?.0.is_64 {
+        8
+    } else {
+        4
+    };
     let (mut patches, mut words): (Vec<Patch>, Vec<u64>) = (Vec::new(), Vec::new());
     for table in tables {
-        let ends = table.rows.iter().map(|row| row.ends(&new)).collect::<Option<Vec<_>>>().context("a row without a section")?;
-        let descriptor = table.descriptor(first).context("a table without a descriptor")?;
+        let ends = table
+            .rows
+            .iter()
+            .map(|row| row.ends(&new))
+            .collect::<Option<Vec<_>>>()
+            .context("a row without a section")?;
+        let descriptor = table
+            .descriptor(first)
+            .context("a table without a descriptor")?;
         if table.is_new(first) {
             let at = array.wrapping_add(word * words.len() as u64);
             let (own, rows) = pointers::new_table(data, descriptor, &ends, at)?;
@@ -203,12 +284,27 @@ fn with_pointers(base: &FileSlice, first: &Registered, new: Vec<NewSection>, tab
         }
     }
     let is_done = |number: usize| tables.iter().any(|table| table.number == number);
-    let others = first.descriptors.iter().enumerate().filter(|(number, _)| !is_done(*number));
+    let others = first
+        .descriptors
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !is_done(*number));
     let others = others.map(|(_, descriptor)| descriptor.clone()).collect();
-    let others = Registered { descriptors: others, ..first.clone() };
+    let others = Registered {
+        descriptors: others,
+        ..first.clone()
+    };
     patches.extend(pointers::patches(data, &others, &new, &mut |_| {})?);
-    let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
-    Ok(resize_with_pointers(base, new.into_iter().map(replacement).collect(), patches, &words)?)
+    let replacement = |section: NewSection| Replacement {
+        section: section.index,
+        contents: section.changed.bytes,
+    };
+    Ok(resize_with_pointers(
+        base,
+        new.into_iter().map(replacement).collect(),
+        patches,
+        &words,
+    )?)
 }
 
 /// A table of OpenMP's that gets more rows.
@@ -251,41 +347,69 @@ impl Table {
 /// The tables that get rows for images of other builds.
 fn tables(registered: &[Registered], grown: &[Grown]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
-    for (number, descriptor) in registered.first().map_or(&[][..], |first| &first.descriptors).iter().enumerate() {
-        let of_builds = registered.iter().map(|found| found.descriptors.get(number)).collect::<Option<Vec<_>>>();
-        let of_builds = of_builds.context("the builds have different numbers of OpenMP descriptors")?;
+    for (number, descriptor) in registered
+        .first()
+        .map_or(&[][..], |first| &first.descriptors)
+        .iter()
+        .enumerate()
+    {
+        let of_builds = registered
+            .iter()
+            .map(|found| found.descriptors.get(number))
+            .collect::<Option<Vec<_>>>();
+        let of_builds =
+            of_builds.context("the builds have different numbers of OpenMP descriptors")?;
         let rows = rows(&of_builds, grown)?;
         let own = rows.iter().filter(|row| row.build == 0).count();
         if own == rows.len() {
             continue;
         }
         if own != descriptor.images.len() {
-            bail!("the OpenMP descriptor at {:#x} has images in several sections, which cannot be merged", descriptor.offset);
+            bail!(
+                "the OpenMP descriptor at {:#x} has images in several sections, which cannot be merged",
+                descriptor.offset
+            );
         }
         tables.push(Table { number, rows });
     }
     Ok(tables)
 }
 
-/// The rows that a descriptor needs, in the order in which their images stand in memory. Images that stand in no section that grows are
-/// not among them.
+/// The rows that a descriptor needs, in the order in which their images stand in memory. Images
+/// that stand in no section that grows are not among them.
 fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
     let mut rows = Vec::new();
     for (build, descriptor) in of_builds.iter().enumerate() {
         for row in &descriptor.images {
             let found = grown.iter().enumerate().find_map(|(number, grown)| {
                 let section = grown.sections.get(build)?.as_ref()?;
-                let within = row.start.checked_sub(section.offset).filter(|within| *within < section.size)?;
-                let is_it = |placed: &&Placed| placed.build == build && placed.old.contains(&within);
+                let within = row
+                    .start
+                    .checked_sub(section.offset)
+                    .filter(|within| *within < section.size)?;
+                let is_it =
+                    |placed: &&Placed| placed.build == build && placed.old.contains(&within);
                 Some((number, section.offset, grown.placed.iter().find(is_it)?))
             });
-            let Some((section, offset, container)) = found else { continue };
-            let is_inside = row.end.checked_sub(offset).is_some_and(|end| end <= container.old.end);
+            let Some((section, offset, container)) = found else {
+                continue;
+            };
+            let is_inside = row
+                .end
+                .checked_sub(offset)
+                .is_some_and(|end| end <= container.old.end);
             if !is_inside || !container.is_whole {
-                bail!("the image of the row at {:#x} shares its container with others", row.offset);
+                bail!(
+                    "the image of the row at {:#x} shares its container with others",
+                    row.offset
+                );
             }
             let now = |at: u64| container.new + (at - offset - container.old.start);
-            rows.push(TableRow { section, ends: [now(row.start), now(row.end)], build });
+            rows.push(TableRow {
+                section,
+                ends: [now(row.start), now(row.end)],
+                build,
+            });
         }
     }
     rows.sort();
@@ -294,6 +418,15 @@ fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
 
 /// The offsets in the file to which what registers images points.
 fn targets(registered: &Registered) -> Vec<u64> {
-    let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
-    rows.chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
+    let rows = registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    rows.chain(
+        registered
+            .wrappers
+            .iter()
+            .filter_map(|wrapper| wrapper.container),
+    )
+    .collect()
 }

@@ -1,6 +1,6 @@
-//! Containers in a row, as sections and files have them. OffloadBinaries hold an image each, as a rule, and those of the other builds
-//! are put beside those of the first. Bundles and fatbinaries are given to a runtime one by one, so that each gets the entries of
-//! its counterparts.
+//! Containers in a row, as sections and files have them. OffloadBinaries hold an image each, as a
+//! rule, and those of the other builds are put beside those of the first. Bundles and fatbinaries
+//! are given to a runtime one by one, so that each gets the entries of its counterparts.
 
 use std::ops::Range;
 
@@ -78,18 +78,32 @@ impl LaidOut {
 }
 
 impl Row {
-    /// Puts the row together in the place of `piece`, the first build's. Containers are aligned as they were, to `align` at most. Those
-    /// for which `is_fixed` says so stay where they are.
+    /// Puts the row together in the place of `piece`, the first build's. Containers are aligned as
+    /// they were, to `align` at most. Those for which `is_fixed` says so stay where they are.
     ///
     /// # Errors
     /// One that has to stay cannot.
-    pub(super) fn lay_out(self, piece: &FileSlice, align: u64, is_fixed: impl Fn(&Range<u64>) -> bool) -> Result<LaidOut> {
+    pub(super) fn lay_out(
+        self,
+        piece: &FileSlice,
+        align: u64,
+        is_fixed: impl Fn(&Range<u64>) -> bool,
+    ) -> Result<LaidOut> {
         match self {
             Row::Same => Ok(LaidOut::Same),
-            Row::Each(blocks) => Ok(LaidOut::New { changed: lay_out(piece, blocks, align, is_fixed)?, placed: Vec::new() }),
+            Row::Each(blocks) => Ok(LaidOut::New {
+                changed: lay_out(piece, blocks, align, is_fixed)?,
+                placed: Vec::new(),
+            }),
             Row::More(listed) => {
-                if let Some(fixed) = listed.iter().find(|one| one.build == 0 && is_fixed(&one.old)) {
-                    bail!("the container at {:#x} cannot move to make room for others", fixed.old.start);
+                if let Some(fixed) = listed
+                    .iter()
+                    .find(|one| one.build == 0 && is_fixed(&one.old))
+                {
+                    bail!(
+                        "the container at {:#x} cannot move to make room for others",
+                        fixed.old.start
+                    );
                 }
                 Ok(side_by_side(piece, listed, align))
             }
@@ -101,29 +115,56 @@ impl Row {
 fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
     let mut changed = Changed::default();
     let mut placed = Vec::new();
-    for Listed { build, old, bytes, is_whole } in listed {
-        let own = if old.start == 0 { align } else { 1 << old.start.trailing_zeros().min(62) };
+    for Listed {
+        build,
+        old,
+        bytes,
+        is_whole,
+    } in listed
+    {
+        let own = if old.start == 0 {
+            align
+        } else {
+            1 << old.start.trailing_zeros().min(62)
+        };
         let start = changed.bytes.size().next_multiple_of(own.min(align).max(1));
         changed.bytes.pad_to(start);
         if build == 0 {
-            changed.moved.push(Moved { old: old.clone(), new: start..start + bytes.size() });
+            changed.moved.push(Moved {
+                old: old.clone(),
+                new: start..start + bytes.size(),
+            });
         }
         changed.bytes.append(bytes);
-        placed.push(Placed { build, old, new: start, is_whole });
+        placed.push(Placed {
+            build,
+            old,
+            new: start,
+            is_whole,
+        });
     }
     // Linkers end such sections at a multiple of the containers' alignment.
     if piece.size().is_multiple_of(align.max(1)) {
-        changed.bytes.pad_to(changed.bytes.size().next_multiple_of(align.max(1)));
+        changed
+            .bytes
+            .pad_to(changed.bytes.size().next_multiple_of(align.max(1)));
     }
     LaidOut::New { changed, placed }
 }
 
 impl Joiner<'_> {
-    /// What becomes of the row at these places, one for each build. It may be empty in some of them.
+    /// What becomes of the row at these places, one for each build. It may be empty in some of
+    /// them.
     pub(super) fn row(&mut self, locations: &[Location]) -> Result<Row> {
-        let all =
-            locations.iter().enumerate().map(|(build, location)| containers(build, location)).collect::<Result<Vec<_>>>()?;
-        let place = locations.first().map(|location| location.place.as_str()).unwrap_or_default();
+        let all = locations
+            .iter()
+            .enumerate()
+            .map(|(build, location)| containers(build, location))
+            .collect::<Result<Vec<_>>>()?;
+        let place = locations
+            .first()
+            .map(|location| location.place.as_str())
+            .unwrap_or_default();
         let is_list = |found: &Found| found.kind == Kind::OffloadBinary;
         if all.iter().flatten().all(is_list) {
             return self.list(all);
@@ -132,17 +173,32 @@ impl Joiner<'_> {
             bail!("{place}: cannot match OffloadBinaries that are next to other containers");
         }
         let count = all.first().map_or(0, Vec::len);
-        if let Some((location, others)) = locations.iter().zip(&all).find(|(_, others)| others.len() != count) {
-            bail!("{place} has {count} containers, but {} has {}", location.place, others.len());
+        if let Some((location, others)) = locations
+            .iter()
+            .zip(&all)
+            .find(|(_, others)| others.len() != count)
+        {
+            bail!(
+                "{place} has {count} containers, but {} has {}",
+                location.place,
+                others.len()
+            );
         }
         let mut rows: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
         let mut blocks = Vec::new();
         for _ in 0..count {
             let column: Vec<Found> = rows.iter_mut().filter_map(Iterator::next).collect();
             let base = column.first().context("no builds to merge")?;
-            blocks.push(Block { old: base.old.clone(), outcome: self.entries(&column)? });
+            blocks.push(Block {
+                old: base.old.clone(),
+                outcome: self.entries(&column)?,
+            });
         }
-        Ok(if blocks.iter().all(Block::is_same) { Row::Same } else { Row::Each(blocks) })
+        Ok(if blocks.iter().all(Block::is_same) {
+            Row::Same
+        } else {
+            Row::Each(blocks)
+        })
     }
 
     /// OffloadBinaries: those of all builds, in the order of their images.
@@ -150,7 +206,10 @@ impl Joiner<'_> {
         let mut listed: Vec<(Option<usize>, Listed)> = Vec::new();
         for found in all.into_iter().flatten() {
             let images = self.images(&found);
-            let fates: Vec<Option<Fate>> = images.iter().map(|(image, _)| self.fate(found.build, *image)).collect();
+            let fates: Vec<Option<Fate>> = images
+                .iter()
+                .map(|(image, _)| self.fate(found.build, *image))
+                .collect();
             let ranks = fates.iter().filter_map(|fate| match fate {
                 Some(Fate::Taken(rank)) => Some(*rank),
                 _ => None,
@@ -163,9 +222,22 @@ impl Joiner<'_> {
                 continue;
             }
             let is_whole = !fates.contains(&Some(Fate::Also));
-            let bytes = if is_whole { found.piece.clone().into() } else { self.without_others(&found)? };
-            self.placed.extend(images.iter().map(|(image, _)| (found.build, *image)));
-            listed.push((rank, Listed { build: found.build, old: found.old, bytes, is_whole }));
+            let bytes = if is_whole {
+                found.piece.clone().into()
+            } else {
+                self.without_others(&found)?
+            };
+            self.placed
+                .extend(images.iter().map(|(image, _)| (found.build, *image)));
+            listed.push((
+                rank,
+                Listed {
+                    build: found.build,
+                    old: found.old,
+                    bytes,
+                    is_whole,
+                },
+            ));
         }
         if listed.iter().all(|(_, one)| one.build == 0) {
             return Ok(Row::Same);
@@ -179,11 +251,16 @@ impl Joiner<'_> {
         let place = || found.place.clone();
         let data = found.piece.bytes();
         if Head::read(data, 0).with_context(place)?.packed.is_some() {
-            bail!("{}: cannot merge a compressed container that shares images with another build", found.place);
+            bail!(
+                "{}: cannot merge a compressed container that shares images with another build",
+                found.place
+            );
         }
         let images = offload_binary::read_all(data).with_context(place)?.len();
         let fates = self.entry_fates(found, images)?;
-        let stays = |(entry, fate): (usize, &Option<Fate>)| (*fate != Some(Fate::Also)).then_some(Item::Old(entry));
+        let stays = |(entry, fate): (usize, &Option<Fate>)| {
+            (*fate != Some(Fate::Also)).then_some(Item::Old(entry))
+        };
         let items: Vec<Item<Entry<'_>>> = fates.iter().enumerate().filter_map(stays).collect();
         let parts = offload_binary::compose(data, &items).with_context(place)?;
         assembled(&found.piece, parts, Vec::new()).with_context(place)
@@ -200,18 +277,26 @@ impl Joiner<'_> {
         self.shelves.get(build).and_then(|shelf| shelf.fate(image))
     }
 
-    /// What becomes of the images that are the `count` entries of a container, in their order; what is in these goes with them.
+    /// What becomes of the images that are the `count` entries of a container, in their order; what
+    /// is in these goes with them.
     ///
     /// # Errors
     /// The entries are containers themselves.
     pub(super) fn entry_fates(&mut self, found: &Found, count: usize) -> Result<Vec<Option<Fate>>> {
         let images = self.images(found);
         let depth = images.iter().map(|(_, depth)| *depth).min();
-        let entries: Vec<usize> = images.iter().filter(|(_, own)| Some(*own) == depth).map(|(image, _)| *image).collect();
+        let entries: Vec<usize> = images
+            .iter()
+            .filter(|(_, own)| Some(*own) == depth)
+            .map(|(image, _)| *image)
+            .collect();
         if entries.len() != count {
             bail!("{}: nested containers cannot be merged", found.place);
         }
-        Ok(entries.iter().map(|image| self.fate(found.build, *image)).collect())
+        Ok(entries
+            .iter()
+            .map(|image| self.fate(found.build, *image))
+            .collect())
     }
 }
 
@@ -227,13 +312,25 @@ fn containers(build: usize, location: &Location) -> Result<Vec<Found>> {
         }
         at += zeros;
         let Some((kind, size)) = recognize(&location.piece.from(at)) else {
-            bail!("{}: not a container of device code at {at:#x}", location.place);
+            bail!(
+                "{}: not a container of device code at {at:#x}",
+                location.place
+            );
         };
         let place = format!("{}: {} at {at:#x}", location.place, kind.name());
         let size = size.with_context(|| place.clone())?;
-        let piece = location.piece.slice(at, size).filter(|piece| piece.size() > 0);
+        let piece = location
+            .piece
+            .slice(at, size)
+            .filter(|piece| piece.size() > 0);
         let piece = piece.with_context(|| format!("{place}: past the end"))?;
-        all.push(Found { build, kind, old: at..at + size, piece, place });
+        all.push(Found {
+            build,
+            kind,
+            old: at..at + size,
+            piece,
+            place,
+        });
         at += size;
     }
 }

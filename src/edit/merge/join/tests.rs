@@ -25,14 +25,31 @@ fn fatbinary(entries: &[(u8, &str)]) -> Vec<u8> {
         body.extend(text.bytes());
         body.resize(body.len().next_multiple_of(8), 0);
     }
-    [&MAGIC[..], &1_u16.to_le_bytes(), &16_u16.to_le_bytes(), &(body.len() as u64).to_le_bytes(), &body].concat()
+    [
+        &MAGIC[..],
+        &1_u16.to_le_bytes(),
+        &16_u16.to_le_bytes(),
+        &(body.len() as u64).to_le_bytes(),
+        &body,
+    ]
+    .concat()
 }
 
 /// The files merged, each opened and read as the command does.
 fn merged(files: &[Vec<u8>]) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
-    let session = Session::new(Arc::new(Shell::from_write("test", Box::new(std::io::sink()))), SessionOptions::default());
-    let reader = Reader::new(Options { kernels: true, registered: true, ..Options::default() }, &session);
+    let session = Session::new(
+        Arc::new(Shell::from_write("test", Box::new(std::io::sink()))),
+        SessionOptions::default(),
+    );
+    let reader = Reader::new(
+        Options {
+            kernels: true,
+            registered: true,
+            ..Options::default()
+        },
+        &session,
+    );
     let opened: Vec<(PathBuf, FileSlice)> = files
         .iter()
         .enumerate()
@@ -43,10 +60,20 @@ fn merged(files: &[Vec<u8>]) -> Result<Vec<u8>> {
             (path, piece)
         })
         .collect();
-    let mut reports: Vec<FileReport> = opened.iter().map(|(path, piece)| reader.opened(path, piece.clone())).collect();
+    let mut reports: Vec<FileReport> = opened
+        .iter()
+        .map(|(path, piece)| reader.opened(path, piece.clone()))
+        .collect();
     reports.iter_mut().for_each(name_kinds);
-    let builds: Vec<Build<'_>> =
-        opened.iter().zip(&reports).map(|((path, piece), report)| Build { path, piece, report }).collect();
+    let builds: Vec<Build<'_>> = opened
+        .iter()
+        .zip(&reports)
+        .map(|((path, piece), report)| Build {
+            path,
+            piece,
+            report,
+        })
+        .collect();
     let units = check_images(&reports)?;
     let joined = join(&builds, &units, &mut Spool::new(&session))?;
     joined.map_or(Ok(files[0].clone()), |rope| Ok(rope.read()?))
@@ -57,25 +84,53 @@ fn fatbinaries_get_the_entries_of_their_counterparts() {
     let (one, other) = (".version 8.0\n.target sm_80", ".version 8.0\n.target sm_90");
     let all = merged(&[fatbinary(&[(80, one)]), fatbinary(&[(90, other)])]).unwrap();
     let read = read_all(&all).unwrap();
-    let [only] = &read[..] else { panic!("{} fatbinaries", read.len()) };
-    let mut found: Vec<(&str, &[u8])> =
-        only.entries.iter().map(|entry| (entry.arch.as_str(), &entry.stored[..one.len()])).collect();
+    let [only] = &read[..] else {
+        panic!("{} fatbinaries", read.len())
+    };
+    let mut found: Vec<(&str, &[u8])> = only
+        .entries
+        .iter()
+        .map(|entry| (entry.arch.as_str(), &entry.stored[..one.len()]))
+        .collect();
     found.sort();
-    assert_eq!(found, [("sm_80", one.as_bytes()), ("sm_90", other.as_bytes())]);
+    assert_eq!(
+        found,
+        [("sm_80", one.as_bytes()), ("sm_90", other.as_bytes())]
+    );
     // What is there already is not there twice.
-    assert_eq!(merged(&[all.clone(), fatbinary(&[(90, other)])]).unwrap(), all);
-    let said = merged(&[fatbinary(&[(80, one)]), fatbinary(&[(80, other)])]).unwrap_err().to_string();
-    assert!(said.contains("sm_80") && said.ends_with("a runtime would take only one of them"), "{said}");
+    assert_eq!(
+        merged(&[all.clone(), fatbinary(&[(90, other)])]).unwrap(),
+        all
+    );
+    let said = merged(&[fatbinary(&[(80, one)]), fatbinary(&[(80, other)])])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("sm_80") && said.ends_with("a runtime would take only one of them"),
+        "{said}"
+    );
 }
 
 #[test]
 fn each_container_of_a_row_has_its_counterpart() {
     let text = ".version 8.0\n.target sm_80 ";
-    let row = |processor| [fatbinary(&[(processor, text)]), fatbinary(&[(processor, text)])].concat();
+    let row = |processor| {
+        [
+            fatbinary(&[(processor, text)]),
+            fatbinary(&[(processor, text)]),
+        ]
+        .concat()
+    };
     let all = merged(&[row(80), row(90)]).unwrap();
-    let count: Vec<usize> = read_all(&all).unwrap().iter().map(|one| one.entries.len()).collect();
+    let count: Vec<usize> = read_all(&all)
+        .unwrap()
+        .iter()
+        .map(|one| one.entries.len())
+        .collect();
     assert_eq!(count, [2, 2]);
-    let said = merged(&[row(80), fatbinary(&[(90, text)])]).unwrap_err().to_string();
+    let said = merged(&[row(80), fatbinary(&[(90, text)])])
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("has device code for CUDA"), "{said}");
 }
 
@@ -88,8 +143,22 @@ fn offload_binaries_lose_what_another_build_has() {
         };
         images.iter().flat_map(one).collect::<Vec<u8>>()
     };
-    let all = merged(&[binary(&[("gfx906", "a"), ("gfx90a", "b")]), binary(&[("gfx906", "a"), ("gfx908", "c")])]).unwrap();
+    let all = merged(&[
+        binary(&[("gfx906", "a"), ("gfx90a", "b")]),
+        binary(&[("gfx906", "a"), ("gfx908", "c")]),
+    ])
+    .unwrap();
     let read = offload_binary::read_all(&all).unwrap();
-    let found: Vec<(String, &[u8])> = read.iter().map(|image| (image.arch().to_string(), &*image.image)).collect();
-    assert_eq!(found, [("gfx90a".to_owned(), &b"b"[..]), ("gfx908".to_owned(), b"c"), ("gfx906".to_owned(), b"a")]);
+    let found: Vec<(String, &[u8])> = read
+        .iter()
+        .map(|image| (image.arch().to_string(), &*image.image))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("gfx90a".to_owned(), &b"b"[..]),
+            ("gfx908".to_owned(), b"c"),
+            ("gfx906".to_owned(), b"a")
+        ]
+    );
 }

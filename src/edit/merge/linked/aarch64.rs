@@ -1,14 +1,16 @@
-//! Code for AArch64: instructions with distances, and the pairs that make an address of a page and a place in it. Every instruction
-//! has 32 bits, so that what a difference is part of can be told exactly.
+//! Code for AArch64: instructions with distances, and the pairs that make an address of a page and
+//! a place in it. Every instruction has 32 bits, so that what a difference is part of can be told
+//! exactly.
 
 use super::moves::Stretch;
 use super::{Compared, Differences, MOST_OF_STRETCH, data, next_difference};
 
-/// Of each register, how many of the pages that were put into it last are tried: code is not run here, and another path may have
-/// changed it in between.
+/// Of each register, how many of the pages that were put into it last are tried: code is not run
+/// here, and another path may have changed it in between.
 const PAGES: usize = 8;
 
-/// An `adrp`: the pages that it puts into its register in both programs, and whether one of them has to be explained.
+/// An `adrp`: the pages that it puts into its register in both programs, and whether one of them
+/// has to be explained.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     at: usize,
@@ -26,7 +28,10 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
     let mut unexplained: Vec<usize> = Vec::new();
     let mut done = 0;
     for at in (0..one.len()).step_by(4) {
-        let Some([first, second]) = compared.numbers(stretch, at, 4).map(|both| both.map(|word| word as u32)) else {
+        let Some([first, second]) = compared
+            .numbers(stretch, at, 4)
+            .map(|both| both.map(|word| word as u32))
+        else {
             // Less than an instruction is left.
             if next_difference(one, other, at).is_some() {
                 unexplained.push(at);
@@ -39,22 +44,34 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
                 let oldest = of_register.remove(0);
                 unexplained.extend((!oldest.is_explained).then_some(oldest.at));
             }
-            of_register.push(Page { at, pages, is_explained: first == second });
+            of_register.push(Page {
+                at,
+                pages,
+                is_explained: first == second,
+            });
             continue;
         }
         let of_pair = in_page([first, second]).is_some_and(|(register, places)| {
             let pages = recent[register].iter_mut().rev();
-            let mut fitting = pages.filter(|page| compared.moves.is_same(page.pages[0] + places[0], page.pages[1] + places[1]));
-            fitting.next().map(|page| page.is_explained = true).is_some()
+            let mut fitting = pages.filter(|page| {
+                compared
+                    .moves
+                    .is_same(page.pages[0] + places[0], page.pages[1] + places[1])
+            });
+            fitting
+                .next()
+                .map(|page| page.is_explained = true)
+                .is_some()
         });
         if first == second || of_pair || at < done {
             continue;
         }
         let by_distance = relative([first, second]).is_some_and(|[one, other]| {
             let place = at as u64;
-            compared
-                .moves
-                .is_same(stretch.one.wrapping_add(place).wrapping_add(one), stretch.other.wrapping_add(place).wrapping_add(other))
+            compared.moves.is_same(
+                stretch.one.wrapping_add(place).wrapping_add(one),
+                stretch.other.wrapping_add(place).wrapping_add(other),
+            )
         });
         if !by_distance {
             // Tables of jumps and constants may stand in code.
@@ -64,7 +81,13 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
             }
         }
     }
-    unexplained.extend(recent.iter().flatten().filter(|page| !page.is_explained).map(|page| page.at));
+    unexplained.extend(
+        recent
+            .iter()
+            .flatten()
+            .filter(|page| !page.is_explained)
+            .map(|page| page.at),
+    );
     unexplained.sort_unstable();
     for at in unexplained.into_iter().take(MOST_OF_STRETCH) {
         compared.add(stretch, at, found);
@@ -80,13 +103,14 @@ fn pages(stretch: &Stretch<'_>, at: usize, words: [u32; 2]) -> Option<[u64; 2]> 
         return None;
     }
     let page = |base: u64, word: u32| {
-        (base.wrapping_add(at as u64) & !0xfff).wrapping_add(signed((word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3, 21) << 12)
+        (base.wrapping_add(at as u64) & !0xfff)
+            .wrapping_add(signed((word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3, 21) << 12)
     };
     Some([page(stretch.one, one), page(stretch.other, other)])
 }
 
-/// The register and the places in its page that an addition, load or store uses: the same instruction in both programs but for the
-/// place.
+/// The register and the places in its page that an addition, load or store uses: the same
+/// instruction in both programs but for the place.
 fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
     const PLACE: u32 = 0xfff << 10;
     let [one, other] = words;
@@ -97,9 +121,14 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
         // add, 64 bits, not shifted.
         0
     } else if one & 0x3b00_0000 == 0x3900_0000 {
-        // Loads and stores with an unsigned offset, which counts in units of what is moved; 16 bytes of vectors are told apart.
+        // Loads and stores with an unsigned offset, which counts in units of what is moved; 16
+        // bytes of vectors are told apart.
         let (is_vector, opc) = (one >> 26 & 1 == 1, one >> 22 & 3);
-        if is_vector && opc & 2 == 2 { 4 } else { one >> 30 }
+        if is_vector && opc & 2 == 2 {
+            4
+        } else {
+            one >> 30
+        }
     } else {
         return None;
     };
@@ -110,7 +139,8 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
 /// The distances of the same instruction in both programs, in bytes.
 fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
     let [one, other] = words;
-    // Mask and value that tell the instruction, and where its distance is: the lowest bit, how many bits, how far it is shifted.
+    // Mask and value that tell the instruction, and where its distance is: the lowest bit, how many
+    // bits, how far it is shifted.
     const FORMS: [(u32, u32, u32, u32, u32); 5] = [
         // b, bl
         (0x7c00_0000, 0x1400_0000, 0, 26, 2),
@@ -133,7 +163,8 @@ fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
     // adr: the two lowest bits are apart.
     const FIELD: u32 = 0x60ff_ffe0;
     let distance = |word: u32| signed((word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3, 21);
-    (one & 0x9f00_0000 == 0x1000_0000 && one & !FIELD == other & !FIELD).then(|| [distance(one), distance(other)])
+    (one & 0x9f00_0000 == 0x1000_0000 && one & !FIELD == other & !FIELD)
+        .then(|| [distance(one), distance(other)])
 }
 
 /// The number of `bits` bits as one of 64, modulo 2^64.

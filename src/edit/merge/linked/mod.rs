@@ -1,7 +1,8 @@
-//! Compares the host halves of two programs or shared libraries. Images of different sizes move what is behind them, and with it
-//! every address and distance in the host's code and data, so bytes that differ are asked what they are: `code` and `aarch64` know
-//! where processors keep distances, `data` where compilers keep pointers, `tables` compares what the dynamic loader reads. What
-//! leads to the same byte of the same section in both (`moves`) is no difference.
+//! Compares the host halves of two programs or shared libraries. Images of different sizes move
+//! what is behind them, and with it every address and distance in the host's code and data, so
+//! bytes that differ are asked what they are: `code` and `aarch64` know where processors keep
+//! distances, `data` where compilers keep pointers, `tables` compares what the dynamic loader
+//! reads. What leads to the same byte of the same section in both (`moves`) is no difference.
 
 mod aarch64;
 mod code;
@@ -42,7 +43,11 @@ struct Compared<'c, 'd> {
 ///
 /// # Errors
 /// Damaged relocations.
-pub(super) fn compare(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) -> Result<()> {
+pub(super) fn compare(
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
+    found: &mut Differences,
+) -> Result<()> {
     let moves = Moves::of(one, other, found);
     if found.count() > 0 {
         // Without knowing what stands where, nothing could be said of the rest.
@@ -55,7 +60,11 @@ pub(super) fn compare(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut 
         endian: one.file.class.endian,
         is_fixed: one.file.is_fixed(),
         word: one.file.word(),
-        tls_ends: one.file.tls_end.zip(other.file.tls_end).map(|(one, other)| [one, other]),
+        tls_ends: one
+            .file
+            .tls_end
+            .zip(other.file.tls_end)
+            .map(|(one, other)| [one, other]),
         filled,
         names: Names::of(&one.file),
     };
@@ -102,17 +111,31 @@ impl Compared<'_, '_> {
     /// Adds a difference at a place of a stretch.
     fn add(&self, stretch: &Stretch<'_>, at: usize, found: &mut Differences) {
         let [one, other] = stretch.bytes;
-        let remedy = if stretch.kind == Kind::Data { strings::remedy_at(one, at, other, at) } else { None };
+        let remedy = if stretch.kind == Kind::Data {
+            strings::remedy_at(one, at, other, at)
+        } else {
+            None
+        };
         let is_known = matches!(self.machine, elf::EM_X86_64 | elf::EM_AARCH64);
         let what = match stretch.kind {
-            Kind::Code if !is_known => "the code differs; moved addresses are recognized only in x86-64 and AArch64 code",
+            Kind::Code if !is_known => {
+                "the code differs; moved addresses are recognized only in x86-64 and AArch64 code"
+            }
             Kind::Code => "the code differs",
             _ if remedy.is_some() => "names differ",
             _ => "the data differs",
         };
         let address = stretch.one.wrapping_add(at as u64);
-        let symbol = self.names.at(stretch.section, address).or(Some((String::new(), at as u64)));
-        found.add(Difference { section: shown(stretch), symbol, what: what.to_owned(), remedy });
+        let symbol = self
+            .names
+            .at(stretch.section, address)
+            .or(Some((String::new(), at as u64)));
+        found.add(Difference {
+            section: shown(stretch),
+            symbol,
+            what: what.to_owned(),
+            remedy,
+        });
     }
 
     /// The number of `width` bytes (4 or 8) at a place of both programs.
@@ -137,7 +160,11 @@ fn next_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
     let (one, other) = (one.get(from..)?, other.get(from..)?);
     let mut chunks = one.chunks(CHUNK).zip(other.chunks(CHUNK));
     let chunk = chunks.position(|(one, other)| one != other)? * CHUNK;
-    let within = one.get(chunk..)?.iter().zip(other.get(chunk..)?).position(|(one, other)| one != other)?;
+    let within = one
+        .get(chunk..)?
+        .iter()
+        .zip(other.get(chunk..)?)
+        .position(|(one, other)| one != other)?;
     Some(from + chunk + within)
 }
 

@@ -1,5 +1,6 @@
-//! What has moved from where to where between two programs: stretches of bytes that stand together in both, so that all addresses
-//! in one have moved by one distance. A section is one stretch, or several where device code stands in it.
+//! What has moved from where to where between two programs: stretches of bytes that stand together
+//! in both, so that all addresses in one have moved by one distance. A section is one stretch, or
+//! several where device code stands in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -11,8 +12,9 @@ use super::super::host_file::{Key, Section};
 use super::super::{ParsedHost, device, is_left_out};
 use crate::model::{printable, printable_name};
 
-/// How far outside of a stretch an address may be that belongs to it: code reaches an element of an array by an address before or
-/// behind the array, and linkers define symbols for the ends of segments.
+/// How far outside of a stretch an address may be that belongs to it: code reaches an element of an
+/// array by an address before or behind the array, and linkers define symbols for the ends of
+/// segments.
 const SLACK: u64 = 4096;
 /// No gap that alignment makes is larger.
 const LARGEST_GAP: u64 = 4096;
@@ -67,12 +69,24 @@ pub(super) struct Moves<'d> {
 }
 
 impl<'d> Moves<'d> {
-    /// The stretches of two programs. Sections that only one of them has, or that are of different sizes, are differences.
-    pub(super) fn of(one: &ParsedHost<'d>, other: &ParsedHost<'d>, found: &mut Differences) -> Moves<'d> {
-        let mut moves = Moves { device: [device_addresses(one), device_addresses(other)], ..Moves::default() };
+    /// The stretches of two programs. Sections that only one of them has, or that are of different
+    /// sizes, are differences.
+    pub(super) fn of(
+        one: &ParsedHost<'d>,
+        other: &ParsedHost<'d>,
+        found: &mut Differences,
+    ) -> Moves<'d> {
+        let mut moves = Moves {
+            device: [device_addresses(one), device_addresses(other)],
+            ..Moves::default()
+        };
         let (first, second) = (sections(one), sections(other));
         for (name, missing, there) in [(other.name, &first, &second), (one.name, &second, &first)] {
-            for section in missing.iter().filter(|(key, _)| !there.contains_key(*key)).map(|(_, (_, section))| section) {
+            for section in missing
+                .iter()
+                .filter(|(key, _)| !there.contains_key(*key))
+                .map(|(_, (_, section))| section)
+            {
                 if !device::is_device(section) {
                     found.in_section(section.shown(), format!("is not in {}", printable(name)));
                 }
@@ -100,10 +114,14 @@ impl<'d> Moves<'d> {
     /// The same with its stretches in order and found by address and by distance.
     fn settled(mut self) -> Self {
         // Sections without bytes stand where others begin.
-        self.stretches.sort_by_key(|stretch| (stretch.one, stretch.len));
+        self.stretches
+            .sort_by_key(|stretch| (stretch.one, stretch.len));
         for (index, stretch) in self.stretches.iter().enumerate() {
             let range = stretch.one..stretch.one.saturating_add(stretch.len);
-            self.by_shift.entry(stretch.shift()).or_default().push(range);
+            self.by_shift
+                .entry(stretch.shift())
+                .or_default()
+                .push(range);
             if stretch.len > 0 {
                 self.full.push(index);
             }
@@ -119,7 +137,10 @@ impl<'d> Moves<'d> {
     ) {
         let (first, second) = (&own.header, &theirs.header);
         if (first.kind, first.flags, first.entsize) != (second.kind, second.flags, second.entsize) {
-            found.in_section(own.shown(), "the type, flags or entry sizes differ".to_owned());
+            found.in_section(
+                own.shown(),
+                "the type, flags or entry sizes differ".to_owned(),
+            );
             return;
         }
         let kind = kind(own);
@@ -133,26 +154,39 @@ impl<'d> Moves<'d> {
             bytes,
         };
         if matches!(kind, Kind::Table | Kind::Device) {
-            self.stretches.push(stretch(kind, [0, 0], first.size.min(second.size), [&[]; 2]));
+            self.stretches
+                .push(stretch(kind, [0, 0], first.size.min(second.size), [&[]; 2]));
             return;
         }
-        let (parts, other_parts) = (split(&one.device_parts(own), first.size), split(&other.device_parts(theirs), second.size));
+        let (parts, other_parts) = (
+            split(&one.device_parts(own), first.size),
+            split(&other.device_parts(theirs), second.size),
+        );
         if parts.len() != other_parts.len() {
-            found.in_section(own.shown(), "device code is at different offsets".to_owned());
+            found.in_section(
+                own.shown(),
+                "device code is at different offsets".to_owned(),
+            );
             return;
         }
         for ((part, is_device), (theirs_part, _)) in parts.into_iter().zip(other_parts) {
             let starts = [part.start, theirs_part.start];
             if is_device {
                 let len = (part.end - part.start).min(theirs_part.end - theirs_part.start);
-                self.stretches.push(stretch(Kind::Device, starts, len, [&[]; 2]));
+                self.stretches
+                    .push(stretch(Kind::Device, starts, len, [&[]; 2]));
                 continue;
             }
             let bytes = |section: &Section<'d>, part: &Range<u64>| -> &'d [u8] {
-                section.body.get(part.start as usize..part.end as usize).unwrap_or_default()
+                section
+                    .body
+                    .get(part.start as usize..part.end as usize)
+                    .unwrap_or_default()
             };
             let (first_bytes, second_bytes) = (bytes(own, &part), bytes(theirs, &theirs_part));
-            let Some((starts, len, bytes)) = aligned([&part, &theirs_part], [first_bytes, second_bytes]) else {
+            let Some((starts, len, bytes)) =
+                aligned([&part, &theirs_part], [first_bytes, second_bytes])
+            else {
                 let size = |part: &Range<u64>| part.end - part.start;
                 let what = format!(
                     "size is {:#x} bytes in {}, but {:#x} in {}",
@@ -171,22 +205,36 @@ impl<'d> Moves<'d> {
         }
     }
 
-    /// Whether an address of the first program and one of the other stand for the same thing: something in a stretch, or as far
-    /// outside of one as code and linkers reach.
+    /// Whether an address of the first program and one of the other stand for the same thing:
+    /// something in a stretch, or as far outside of one as code and linkers reach.
     pub(super) fn is_same(&self, one: u64, other: u64) -> bool {
-        self.reaches(one.saturating_sub(SLACK), one.saturating_add(SLACK), other.wrapping_sub(one))
+        self.reaches(
+            one.saturating_sub(SLACK),
+            one.saturating_add(SLACK),
+            other.wrapping_sub(one),
+        )
     }
 
     /// Whether something between two addresses of the first program has moved by `shift`.
     pub(super) fn reaches(&self, lowest: u64, highest: u64, shift: u64) -> bool {
-        let Some(ranges) = self.by_shift.get(&shift) else { return false };
+        let Some(ranges) = self.by_shift.get(&shift) else {
+            return false;
+        };
         let after = ranges.partition_point(|range| range.start <= highest);
-        ranges.iter().take(after).next_back().is_some_and(|range| range.end >= lowest)
+        ranges
+            .iter()
+            .take(after)
+            .next_back()
+            .is_some_and(|range| range.end >= lowest)
     }
 
     /// The address in the other program of what is at an address of the first.
     pub(super) fn moved(&self, one: u64) -> Option<u64> {
-        let start = |index: &usize| self.stretches.get(*index).map_or(u64::MAX, |stretch| stretch.one);
+        let start = |index: &usize| {
+            self.stretches
+                .get(*index)
+                .map_or(u64::MAX, |stretch| stretch.one)
+        };
         let after = self.full.partition_point(|index| start(index) <= one);
         let own = self.stretches.get(*self.full.get(after.checked_sub(1)?)?)?;
         if one - own.one >= own.len {
@@ -197,16 +245,22 @@ impl<'d> Moves<'d> {
 
     /// Whether an address of a program, the first (0) or the other (1), is one of device code.
     pub(super) fn is_device(&self, program: usize, address: u64) -> bool {
-        let Some(all) = self.device.get(program) else { return false };
+        let Some(all) = self.device.get(program) else {
+            return false;
+        };
         let after = all.partition_point(|range| range.start <= address);
-        all.iter().take(after).next_back().is_some_and(|range| address < range.end)
+        all.iter()
+            .take(after)
+            .next_back()
+            .is_some_and(|range| address < range.end)
     }
 }
 
 /// Where two parts begin in their sections, their length, and their bytes.
 type Aligned<'d> = ([u64; 2], u64, [&'d [u8]; 2]);
 
-/// Where two parts of one section are the same: as wholes, or without the zeros before one of them that align it behind device code.
+/// Where two parts of one section are the same: as wholes, or without the zeros before one of them
+/// that align it behind device code.
 fn aligned<'d>(parts: [&Range<u64>; 2], bytes: [&'d [u8]; 2]) -> Option<Aligned<'d>> {
     let ([one, other], [first, second]) = (parts, bytes);
     let (len, other_len) = (one.end - one.start, other.end - other.start);
@@ -219,14 +273,23 @@ fn aligned<'d>(parts: [&Range<u64>; 2], bytes: [&'d [u8]; 2]) -> Option<Aligned<
     }
     if len > other_len {
         let (gap, rest) = first.split_at_checked((len - other_len) as usize)?;
-        is_gap(gap).then_some(([one.start + (len - other_len), other.start], other_len, [rest, second]))
+        is_gap(gap).then_some((
+            [one.start + (len - other_len), other.start],
+            other_len,
+            [rest, second],
+        ))
     } else {
         let (gap, rest) = second.split_at_checked((other_len - len) as usize)?;
-        is_gap(gap).then_some(([one.start, other.start + (other_len - len)], len, [first, rest]))
+        is_gap(gap).then_some((
+            [one.start, other.start + (other_len - len)],
+            len,
+            [first, rest],
+        ))
     }
 }
 
-/// A section as parts that are device code (`true`) and parts that are not, of which the first and the last may be empty.
+/// A section as parts that are device code (`true`) and parts that are not, of which the first and
+/// the last may be empty.
 fn split(device: &[Range<u64>], size: u64) -> Vec<(Range<u64>, bool)> {
     let mut at = 0;
     let mut found = Vec::new();
@@ -245,7 +308,12 @@ fn kind(section: &Section<'_>) -> Kind {
         return Kind::Device;
     }
     match section.header.kind {
-        elf::SHT_RELA | elf::SHT_REL | elf::SHT_RELR | elf::SHT_CREL | elf::SHT_DYNAMIC | elf::SHT_DYNSYM => Kind::Table,
+        elf::SHT_RELA
+        | elf::SHT_REL
+        | elf::SHT_RELR
+        | elf::SHT_CREL
+        | elf::SHT_DYNAMIC
+        | elf::SHT_DYNSYM => Kind::Table,
         elf::SHT_NOBITS => Kind::Empty,
         _ if section.header.flags.contains(elf::SHF_EXECINSTR) => Kind::Code,
         _ if named(&[b".eh_frame", b".gcc_except_table"]) => Kind::Frames,
@@ -256,15 +324,23 @@ fn kind(section: &Section<'_>) -> Kind {
 /// The sections that are compared, by name.
 fn sections<'h, 'd>(half: &'h ParsedHost<'d>) -> BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
     let all = half.file.sections.iter().enumerate();
-    all.filter(|(_, section)| !is_left_out(section, false)).map(|(index, section)| (section.key, (index, section))).collect()
+    all.filter(|(_, section)| !is_left_out(section, false))
+        .map(|(index, section)| (section.key, (index, section)))
+        .collect()
 }
 
 fn device_addresses(half: &ParsedHost<'_>) -> Vec<Range<u64>> {
-    let sections = half.file.sections.iter().filter(|section| section.header.is_allocated());
+    let sections = half
+        .file
+        .sections
+        .iter()
+        .filter(|section| section.header.is_allocated());
     let each = |section: &Section<'_>| -> Vec<Range<u64>> {
         let start = section.header.addr;
         let parts = half.device_parts(section).into_iter();
-        parts.map(|part| start.saturating_add(part.start)..start.saturating_add(part.end)).collect()
+        parts
+            .map(|part| start.saturating_add(part.start)..start.saturating_add(part.end))
+            .collect()
     };
     device::joined(sections.flat_map(each).collect())
 }
@@ -282,13 +358,41 @@ mod tests {
     fn sections_without_bytes_stand_where_others_begin() {
         let stretch = |one, len| {
             let (name, bytes): (&[u8], _) = (b"", [&[][..]; 2]);
-            Stretch { section: 0, name, kind: Kind::Data, one, other: one + 0x1000, len, bytes }
+            Stretch {
+                section: 0,
+                name,
+                kind: Kind::Data,
+                one,
+                other: one + 0x1000,
+                len,
+                bytes,
+            }
         };
-        let stretches = vec![stretch(0x110, 0), stretch(0x100, 16), stretch(0x100, 0), stretch(0x108, 0), stretch(0x120, 8)];
-        let moves = Moves { stretches, ..Moves::default() }.settled();
-        for (one, other) in [(0xff, None), (0x100, Some(0x1100)), (0x10f, Some(0x110f)), (0x110, None), (0x127, Some(0x1127))] {
+        let stretches = vec![
+            stretch(0x110, 0),
+            stretch(0x100, 16),
+            stretch(0x100, 0),
+            stretch(0x108, 0),
+            stretch(0x120, 8),
+        ];
+        let moves = Moves {
+            stretches,
+            ..Moves::default()
+        }
+        .settled();
+        for (one, other) in [
+            (0xff, None),
+            (0x100, Some(0x1100)),
+            (0x10f, Some(0x110f)),
+            (0x110, None),
+            (0x127, Some(0x1127)),
+        ] {
             assert_eq!(moves.moved(one), other, "{one:#x}");
         }
-        assert!(moves.is_same(0x110, 0x1110) && !moves.is_same(0x110, 0x1111) && !moves.is_same(0x9000, 0xa000));
+        assert!(
+            moves.is_same(0x110, 0x1110)
+                && !moves.is_same(0x110, 0x1111)
+                && !moves.is_same(0x9000, 0xa000)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the dynamic loader and linkers read of a program, compared by its meaning: relocations, the loader's own table, symbols.
+//! What the dynamic loader and linkers read of a program, compared by its meaning: relocations, the
+//! loader's own table, symbols.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -23,7 +24,8 @@ struct Fixup<'d> {
     addend: Option<i64>,
 }
 
-/// Compares the relocations, without those of device code. Returns the addresses of the first program that the loader fills in.
+/// Compares the relocations, without those of device code. Returns the addresses of the first
+/// program that the loader fills in.
 ///
 /// # Errors
 /// Damaged relocations.
@@ -41,13 +43,18 @@ pub(super) fn relocations(
         filled.extend(own.iter().map(|fixup| fixup.place));
         let mut theirs = fixups(moves, 1, other, second.get(key).copied())?;
         // Where they would be in the other program.
-        own.iter_mut().for_each(|fixup| fixup.place = moves.moved(fixup.place).unwrap_or(u64::MAX));
+        own.iter_mut()
+            .for_each(|fixup| fixup.place = moves.moved(fixup.place).unwrap_or(u64::MAX));
         own.sort();
         theirs.sort();
         let section = printable_name(key.name);
         if own.len() != theirs.len() {
             let (name, other_name) = (printable(one.name), printable(other.name));
-            let what = format!("{} host relocations in {name}, but {} in {other_name}", own.len(), theirs.len());
+            let what = format!(
+                "{} host relocations in {name}, but {} in {other_name}",
+                own.len(),
+                theirs.len()
+            );
             found.in_section(section, what);
             continue;
         }
@@ -59,8 +66,17 @@ pub(super) fn relocations(
             };
             (one.place, one.kind, one.symbol) == (other.place, other.kind, other.symbol) && addends
         };
-        for (fixup, _) in own.iter().zip(&theirs).filter(|(one, other)| !is_same(one, other)).take(MOST) {
-            let what = format!("the relocations of {:#x} in {} differ", fixup.place, printable(other.name));
+        for (fixup, _) in own
+            .iter()
+            .zip(&theirs)
+            .filter(|(one, other)| !is_same(one, other))
+            .take(MOST)
+        {
+            let what = format!(
+                "the relocations of {:#x} in {} differ",
+                fixup.place,
+                printable(other.name)
+            );
             found.in_section(section.clone(), what);
         }
     }
@@ -72,27 +88,53 @@ fn tables<'d>(file: &HostFile<'d>) -> BTreeMap<Key<'d>, usize> {
     let is_table = |header: &crate::formats::elf::raw::SectionHeader| {
         header.is_allocated() && (header.is_relocations() || header.kind == elf::SHT_RELR)
     };
-    let all = file.sections.iter().enumerate().filter(|(_, section)| is_table(&section.header));
+    let all = file
+        .sections
+        .iter()
+        .enumerate()
+        .filter(|(_, section)| is_table(&section.header));
     all.map(|(index, section)| (section.key, index)).collect()
 }
 
 /// The relocations of a table, without those in device code.
-fn fixups<'d>(moves: &Moves<'_>, program: usize, half: &ParsedHost<'d>, table: Option<usize>) -> Result<Vec<Fixup<'d>>> {
-    let Some(table) = table else { return Ok(Vec::new()) };
-    let read = half.file.relocations(table).with_context(|| printable(half.name).into_owned())?;
+fn fixups<'d>(
+    moves: &Moves<'_>,
+    program: usize,
+    half: &ParsedHost<'d>,
+    table: Option<usize>,
+) -> Result<Vec<Fixup<'d>>> {
+    let Some(table) = table else {
+        return Ok(Vec::new());
+    };
+    let read = half
+        .file
+        .relocations(table)
+        .with_context(|| printable(half.name).into_owned())?;
     let mut found = Vec::with_capacity(read.len());
-    for one in read.iter().filter(|one| !moves.is_device(program, one.place)) {
+    for one in read
+        .iter()
+        .filter(|one| !moves.is_device(program, one.place))
+    {
         let symbol = match half.file.dynamic_symbols.get(one.symbol) {
             Some(symbol) => symbol.name,
             None if one.symbol == 0 => &[][..],
-            None => bail!("{}: a relocation against a symbol that does not exist", printable(half.name)),
+            None => bail!(
+                "{}: a relocation against a symbol that does not exist",
+                printable(half.name)
+            ),
         };
-        found.push(Fixup { place: one.place, kind: one.kind, symbol, addend: one.addend });
+        found.push(Fixup {
+            place: one.place,
+            kind: one.kind,
+            symbol,
+            addend: one.addend,
+        });
     }
     Ok(found)
 }
 
-/// The types of relocations whose addend is an address of this file: relative ones, and those through a function (psABI documents).
+/// The types of relocations whose addend is an address of this file: relative ones, and those
+/// through a function (psABI documents).
 fn relative_kinds(machine: elf::Machine) -> [u32; 2] {
     match machine {
         elf::EM_X86_64 => [8, 37],
@@ -106,7 +148,12 @@ fn relative_kinds(machine: elf::Machine) -> [u32; 2] {
 }
 
 /// Compares the loader's tables, entry by entry.
-pub(super) fn dynamic(moves: &Moves<'_>, one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
+pub(super) fn dynamic(
+    moves: &Moves<'_>,
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
+    found: &mut Differences,
+) {
     let (first, second) = (entries(&one.file), entries(&other.file));
     let tags = |all: &[(u64, u64)]| all.iter().map(|(tag, _)| *tag).collect::<Vec<_>>();
     let section = || ".dynamic".to_owned();
@@ -116,18 +163,30 @@ pub(super) fn dynamic(moves: &Moves<'_>, one: &ParsedHost<'_>, other: &ParsedHos
     }
     for ((tag, one), (_, other)) in first.into_iter().zip(second) {
         let is_same = match tag {
-            // How many relocations there are depends on the number of images; those of the host have been compared.
+            // How many relocations there are depends on the number of images; those of the host
+            // have been compared.
             _ if COUNTS.iter().any(|count| count.0 as u64 == tag) => true,
-            _ if ADDRESSES.iter().any(|address| address.0 as u64 == tag) => one == other && one == 0 || moves.is_same(one, other),
+            _ if ADDRESSES.iter().any(|address| address.0 as u64 == tag) => {
+                one == other && one == 0 || moves.is_same(one, other)
+            }
             _ => one == other,
         };
         if !is_same {
-            found.in_section(section(), format!("the values {one:#x} and {other:#x} of tag {tag:#x} differ"));
+            found.in_section(
+                section(),
+                format!("the values {one:#x} and {other:#x} of tag {tag:#x} differ"),
+            );
         }
     }
 }
 
-const COUNTS: [elf::DynamicTag; 5] = [elf::DT_RELASZ, elf::DT_RELACOUNT, elf::DT_RELSZ, elf::DT_RELCOUNT, elf::DT_RELRSZ];
+const COUNTS: [elf::DynamicTag; 5] = [
+    elf::DT_RELASZ,
+    elf::DT_RELACOUNT,
+    elf::DT_RELSZ,
+    elf::DT_RELCOUNT,
+    elf::DT_RELRSZ,
+];
 const ADDRESSES: [elf::DynamicTag; 19] = [
     elf::DT_PLTGOT,
     elf::DT_HASH,
@@ -152,22 +211,37 @@ const ADDRESSES: [elf::DynamicTag; 19] = [
 
 /// Tags and values, up to the one that ends the table.
 fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
-    let Some(section) = file.sections.iter().find(|section| section.header.kind == elf::SHT_DYNAMIC) else { return Vec::new() };
+    let Some(section) = file
+        .sections
+        .iter()
+        .find(|section| section.header.kind == elf::SHT_DYNAMIC)
+    else {
+        return Vec::new();
+    };
     let word = file.word();
     let pairs = section.body.chunks_exact(2 * word);
-    let pairs = pairs.filter_map(|pair| Some((file.number(pair, 0, word)?, file.number(pair, word, word)?)));
+    let pairs = pairs
+        .filter_map(|pair| Some((file.number(pair, 0, word)?, file.number(pair, word, word)?)));
     pairs.take_while(|(tag, _)| *tag != 0).collect()
 }
 
-/// A symbol with what tells it from others of its name, in an order that is the same in both programs.
+/// A symbol with what tells it from others of its name, in an order that is the same in both
+/// programs.
 type SymbolKey<'d> = (&'d [u8], u8, u8, u64, Option<Key<'d>>, u16, u64);
 
 /// Compares the symbols for the loader, and where both programs still have them, all others.
-pub(super) fn symbols(moves: &Moves<'_>, one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
-    let told = [(one, 0), (other, 1)].map(|(half, program)| told(moves, &half.file, program, &half.file.dynamic_symbols));
+pub(super) fn symbols(
+    moves: &Moves<'_>,
+    one: &ParsedHost<'_>,
+    other: &ParsedHost<'_>,
+    found: &mut Differences,
+) {
+    let told = [(one, 0), (other, 1)]
+        .map(|(half, program)| told(moves, &half.file, program, &half.file.dynamic_symbols));
     tables_of_symbols(moves, told, one, other, found);
     if !one.file.symbols.is_empty() && !other.file.symbols.is_empty() {
-        let all = [(one, 0), (other, 1)].map(|(half, program)| self::told(moves, &half.file, program, &half.file.symbols));
+        let all = [(one, 0), (other, 1)]
+            .map(|(half, program)| self::told(moves, &half.file, program, &half.file.symbols));
         tables_of_symbols(moves, all, one, other, found);
     }
 }
@@ -179,26 +253,56 @@ fn tables_of_symbols(
     other: &ParsedHost<'_>,
     found: &mut Differences,
 ) {
-    let section = |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
+    let section =
+        |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
     let head = |told: &SymbolKey<'_>| (told.0.to_vec(), told.1, told.2, told.3);
-    if first.len() == second.len() && first.iter().zip(&second).all(|(one, other)| head(one) == head(other)) {
-        let moved = first.iter().zip(&second).filter(|(one, other)| !is_same_place(moves, one, other));
+    if first.len() == second.len()
+        && first
+            .iter()
+            .zip(&second)
+            .all(|(one, other)| head(one) == head(other))
+    {
+        let moved = first
+            .iter()
+            .zip(&second)
+            .filter(|(one, other)| !is_same_place(moves, one, other));
         for (symbol, _) in moved.take(MOST) {
-            found.of_symbol(section(symbol.4), symbol.0, "the symbol has different addresses".to_owned(), None);
+            found.of_symbol(
+                section(symbol.4),
+                symbol.0,
+                "the symbol has different addresses".to_owned(),
+                None,
+            );
         }
         return;
     }
     let sets = [&first, &second].map(|all| all.iter().map(head).collect::<BTreeSet<_>>());
     let [own, theirs] = &sets;
     for (all, missing, name) in [(&first, theirs, other.name), (&second, own, one.name)] {
-        for symbol in all.iter().filter(|symbol| !missing.contains(&head(symbol))).take(MOST) {
+        for symbol in all
+            .iter()
+            .filter(|symbol| !missing.contains(&head(symbol)))
+            .take(MOST)
+        {
             let is_there = missing.iter().any(|(known, ..)| known == symbol.0);
-            let how = if is_there { "has another type, binding, visibility or size in" } else { "is not in" };
-            found.of_symbol(section(symbol.4), symbol.0, format!("{how} {}", printable(name)), None);
+            let how = if is_there {
+                "has another type, binding, visibility or size in"
+            } else {
+                "is not in"
+            };
+            found.of_symbol(
+                section(symbol.4),
+                symbol.0,
+                format!("{how} {}", printable(name)),
+                None,
+            );
         }
     }
     if own == theirs {
-        found.in_section(String::new(), format!("{} and {} symbols", first.len(), second.len()));
+        found.in_section(
+            String::new(),
+            format!("{} and {} symbols", first.len(), second.len()),
+        );
     }
 }
 
@@ -209,15 +313,24 @@ fn is_same_place(moves: &Moves<'_>, one: &SymbolKey<'_>, other: &SymbolKey<'_>) 
         // What linkers define for something that is not there stands nowhere.
         _ if (one.6, other.6) == (0, 0) => true,
         (Some(_), _) if !is_tls => moves.is_same(one.6, other.6),
-        _ => (one.5, one.6) == (other.5, other.6) || one.5 == elf::SHN_ABS.0 && one.5 == other.5 && moves.is_same(one.6, other.6),
+        _ => {
+            (one.5, one.6) == (other.5, other.6)
+                || one.5 == elf::SHN_ABS.0 && one.5 == other.5 && moves.is_same(one.6, other.6)
+        }
     }
 }
 
 /// The symbols of a program but for those of device code, of sections and of files.
-fn told<'d>(moves: &Moves<'_>, file: &HostFile<'d>, program: usize, symbols: &[Symbol<'d>]) -> Vec<SymbolKey<'d>> {
+fn told<'d>(
+    moves: &Moves<'_>,
+    file: &HostFile<'d>,
+    program: usize,
+    symbols: &[Symbol<'d>],
+) -> Vec<SymbolKey<'d>> {
     let section = |symbol: &Symbol<'_>| symbol.section.and_then(|index| file.sections.get(index));
     let is_host = |symbol: &&Symbol<'_>| {
-        let in_device = section(symbol).is_some_and(|own| device::is_device(own)) || moves.is_device(program, symbol.value);
+        let in_device = section(symbol).is_some_and(|own| device::is_device(own))
+            || moves.is_device(program, symbol.value);
         let is_tls = symbol.kind() == elf::STT_TLS;
         let is_compared = section(symbol).is_none_or(|own| !is_left_out(own, false));
         let is_other = matches!(symbol.kind(), elf::STT_FILE | elf::STT_SECTION);
@@ -225,7 +338,15 @@ fn told<'d>(moves: &Moves<'_>, file: &HostFile<'d>, program: usize, symbols: &[S
     };
     let each = |symbol: &Symbol<'d>| {
         let key = section(symbol).map(|own| own.key);
-        (symbol.name, symbol.info.0, symbol.other, symbol.size, key, symbol.special, symbol.value)
+        (
+            symbol.name,
+            symbol.info.0,
+            symbol.other,
+            symbol.size,
+            key,
+            symbol.special,
+            symbol.value,
+        )
     };
     let mut all: Vec<_> = symbols.iter().filter(is_host).map(each).collect();
     all.sort();

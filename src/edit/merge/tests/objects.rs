@@ -2,7 +2,8 @@
 
 use object::write::{Object, Relocation, Symbol, SymbolSection};
 use object::{
-    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf, pe,
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
+    SymbolScope, elf, pe,
 };
 
 use super::*;
@@ -10,7 +11,12 @@ use super::*;
 #[test]
 fn images_of_other_sizes_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for way in [&["-c"][..], &["-c", "-fPIC"], &["-c", "-ffunction-sections", "-fdata-sections"], &["-c", "-g", "-O0"]] {
+    for way in [
+        &["-c"][..],
+        &["-c", "-fPIC"],
+        &["-c", "-ffunction-sections", "-fdata-sections"],
+        &["-c", "-g", "-O0"],
+    ] {
         let own = compiled(folder.path(), way);
         for change in ["-DSIZE=65", "-DSIZE=70003"] {
             let other = compiled(folder.path(), &both(way, &[change]));
@@ -32,23 +38,42 @@ fn what_differs_is_named_by_section_and_symbol() {
         ("-DROOM=200", ".bss: size is "),
         ("-DROOM=200", ".bss: room: the symbol differs"),
         ("-DMORE", ".text: more: is not in one"),
-        ("-DTARGET=second", ".data.rel.local: functions+0x8: refers to `first` in one build, to `second` in the other"),
-        ("-DNAME=\"__omp_offloading_fe01_77_main_l10\"", "__omp_offloading_fe01_1a2b_main_l10: is in one, but other has"),
+        (
+            "-DTARGET=second",
+            ".data.rel.local: functions+0x8: refers to `first` in one build, to `second` in the other",
+        ),
+        (
+            "-DNAME=\"__omp_offloading_fe01_77_main_l10\"",
+            "__omp_offloading_fe01_1a2b_main_l10: is in one, but other has",
+        ),
     ] {
         let other = compiled(folder.path(), &both(way, &["-DSIZE=9000", change]));
         let found = differences(&own, &other);
-        let start = start.replace(".data.rel.local", &found_section(&found, ".data.rel", start));
+        let start = start.replace(
+            ".data.rel.local",
+            &found_section(&found, ".data.rel", start),
+        );
         expect(&own, &other, &start);
     }
 }
 
 /// The section whose name begins with `like` in what was found: compilers call them differently.
 fn found_section(found: &[String], like: &str, default: &str) -> String {
-    let of = |difference: &String| difference.split(": ").next().filter(|name| name.starts_with(like)).map(str::to_owned);
-    found.iter().find_map(of).unwrap_or_else(|| default.split(": ").next().unwrap_or_default().to_owned())
+    let of = |difference: &String| {
+        difference
+            .split(": ")
+            .next()
+            .filter(|name| name.starts_with(like))
+            .map(str::to_owned)
+    };
+    found
+        .iter()
+        .find_map(of)
+        .unwrap_or_else(|| default.split(": ").next().unwrap_or_default().to_owned())
 }
 
-/// What an object is made of: its sections with contents, and its symbols by section and value, in this order.
+/// What an object is made of: its sections with contents, and its symbols by section and value, in
+/// this order.
 struct Parts {
     sections: Vec<(&'static str, Vec<u8>)>,
     symbols: Vec<(&'static str, usize, u64)>,
@@ -64,7 +89,12 @@ fn parts() -> Parts {
             (".text", vec![0xcc; 8]),
             (".comment", b"one".to_vec()),
         ],
-        symbols: vec![("main", 0, 0), ("value", 1, 8), ("other", 2, 0), ("__hip_cuid_1234", 1, 0)],
+        symbols: vec![
+            ("main", 0, 0),
+            ("value", 1, 8),
+            ("other", 2, 0),
+            ("__hip_cuid_1234", 1, 0),
+        ],
         relocations: vec![(4, "value", -4), (12, "other", 0)],
     }
 }
@@ -76,7 +106,11 @@ fn object(parts: &Parts) -> Vec<u8> {
 fn object_as(format: BinaryFormat, parts: &Parts) -> Vec<u8> {
     let mut object = Object::new(format, Architecture::X86_64, Endianness::Little);
     let each = |(name, contents): &(&str, Vec<u8>)| {
-        let kind = if *name == ".text" { SectionKind::Text } else { SectionKind::Data };
+        let kind = if *name == ".text" {
+            SectionKind::Text
+        } else {
+            SectionKind::Data
+        };
         let section = object.add_section(Vec::new(), name.as_bytes().to_vec(), kind);
         object.set_section_data(section, contents.clone(), 4);
         section
@@ -99,10 +133,24 @@ fn object_as(format: BinaryFormat, parts: &Parts) -> Vec<u8> {
     for (offset, name, addend) in &parts.relocations {
         let symbol = symbols.iter().find(|(known, _)| known == name).unwrap().1;
         let flags = match format {
-            BinaryFormat::Coff => RelocationFlags::Coff { typ: pe::IMAGE_REL_AMD64_REL32 },
-            _ => RelocationFlags::Elf { r_type: elf::R_X86_64_PC32 },
+            BinaryFormat::Coff => RelocationFlags::Coff {
+                typ: pe::IMAGE_REL_AMD64_REL32,
+            },
+            _ => RelocationFlags::Elf {
+                r_type: elf::R_X86_64_PC32,
+            },
         };
-        object.add_relocation(sections[0], Relocation { offset: *offset, symbol, addend: *addend, flags }).unwrap();
+        object
+            .add_relocation(
+                sections[0],
+                Relocation {
+                    offset: *offset,
+                    symbol,
+                    addend: *addend,
+                    flags,
+                },
+            )
+            .unwrap();
     }
     object.write().unwrap()
 }
@@ -123,14 +171,38 @@ fn symbols_count_by_name_and_not_by_number() {
 fn every_part_of_an_object_counts() {
     type Change = fn(&mut Parts);
     let changes: [(Change, &str); 9] = [
-        (|parts| parts.sections[0].1[5] = 1, ".text: main+0x5: bytes differ"),
-        (|parts| parts.sections[2].1[5] = 1, ".text: other+0x5: bytes differ"),
-        (|parts| parts.sections[1].1.push(1), ".data: size is 16 bytes in one, but 17 in other"),
-        (|parts| parts.sections.push((".more", vec![1])), ".more: is not in one"),
-        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbol differs"),
-        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: refers to `value` in one build, to `other` in the other"),
-        (|parts| parts.relocations[0].2 = 0, ".text: main+0x4: the relocations differ in place, type or addend"),
-        (|parts| parts.relocations.truncate(1), ".text: 2 relocations in one build, 1 in the other"),
+        (
+            |parts| parts.sections[0].1[5] = 1,
+            ".text: main+0x5: bytes differ",
+        ),
+        (
+            |parts| parts.sections[2].1[5] = 1,
+            ".text: other+0x5: bytes differ",
+        ),
+        (
+            |parts| parts.sections[1].1.push(1),
+            ".data: size is 16 bytes in one, but 17 in other",
+        ),
+        (
+            |parts| parts.sections.push((".more", vec![1])),
+            ".more: is not in one",
+        ),
+        (
+            |parts| parts.symbols[1].2 = 4,
+            ".data: value: the symbol differs",
+        ),
+        (
+            |parts| parts.relocations[0].1 = "other",
+            ".text: main+0x4: refers to `value` in one build, to `other` in the other",
+        ),
+        (
+            |parts| parts.relocations[0].2 = 0,
+            ".text: main+0x4: the relocations differ in place, type or addend",
+        ),
+        (
+            |parts| parts.relocations.truncate(1),
+            ".text: 2 relocations in one build, 1 in the other",
+        ),
         (
             |parts| parts.symbols[3].0 = "__hip_cuid_99",
             "__hip_cuid_1234: is in one, but other has `__hip_cuid_99` instead (these names contain the translation unit's id",
@@ -148,13 +220,34 @@ fn every_part_of_an_object_for_windows_counts() {
     type Change = fn(&mut Parts);
     let changes: [(Change, &str); 9] = [
         (|parts| parts.sections[0].1[5] = 1, ".text: main+0x"),
-        (|parts| parts.sections[2].1[5] = 1, ".text: other+0x5: bytes differ"),
-        (|parts| parts.sections[1].1.push(1), ".data: size is 16 bytes in one, but 17 in other"),
-        (|parts| parts.sections.push((".more", vec![1])), ".more: is not in one"),
-        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbol differs"),
-        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: refers to `value` in one build, to `other` in the other"),
-        (|parts| parts.relocations[0].2 = 0, ".text: main+0x4: bytes differ"),
-        (|parts| parts.relocations.truncate(1), ".text: 2 relocations in one build, 1 in the other"),
+        (
+            |parts| parts.sections[2].1[5] = 1,
+            ".text: other+0x5: bytes differ",
+        ),
+        (
+            |parts| parts.sections[1].1.push(1),
+            ".data: size is 16 bytes in one, but 17 in other",
+        ),
+        (
+            |parts| parts.sections.push((".more", vec![1])),
+            ".more: is not in one",
+        ),
+        (
+            |parts| parts.symbols[1].2 = 4,
+            ".data: value: the symbol differs",
+        ),
+        (
+            |parts| parts.relocations[0].1 = "other",
+            ".text: main+0x4: refers to `value` in one build, to `other` in the other",
+        ),
+        (
+            |parts| parts.relocations[0].2 = 0,
+            ".text: main+0x4: bytes differ",
+        ),
+        (
+            |parts| parts.relocations.truncate(1),
+            ".text: 2 relocations in one build, 1 in the other",
+        ),
         (
             |parts| parts.symbols[3].0 = "__hip_cuid_99",
             "__hip_cuid_1234: is in one, but other has `__hip_cuid_99` instead (these names contain the translation unit's id",
@@ -178,8 +271,16 @@ fn every_part_of_an_object_for_windows_counts() {
     expect(&own, &arm, expected);
     let compare = |damaged: &[u8]| {
         let _ = device_ranges(damaged);
-        let one = HostHalf { name: "one", data: &own, device: &[] };
-        let other = HostHalf { name: "other", data: damaged, device: &[] };
+        let one = HostHalf {
+            name: "one",
+            data: &own,
+            device: &[],
+        };
+        let other = HostHalf {
+            name: "other",
+            data: damaged,
+            device: &[],
+        };
         let _ = compare_hosts(&one, &other);
         let _ = compare_hosts(&other, &one);
     };
@@ -195,12 +296,19 @@ fn every_part_of_an_object_for_windows_counts() {
 
 #[test]
 fn many_differences_are_counted() {
-    let other = Parts { sections: (0..4).map(|_| (".data", vec![2])).collect(), symbols: Vec::new(), relocations: Vec::new() };
+    let other = Parts {
+        sections: (0..4).map(|_| (".data", vec![2])).collect(),
+        symbols: Vec::new(),
+        relocations: Vec::new(),
+    };
     let mut many = parts();
     for number in 0..30 {
         many.sections.push((".more", vec![number]));
     }
     let found = differences(&object(&many), &object(&other));
     assert_eq!(found.len(), 21);
-    assert!(found[20].starts_with("and ") && found[20].ends_with(" more differences"), "{found:?}");
+    assert!(
+        found[20].starts_with("and ") && found[20].ends_with(" more differences"),
+        "{found:?}"
+    );
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
 use object::elf;
 
-/// The ways to link: libraries, with and without symbols, positions that are fixed and that are not, packed relocations, and
-/// everything that a C program has beside its own.
+/// The ways to link: libraries, with and without symbols, positions that are fixed and that are
+/// not, packed relocations, and everything that a C program has beside its own.
 const WAYS: [&[&str]; 7] = [
     &["-shared", "-fPIC"],
     &["-shared", "-fPIC", "-s", "-Wl,-z,noseparate-code"],
@@ -34,7 +34,10 @@ fn more_images_have_more_rows_and_change_nothing() {
     for way in WAYS {
         for rows in ["-DCONST=const", "-DCONST="] {
             let one = compiled(folder.path(), &both(way, &[rows]));
-            let three = compiled(folder.path(), &both(way, &[rows, "-DROWS=3", "-DSIZE=5000"]));
+            let three = compiled(
+                folder.path(),
+                &both(way, &[rows, "-DROWS=3", "-DSIZE=5000"]),
+            );
             assert_eq!(differences(&one, &three), [""; 0], "{way:?} {rows}");
         }
     }
@@ -57,11 +60,25 @@ fn what_differs_is_named_by_section_and_symbol() {
             expect(&own, &other, start);
         }
         // A pointer to another function is one relocation, or one word.
-        let other = compiled(folder.path(), &both(way, &["-DSIZE=9000", "-DTARGET=second"]));
-        let start = if way.contains(&"-shared") { ".rela.dyn: the relocations of" } else { ".data: functions+0x8" };
+        let other = compiled(
+            folder.path(),
+            &both(way, &["-DSIZE=9000", "-DTARGET=second"]),
+        );
+        let start = if way.contains(&"-shared") {
+            ".rela.dyn: the relocations of"
+        } else {
+            ".data: functions+0x8"
+        };
         expect(&own, &other, start);
-        let library = compiled(folder.path(), &both(way, &["-DSIZE=9000", "-Wl,-z,execstack"]));
-        expect(&own, &library, "the stack permissions of one and of other differ");
+        let library = compiled(
+            folder.path(),
+            &both(way, &["-DSIZE=9000", "-Wl,-z,execstack"]),
+        );
+        expect(
+            &own,
+            &library,
+            "the stack permissions of one and of other differ",
+        );
     }
 }
 
@@ -69,10 +86,18 @@ fn what_differs_is_named_by_section_and_symbol() {
 fn other_kinds_of_files_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let [library, fixed] = [WAYS[0], WAYS[3]].map(|way| compiled(folder.path(), way));
-    expect(&library, &fixed, "the types (object, program at fixed addresses, position-independent) of one and of other differ");
+    expect(
+        &library,
+        &fixed,
+        "the types (object, program at fixed addresses, position-independent) of one and of other differ",
+    );
     let mut other = library.clone();
     other[18..20].copy_from_slice(&elf::EM_AARCH64.0.to_le_bytes());
-    expect(&library, &other, "the machine types of one and of other differ");
+    expect(
+        &library,
+        &other,
+        "the machine types of one and of other differ",
+    );
 }
 
 #[test]
@@ -80,12 +105,19 @@ fn names_that_tell_a_place_are_refused_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     for way in WAYS {
         let own = compiled(folder.path(), way);
-        for name in ["__omp_offloading_fe01_1a2c_main_l10", "__omp_offloading_fe01_1a2b3c_main_l10"] {
+        for name in [
+            "__omp_offloading_fe01_1a2c_main_l10",
+            "__omp_offloading_fe01_1a2b3c_main_l10",
+        ] {
             let other = compiled(folder.path(), &both(way, &[&format!("-DNAME=\"{name}\"")]));
             let found = differences(&own, &other);
-            let expected =
-                format!("__omp_offloading_fe01_1a2b_main_l10: is in one, but other has `{name}` instead (OpenMP names kernels");
-            assert!(found.len() == 1 && found[0].starts_with(&expected), "{way:?} {found:?}");
+            let expected = format!(
+                "__omp_offloading_fe01_1a2b_main_l10: is in one, but other has `{name}` instead (OpenMP names kernels"
+            );
+            assert!(
+                found.len() == 1 && found[0].starts_with(&expected),
+                "{way:?} {found:?}"
+            );
         }
     }
 }
@@ -114,7 +146,10 @@ fn host_parts(data: &[u8]) -> Vec<(String, Range<u64>)> {
     let file = HostFile::read(data).unwrap();
     let host = |section: &&Section<'_>| {
         let has_bytes = !section.header.is_empty_in_file();
-        has_bytes && !is_left_out(section, false) && !device::is_device(section) && section.header.kind != elf::SHT_DYNAMIC
+        has_bytes
+            && !is_left_out(section, false)
+            && !device::is_device(section)
+            && section.header.kind != elf::SHT_DYNAMIC
     };
     let each = |section: &Section<'_>| {
         let (name, start) = (section.shown(), section.header.offset);
@@ -138,14 +173,27 @@ fn no_changed_bit_of_the_host_is_missed() {
         let mut other = compiled(folder.path(), &both(way, &["-DSIZE=70003"]));
         let (device, other_device) = (device_ranges(&own).unwrap(), device_ranges(&other).unwrap());
         // The relocations of device code are in the host's tables.
-        let parts = host_parts(&other).into_iter().filter(|(section, _)| !section.starts_with(".rel"));
+        let parts = host_parts(&other)
+            .into_iter()
+            .filter(|(section, _)| !section.starts_with(".rel"));
         for (section, part) in parts {
             // Every third byte, so that each byte of a field is changed somewhere.
             for at in part.clone().step_by(3) {
                 let bit = 1 << (at % 8);
                 other[at as usize] ^= bit;
-                let one = HostHalf { name: "one", data: &own, device: &device };
-                let found = compare_hosts(&one, &HostHalf { name: "other", data: &other, device: &other_device });
+                let one = HostHalf {
+                    name: "one",
+                    data: &own,
+                    device: &device,
+                };
+                let found = compare_hosts(
+                    &one,
+                    &HostHalf {
+                        name: "other",
+                        data: &other,
+                        device: &other_device,
+                    },
+                );
                 assert!(
                     !matches!(&found, Ok(found) if found.is_empty()),
                     "{way:?}: {section}+{:#x}, bit {bit:#x}",
@@ -165,8 +213,16 @@ fn no_damage_ends_the_comparison() {
         let device = device_ranges(&whole).unwrap();
         let compare = |damaged: &[u8]| {
             let _ = device_ranges(damaged);
-            let one = HostHalf { name: "one", data: &whole, device: &device };
-            let other = HostHalf { name: "other", data: damaged, device: &device };
+            let one = HostHalf {
+                name: "one",
+                data: &whole,
+                device: &device,
+            };
+            let other = HostHalf {
+                name: "other",
+                data: damaged,
+                device: &device,
+            };
             let _ = compare_hosts(&one, &other);
             let _ = compare_hosts(&other, &one);
         };
@@ -189,10 +245,19 @@ fn what_is_left_out_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let way = &["-shared", "-fPIC", "-g"];
     let own = compiled(folder.path(), &both(way, &["-Wl,--build-id=0x0102"]));
-    let other = compiled(folder.path(), &both(way, &["-Wl,--build-id=0x0304", "-fdebug-prefix-map=/=/elsewhere/"]));
+    let other = compiled(
+        folder.path(),
+        &both(
+            way,
+            &["-Wl,--build-id=0x0304", "-fdebug-prefix-map=/=/elsewhere/"],
+        ),
+    );
     assert_ne!(own, other);
     assert_eq!(differences(&own, &other), [""; 0]);
-    let stripped = compiled(folder.path(), &["-shared", "-fPIC", "-s", "-Wl,--build-id=0x0102"]);
+    let stripped = compiled(
+        folder.path(),
+        &["-shared", "-fPIC", "-s", "-Wl,--build-id=0x0102"],
+    );
     assert_eq!(differences(&own, &stripped), [""; 0]);
 }
 
@@ -202,19 +267,43 @@ fn a_program_without_section_headers_is_refused() {
     let own = compiled(folder.path(), WAYS[0]);
     let (class, header) = FileHeader::read(&own).unwrap();
     let mut without = own.clone();
-    let none = FileHeader { shoff: 0, shnum: 0, ..header };
+    let none = FileHeader {
+        shoff: 0,
+        shnum: 0,
+        ..header
+    };
     let head = none.to_bytes(class);
     without[..head.len()].copy_from_slice(&head);
-    let half = HostHalf { name: "bare", data: &without, device: &[] };
+    let half = HostHalf {
+        name: "bare",
+        data: &without,
+        device: &[],
+    };
     let error = compare_hosts(&half, &half).unwrap_err();
-    assert_eq!(format!("{error:#}"), "bare: no section headers, which a merge needs to compare sections");
+    assert_eq!(
+        format!("{error:#}"),
+        "bare: no section headers, which a merge needs to compare sections"
+    );
     let mut overlapping = own.clone();
-    let sections = SectionHeader::table(class, &own, header.shoff, header.shnum.into(), "").unwrap();
-    for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.kind == elf::SHT_PROGBITS) {
-        let all = SectionHeader { offset: 0, size: own.len() as u64, ..*section };
+    let sections =
+        SectionHeader::table(class, &own, header.shoff, header.shnum.into(), "").unwrap();
+    for (index, section) in sections
+        .iter()
+        .enumerate()
+        .filter(|(_, section)| section.kind == elf::SHT_PROGBITS)
+    {
+        let all = SectionHeader {
+            offset: 0,
+            size: own.len() as u64,
+            ..*section
+        };
         let at = header.shoff as usize + index * SectionHeader::size(class);
         overlapping[at..at + SectionHeader::size(class)].copy_from_slice(&all.to_bytes(class));
     }
-    let half = HostHalf { name: "folded", data: &overlapping, device: &[] };
+    let half = HostHalf {
+        name: "folded",
+        data: &overlapping,
+        device: &[],
+    };
     assert!(format!("{:#}", compare_hosts(&half, &half).unwrap_err()).starts_with("folded: +"));
 }

@@ -17,7 +17,8 @@ pub(super) struct Object<'a> {
     pub symbols: Vec<Symbol<'a>>,
     /// The new number of each old section, or `None` for a removed one. Numbers start at 1.
     pub numbers: Vec<Option<u32>>,
-    /// The new index of each old record of the symbol table, or `None` for a removed one. Only set if an index has changed.
+    /// The new index of each old record of the symbol table, or `None` for a removed one. Only set
+    /// if an index has changed.
     pub indices: Option<Vec<Option<u32>>>,
 }
 
@@ -36,7 +37,11 @@ pub(super) struct Section<'a> {
 impl Section<'_> {
     /// The number of bytes from the old file, including relocations.
     fn size_in_file(&self) -> u64 {
-        let raw = if matches!(self.body, Body::Lent(_)) { self.raw_size } else { 0 };
+        let raw = if matches!(self.body, Body::Lent(_)) {
+            self.raw_size
+        } else {
+            0
+        };
         u64::from(raw) + RELOCATION_SIZE * u64::from(self.relocations.count)
     }
 }
@@ -73,7 +78,10 @@ pub(super) struct Symbol<'a> {
 
 fn number(data: &[u8], at: u64, len: u64, what: &'static str) -> Result<u32, Malformed> {
     let bytes = slice(data, at, len, what, at)?;
-    Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte)))
+    Ok(bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u32::from(*byte)))
 }
 
 /// The values of the header.
@@ -136,7 +144,13 @@ impl<'a> Object<'a> {
     pub(super) fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
         let head = Head::read(data)?;
         let strings = head.strings(data)?;
-        let table = slice(data, head.sections_at, u64::from(head.sections) * 40, "section headers past the end", 0)?;
+        let table = slice(
+            data,
+            head.sections_at,
+            u64::from(head.sections) * 40,
+            "section headers past the end",
+            0,
+        )?;
         let mut sections = Vec::with_capacity(head.sections as usize);
         for (index, record) in table.chunks_exact(40).enumerate() {
             let at = head.sections_at + 40 * index as u64;
@@ -144,13 +158,30 @@ impl<'a> Object<'a> {
         }
         let size_in_file: u64 = sections.iter().map(Section::size_in_file).sum();
         if size_in_file > data.len() as u64 {
-            // Bytes shared by several sections would be written once for each, so that a small file could need a very large output.
+            // Bytes shared by several sections would be written once for each, so that a small file
+            // could need a very large output.
             return Err(Malformed::new("sections overlap", head.sections_at));
         }
         let symbols = symbols(data, &head, strings)?;
         let numbers = (1..=head.sections).map(Some).collect();
-        let Head { machine, time, characteristics, big, .. } = head;
-        Ok(Object { data, machine, time, characteristics, big, sections, symbols, numbers, indices: None })
+        let Head {
+            machine,
+            time,
+            characteristics,
+            big,
+            ..
+        } = head;
+        Ok(Object {
+            data,
+            machine,
+            time,
+            characteristics,
+            big,
+            sections,
+            symbols,
+            numbers,
+            indices: None,
+        })
     }
 
     /// The size of a symbol's record in the file.
@@ -159,7 +190,12 @@ impl<'a> Object<'a> {
     }
 }
 
-fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> Result<Section<'a>, Malformed> {
+fn section<'a>(
+    data: &'a [u8],
+    record: &'a [u8],
+    strings: &'a [u8],
+    at: u64,
+) -> Result<Section<'a>, Malformed> {
     let field = |offset, len| number(record, offset, len, "section header past the end");
     let (raw_size, raw_at) = (field(16, 4)?, u64::from(field(20, 4)?));
     let characteristics = field(36, 4)?;
@@ -170,13 +206,25 @@ fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> 
             Body::Lent(raw_at)
         }
     };
-    let mut relocations = Relocations { at: field(24, 4)?.into(), count: field(32, 2)? };
+    let mut relocations = Relocations {
+        at: field(24, 4)?.into(),
+        count: field(32, 2)?,
+    };
     if characteristics & MORE_RELOCATIONS != 0 && relocations.count == 0xffff {
         // If the count does not fit into the field, the first relocation has it, including itself.
         let count = number(data, relocations.at, 4, "relocations past the end")?;
-        relocations = Relocations { at: relocations.at + RELOCATION_SIZE, count: count.saturating_sub(1) };
+        relocations = Relocations {
+            at: relocations.at + RELOCATION_SIZE,
+            count: count.saturating_sub(1),
+        };
     }
-    slice(data, relocations.at, RELOCATION_SIZE * u64::from(relocations.count), "relocations past the end", at)?;
+    slice(
+        data,
+        relocations.at,
+        RELOCATION_SIZE * u64::from(relocations.count),
+        "relocations past the end",
+        at,
+    )?;
     Ok(Section {
         name: section_name(record, strings, at)?,
         virtual_size: field(8, 4)?,
@@ -196,12 +244,17 @@ fn short(name: &[u8]) -> &[u8] {
 
 fn long(strings: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     let fault = Malformed::new("name past the end", at);
-    let tail = usize::try_from(offset).ok().and_then(|offset| strings.get(offset..)).filter(|_| offset >= 4).ok_or(fault)?;
+    let tail = usize::try_from(offset)
+        .ok()
+        .and_then(|offset| strings.get(offset..))
+        .filter(|_| offset >= 4)
+        .ok_or(fault)?;
     let len = tail.iter().position(|byte| *byte == 0).ok_or(fault)?;
     tail.get(..len).ok_or(fault)
 }
 
-/// The name of a section. The field contains it, or its offset in the string table: `/123` in decimal, `//AAAAAA` in base 64.
+/// The name of a section. The field contains it, or its offset in the string table: `/123` in
+/// decimal, `//AAAAAA` in base 64.
 fn section_name<'a>(record: &'a [u8], strings: &'a [u8], at: u64) -> Result<&'a [u8], Malformed> {
     let name = short(record.get(..8).unwrap_or_default());
     let fault = Malformed::new("a section's name is outside the string table", at);
@@ -217,15 +270,27 @@ fn section_name<'a>(record: &'a [u8], strings: &'a [u8], at: u64) -> Result<&'a 
             };
             Some(value * 64 + u64::from(digit))
         }),
-        [b'/', digits @ ..] => std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()),
+        [b'/', digits @ ..] => std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| digits.parse().ok()),
         _ => return Ok(name),
     };
     long(strings, offset.ok_or(fault)?, at)
 }
 
-fn symbols<'a>(data: &'a [u8], head: &Head, strings: &'a [u8]) -> Result<Vec<Symbol<'a>>, Malformed> {
+fn symbols<'a>(
+    data: &'a [u8],
+    head: &Head,
+    strings: &'a [u8],
+) -> Result<Vec<Symbol<'a>>, Malformed> {
     let size = head.symbol_size();
-    let table = slice(data, head.symbols_at, size * u64::from(head.symbols), "symbols past the end", 0)?;
+    let table = slice(
+        data,
+        head.symbols_at,
+        size * u64::from(head.symbols),
+        "symbols past the end",
+        0,
+    )?;
     let mut found = Vec::new();
     let mut records = table.chunks_exact(size as usize);
     let mut index = 0;
@@ -237,13 +302,34 @@ fn symbols<'a>(data: &'a [u8], head: &Head, strings: &'a [u8]) -> Result<Vec<Sym
             (0, offset) => long(strings, offset.into(), at)?,
             _ => short(record.get(..8).unwrap_or_default()),
         };
-        let (section, rest) = if head.big { (field(12, 4)? as i32, 16) } else { (small_section(field(12, 2)?), 14) };
-        let (kind, class, count) = (field(rest, 2)? as u16, field(rest + 2, 1)? as u8, u64::from(field(rest + 3, 1)?));
+        let (section, rest) = if head.big {
+            (field(12, 4)? as i32, 16)
+        } else {
+            (small_section(field(12, 2)?), 14)
+        };
+        let (kind, class, count) = (
+            field(rest, 2)? as u16,
+            field(rest + 2, 1)? as u8,
+            u64::from(field(rest + 3, 1)?),
+        );
         if section > 0 && section as u32 > head.sections {
             return Err(Malformed::new("a symbol names a missing section", at));
         }
-        let aux = slice(table, (index + 1) * size, count * size, "symbols past the end", at)?;
-        found.push(Symbol { name, value: field(8, 4)?, section, kind, class, aux });
+        let aux = slice(
+            table,
+            (index + 1) * size,
+            count * size,
+            "symbols past the end",
+            at,
+        )?;
+        found.push(Symbol {
+            name,
+            value: field(8, 4)?,
+            section,
+            kind,
+            class,
+            aux,
+        });
         index += 1 + count;
         if count > 0 {
             records.nth(count as usize - 1);
@@ -254,5 +340,9 @@ fn symbols<'a>(data: &'a [u8], head: &Head, strings: &'a [u8]) -> Result<Vec<Sym
 
 /// The section number in a small object. Numbers above that of the largest section are negative.
 fn small_section(number: u32) -> i32 {
-    if number as usize <= super::MOST_SECTIONS { number as i32 } else { i32::from(number as u16 as i16) }
+    if number as usize <= super::MOST_SECTIONS {
+        number as i32
+    } else {
+        i32::from(number as u16 as i16)
+    }
 }

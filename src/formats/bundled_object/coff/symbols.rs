@@ -1,4 +1,5 @@
-//! The symbols of a rewritten COFF object: removes those of removed sections, and updates all numbers of symbols and sections.
+//! The symbols of a rewritten COFF object: removes those of removed sections, and updates all
+//! numbers of symbols and sections.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,11 @@ impl Symbol<'_> {
     fn section_definition(&self, big: bool) -> Option<(u32, u8)> {
         // Section symbols are static. Other symbols with such a record are functions.
         let defines = self.class == STATIC && !self.aux.is_empty() && self.section > 0;
-        let half = |at: usize| Some(u32::from(u16::from_le_bytes(*self.aux.get(at..)?.first_chunk()?)));
+        let half = |at: usize| {
+            Some(u32::from(u16::from_le_bytes(
+                *self.aux.get(at..)?.first_chunk()?,
+            )))
+        };
         let low = half(12).filter(|_| defines)?;
         let high = half(16).filter(|_| big).unwrap_or(0);
         Some((high << 16 | low, *self.aux.get(14)?))
@@ -44,16 +49,24 @@ impl Symbol<'_> {
 
     /// Whether the auxiliary record has the index of a fallback symbol for an undefined one.
     fn is_weak(&self) -> bool {
-        self.class == WEAK_EXTERNAL || self.class == EXTERNAL && self.section == 0 && self.value == 0
+        self.class == WEAK_EXTERNAL
+            || self.class == EXTERNAL && self.section == 0 && self.value == 0
     }
 }
 
-/// Removes the sections for which `remove` is true, their associated sections, and the symbols of both.
-pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) -> bool) -> Result<(), Malformed> {
+/// Removes the sections for which `remove` is true, their associated sections, and the symbols of
+/// both.
+pub(super) fn remove_sections(
+    object: &mut Object<'_>,
+    remove: &dyn Fn(&[u8]) -> bool,
+) -> Result<(), Malformed> {
     let big = object.big;
     let mut removed: BTreeSet<u32> = BTreeSet::new();
-    let mut next: BTreeSet<u32> =
-        (1..).zip(&object.sections).filter(|(_, section)| remove(section.name)).map(|(number, _)| number).collect();
+    let mut next: BTreeSet<u32> = (1..)
+        .zip(&object.sections)
+        .filter(|(_, section)| remove(section.name))
+        .map(|(number, _)| number)
+        .collect();
     if next.is_empty() {
         return Ok(());
     }
@@ -73,7 +86,13 @@ pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) ->
         .numbers
         .iter_mut()
         .zip(1..)
-        .for_each(|(new, number)| *new = if removed.contains(&number) { None } else { numbers.next() });
+        .for_each(|(new, number)| {
+            *new = if removed.contains(&number) {
+                None
+            } else {
+                numbers.next()
+            }
+        });
     let mut number = 0;
     object.sections.retain(|_| {
         number += 1;
@@ -90,7 +109,9 @@ pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) ->
         }
         index += if stays { records } else { 0 };
     }
-    object.symbols.retain(|symbol| symbol.section <= 0 || !removed.contains(&(symbol.section as u32)));
+    object
+        .symbols
+        .retain(|symbol| symbol.section <= 0 || !removed.contains(&(symbol.section as u32)));
     if indices.contains(&None) {
         renumber_lists(object, &indices)?;
         object.indices = Some(indices);
@@ -100,9 +121,22 @@ pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) ->
 
 /// Updates the indices in sections that list symbols.
 fn renumber_lists(object: &mut Object<'_>, indices: &[Option<u32>]) -> Result<(), Malformed> {
-    for section in object.sections.iter_mut().filter(|section| INDEX_SECTIONS.contains(&section.name)) {
-        let Body::Lent(at) = section.body else { continue };
-        let mut bytes = slice(object.data, at, section.raw_size.into(), "section past the end", at)?.to_vec();
+    for section in object
+        .sections
+        .iter_mut()
+        .filter(|section| INDEX_SECTIONS.contains(&section.name))
+    {
+        let Body::Lent(at) = section.body else {
+            continue;
+        };
+        let mut bytes = slice(
+            object.data,
+            at,
+            section.raw_size.into(),
+            "section past the end",
+            at,
+        )?
+        .to_vec();
         for (place, field) in bytes.chunks_exact_mut(4).enumerate() {
             put_index(indices, field, at + 4 * place as u64)?;
         }
@@ -115,34 +149,71 @@ fn renumber_lists(object: &mut Object<'_>, indices: &[Option<u32>]) -> Result<()
 /// The checksum in a section symbol: a CRC-32 without the inversions at its start and end.
 fn checksum(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0xedb8_8320;
-    let bit = |sum: u32| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ POLYNOMIAL };
-    bytes.iter().fold(0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| bit(sum)))
+    let bit = |sum: u32| {
+        if sum & 1 == 0 {
+            sum >> 1
+        } else {
+            sum >> 1 ^ POLYNOMIAL
+        }
+    };
+    bytes.iter().fold(0, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| bit(sum))
+    })
 }
 
 /// Replaces an index into the symbol table by the new one.
 fn put_index(indices: &[Option<u32>], field: &mut [u8], at: u64) -> Result<(), Malformed> {
-    let old = field.iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
-    let new = indices.get(old).ok_or(Malformed::new("an index past the symbols", at))?;
-    let new = new.ok_or(Malformed::new("a symbol of a removed section is still used", at))?;
-    field.iter_mut().zip(new.to_le_bytes()).for_each(|(to, from)| *to = from);
+    let old = field
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | usize::from(*byte));
+    let new = indices
+        .get(old)
+        .ok_or(Malformed::new("an index past the symbols", at))?;
+    let new = new.ok_or(Malformed::new(
+        "a symbol of a removed section is still used",
+        at,
+    ))?;
+    field
+        .iter_mut()
+        .zip(new.to_le_bytes())
+        .for_each(|(to, from)| *to = from);
     Ok(())
 }
 
 /// The relocations of a section with new symbol indices, or `None` if no index has changed.
-pub(super) fn relocations(object: &Object<'_>, relocations: &Relocations) -> Result<Option<Vec<u8>>, Malformed> {
-    let Some(indices) = object.indices.as_ref().filter(|_| relocations.count > 0) else { return Ok(None) };
+pub(super) fn relocations(
+    object: &Object<'_>,
+    relocations: &Relocations,
+) -> Result<Option<Vec<u8>>, Malformed> {
+    let Some(indices) = object.indices.as_ref().filter(|_| relocations.count > 0) else {
+        return Ok(None);
+    };
     let size = RELOCATION_SIZE * u64::from(relocations.count);
-    let mut bytes = slice(object.data, relocations.at, size, "relocations past the end", relocations.at)?.to_vec();
+    let mut bytes = slice(
+        object.data,
+        relocations.at,
+        size,
+        "relocations past the end",
+        relocations.at,
+    )?
+    .to_vec();
     for (index, record) in bytes.chunks_exact_mut(RELOCATION_SIZE as usize).enumerate() {
         let at = relocations.at + RELOCATION_SIZE * index as u64;
-        let symbol = record.get_mut(4..8).ok_or(Malformed::new("relocations past the end", at))?;
+        let symbol = record
+            .get_mut(4..8)
+            .ok_or(Malformed::new("relocations past the end", at))?;
         put_index(indices, symbol, at)?;
     }
     Ok(Some(bytes))
 }
 
 /// The symbol table of a new object, which is `big` or not. The old one may be either.
-pub(super) fn table(object: &Object<'_>, strings: &Strings<'_>, big: bool) -> Result<Table, Malformed> {
+pub(super) fn table(
+    object: &Object<'_>,
+    strings: &Strings<'_>,
+    big: bool,
+) -> Result<Table, Malformed> {
     let old_size = object.symbol_size();
     let size = if big { 20 } else { 18 };
     let mut bytes = Vec::new();
@@ -152,7 +223,8 @@ pub(super) fn table(object: &Object<'_>, strings: &Strings<'_>, big: bool) -> Re
             number => new_section(object, number)?,
         };
         if is_long(symbol.name) {
-            let offset = u32::try_from(strings.offset(symbol.name)).map_err(|_| super::TOO_LARGE)?;
+            let offset =
+                u32::try_from(strings.offset(symbol.name)).map_err(|_| super::TOO_LARGE)?;
             bytes.extend([0; 4]);
             bytes.extend(offset.to_le_bytes());
         } else {
@@ -177,12 +249,26 @@ fn new_section(object: &Object<'_>, number: u32) -> Result<u32, Malformed> {
 }
 
 /// The auxiliary records of a symbol, padded to `size` bytes each.
-fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, size: usize) -> Result<Vec<u8>, Malformed> {
+fn aux(
+    object: &Object<'_>,
+    symbol: &Symbol<'_>,
+    section: u32,
+    old_size: usize,
+    size: usize,
+) -> Result<Vec<u8>, Malformed> {
     if symbol.class == FILE {
         // The records together hold one long text.
-        let text = symbol.aux.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let text = symbol
+            .aux
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last + 1);
         let mut records = symbol.aux.get(..text).unwrap_or_default().to_vec();
-        let len = if text == 0 { symbol.aux_count(old_size) * size } else { text.next_multiple_of(size) };
+        let len = if text == 0 {
+            symbol.aux_count(old_size) * size
+        } else {
+            text.next_multiple_of(size)
+        };
         records.resize(len, 0);
         return Ok(records);
     }
@@ -200,15 +286,26 @@ fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, 
             _ => section,
         };
         let [low, high] = [with as u16, (with >> 16) as u16];
-        let changed = section.checked_sub(1).and_then(|index| object.sections.get(index as usize)?.checksum);
+        let changed = section
+            .checked_sub(1)
+            .and_then(|index| object.sections.get(index as usize)?.checksum);
         let changed = changed.filter(|_| symbol.value == 0).map(u32::to_le_bytes);
-        for (at, bytes) in [(12, &low.to_le_bytes()[..]), (16, &high.to_le_bytes()), (8, changed.as_ref().map_or(&[], |sum| sum))]
-        {
-            records.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from);
+        for (at, bytes) in [
+            (12, &low.to_le_bytes()[..]),
+            (16, &high.to_le_bytes()),
+            (8, changed.as_ref().map_or(&[], |sum| sum)),
+        ] {
+            records
+                .iter_mut()
+                .skip(at)
+                .zip(bytes)
+                .for_each(|(to, from)| *to = *from);
         }
     }
     if let Some(indices) = object.indices.as_ref().filter(|_| one && symbol.is_weak()) {
-        let field = records.get_mut(..4).ok_or(Malformed::new("a symbol's record is cut short", 0))?;
+        let field = records
+            .get_mut(..4)
+            .ok_or(Malformed::new("a symbol's record is cut short", 0))?;
         put_index(indices, field, 0)?;
     }
     Ok(records)

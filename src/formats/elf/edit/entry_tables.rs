@@ -1,6 +1,6 @@
-//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the device images that have been linked,
-//! and gives the entry tables and their bounds unique names. Otherwise a later link would link those images again and mix its
-//! entries with theirs.
+//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the
+//! device images that have been linked, and gives the entry tables and their bounds unique names.
+//! Otherwise a later link would link those images again and mix its entries with theirs.
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
@@ -10,40 +10,61 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use md5::{Digest, Md5};
 use std::io::Write;
 
-/// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19 makes a hidden global symbol of,
-/// which two relocatable outputs must not both define.
+/// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19
+/// makes a hidden global symbol of, which two relocatable outputs must not both define.
 const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
 /// The same of LLVM 14 and 15.
 const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
 
-/// Whether this section of a relocatable output holds device code that has been linked: `.llvm.offloading` by name or type, and
-/// LLVM 14's `.llvm.offloading.<triple>.<arch>`.
+/// Whether this section of a relocatable output holds device code that has been linked:
+/// `.llvm.offloading` by name or type, and LLVM 14's `.llvm.offloading.<triple>.<arch>`.
 pub fn is_fat_section(section: SectionView<'_>) -> bool {
-    let named = section.name.strip_prefix(NAME.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
-    (named || section.kind == SHT_LLVM_OFFLOADING) && !section.name.starts_with(RELOCATABLE.as_bytes())
+    let named = section
+        .name
+        .strip_prefix(NAME.as_bytes())
+        .is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
+    (named || section.kind == SHT_LLVM_OFFLOADING)
+        && !section.name.starts_with(RELOCATABLE.as_bytes())
 }
 
-/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in hexadecimal without zeros in
-/// front.
+/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in
+/// hexadecimal without zeros in front.
 pub fn entry_table_tag(output: &[u8]) -> String {
     let digest = Md5::digest(output);
-    let number = digest.iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    let number = digest
+        .iter()
+        .take(8)
+        .rev()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{number:x}")
 }
 
-/// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names of its entry tables and of
-/// their bounds. Linkers must keep the tables: nothing refers to an entry, and by default the bounds of a table do not keep it alive
-/// in ld.lld.
+/// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names
+/// of its entry tables and of their bounds. Linkers must keep the tables: nothing refers to an
+/// entry, and by default the bounds of a table do not keep it alive in ld.lld.
 pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<(), Error> {
-    if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Err(Error::usage(format!("invalid tag `{tag}`: expected letters, digits and _")));
+    if tag.is_empty()
+        || !tag
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    {
+        return Err(Error::usage(format!(
+            "invalid tag `{tag}`: expected letters, digits and _"
+        )));
     }
     let tagged = |name: &[u8]| [name, b"_", tag.as_bytes()].concat();
-    let is_table = |section: SectionView<'_>| TABLES.iter().any(|table| table.as_bytes() == section.name);
+    let is_table =
+        |section: SectionView<'_>| TABLES.iter().any(|table| table.as_bytes() == section.name);
     let rename_section = |section: SectionView<'_>| is_table(section).then(|| tagged(section.name));
-    let rename_symbol = |symbol: SymbolView<'_>| (!symbol.local && goes_with_a_table(symbol.name)).then(|| tagged(symbol.name));
-    let edit =
-        Edit { remove: &is_fat_section, rename_section: &rename_section, rename_symbol: &rename_symbol, retain: &is_table };
+    let rename_symbol = |symbol: SymbolView<'_>| {
+        (!symbol.local && goes_with_a_table(symbol.name)).then(|| tagged(symbol.name))
+    };
+    let edit = Edit {
+        remove: &is_fat_section,
+        rename_section: &rename_section,
+        rename_symbol: &rename_symbol,
+        retain: &is_table,
+    };
     plan(data, &edit)?.write_to(out)?;
     Ok(())
 }

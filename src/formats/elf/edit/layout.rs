@@ -1,5 +1,5 @@
-//! The layout of an edited object: the ELF header, the sections in their old order, each at its alignment, then the section
-//! headers.
+//! The layout of an edited object: the ELF header, the sections in their old order, each at its
+//! alignment, then the section headers.
 
 use super::Numbers;
 use super::read::{Object, Section};
@@ -20,7 +20,10 @@ pub(in crate::formats) struct Edited<'a> {
 
 impl<'a> Edited<'a> {
     pub(crate) fn unchanged(section: &Section<'a>) -> Self {
-        Edited { header: section.header, body: Cow::Borrowed(section.body) }
+        Edited {
+            header: section.header,
+            body: Cow::Borrowed(section.body),
+        }
     }
 }
 
@@ -33,19 +36,24 @@ pub struct Rewritten<'a> {
 
 impl<'a> Rewritten<'a> {
     pub(super) fn unchanged(data: &'a [u8]) -> Self {
-        Rewritten { parts: vec![(0, Cow::Borrowed(data))] }
+        Rewritten {
+            parts: vec![(0, Cow::Borrowed(data))],
+        }
     }
 
     /// The size of the new file.
     pub fn size(&self) -> u64 {
-        self.parts.last().map_or(0, |(at, bytes)| at + bytes.len() as u64)
+        self.parts
+            .last()
+            .map_or(0, |(at, bytes)| at + bytes.len() as u64)
     }
 
     /// Writes the new file.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         let mut at = 0;
         for (start, bytes) in &self.parts {
-            // A gap is less than an alignment, and no part starts before the one in front of it ends.
+            // A gap is less than an alignment, and no part starts before the one in front of it
+            // ends.
             let gap = start.saturating_sub(at).min(MAX_FILE_ALIGN) as usize;
             out.write_all([0; MAX_FILE_ALIGN as usize].get(..gap).unwrap_or_default())?;
             out.write_all(bytes)?;
@@ -66,9 +74,16 @@ impl<'a> Rewritten<'a> {
 }
 
 /// Lays out the remaining sections and renumbers them.
-pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
-    let mut kept: Vec<(usize, Edited<'a>)> =
-        edited.into_iter().enumerate().filter(|(index, _)| numbers.of(*index).is_some()).collect();
+pub(super) fn lay_out<'a>(
+    object: &Object<'a>,
+    numbers: &Numbers,
+    edited: Vec<Edited<'a>>,
+) -> Result<Rewritten<'a>, Malformed> {
+    let mut kept: Vec<(usize, Edited<'a>)> = edited
+        .into_iter()
+        .enumerate()
+        .filter(|(index, _)| numbers.of(*index).is_some())
+        .collect();
     for (_, section) in &mut kept {
         renumber(&mut section.header, numbers)?;
     }
@@ -104,12 +119,22 @@ pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Ed
 
 /// The alignment in a file of a section with this alignment.
 pub(in crate::formats) fn file_align(align: u64) -> u64 {
-    if align.is_power_of_two() { align.min(MAX_FILE_ALIGN) } else { 1 }
+    if align.is_power_of_two() {
+        align.min(MAX_FILE_ALIGN)
+    } else {
+        1
+    }
 }
 
 /// Updates a section's link and info to the new numbers of sections.
-pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers) -> Result<(), Malformed> {
-    let fault = Malformed::new("cannot remove a section that another section refers to", header.offset);
+pub(in crate::formats) fn renumber(
+    header: &mut SectionHeader,
+    numbers: &Numbers,
+) -> Result<(), Malformed> {
+    let fault = Malformed::new(
+        "cannot remove a section that another section refers to",
+        header.offset,
+    );
     if header.kind == elf::SHT_NULL {
         return Ok(());
     }
@@ -120,7 +145,8 @@ pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers
     Ok(())
 }
 
-/// The file header and the section headers, as bytes. Numbers that do not fit into the file header are in that of the null section.
+/// The file header and the section headers, as bytes. Numbers that do not fit into the file header
+/// are in that of the null section.
 pub(in crate::formats) fn tables(
     class: Class,
     mut head: FileHeader,
@@ -128,8 +154,12 @@ pub(in crate::formats) fn tables(
     names: u32,
     table_at: u64,
 ) -> (Vec<u8>, Vec<u8>) {
-    let count = u16::try_from(headers.len()).ok().filter(|count| *count < elf::SHN_LORESERVE);
-    let short_names = u16::try_from(names).ok().filter(|names| *names < elf::SHN_LORESERVE);
+    let count = u16::try_from(headers.len())
+        .ok()
+        .filter(|count| *count < elf::SHN_LORESERVE);
+    let short_names = u16::try_from(names)
+        .ok()
+        .filter(|names| *names < elf::SHN_LORESERVE);
     let length = headers.len() as u64;
     if let Some(null) = headers.first_mut() {
         null.size = if count.is_none() { length } else { 0 };
@@ -139,6 +169,8 @@ pub(in crate::formats) fn tables(
     head.shnum = count.unwrap_or(0);
     head.shstrndx = short_names.map_or(elf::SHN_XINDEX, elf::SymbolSection);
     let mut table = Vec::with_capacity(headers.len() * SectionHeader::size(class));
-    headers.iter().for_each(|header| header.append(class, &mut table));
+    headers
+        .iter()
+        .for_each(|header| header.append(class, &mut table));
     (head.to_bytes(class), table)
 }

@@ -21,14 +21,21 @@ struct Tail {
 }
 
 impl Names {
-    /// The offset of `name` in string table `table`, which has `len` bytes of its own. `at` is where the old name was read.
-    pub(super) fn add(&mut self, table: usize, len: usize, mut name: Vec<u8>, at: u64) -> Result<u32, Malformed> {
+    /// The offset of `name` in string table `table`, which has `len` bytes of its own. `at` is
+    /// where the old name was read.
+    pub(super) fn add(
+        &mut self,
+        table: usize,
+        len: usize,
+        mut name: Vec<u8>,
+        at: u64,
+    ) -> Result<u32, Malformed> {
         let tail = self.0.entry(table).or_default();
         if let Some(offset) = tail.offsets.get(&name) {
             return Ok(*offset);
         }
-        let offset =
-            u32::try_from(len + tail.bytes.len()).map_err(|_| Malformed::new("more names than a string table can hold", at))?;
+        let offset = u32::try_from(len + tail.bytes.len())
+            .map_err(|_| Malformed::new("more names than a string table can hold", at))?;
         tail.offsets.insert(name.clone(), offset);
         name.push(0);
         tail.bytes.append(&mut name);
@@ -41,10 +48,15 @@ impl Names {
 
     pub(super) fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
         for (table, tail) in self.0 {
-            let Some(table) = edited.get_mut(table) else { continue };
+            let Some(table) = edited.get_mut(table) else {
+                continue;
+            };
             // Without this zero the first new name would continue the last old one.
             if table.body.last().is_some_and(|byte| *byte != 0) {
-                return Err(Malformed::new("string table without a terminating zero", table.header.offset));
+                return Err(Malformed::new(
+                    "string table without a terminating zero",
+                    table.header.offset,
+                ));
             }
             table.body.to_mut().extend(tail.bytes);
         }
@@ -54,7 +66,12 @@ impl Names {
 
 impl Section<'_> {
     pub(super) fn view(&self, index: usize) -> SectionView<'_> {
-        SectionView { index, name: self.name, kind: self.header.kind, flags: self.header.flags }
+        SectionView {
+            index,
+            name: self.name,
+            kind: self.header.kind,
+            flags: self.header.flags,
+        }
     }
 }
 
@@ -68,17 +85,30 @@ pub(super) fn rename_sections(
 ) -> Result<(), Malformed> {
     let sections = &object.sections;
     let new_name = |index: usize, section: &Section<'_>| (edit.rename_section)(section.view(index));
-    let table_size = sections.get(object.names).map_or(0, |table| table.body.len());
-    let kept = sections.iter().zip(edited).enumerate().skip(1).filter(|(index, _)| numbers.of(*index).is_some());
+    let table_size = sections
+        .get(object.names)
+        .map_or(0, |table| table.body.len());
+    let kept = sections
+        .iter()
+        .zip(edited)
+        .enumerate()
+        .skip(1)
+        .filter(|(index, _)| numbers.of(*index).is_some());
     for (index, (section, edited)) in kept {
         let along = || {
             let target_index = section.header.info as usize;
-            let target = sections.get(target_index).filter(|_| section.header.is_relocations())?;
-            let prefix = section.name.strip_suffix(target.name).filter(|prefix| RELOCATION_PREFIXES.contains(prefix))?;
+            let target = sections
+                .get(target_index)
+                .filter(|_| section.header.is_relocations())?;
+            let prefix = section
+                .name
+                .strip_suffix(target.name)
+                .filter(|prefix| RELOCATION_PREFIXES.contains(prefix))?;
             Some([prefix, &new_name(target_index, target)?].concat())
         };
         if let Some(name) = new_name(index, section).or_else(along) {
-            edited.header.name = names.add(object.names, table_size, name, section.header.offset)?;
+            edited.header.name =
+                names.add(object.names, table_size, name, section.header.offset)?;
         }
     }
     Ok(())

@@ -14,7 +14,8 @@ pub(in crate::formats) struct Section<'a> {
     pub body: &'a [u8],
 }
 
-/// An ELF file. The links between its sections have been checked: each leads to an existing section.
+/// An ELF file. The links between its sections have been checked: each leads to an existing
+/// section.
 #[derive(Debug)]
 pub(in crate::formats) struct Object<'a> {
     pub class: Class,
@@ -39,7 +40,10 @@ impl<'a> Object<'a> {
             return Err(Malformed::new("not a relocatable object", 16));
         }
         if head.phnum != 0 {
-            return Err(Malformed::new("a relocatable object with program headers", 0));
+            return Err(Malformed::new(
+                "a relocatable object with program headers",
+                0,
+            ));
         }
         Object::parse_any(data)
     }
@@ -51,14 +55,24 @@ impl<'a> Object<'a> {
         let headers = headers(data, class, &head)?;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
         if null.kind != elf::SHT_NULL {
-            return Err(Malformed::new("the first section is not the null section", at));
+            return Err(Malformed::new(
+                "the first section is not the null section",
+                at,
+            ));
         }
         let names = match head.shstrndx {
             elf::SHN_XINDEX => null.link as usize,
             index => usize::from(index.0),
         };
-        let strings = headers.get(names).filter(|header| header.kind == elf::SHT_STRTAB);
-        let strings = body(data, strings.ok_or(Malformed::new("no section names", at))?, at, head.machine)?;
+        let strings = headers
+            .get(names)
+            .filter(|header| header.kind == elf::SHT_STRTAB);
+        let strings = body(
+            data,
+            strings.ok_or(Malformed::new("no section names", at))?,
+            at,
+            head.machine,
+        )?;
         let mut sections = Vec::with_capacity(headers.len());
         let mut symbols = None;
         for (index, header) in headers.iter().enumerate() {
@@ -68,20 +82,41 @@ impl<'a> Object<'a> {
                 return Err(Malformed::new("more than one symbol table", at));
             }
             // The null section's size may be the number of sections, not of bytes.
-            let body = if index == 0 { &[][..] } else { body(data, header, at, head.machine)? };
+            let body = if index == 0 {
+                &[][..]
+            } else {
+                body(data, header, at, head.machine)?
+            };
             if index != 0 && head.kind == elf::ET_REL && is_unused_with_bytes(data, header) {
                 return Err(Malformed::new("a section of type NULL has bytes", at));
             }
-            sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
+            sections.push(Section {
+                header: *header,
+                name: string(strings, header.name, at)?,
+                body,
+            });
         }
-        let split_info = class.is_64 && class.endian == Endianness::Little && head.machine == elf::EM_MIPS;
-        Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
+        let split_info =
+            class.is_64 && class.endian == Endianness::Little && head.machine == elf::EM_MIPS;
+        Ok(Object {
+            class,
+            split_info,
+            head,
+            sections,
+            names,
+            symbols,
+            size: data.len() as u64,
+        })
     }
 
-    /// Checks that no bytes are in more than one section. They would be written once for each section, so that a small file could
-    /// need terabytes of output.
+    /// Checks that no bytes are in more than one section. They would be written once for each
+    /// section, so that a small file could need terabytes of output.
     pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {
-        let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
+        let lent: u64 = self
+            .sections
+            .iter()
+            .map(|section| section.body.len() as u64)
+            .sum();
         if lent > self.size {
             return Err(Malformed::new("sections overlap", self.head.shoff));
         }
@@ -111,22 +146,36 @@ fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malf
         return Ok(());
     }
     if header.link as usize >= count {
-        return Err(Malformed::new("a section's link names a missing section", at));
+        return Err(Malformed::new(
+            "a section's link names a missing section",
+            at,
+        ));
     }
     if header.info_is_section() && header.info as usize >= count {
-        return Err(Malformed::new("a section's info names a missing section", at));
+        return Err(Malformed::new(
+            "a section's info names a missing section",
+            at,
+        ));
     }
     Ok(())
 }
 
-/// Whether an unused section header leads to bytes of the file. What it says has no meaning and may be anything, but some readers take
-/// the bytes for those of a section, and they would not be in the new file.
+/// Whether an unused section header leads to bytes of the file. What it says has no meaning and may
+/// be anything, but some readers take the bytes for those of a section, and they would not be in
+/// the new file.
 fn is_unused_with_bytes(data: &[u8], header: &SectionHeader) -> bool {
     let end = header.offset.checked_add(header.size);
-    header.kind == elf::SHT_NULL && header.size > 0 && end.is_some_and(|end| end <= data.len() as u64)
+    header.kind == elf::SHT_NULL
+        && header.size > 0
+        && end.is_some_and(|end| end <= data.len() as u64)
 }
 
-fn body<'a>(data: &'a [u8], header: &SectionHeader, at: u64, machine: elf::Machine) -> Result<&'a [u8], Malformed> {
+fn body<'a>(
+    data: &'a [u8],
+    header: &SectionHeader,
+    at: u64,
+    machine: elf::Machine,
+) -> Result<&'a [u8], Malformed> {
     if header.is_empty_for(machine) {
         return Ok(&[]);
     }

@@ -1,5 +1,5 @@
-//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and the list of symbols whose address
-//! is significant.
+//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and
+//! the list of symbols whose address is significant.
 
 use super::Numbers;
 use super::layout::Edited;
@@ -27,7 +27,10 @@ pub(super) fn renumber(
             elf::SHT_CREL => crel(section, symbols)?,
             SHT_LLVM_ADDRSIG => addresses(section, symbols)?,
             elf::SHT_GROUP => {
-                let fault = Malformed::new("a group's signature is a symbol of a removed section", section.header.offset);
+                let fault = Malformed::new(
+                    "a group's signature is a symbol of a removed section",
+                    section.header.offset,
+                );
                 edited.header.info = symbols.of(section.header.info as usize).ok_or(fault)?;
                 continue;
             }
@@ -40,10 +43,17 @@ pub(super) fn renumber(
 
 /// The new number of a symbol that a relocation at `at` refers to.
 fn target(symbols: &Numbers, old: u32, at: u64) -> Result<u32, Malformed> {
-    symbols.of(old as usize).ok_or(Malformed::new("a relocation refers to a removed section", at))
+    symbols.of(old as usize).ok_or(Malformed::new(
+        "a relocation refers to a removed section",
+        at,
+    ))
 }
 
-fn relocations(object: &Object<'_>, section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
+fn relocations(
+    object: &Object<'_>,
+    section: &Section<'_>,
+    symbols: &Numbers,
+) -> Result<Vec<u8>, Malformed> {
     match (object.class.is_64, section.header.kind) {
         (true, elf::SHT_RELA) => each::<Rela64<Endianness>>(object, section, symbols),
         (true, _) => each::<Rel64<Endianness>>(object, section, symbols),
@@ -52,13 +62,20 @@ fn relocations(object: &Object<'_>, section: &Section<'_>, symbols: &Numbers) ->
     }
 }
 
-fn each<R: Relocation>(object: &Object<'_>, section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
+fn each<R: Relocation>(
+    object: &Object<'_>,
+    section: &Section<'_>,
+    symbols: &Numbers,
+) -> Result<Vec<u8>, Malformed> {
     let (endian, split_info) = (object.class.endian, object.split_info);
     let mut body = section.body.to_vec();
     let fault = Malformed::new("relocations of an unknown size", section.header.offset);
     let all = pod::slice_from_all_bytes_mut::<R>(&mut body).map_err(|()| fault)?;
     for (index, relocation) in all.iter_mut().enumerate() {
-        let at = section.header.offset.saturating_add((index * size_of::<R>()) as u64);
+        let at = section
+            .header
+            .offset
+            .saturating_add((index * size_of::<R>()) as u64);
         let new = target(symbols, relocation.symbol(endian, split_info), at)?;
         relocation.set_symbol(endian, split_info, new);
     }
@@ -67,7 +84,8 @@ fn each<R: Relocation>(object: &Object<'_>, section: &Section<'_>, symbols: &Num
 
 /// A relocation of any class, with an addend or without, whose type and the rest stay as they are.
 trait Relocation: Pod {
-    /// The number of its symbol. `split`: the relocation stores it apart from the type, as little-endian MIPS64 does.
+    /// The number of its symbol. `split`: the relocation stores it apart from the type, as
+    /// little-endian MIPS64 does.
     fn symbol(&self, endian: Endianness, split: bool) -> u32;
     fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32);
 }
@@ -114,7 +132,8 @@ impl Relocation for Rela64<Endianness> {
     }
 }
 
-/// Packed relocations (CREL). Each stores the difference between its symbol's number and the previous one's.
+/// Packed relocations (CREL). Each stores the difference between its symbol's number and the
+/// previous one's.
 fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
     let mut bytes = Bytes { section, at: 0 };
     let head = bytes.leb128()?.0;
@@ -172,7 +191,10 @@ struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     fn byte(&mut self) -> Result<u8, Malformed> {
-        let fault = Malformed::new("packed numbers past the end", self.section.header.offset.saturating_add(self.at as u64));
+        let fault = Malformed::new(
+            "packed numbers past the end",
+            self.section.header.offset.saturating_add(self.at as u64),
+        );
         let byte = *self.section.body.get(self.at).ok_or(fault)?;
         self.at += 1;
         Ok(byte)
@@ -191,7 +213,11 @@ impl<'a> Bytes<'a> {
             shift = shift.saturating_add(7);
             if byte & 0x80 == 0 {
                 let negative = byte & 0x40 != 0;
-                let sign = if negative { u64::MAX.checked_shl(shift).unwrap_or(0) } else { 0 };
+                let sign = if negative {
+                    u64::MAX.checked_shl(shift).unwrap_or(0)
+                } else {
+                    0
+                };
                 return Ok((value, (value | sign) as i64));
             }
         }

@@ -1,4 +1,5 @@
-//! The symbol table of an edited object: removes the symbols of removed sections, and renumbers and renames the others.
+//! The symbol table of an edited object: removes the symbols of removed sections, and renumbers and
+//! renames the others.
 
 use super::layout::Edited;
 use super::names::Names;
@@ -17,19 +18,27 @@ pub(super) fn edit(
     names: &mut Names,
     edited: &mut [Edited<'_>],
 ) -> Result<Option<Numbers>, Malformed> {
-    let Some(table) = Table::of(object)? else { return Ok(None) };
+    let Some(table) = Table::of(object)? else {
+        return Ok(None);
+    };
     let mut removed = Vec::with_capacity(table.count());
     let mut records = Vec::with_capacity(table.records.len());
     let mut indices = Vec::new();
     let class = object.class;
-    let read = table.records.chunks_exact(Symbol::size(class)).filter_map(|record| Symbol::of(class, record));
+    let read = table
+        .records
+        .chunks_exact(Symbol::size(class))
+        .filter_map(|record| Symbol::of(class, record));
     for (number, mut symbol) in read.enumerate() {
         let short = symbol.shndx;
         let home = table.section_of(number, short);
         let new_home = match home {
             None => 0,
             Some(home) if home as usize >= object.sections.len() => {
-                return Err(Malformed::new("a symbol names a missing section", table.at(number)));
+                return Err(Malformed::new(
+                    "a symbol names a missing section",
+                    table.at(number),
+                ));
             }
             Some(home) => match sections.of(home as usize) {
                 Some(new_home) => new_home,
@@ -41,15 +50,29 @@ pub(super) fn edit(
         };
         removed.push(false);
         if home.is_some() && short != elf::SHN_XINDEX {
-            // A section's new number is never larger than the old one, so it fits into the same field.
+            // A section's new number is never larger than the old one, so it fits into the same
+            // field.
             symbol.shndx = elf::SymbolSection(new_home as u16);
         }
-        indices.extend(class.word_bytes(if short == elf::SHN_XINDEX { new_home } else { 0 }));
+        indices.extend(class.word_bytes(if short == elf::SHN_XINDEX {
+            new_home
+        } else {
+            0
+        }));
         let name = string(table.strings, symbol.name, table.at(number))?;
         let local = symbol.info.st_bind() == elf::STB_LOCAL;
-        let view = SymbolView { name, local, undefined: short == elf::SHN_UNDEF };
+        let view = SymbolView {
+            name,
+            local,
+            undefined: short == elf::SHN_UNDEF,
+        };
         if let Some(new) = (edit.rename_symbol)(view).filter(|_| number > 0 && !name.is_empty()) {
-            symbol.name = names.add(table.strings_index, table.strings.len(), new, table.at(number))?;
+            symbol.name = names.add(
+                table.strings_index,
+                table.strings.len(),
+                new,
+                table.at(number),
+            )?;
         }
         symbol.append(class, &mut records);
     }
@@ -81,24 +104,51 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn of(object: &'a Object<'a>) -> Result<Option<Self>, Malformed> {
-        let Some(index) = object.symbols else { return Ok(None) };
-        let Some(section) = object.sections.get(index) else { return Ok(None) };
+        let Some(index) = object.symbols else {
+            return Ok(None);
+        };
+        let Some(section) = object.sections.get(index) else {
+            return Ok(None);
+        };
         let fault = |what| Malformed::new(what, section.header.offset);
         let size = Symbol::size(object.class);
         if section.header.entsize != size as u64 || !section.body.len().is_multiple_of(size) {
             return Err(fault("symbols of an unknown size"));
         }
-        let of_ours = |header: &SectionHeader| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index;
-        let mut extended = object.sections.iter().enumerate().filter(|(_, section)| of_ours(&section.header));
-        let extended = extended.next().map(|(index, section)| (index, section.body));
+        let of_ours = |header: &SectionHeader| {
+            header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index
+        };
+        let mut extended = object
+            .sections
+            .iter()
+            .enumerate()
+            .filter(|(_, section)| of_ours(&section.header));
+        let extended = extended
+            .next()
+            .map(|(index, section)| (index, section.body));
         if extended.is_some_and(|(_, body)| body.len() / 4 != section.body.len() / size) {
-            return Err(fault("the numbers of symbols and of their section indices differ"));
+            return Err(fault(
+                "the numbers of symbols and of their section indices differ",
+            ));
         }
         let strings_index = section.header.link as usize;
         // Only string tables keep their bytes.
-        let strings = object.sections.get(strings_index).filter(|strings| strings.header.kind == elf::SHT_STRTAB);
-        let strings = strings.ok_or(fault("no string table for the names of symbols"))?.body;
-        Ok(Some(Table { object, index, section, records: section.body, strings, strings_index, extended }))
+        let strings = object
+            .sections
+            .get(strings_index)
+            .filter(|strings| strings.header.kind == elf::SHT_STRTAB);
+        let strings = strings
+            .ok_or(fault("no string table for the names of symbols"))?
+            .body;
+        Ok(Some(Table {
+            object,
+            index,
+            section,
+            records: section.body,
+            strings,
+            strings_index,
+            extended,
+        }))
     }
 
     fn count(&self) -> usize {
@@ -107,11 +157,20 @@ impl<'a> Table<'a> {
 
     /// The offset of symbol `number` in the file.
     fn at(&self, number: usize) -> u64 {
-        self.section.header.offset.saturating_add((number * Symbol::size(self.object.class)) as u64)
+        self.section
+            .header
+            .offset
+            .saturating_add((number * Symbol::size(self.object.class)) as u64)
     }
 
-    /// The section that symbol `number` is defined in: none if it is undefined, common, absolute or the like.
+    /// The section that symbol `number` is defined in: none if it is undefined, common, absolute or
+    /// the like.
     fn section_of(&self, number: usize, short: elf::SymbolSection) -> Option<u32> {
-        section_of_symbol(self.object.class, number, short, self.extended.map(|(_, indices)| indices))
+        section_of_symbol(
+            self.object.class,
+            number,
+            short,
+            self.extended.map(|(_, indices)| indices),
+        )
     }
 }

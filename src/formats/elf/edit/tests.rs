@@ -1,4 +1,5 @@
-//! Objects of each class and byte order, edited, are what they were but for the edit. What is compared is read by another reader.
+//! Objects of each class and byte order, edited, are what they were but for the edit. What is
+//! compared is read by another reader.
 
 pub(in crate::formats::elf) mod digest;
 mod linked;
@@ -7,9 +8,12 @@ use super::*;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::reference::Outcome;
 use digest::{digest, retained};
-use object::write::{Comdat, Object as Writer, Relocation, StandardSegment, Symbol, SymbolId, SymbolSection};
+use object::write::{
+    Comdat, Object as Writer, Relocation, StandardSegment, Symbol, SymbolId, SymbolSection,
+};
 use object::{
-    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionFlags, SectionKind,
+    SymbolFlags, SymbolKind, SymbolScope, elf,
 };
 
 const IMAGE: &[u8] = b"A DEVICE IMAGE THAT MUST NOT STAY";
@@ -23,38 +27,97 @@ pub(in crate::formats::elf) const SHAPES: [(Architecture, Endianness); 7] = [
     (Architecture::Arm, Endianness::Little),
 ];
 
-/// A fat object as `ld -r` leaves it: the device section stands amid the others and has a section symbol.
+/// A fat object as `ld -r` leaves it: the device section stands amid the others and has a section
+/// symbol.
 pub(in crate::formats::elf) fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
     let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
     let text = object.add_section(vec![], b".text".to_vec(), SectionKind::Text);
     object.append_section_data(text, &[0x90; 33], 16);
     let fat = object.add_section(vec![], b".llvm.offloading".to_vec(), SectionKind::Other);
-    object.section_mut(fat).flags = SectionFlags::Elf { sh_type: SHT_LLVM_OFFLOADING, sh_flags: elf::SHF_EXCLUDE };
+    object.section_mut(fat).flags = SectionFlags::Elf {
+        sh_type: SHT_LLVM_OFFLOADING,
+        sh_flags: elf::SHF_EXCLUDE,
+    };
     object.append_section_data(fat, IMAGE, 8);
     object.section_symbol(fat);
     let table = object.add_section(vec![], b"llvm_offload_entries".to_vec(), SectionKind::Data);
     object.append_section_data(table, &[7; 112], 8);
-    let comdat = object.add_section(object.segment_name(StandardSegment::Text).to_vec(), b".text.f".to_vec(), SectionKind::Text);
+    let comdat = object.add_section(
+        object.segment_name(StandardSegment::Text).to_vec(),
+        b".text.f".to_vec(),
+        SectionKind::Text,
+    );
     object.append_section_data(comdat, &[0xc3; 5], 4);
     let bss = object.add_section(vec![], b".bss".to_vec(), SectionKind::UninitializedData);
     object.append_section_bss(bss, 100, 32);
-    let data = symbol(&mut object, "data", SymbolSection::Section(bss), SymbolKind::Data, true);
-    let f = symbol(&mut object, "f", SymbolSection::Section(comdat), SymbolKind::Text, false);
-    object.add_comdat(Comdat { kind: object::ComdatKind::Any, symbol: f, sections: vec![comdat] });
+    let data = symbol(
+        &mut object,
+        "data",
+        SymbolSection::Section(bss),
+        SymbolKind::Data,
+        true,
+    );
+    let f = symbol(
+        &mut object,
+        "f",
+        SymbolSection::Section(comdat),
+        SymbolKind::Text,
+        false,
+    );
+    object.add_comdat(Comdat {
+        kind: object::ComdatKind::Any,
+        symbol: f,
+        sections: vec![comdat],
+    });
     let text_symbol = object.section_symbol(text);
-    let start = symbol(&mut object, "__start_llvm_offload_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
-    let stop = symbol(&mut object, "__stop_llvm_offload_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
-    let old = symbol(&mut object, "__start_omp_offloading_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
-    symbol(&mut object, "an_absolute", SymbolSection::Absolute, SymbolKind::Data, false);
-    for (section, offset, target) in
-        [(text, 0, start), (text, 4, stop), (text, 8, data), (table, 16, f), (table, 24, text_symbol), (comdat, 0, old)]
-    {
+    let start = symbol(
+        &mut object,
+        "__start_llvm_offload_entries",
+        SymbolSection::Undefined,
+        SymbolKind::Unknown,
+        false,
+    );
+    let stop = symbol(
+        &mut object,
+        "__stop_llvm_offload_entries",
+        SymbolSection::Undefined,
+        SymbolKind::Unknown,
+        false,
+    );
+    let old = symbol(
+        &mut object,
+        "__start_omp_offloading_entries",
+        SymbolSection::Undefined,
+        SymbolKind::Unknown,
+        false,
+    );
+    symbol(
+        &mut object,
+        "an_absolute",
+        SymbolSection::Absolute,
+        SymbolKind::Data,
+        false,
+    );
+    for (section, offset, target) in [
+        (text, 0, start),
+        (text, 4, stop),
+        (text, 8, data),
+        (table, 16, f),
+        (table, 24, text_symbol),
+        (comdat, 0, old),
+    ] {
         relocate(&mut object, section, offset, target);
     }
     object.write().expect("an object")
 }
 
-fn symbol(object: &mut Writer<'_>, name: &str, section: SymbolSection, kind: SymbolKind, local: bool) -> SymbolId {
+fn symbol(
+    object: &mut Writer<'_>,
+    name: &str,
+    section: SymbolSection,
+    kind: SymbolKind,
+    local: bool,
+) -> SymbolId {
     let scope = match (local, section) {
         (true, _) => SymbolScope::Compilation,
         (_, SymbolSection::Undefined) => SymbolScope::Unknown,
@@ -72,9 +135,26 @@ fn symbol(object: &mut Writer<'_>, name: &str, section: SymbolSection, kind: Sym
     })
 }
 
-fn relocate(object: &mut Writer<'_>, section: object::write::SectionId, offset: u64, symbol: SymbolId) {
-    let flags = RelocationFlags::Elf { r_type: elf::RelocationType(2) };
-    object.add_relocation(section, Relocation { offset, symbol, addend: 0, flags }).expect("a relocation");
+fn relocate(
+    object: &mut Writer<'_>,
+    section: object::write::SectionId,
+    offset: u64,
+    symbol: SymbolId,
+) {
+    let flags = RelocationFlags::Elf {
+        r_type: elf::RelocationType(2),
+    };
+    object
+        .add_relocation(
+            section,
+            Relocation {
+                offset,
+                symbol,
+                addend: 0,
+                flags,
+            },
+        )
+        .expect("a relocation");
 }
 
 fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
@@ -85,9 +165,12 @@ fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
 
 /// `digest(before)` as the edit should leave it.
 fn expected(before: &[u8]) -> Vec<String> {
-    let lines = digest(before).into_iter().filter(|line| !line.contains(" .llvm.offloading"));
+    let lines = digest(before)
+        .into_iter()
+        .filter(|line| !line.contains(" .llvm.offloading"));
     let renamed = lines.map(|line| {
-        line.replace("_offload_entries", "_offload_entries_c0ffee").replace("_offloading_entries", "_offloading_entries_c0ffee")
+        line.replace("_offload_entries", "_offload_entries_c0ffee")
+            .replace("_offloading_entries", "_offloading_entries_c0ffee")
     });
     renamed.map(|line| retained(line, "c0ffee")).collect()
 }
@@ -101,7 +184,11 @@ fn every_class_and_byte_order_keeps_all_else() -> Outcome {
     for (architecture, endian) in SHAPES {
         let before = sample(architecture, endian);
         let after = renamed(&before)?;
-        assert_eq!(digest(&after), expected(&before), "{architecture:?} {endian:?}");
+        assert_eq!(
+            digest(&after),
+            expected(&before),
+            "{architecture:?} {endian:?}"
+        );
         assert!(!contains(&after, IMAGE));
         // Done once, there is nothing left to do.
         assert_eq!(renamed(&after)?, after);
@@ -119,7 +206,13 @@ fn nothing_to_change_is_the_same_bytes() -> Outcome {
 #[test]
 fn streamed_and_in_memory_are_the_same() -> Outcome {
     let data = sample(Architecture::X86_64, Endianness::Little);
-    let rewritten = plan(&data, &Edit { remove: &is_fat_section, ..Edit::default() })?;
+    let rewritten = plan(
+        &data,
+        &Edit {
+            remove: &is_fat_section,
+            ..Edit::default()
+        },
+    )?;
     let mut streamed = Vec::new();
     rewritten.write_to(&mut streamed)?;
     assert_eq!(streamed, rewritten.to_vec());
@@ -137,8 +230,14 @@ fn a_section_that_is_needed_stays() {
         (b".symtab", table),
         (b".strtab", table),
     ] {
-        let fault =
-            rewrite(&data, &Edit { remove: &|section| section.name == name, ..Edit::default() }).map_err(|fault| fault.what);
+        let fault = rewrite(
+            &data,
+            &Edit {
+                remove: &|section| section.name == name,
+                ..Edit::default()
+            },
+        )
+        .map_err(|fault| fault.what);
         assert_eq!(fault, Err(what));
     }
 }
@@ -146,14 +245,28 @@ fn a_section_that_is_needed_stays() {
 #[test]
 fn an_emptied_group_goes_and_its_relocations_too() -> Outcome {
     let data = sample(Architecture::I386, Endianness::Little);
-    let edit = Edit { remove: &|section| matches!(section.name, b".text.f" | b"llvm_offload_entries"), ..Edit::default() };
+    let edit = Edit {
+        remove: &|section| matches!(section.name, b".text.f" | b"llvm_offload_entries"),
+        ..Edit::default()
+    };
     let after = digest(&rewrite(&data, &edit)?);
     let gone = |line: &String| {
-        !["section .text.f ", "in .text.f", "section llvm_off", "in llvm_off", "group", ".rel.text.f", ".relllvm_off"]
-            .iter()
-            .any(|part| line.contains(part))
+        ![
+            "section .text.f ",
+            "in .text.f",
+            "section llvm_off",
+            "in llvm_off",
+            "group",
+            ".rel.text.f",
+            ".relllvm_off",
+        ]
+        .iter()
+        .any(|part| line.contains(part))
     };
-    assert_eq!(after, digest(&data).into_iter().filter(gone).collect::<Vec<_>>());
+    assert_eq!(
+        after,
+        digest(&data).into_iter().filter(gone).collect::<Vec<_>>()
+    );
     Ok(())
 }
 
@@ -165,27 +278,51 @@ fn more_sections_than_16_bits_count() -> Outcome {
     object.append_section_data(fat, IMAGE, 8);
     object.section_symbol(fat);
     for number in 0..0xff80u32 {
-        let section = object.add_section(vec![], format!(".text.{number}").into_bytes(), SectionKind::Text);
+        let section = object.add_section(
+            vec![],
+            format!(".text.{number}").into_bytes(),
+            SectionKind::Text,
+        );
         object.append_section_data(section, &number.to_le_bytes(), 1);
         last = Some(section);
         if number % 0x1000 == 0 || number > 0xff00 - 40 {
-            symbol(&mut object, &format!("s{number}"), SymbolSection::Section(section), SymbolKind::Text, false);
+            symbol(
+                &mut object,
+                &format!("s{number}"),
+                SymbolSection::Section(section),
+                SymbolKind::Text,
+                false,
+            );
         }
     }
     let section = last.ok_or("a section")?;
-    let target = symbol(&mut object, "target", SymbolSection::Section(section), SymbolKind::Text, false);
+    let target = symbol(
+        &mut object,
+        "target",
+        SymbolSection::Section(section),
+        SymbolKind::Text,
+        false,
+    );
     relocate(&mut object, section, 0, target);
     let before = object.write()?;
     assert_eq!(digest(&renamed(&before)?), expected(&before));
     // So few that the numbers fit again.
-    let edit = Edit { remove: &|section| section.name.starts_with(b".text.1") && section.name.len() == 11, ..Edit::default() };
+    let edit = Edit {
+        remove: &|section| section.name.starts_with(b".text.1") && section.name.len() == 11,
+        ..Edit::default()
+    };
     let few = rewrite(&before, &edit).map_err(|fault| fault.to_string())?;
     let gone = |line: &String| {
-        !["section .text.1", "in .text.1"]
-            .iter()
-            .any(|part| line.split(part).nth(1).is_some_and(|rest| rest.find(' ').unwrap_or(rest.len()) == 4))
+        !["section .text.1", "in .text.1"].iter().any(|part| {
+            line.split(part)
+                .nth(1)
+                .is_some_and(|rest| rest.find(' ').unwrap_or(rest.len()) == 4)
+        })
     };
-    assert_eq!(digest(&few), digest(&before).into_iter().filter(gone).collect::<Vec<_>>());
+    assert_eq!(
+        digest(&few),
+        digest(&before).into_iter().filter(gone).collect::<Vec<_>>()
+    );
     Ok(())
 }
 
@@ -193,9 +330,15 @@ fn more_sections_than_16_bits_count() -> Outcome {
 fn a_cut_object_is_an_error() {
     for (architecture, endian) in SHAPES {
         let data = sample(architecture, endian);
-        let edit = Edit { remove: &is_fat_section, ..Edit::default() };
+        let edit = Edit {
+            remove: &is_fat_section,
+            ..Edit::default()
+        };
         for len in 0..data.len() {
-            assert!(rewrite(&data[..len], &edit).is_err(), "{architecture:?} cut to {len}");
+            assert!(
+                rewrite(&data[..len], &edit).is_err(),
+                "{architecture:?} cut to {len}"
+            );
         }
     }
 }
@@ -209,7 +352,11 @@ fn a_flipped_byte_never_panics() {
                 let mut data = data.clone();
                 data[at] ^= flip;
                 if let Ok(after) = renamed(&data) {
-                    assert!(after.len() < 4 * data.len() + 0x10_000, "byte {at} made it {} bytes", after.len());
+                    assert!(
+                        after.len() < 4 * data.len() + 0x10_000,
+                        "byte {at} made it {} bytes",
+                        after.len()
+                    );
                 }
             }
         }
@@ -218,15 +365,27 @@ fn a_flipped_byte_never_panics() {
 
 #[test]
 fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
-    let is =
-        |name: &str, kind| is_fat_section(SectionView { index: 1, name: name.as_bytes(), kind, flags: elf::SectionFlags(0) });
+    let is = |name: &str, kind| {
+        is_fat_section(SectionView {
+            index: 1,
+            name: name.as_bytes(),
+            kind,
+            flags: elf::SectionFlags(0),
+        })
+    };
     assert!(
         is(".llvm.offloading", SHT_LLVM_OFFLOADING)
             && is(".llvm.offloading", elf::SHT_PROGBITS)
             && is("whatever", SHT_LLVM_OFFLOADING)
     );
-    assert!(is(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a", elf::SHT_PROGBITS));
-    assert!(!is(".llvm.offloading.relocatable", SHT_LLVM_OFFLOADING) && !is(".llvm.offloading.relocatable", elf::SHT_PROGBITS));
+    assert!(is(
+        ".llvm.offloading.amdgcn-amd-amdhsa.gfx90a",
+        elf::SHT_PROGBITS
+    ));
+    assert!(
+        !is(".llvm.offloading.relocatable", SHT_LLVM_OFFLOADING)
+            && !is(".llvm.offloading.relocatable", elf::SHT_PROGBITS)
+    );
     assert!(!is(".text", elf::SHT_PROGBITS) && !is(".llvm.offloadings", elf::SHT_PROGBITS));
 }
 
@@ -236,7 +395,8 @@ fn linkers_keep_the_tables_of_every_release() -> Outcome {
         for table in crate::formats::offload_entries::TABLES {
             let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
             for name in [table, ".data.other", "my_entries"] {
-                let section = object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
+                let section =
+                    object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
                 object.append_section_data(section, &[7; 32], 8);
             }
             let before = object.write()?;
@@ -245,10 +405,16 @@ fn linkers_keep_the_tables_of_every_release() -> Outcome {
             assert_eq!(after[7], elf::ELFOSABI_GNU.0, "the flag is GNU's");
             let retained: Vec<String> = digest(&after)
                 .into_iter()
-                .filter(|line| line.starts_with("section ") && line.split(' ').nth(3) == Some("0x200003"))
+                .filter(|line| {
+                    line.starts_with("section ") && line.split(' ').nth(3) == Some("0x200003")
+                })
                 .filter_map(|line| line.split(' ').nth(1).map(str::to_owned))
                 .collect();
-            assert_eq!(retained, [format!("{table}_c0ffee")], "{architecture:?} {endian:?}");
+            assert_eq!(
+                retained,
+                [format!("{table}_c0ffee")],
+                "{architecture:?} {endian:?}"
+            );
         }
     }
     // Without a table, the header stays as it is.
@@ -284,7 +450,10 @@ fn a_section_that_is_none_may_say_anything() -> Outcome {
     data[at + 4..at + 64].fill(0xee);
     data[at + 4..at + 8].fill(0);
     // Nothing leads to it.
-    let edit = Edit { rename_section: &|section| (section.name == b".bss").then(|| b".bss2".to_vec()), ..Edit::default() };
+    let edit = Edit {
+        rename_section: &|section| (section.name == b".bss").then(|| b".bss2".to_vec()),
+        ..Edit::default()
+    };
     let after = rewrite(&data, &edit)?;
     assert_eq!(plan(&after, &Edit::default())?.size(), after.len() as u64);
     Ok(())
@@ -295,7 +464,10 @@ fn the_first_section_is_none() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let at = header_at(&data, 0);
     data[at + 4] = 3;
-    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "the first section is not the null section");
+    assert_eq!(
+        plan(&data, &Edit::default()).unwrap_err().what,
+        "the first section is not the null section"
+    );
 }
 
 #[test]
@@ -304,7 +476,10 @@ fn bytes_that_an_unused_header_leads_to_are_not_lost_without_a_word() {
     let at = header_at(&data, 2);
     data[at + 4..at + 8].fill(0);
     let what = "a section of type NULL has bytes";
-    assert_eq!(plan(&data, &Edit::default()).unwrap_err(), Malformed::new(what, at as u64));
+    assert_eq!(
+        plan(&data, &Edit::default()).unwrap_err(),
+        Malformed::new(what, at as u64)
+    );
     data[at + 32..at + 40].fill(0);
     assert!(plan(&data, &Edit::default()).is_ok());
 }
@@ -312,10 +487,15 @@ fn bytes_that_an_unused_header_leads_to_are_not_lost_without_a_word() {
 #[test]
 fn symbols_have_their_names_in_a_string_table() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
-    let symbols = (1..).find(|index| data[header_at(&data, *index) + 4] == 2).unwrap();
+    let symbols = (1..)
+        .find(|index| data[header_at(&data, *index) + 4] == 2)
+        .unwrap();
     let at = header_at(&data, symbols);
     data[at + 40] = symbols as u8;
-    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "no string table for the names of symbols");
+    assert_eq!(
+        plan(&data, &Edit::default()).unwrap_err().what,
+        "no string table for the names of symbols"
+    );
 }
 
 #[test]
@@ -326,8 +506,14 @@ fn bytes_in_two_sections_are_not_copied_twice() {
     data[second + 24..second + 32].fill(0);
     let size = data.len() as u64;
     data[second + 32..second + 40].copy_from_slice(&size.to_le_bytes());
-    let remove = Edit { remove: &is_fat_section, ..Edit::default() };
-    let rename = Edit { rename_section: &|section| Some([section.name, b"2"].concat()), ..Edit::default() };
+    let remove = Edit {
+        remove: &is_fat_section,
+        ..Edit::default()
+    };
+    let rename = Edit {
+        rename_section: &|section| Some([section.name, b"2"].concat()),
+        ..Edit::default()
+    };
     for edit in [remove, rename] {
         assert_eq!(plan(&data, &edit).unwrap_err().what, "sections overlap");
     }

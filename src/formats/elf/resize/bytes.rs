@@ -18,7 +18,10 @@ pub(super) struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     pub(super) fn new(old: &'a [u8]) -> Self {
-        Bytes { old, changed: BTreeMap::new() }
+        Bytes {
+            old,
+            changed: BTreeMap::new(),
+        }
     }
 
     /// The file without changes.
@@ -36,7 +39,9 @@ impl<'a> Bytes<'a> {
         let mut merged = bytes.to_vec();
         let mut start = offset;
         for at in self.keys_within(offset..end) {
-            let Some(before) = self.changed.remove(&at) else { continue };
+            let Some(before) = self.changed.remove(&at) else {
+                continue;
+            };
             // What was there stays before and behind the new bytes.
             if let Some(lead) = start.checked_sub(at) {
                 merged.splice(..0, before.iter().copied().take(lead as usize));
@@ -56,7 +61,8 @@ impl<'a> Bytes<'a> {
             let bytes = self.changed.get(&at).map_or(&[][..], Vec::as_slice);
             let skipped = offset.saturating_sub(at) as usize;
             let to = all.iter_mut().skip(at.saturating_sub(offset) as usize);
-            to.zip(bytes.iter().skip(skipped)).for_each(|(to, byte)| *to = *byte);
+            to.zip(bytes.iter().skip(skipped))
+                .for_each(|(to, byte)| *to = *byte);
         }
         Ok(all)
     }
@@ -68,7 +74,11 @@ impl<'a> Bytes<'a> {
 
     /// The starts of changed bytes that reach into `range`.
     fn keys_within(&self, range: Range<u64>) -> Vec<u64> {
-        let before = self.changed.range(..range.start).next_back().filter(|(at, bytes)| *at + bytes.len() as u64 > range.start);
+        let before = self
+            .changed
+            .range(..range.start)
+            .next_back()
+            .filter(|(at, bytes)| *at + bytes.len() as u64 > range.start);
         let mut keys: Vec<u64> = before.map(|(at, _)| *at).into_iter().collect();
         if range.start < range.end {
             keys.extend(self.changed.range(range).map(|(at, _)| *at));
@@ -86,7 +96,10 @@ impl<'a> Bytes<'a> {
                 parts.push(Part::Old(at..start));
             }
             let from = at.max(start);
-            let part = bytes.iter().skip((from - start) as usize).take((end - from) as usize);
+            let part = bytes
+                .iter()
+                .skip((from - start) as usize)
+                .take((end - from) as usize);
             parts.push(Part::Bytes(part.copied().collect()));
             at = end;
         }

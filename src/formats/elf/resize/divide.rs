@@ -1,5 +1,5 @@
-//! Sections of a program are divided: ranges of them become sections of their own, so that they can get other contents. Nothing moves
-//! but the names of sections and their table.
+//! Sections of a program are divided: ranges of them become sections of their own, so that they can
+//! get other contents. Nothing moves but the names of sections and their table.
 
 use std::ops::Range;
 
@@ -22,36 +22,58 @@ struct Piece {
     header: SectionHeader,
 }
 
-/// The parts, in order, of the program or shared library `data` in which each of `ranges` of the file is a section called `name`. They
-/// must be in order and apart from each other, each with bytes of one loaded section.
+/// The parts, in order, of the program or shared library `data` in which each of `ranges` of the
+/// file is a section called `name`. They must be in order and apart from each other, each with
+/// bytes of one loaded section.
 ///
 /// # Errors
-/// The file is damaged or an object; a range is of no such section; the names of sections are loaded.
-pub(crate) fn divide(data: &[u8], ranges: &[Range<u64>], name: &[u8]) -> Result<Vec<Part>, Malformed> {
+/// The file is damaged or an object; a range is of no such section; the names of sections are
+/// loaded.
+pub(crate) fn divide(
+    data: &[u8],
+    ranges: &[Range<u64>],
+    name: &[u8],
+) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
-    let strings = object.sections.get(object.names).ok_or(Malformed::new("no section names", object.head.shoff))?;
+    let strings = object
+        .sections
+        .get(object.names)
+        .ok_or(Malformed::new("no section names", object.head.shoff))?;
     if !matches!(object.head.kind, elf::ET_EXEC | elf::ET_DYN) || strings.header.is_allocated() {
         return Err(Malformed::new("cannot divide sections of this file", 0));
     }
     let mut names = strings.body.to_vec();
-    let name_at = u32::try_from(names.len()).map_err(|_| Malformed::new("section names are too long", 0))?;
+    let name_at =
+        u32::try_from(names.len()).map_err(|_| Malformed::new("section names are too long", 0))?;
     names.extend(name.iter().chain(&[0]));
     let mut pieces = pieces(&object, ranges, name_at)?;
     let number = |old: u32| first_of(&pieces, old) as u32;
     let linked: Vec<(u32, u32)> = pieces
         .iter()
         .map(|Piece { header, .. }| {
-            (number(header.link), if header.info_is_section() { number(header.info) } else { header.info })
+            (
+                number(header.link),
+                if header.info_is_section() {
+                    number(header.info)
+                } else {
+                    header.info
+                },
+            )
         })
         .collect();
     let names_index = number(object.names as u32);
     let mut bytes = Bytes::new(data);
     symbols(&object, &pieces, &mut bytes)?;
     // What ends the file is written anew.
-    let table = object.head.shoff..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64;
+    let table = object.head.shoff
+        ..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64;
     let behind = strings.header.offset + strings.header.size;
     let is_end = table.end == object.size && (behind..behind + TABLE_ALIGN).contains(&table.start);
-    let end = if is_end { strings.header.offset } else { object.size };
+    let end = if is_end {
+        strings.header.offset
+    } else {
+        object.size
+    };
     let table_at = (end + names.len() as u64).next_multiple_of(TABLE_ALIGN);
     for (piece, (link, info)) in pieces.iter_mut().zip(linked) {
         (piece.header.link, piece.header.info) = (link, info);
@@ -83,57 +105,109 @@ fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<P
         let end = header.offset.saturating_add(section.body.len() as u64);
         let mut at = header.offset;
         let is_loaded = header.is_allocated() && header.kind == elf::SHT_PROGBITS;
-        let inside = ranges.iter().filter(|range| is_loaded && overlap(range, &(header.offset..end)));
+        let inside = ranges
+            .iter()
+            .filter(|range| is_loaded && overlap(range, &(header.offset..end)));
         let part = |range: Range<u64>| {
             let addr = header.addr.wrapping_add(range.start - header.offset);
             let align = header.align.min(1 << addr.trailing_zeros().min(62));
-            SectionHeader { addr, offset: range.start, size: range.end - range.start, align, ..header }
+            SectionHeader {
+                addr,
+                offset: range.start,
+                size: range.end - range.start,
+                align,
+                ..header
+            }
         };
         for range in inside {
             if range.start < at || range.end > end {
-                return Err(Malformed::new("a range that is not within one section", range.start));
+                return Err(Malformed::new(
+                    "a range that is not within one section",
+                    range.start,
+                ));
             }
             if range.start > at {
-                all.push(Piece { old, header: part(at..range.start) });
+                all.push(Piece {
+                    old,
+                    header: part(at..range.start),
+                });
             }
             let own = part(range.clone());
-            all.push(Piece { old, header: SectionHeader { name, flags: elf::SHF_ALLOC, entsize: 0, ..own } });
+            all.push(Piece {
+                old,
+                header: SectionHeader {
+                    name,
+                    flags: elf::SHF_ALLOC,
+                    entsize: 0,
+                    ..own
+                },
+            });
             (at, found) = (range.end, found + 1);
         }
         if at == header.offset {
             all.push(Piece { old, header });
         } else if at < end {
-            all.push(Piece { old, header: part(at..end) });
+            all.push(Piece {
+                old,
+                header: part(at..end),
+            });
         }
     }
     match ranges.get(found) {
         None => Ok(all),
-        Some(range) => Err(Malformed::new("a range outside of all sections", range.start)),
+        Some(range) => Err(Malformed::new(
+            "a range outside of all sections",
+            range.start,
+        )),
     }
 }
 
 /// Lets symbols say in which of the new sections they are.
 fn symbols(object: &Object<'_>, pieces: &[Piece], bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
     let class = object.class;
-    for table in object.sections.iter().filter(|table| matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)) {
+    for table in object
+        .sections
+        .iter()
+        .filter(|table| matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM))
+    {
         for (number, record) in table.body.chunks_exact(Symbol::size(class)).enumerate() {
-            let Some(symbol) = Symbol::of(class, record) else { continue };
+            let Some(symbol) = Symbol::of(class, record) else {
+                continue;
+            };
             let at = table.header.offset + (number * record.len()) as u64;
             let Some(old) = section_of_symbol(class, number, symbol.shndx, None) else {
                 if symbol.shndx == elf::SHN_XINDEX {
-                    return Err(Malformed::new("too many sections for the indices of symbols", at));
+                    return Err(Malformed::new(
+                        "too many sections for the indices of symbols",
+                        at,
+                    ));
                 }
                 continue;
             };
-            let (from, to) = (first_of(pieces, old), first_of(pieces, old.saturating_add(1)));
-            let is_in = |piece: &Piece| symbol.value.wrapping_sub(piece.header.addr) < piece.header.size;
+            let (from, to) = (
+                first_of(pieces, old),
+                first_of(pieces, old.saturating_add(1)),
+            );
+            let is_in =
+                |piece: &Piece| symbol.value.wrapping_sub(piece.header.addr) < piece.header.size;
             // What is at the end of the section is in its last part.
-            let new =
-                pieces.get(from..to).and_then(|parts| parts.iter().position(is_in)).map_or(to.wrapping_sub(1), |at| from + at);
-            let new = u16::try_from(new).ok().filter(|new| from < to && *new < elf::SHN_LORESERVE);
+            let new = pieces
+                .get(from..to)
+                .and_then(|parts| parts.iter().position(is_in))
+                .map_or(to.wrapping_sub(1), |at| from + at);
+            let new = u16::try_from(new)
+                .ok()
+                .filter(|new| from < to && *new < elf::SHN_LORESERVE);
             let new = new.ok_or(Malformed::new("a symbol without a section", at))?;
             if u32::from(new) != old {
-                bytes.set(at, &Symbol { shndx: elf::SymbolSection(new), ..symbol }.to_bytes(class))?;
+                bytes.set(
+                    at,
+                    &Symbol {
+                        shndx: elf::SymbolSection(new),
+                        ..symbol
+                    }
+                    .to_bytes(class),
+                )?;
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The layout of a relocatable object whose sections have other sizes: everything in its old order, each section at its alignment.
+//! The layout of a relocatable object whose sections have other sizes: everything in its old order,
+//! each section at its alignment.
 
 use super::bytes::Bytes;
 use super::{Part, Sizes, range, symbols};
@@ -19,8 +20,16 @@ struct Block {
 }
 
 /// The parts of the new object.
-pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
-    let mut headers: Vec<SectionHeader> = object.sections.iter().map(|section| section.header).collect();
+pub(super) fn lay_out(
+    object: &Object<'_>,
+    sizes: &Sizes,
+    mut bytes: Bytes<'_>,
+) -> Result<Vec<Part>, Malformed> {
+    let mut headers: Vec<SectionHeader> = object
+        .sections
+        .iter()
+        .map(|section| section.header)
+        .collect();
     symbols::correct(object, sizes, &symbols::Renumbered::default(), &mut bytes)?;
     let head_size = FileHeader::size(object.class) as u64;
     let mut end = head_size;
@@ -37,7 +46,11 @@ pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) 
         }
         let new = block.section.and_then(|index| sizes.by_index.get(&index));
         let size = new.map_or(block.size, |(_, size)| *size);
-        let start = if size > 0 { end.next_multiple_of(block.align) } else { end };
+        let start = if size > 0 {
+            end.next_multiple_of(block.align)
+        } else {
+            end
+        };
         if start > end {
             body.push(Part::Zeros(start - end));
         }
@@ -56,28 +69,50 @@ pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) 
                 header.size = size;
             }
         }
-        end = start.checked_add(size).ok_or(Malformed::new("new contents are too large", block.offset))?;
+        end = start
+            .checked_add(size)
+            .ok_or(Malformed::new("new contents are too large", block.offset))?;
     }
     if !object.class.is_64 && end > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
-    let (head, table) = tables(object.class, object.head, headers, object.names as u32, table_at);
-    if let Some(part) = body.iter_mut().find(|part| **part == Part::Bytes(Vec::new())) {
+    let (head, table) = tables(
+        object.class,
+        object.head,
+        headers,
+        object.names as u32,
+        table_at,
+    );
+    if let Some(part) = body
+        .iter_mut()
+        .find(|part| **part == Part::Bytes(Vec::new()))
+    {
         *part = Part::Bytes(table);
     }
     body.insert(0, Part::Bytes(head));
     Ok(body)
 }
 
-/// The sections and their table, in the order of the file. What has no bytes stands in front of what begins where it does.
+/// The sections and their table, in the order of the file. What has no bytes stands in front of
+/// what begins where it does.
 fn blocks(object: &Object<'_>) -> Vec<Block> {
     let table = (object.sections.len() * SectionHeader::size(object.class)) as u64;
     let align = if object.class.is_64 { 8 } else { 4 };
-    let mut blocks = vec![Block { section: None, offset: object.head.shoff, size: table, align }];
+    let mut blocks = vec![Block {
+        section: None,
+        offset: object.head.shoff,
+        size: table,
+        align,
+    }];
     for (index, section) in object.sections.iter().enumerate().skip(1) {
         let header = &section.header;
         let (size, align) = (section.body.len() as u64, file_align(header.align));
-        blocks.push(Block { section: Some(index), offset: header.offset, size, align });
+        blocks.push(Block {
+            section: Some(index),
+            offset: header.offset,
+            size,
+            align,
+        });
     }
     blocks.sort_by_key(|block| (block.offset, block.size > 0));
     blocks

@@ -26,7 +26,8 @@ impl Renumbered {
     }
 }
 
-/// Corrects the symbols of both tables, the one for linkers and debuggers and the one for the loader.
+/// Corrects the symbols of both tables, the one for linkers and debuggers and the one for the
+/// loader.
 pub(super) fn correct(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -34,7 +35,9 @@ pub(super) fn correct(
     bytes: &mut Bytes<'_>,
 ) -> Result<(), Malformed> {
     for (index, table) in object.sections.iter().enumerate() {
-        if matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) && sizes.of_section(index).is_none() {
+        if matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
+            && sizes.of_section(index).is_none()
+        {
             correct_table(object, index, table, sizes, renumbered, bytes)?;
         }
     }
@@ -56,43 +59,87 @@ fn correct_table(
         .map(|section| (section.header, section.body))
         .find(|(header, _)| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index);
     for (number, record) in table.body.chunks_exact(size).enumerate() {
-        let Some(symbol) = Symbol::of(class, record) else { continue };
-        let Some(section) = section_of_symbol(class, number, symbol.shndx, extended.map(|(_, indices)| indices)) else {
+        let Some(symbol) = Symbol::of(class, record) else {
+            continue;
+        };
+        let Some(section) = section_of_symbol(
+            class,
+            number,
+            symbol.shndx,
+            extended.map(|(_, indices)| indices),
+        ) else {
             continue;
         };
         let at = table.header.offset + (number * size) as u64;
         let new_number = renumbered.number(section);
         let is_patched = bytes.is_changed(at..at + size as u64);
-        let new = if is_patched { None } else { corrected(object, sizes, renumbered, &symbol, section) };
+        let new = if is_patched {
+            None
+        } else {
+            corrected(object, sizes, renumbered, &symbol, section)
+        };
         if new_number != section && symbol.shndx == elf::SHN_XINDEX {
             let (header, _) = extended.ok_or(Malformed::new("a symbol without a section", at))?;
-            bytes.set(header.offset + number as u64 * 4, &class.word_bytes(new_number))?;
+            bytes.set(
+                header.offset + number as u64 * 4,
+                &class.word_bytes(new_number),
+            )?;
         }
-        let new_short = u16::try_from(new_number).ok().filter(|_| new_number != section && symbol.shndx != elf::SHN_XINDEX);
+        let new_short = u16::try_from(new_number)
+            .ok()
+            .filter(|_| new_number != section && symbol.shndx != elf::SHN_XINDEX);
         if new.is_none() && new_short.is_none() {
             continue;
         }
         let current = bytes.get(at, size as u64)?;
-        let current = Symbol::of(class, &current).ok_or(Malformed::new("a symbol past the end", at))?;
+        let current =
+            Symbol::of(class, &current).ok_or(Malformed::new("a symbol past the end", at))?;
         let (value, length) = new.unwrap_or((current.value, current.size));
         let shndx = new_short.map_or(current.shndx, elf::SymbolSection);
-        bytes.set(at, &Symbol { value, size: length, shndx, ..current }.to_bytes(class))?;
+        bytes.set(
+            at,
+            &Symbol {
+                value,
+                size: length,
+                shndx,
+                ..current
+            }
+            .to_bytes(class),
+        )?;
     }
     Ok(())
 }
 
 /// The new value and size of a symbol of `section`; none where both stay.
-fn corrected(object: &Object<'_>, sizes: &Sizes, renumbered: &Renumbered, symbol: &Symbol, section: u32) -> Option<(u64, u64)> {
+fn corrected(
+    object: &Object<'_>,
+    sizes: &Sizes,
+    renumbered: &Renumbered,
+    symbol: &Symbol,
+    section: u32,
+) -> Option<(u64, u64)> {
     let index = section as usize;
     let distance = renumbered.moved.get(&index).copied();
     let moved = |value: u64| value.wrapping_add(distance.unwrap_or_default());
     let as_it_is = distance.map(|_| (moved(symbol.value), symbol.size));
     let header = object.sections.get(index)?.header;
-    let start = if object.head.kind == elf::ET_REL { 0 } else { header.addr };
-    let (Some(new_size), Some(within)) = (sizes.of_section(index), symbol.value.checked_sub(start)) else { return as_it_is };
+    let start = if object.head.kind == elf::ET_REL {
+        0
+    } else {
+        header.addr
+    };
+    let (Some(new_size), Some(within)) = (sizes.of_section(index), symbol.value.checked_sub(start))
+    else {
+        return as_it_is;
+    };
     if within > header.size || within.saturating_add(symbol.size) <= new_size {
         return as_it_is;
     }
-    // What it named is gone. Symbols of size 0 at the start of the section are what tools expect of labels, and name no bytes.
-    Some(if within >= new_size { (moved(start), 0) } else { (moved(symbol.value), new_size - within) })
+    // What it named is gone. Symbols of size 0 at the start of the section are what tools expect of
+    // labels, and name no bytes.
+    Some(if within >= new_size {
+        (moved(start), 0)
+    } else {
+        (moved(symbol.value), new_size - within)
+    })
 }

@@ -5,7 +5,11 @@ use object::write::Object as Writer;
 use object::{Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection};
 
 fn applied(image: &[u8]) -> Vec<u8> {
-    let Changed { head, tail_at, tail } = add(image).unwrap();
+    let Changed {
+        head,
+        tail_at,
+        tail,
+    } = add(image).unwrap();
     let mut whole = image.to_vec();
     whole[..head.len()].copy_from_slice(&head);
     whole.resize(tail_at as usize, 0);
@@ -28,7 +32,11 @@ fn notes(section: &[u8], endian: Endianness) -> Vec<(u32, Vec<u8>, Vec<u8>)> {
         let word = |at: usize| endian.read_u32(<[u8; 4]>::try_from(&rest[at..at + 4]).unwrap());
         let (owner, text) = (word(0) as usize, word(4) as usize);
         let text_at = 12 + owner.next_multiple_of(4);
-        notes.push((word(8), rest[12..12 + owner].to_vec(), rest[text_at..text_at + text].to_vec()));
+        notes.push((
+            word(8),
+            rest[12..12 + owner].to_vec(),
+            rest[text_at..text_at + text].to_vec(),
+        ));
         rest = &rest[text_at + text.next_multiple_of(4)..];
     }
     notes
@@ -48,13 +56,32 @@ fn an_image_has_its_notes_and_all_it_had() {
         let section = file.section_by_name(SECTION).unwrap();
         let read = notes(section.data().unwrap(), endian);
         let wanted = [(1, "1.0"), (2, "LLVM"), (3, LLVM_RELEASE)];
-        assert_eq!(read, wanted.map(|(kind, text)| (kind, OWNER.to_vec(), text.as_bytes().to_vec())), "{architecture:?}");
+        assert_eq!(
+            read,
+            wanted.map(|(kind, text)| (kind, OWNER.to_vec(), text.as_bytes().to_vec())),
+            "{architecture:?}"
+        );
         assert_eq!((section.align(), OWNER.len()), (4, 15));
-        assert!(matches!(section.flags(), object::SectionFlags::Elf { sh_type: elf::SHT_NOTE, .. }));
+        assert!(matches!(
+            section.flags(),
+            object::SectionFlags::Elf {
+                sh_type: elf::SHT_NOTE,
+                ..
+            }
+        ));
         let before = File::parse(&*plain).unwrap();
         let all = |file: &File<'_>| {
-            let sections = file.sections().filter(|section| section.name() != Ok(".shstrtab"));
-            sections.map(|section| (section.name().unwrap().to_owned(), section.data().unwrap().to_vec())).collect::<Vec<_>>()
+            let sections = file
+                .sections()
+                .filter(|section| section.name() != Ok(".shstrtab"));
+            sections
+                .map(|section| {
+                    (
+                        section.name().unwrap().to_owned(),
+                        section.data().unwrap().to_vec(),
+                    )
+                })
+                .collect::<Vec<_>>()
         };
         let mut left = all(&file);
         assert_eq!(left.pop().unwrap().0, SECTION);
@@ -70,7 +97,12 @@ fn an_image_without_sections_gets_some() {
     bare[0x3c..0x40].fill(0);
     let noted = applied(&bare);
     let file = File::parse(&*noted).unwrap();
-    assert_eq!(file.sections().map(|section| section.name().unwrap().to_owned()).collect::<Vec<_>>(), [".shstrtab", SECTION]);
+    assert_eq!(
+        file.sections()
+            .map(|section| section.name().unwrap().to_owned())
+            .collect::<Vec<_>>(),
+        [".shstrtab", SECTION]
+    );
 }
 
 #[test]
@@ -87,5 +119,8 @@ fn a_broken_image_is_an_error() {
             let _ = add(&bad);
         }
     }
-    assert_eq!(add(b"!<arch>\n        ").unwrap_err().what, "not an ELF file");
+    assert_eq!(
+        add(b"!<arch>\n        ").unwrap_err().what,
+        "not an ELF file"
+    );
 }

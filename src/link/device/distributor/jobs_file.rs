@@ -1,14 +1,15 @@
 //! Parses the file in which ld.lld describes the jobs of a ThinLTO link (LLVM's DTLTO).
 //!
-//! It has the compiler and the arguments common to all jobs. Each job has its own arguments, inputs and outputs. Other fields are
-//! ignored.
+//! It has the compiler and the arguments common to all jobs. Each job has its own arguments, inputs
+//! and outputs. Other fields are ignored.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The argument with a unit's summary index. The index lists imported functions of other units, and facts about them.
+/// The argument with a unit's summary index. The index lists imported functions of other units, and
+/// facts about them.
 const INDEX: &str = "-fthinlto-index=";
 /// Base memory of a compiler process, in bytes.
 const BASE_MEMORY: u64 = 96 << 20;
@@ -48,8 +49,14 @@ pub(super) struct BackendJob {
 impl JobsFile {
     /// Reads and parses the file at `path`.
     pub(super) fn read(path: &Path) -> Result<JobsFile> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read the list of jobs `{}`", path.display()))?;
-        serde_json::from_slice(&bytes).with_context(|| format!("`{}` is not a list of ThinLTO jobs from ld.lld", path.display()))
+        let bytes = std::fs::read(path)
+            .with_context(|| format!("cannot read the list of jobs `{}`", path.display()))?;
+        serde_json::from_slice(&bytes).with_context(|| {
+            format!(
+                "`{}` is not a list of ThinLTO jobs from ld.lld",
+                path.display()
+            )
+        })
     }
 
     /// The path of the compiler.
@@ -67,7 +74,12 @@ impl JobsFile {
 
     /// The compiler's arguments for `job`.
     pub(super) fn words<'f>(&'f self, job: &'f BackendJob) -> impl Iterator<Item = &'f str> {
-        self.common.args.iter().skip(1).chain(&job.args).map(String::as_str)
+        self.common
+            .args
+            .iter()
+            .skip(1)
+            .chain(&job.args)
+            .map(String::as_str)
     }
 
     pub(super) fn common_inputs(&self) -> &[String] {
@@ -86,7 +98,10 @@ impl BackendJob {
 
     /// The unit's file name without its extension, for job lists.
     pub(super) fn name(&self) -> String {
-        let stem = self.inputs.first().and_then(|input| Path::new(input).file_stem());
+        let stem = self
+            .inputs
+            .first()
+            .and_then(|input| Path::new(input).file_stem());
         stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
@@ -97,7 +112,11 @@ impl BackendJob {
 
     /// Total size of the inputs in bytes. Unreadable files count as empty.
     pub(super) fn size(&self) -> u64 {
-        self.inputs.iter().filter_map(|input| std::fs::metadata(input).ok()).map(|meta| meta.len()).sum()
+        self.inputs
+            .iter()
+            .filter_map(|input| std::fs::metadata(input).ok())
+            .map(|meta| meta.len())
+            .sum()
     }
 
     /// Estimated peak memory in bytes.
@@ -108,7 +127,11 @@ impl BackendJob {
     #[cfg(test)]
     pub(super) fn for_tests(args: &[&str], inputs: &[&str], output: &str) -> BackendJob {
         let all = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        BackendJob { args: all(args), inputs: all(inputs), outputs: vec![output.to_owned()] }
+        BackendJob {
+            args: all(args),
+            inputs: all(inputs),
+            outputs: vec![output.to_owned()],
+        }
     }
 }
 
@@ -128,7 +151,10 @@ mod tests {
         std::fs::write(&path, TEXT).unwrap();
         let file = JobsFile::read(&path).unwrap();
         let job = &file.jobs[0];
-        assert_eq!((file.program().unwrap(), job.output()), ("/c/clang", Some("/t/a.1.9.native.o")));
+        assert_eq!(
+            (file.program().unwrap(), job.output()),
+            ("/c/clang", Some("/t/a.1.9.native.o"))
+        );
         assert_eq!(job.index(), Some("/t/a.1.9.native.o.thinlto.bc"));
         let words: Vec<&str> = file.words(job).collect();
         assert_eq!(words[..3], ["-c", "-O2", "/t/a.o"]);
@@ -140,13 +166,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.json");
         let error = JobsFile::read(&path).unwrap_err();
-        assert!(error.to_string().starts_with("cannot read the list of jobs `/"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot read the list of jobs `/"),
+            "{error}"
+        );
         for end in [0, 1, 40, TEXT.len() - 1] {
             std::fs::write(&path, &TEXT[..end]).unwrap();
             let error = JobsFile::read(&path).unwrap_err();
-            assert!(error.to_string().ends_with("is not a list of ThinLTO jobs from ld.lld"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("is not a list of ThinLTO jobs from ld.lld"),
+                "{error}"
+            );
         }
-        std::fs::write(&path, r#"{"common":{"linker_output":"","args":[]},"jobs":[]}"#).unwrap();
+        std::fs::write(
+            &path,
+            r#"{"common":{"linker_output":"","args":[]},"jobs":[]}"#,
+        )
+        .unwrap();
         assert!(JobsFile::read(&path).unwrap().program().is_err());
     }
 }

@@ -1,7 +1,9 @@
-//! Cache keys for ThinLTO objects: the compiler, its arguments, the environment, and the contents of all inputs.
+//! Cache keys for ThinLTO objects: the compiler, its arguments, the environment, and the contents
+//! of all inputs.
 //!
-//! File names are not part of the key, because most are in a temporary directory. In arguments, each file name is replaced by its
-//! role. The summary index names the units to import from. Each of those names is replaced by the unit's digest.
+//! File names are not part of the key, because most are in a temporary directory. In arguments,
+//! each file name is replaced by its role. The summary index names the units to import from. Each
+//! of those names is replaced by the unit's digest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,13 +33,23 @@ pub(super) struct UnitKeys {
 impl UnitKeys {
     /// Computes the digests for the jobs in `file`, whose compiler is `tool`.
     pub(super) fn new(tool: Tool, environment: Digest, file: &JobsFile) -> Self {
-        let all = file.jobs.iter().flat_map(|job| &job.inputs).chain(file.common_inputs());
+        let all = file
+            .jobs
+            .iter()
+            .flat_map(|job| &job.inputs)
+            .chain(file.common_inputs());
         let mut names: Vec<&String> = all.collect();
         names.sort_unstable();
         names.dedup();
         let digest = |at: usize| (names[at].clone(), digest(names[at]));
-        let files = threads::run_indexed(names.len(), 0, digest).into_iter().collect();
-        UnitKeys { tool: Arc::new(tool), environment, files: Arc::new(files) }
+        let files = threads::run_indexed(names.len(), 0, digest)
+            .into_iter()
+            .collect();
+        UnitKeys {
+            tool: Arc::new(tool),
+            environment,
+            files: Arc::new(files),
+        }
     }
 
     /// The files of the compiler.
@@ -45,28 +57,49 @@ impl UnitKeys {
         self.tool.files().map(PathBuf::from)
     }
 
-    /// Adds everything that the object of `job` depends on to `key`. Fails if ld.lld 22 would not describe the job so, or if an
-    /// input is unreadable.
-    pub(super) fn of(&self, job: &BackendJob, file: &JobsFile, mut key: KeyBuilder) -> Result<Key, String> {
+    /// Adds everything that the object of `job` depends on to `key`. Fails if ld.lld 22 would not
+    /// describe the job so, or if an input is unreadable.
+    pub(super) fn of(
+        &self,
+        job: &BackendJob,
+        file: &JobsFile,
+        mut key: KeyBuilder,
+    ) -> Result<Key, String> {
         let (Some(output), Some(index)) = (job.output(), job.index()) else {
             return Err("the job differs from those that ld.lld 22 writes".to_owned());
         };
-        key.add(self.environment.bytes()).add(self.tool.digest.bytes());
-        let words: Vec<String> = file.words(job).map(|word| without_file_names(word, job, output)).collect();
+        key.add(self.environment.bytes())
+            .add(self.tool.digest.bytes());
+        let words: Vec<String> = file
+            .words(job)
+            .map(|word| without_file_names(word, job, output))
+            .collect();
         key.add((words.len() as u64).to_le_bytes());
         words.iter().for_each(|word| {
             key.add(word);
         });
-        for input in file.common_inputs().iter().chain(job.inputs.iter().filter(|input| *input != index)) {
+        for input in file
+            .common_inputs()
+            .iter()
+            .chain(job.inputs.iter().filter(|input| *input != index))
+        {
             key.add(self.file(input)?.bytes());
         }
         let bytes = std::fs::read(index).map_err(|error| format!("{index}: {error}"))?;
-        key.add(self.index(&bytes).unwrap_or_else(|| Digest::of(&bytes)).bytes());
+        key.add(
+            self.index(&bytes)
+                .unwrap_or_else(|| Digest::of(&bytes))
+                .bytes(),
+        );
         Ok(key.key())
     }
 
     /// Fails if an input of `job` has changed. `begun`: a time before the first file was read.
-    pub(super) fn verify_unchanged(&self, job: &BackendJob, begun: SystemTime) -> Result<(), String> {
+    pub(super) fn verify_unchanged(
+        &self,
+        job: &BackendJob,
+        begun: SystemTime,
+    ) -> Result<(), String> {
         for input in &job.inputs {
             if digest(input).as_ref() != Ok(self.file(input)?) {
                 return Err(format!("{input} has changed during the link"));
@@ -76,10 +109,15 @@ impl UnitKeys {
     }
 
     fn file(&self, name: &str) -> Result<&Digest, String> {
-        self.files.get(name).ok_or_else(|| format!("{name} is not in the list of jobs"))?.as_ref().map_err(Clone::clone)
+        self.files
+            .get(name)
+            .ok_or_else(|| format!("{name} is not in the list of jobs"))?
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
-    /// Returns the digest of a summary index with units identified by contents, or `None` if it cannot be parsed.
+    /// Returns the digest of a summary index with units identified by contents, or `None` if it
+    /// cannot be parsed.
     fn index(&self, bytes: &[u8]) -> Option<Digest> {
         let stream = bitstream::read(bytes).ok()?;
         let mut key = KeyBuilder::default();
@@ -103,12 +141,24 @@ impl UnitKeys {
     }
 
     fn add_record(&self, record: &Record, block: Option<u32>, key: &mut KeyBuilder) {
-        let bytes_of = |values: &[u64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        let name_of = |name: &[u64]| name.iter().map(|byte| u8::try_from(*byte).ok()).collect::<Option<Vec<u8>>>();
+        let bytes_of = |values: &[u64]| {
+            values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let name_of = |name: &[u64]| {
+            name.iter()
+                .map(|byte| u8::try_from(*byte).ok())
+                .collect::<Option<Vec<u8>>>()
+        };
         if let (Some(MODULE_STRTAB), [ENTRY, number, name @ ..]) = (block, &record.values[..])
-            && let Some(Ok(contents)) = name_of(name).and_then(|name| self.files.get(std::str::from_utf8(&name).ok()?))
+            && let Some(Ok(contents)) =
+                name_of(name).and_then(|name| self.files.get(std::str::from_utf8(&name).ok()?))
         {
-            key.add("unit").add(number.to_le_bytes()).add(contents.bytes());
+            key.add("unit")
+                .add(number.to_le_bytes())
+                .add(contents.bytes());
             return;
         }
         key.add("record").add(bytes_of(&record.values));
@@ -124,9 +174,16 @@ fn digest(name: &str) -> Result<Digest, String> {
 
 /// Replaces a file name at the end of `word` by the file's role in the job.
 fn without_file_names(word: &str, job: &BackendJob, output: &str) -> String {
-    let inputs = job.inputs.iter().enumerate().map(|(at, input)| (input.as_str(), format!("<input {at}>")));
+    let inputs = job
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(at, input)| (input.as_str(), format!("<input {at}>")));
     for (name, what) in inputs.chain([(output, "<output>".to_owned())]) {
-        if let Some(before) = word.strip_suffix(name).filter(|before| before.is_empty() || before.ends_with('=')) {
+        if let Some(before) = word
+            .strip_suffix(name)
+            .filter(|before| before.is_empty() || before.ends_with('='))
+        {
             return format!("{before}{what}");
         }
     }
@@ -139,23 +196,54 @@ mod tests {
     use crate::formats::bitstream::{Block, Stream, StreamPiece};
 
     fn record(values: Vec<u64>) -> Item {
-        Item::Record(Record { abbreviation: None, values, tail: Tail::None })
+        Item::Record(Record {
+            abbreviation: None,
+            values,
+            tail: Tail::None,
+        })
     }
 
     /// Builds an index that names `units`, with one more record.
     fn index(units: &[&str], more: u64) -> Vec<u8> {
-        let entry = |(at, name): (usize, &&str)| record([1, at as u64].into_iter().chain(name.bytes().map(u64::from)).collect());
-        let block = |id, items| Item::Block(Block { id, width: 4, items, inherited: 0, was_at: 0 });
+        let entry = |(at, name): (usize, &&str)| {
+            record(
+                [1, at as u64]
+                    .into_iter()
+                    .chain(name.bytes().map(u64::from))
+                    .collect(),
+            )
+        };
+        let block = |id, items| {
+            Item::Block(Block {
+                id,
+                width: 4,
+                items,
+                inherited: 0,
+                was_at: 0,
+            })
+        };
         let names = block(MODULE_STRTAB, units.iter().enumerate().map(entry).collect());
-        let written = bitstream::write(&Stream { items: vec![block(8, vec![names, record(vec![7, more])])] }).unwrap();
-        let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else { panic!("not bytes") };
+        let written = bitstream::write(&Stream {
+            items: vec![block(8, vec![names, record(vec![7, more])])],
+        })
+        .unwrap();
+        let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else {
+            panic!("not bytes")
+        };
         bytes.to_vec()
     }
 
     fn keys(files: &[(&str, &str)]) -> UnitKeys {
         let tool = Tool::for_tests();
-        let files = files.iter().map(|(name, contents)| ((*name).to_owned(), Ok(Digest::of(contents.as_bytes())))).collect();
-        UnitKeys { tool: Arc::new(tool), environment: Digest::of(b""), files: Arc::new(files) }
+        let files = files
+            .iter()
+            .map(|(name, contents)| ((*name).to_owned(), Ok(Digest::of(contents.as_bytes()))))
+            .collect();
+        UnitKeys {
+            tool: Arc::new(tool),
+            environment: Digest::of(b""),
+            files: Arc::new(files),
+        }
     }
 
     #[test]
@@ -163,25 +251,59 @@ mod tests {
         let one = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "b")]);
         let other = keys(&[("/temporary/2/a.o", "a"), ("/temporary/2/b.o", "b")]);
         let of_one = one.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)).unwrap();
-        assert_eq!(Some(of_one), other.index(&index(&["/temporary/2/a.o", "/temporary/2/b.o"], 3)));
-        for (units, more) in [(&["/t/1/b.o", "/t/1/a.o"], 3), (&["/t/1/a.o", "/t/1/a.o"], 3), (&["/t/1/a.o", "/t/1/b.o"], 4)] {
-            assert_ne!(Some(of_one), one.index(&index(units, more)), "{units:?} {more}");
+        assert_eq!(
+            Some(of_one),
+            other.index(&index(&["/temporary/2/a.o", "/temporary/2/b.o"], 3))
+        );
+        for (units, more) in [
+            (&["/t/1/b.o", "/t/1/a.o"], 3),
+            (&["/t/1/a.o", "/t/1/a.o"], 3),
+            (&["/t/1/a.o", "/t/1/b.o"], 4),
+        ] {
+            assert_ne!(
+                Some(of_one),
+                one.index(&index(units, more)),
+                "{units:?} {more}"
+            );
         }
         let changed = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "c")]);
-        assert_ne!(Some(of_one), changed.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)));
+        assert_ne!(
+            Some(of_one),
+            changed.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3))
+        );
         // A unit that is not an input is identified by its name.
-        assert_ne!(one.index(&index(&["/t/1/c.o"], 3)), one.index(&index(&["/t/1/d.o"], 3)));
+        assert_ne!(
+            one.index(&index(&["/t/1/c.o"], 3)),
+            one.index(&index(&["/t/1/d.o"], 3))
+        );
         assert_eq!(one.index(b"BC\xc0\xde garbage"), None);
     }
 
     #[test]
     fn file_names_are_replaced_in_arguments() {
         let job = BackendJob::for_tests(&[], &["/t/a.o", "/t/a.bc"], "/t/a.native.o");
-        let all = ["/t/a.o", "-fthinlto-index=/t/a.bc", "/t/a.native.o", "-O2", "-profile=/t/else", "x/t/a.o"];
-        let without_file_names: Vec<String> = all.iter().map(|word| without_file_names(word, &job, "/t/a.native.o")).collect();
+        let all = [
+            "/t/a.o",
+            "-fthinlto-index=/t/a.bc",
+            "/t/a.native.o",
+            "-O2",
+            "-profile=/t/else",
+            "x/t/a.o",
+        ];
+        let without_file_names: Vec<String> = all
+            .iter()
+            .map(|word| without_file_names(word, &job, "/t/a.native.o"))
+            .collect();
         assert_eq!(
             without_file_names,
-            ["<input 0>", "-fthinlto-index=<input 1>", "<output>", "-O2", "-profile=/t/else", "x/t/a.o"]
+            [
+                "<input 0>",
+                "-fthinlto-index=<input 1>",
+                "<output>",
+                "-O2",
+                "-profile=/t/else",
+                "x/t/a.o"
+            ]
         );
     }
 }

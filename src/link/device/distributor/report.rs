@@ -1,4 +1,5 @@
-//! The report that a distributor writes for the waiting device link: unit counts, messages for the user, and the error, if any.
+//! The report that a distributor writes for the waiting device link: unit counts, messages for the
+//! user, and the error, if any.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,10 +46,15 @@ impl Report {
 pub(super) struct SharedReport(Mutex<Report>);
 
 impl SharedReport {
-    /// Creates a shell called `name` whose messages go to the report. Only the compilers' own output is printed.
+    /// Creates a shell called `name` whose messages go to the report. Only the compilers' own
+    /// output is printed.
     pub(super) fn shell(self: &Arc<Self>, name: &str) -> Shell {
         let told = Arc::clone(self);
-        Shell::stderr(name).with_messages_to(move |label, text| told.report().messages.push((label.to_owned(), text.to_owned())))
+        Shell::stderr(name).with_messages_to(move |label, text| {
+            told.report()
+                .messages
+                .push((label.to_owned(), text.to_owned()))
+        })
     }
 
     /// Counts a cache hit. `shared`: it came from the remote cache.
@@ -72,7 +78,12 @@ impl SharedReport {
     pub(super) fn given_up(&self) {
         let mut report = self.report();
         if report.given_up.is_none() {
-            let warned = report.messages.iter().rev().find(|(label, _)| label == "warning").map(|(_, text)| text.clone());
+            let warned = report
+                .messages
+                .iter()
+                .rev()
+                .find(|(label, _)| label == "warning")
+                .map(|(_, text)| text.clone());
             report.given_up = warned;
         }
     }
@@ -82,10 +93,13 @@ impl SharedReport {
         self.report().not_kept.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Completes the memory estimate for at most `at_once` parallel jobs. Returns the message with the counts.
+    /// Completes the memory estimate for at most `at_once` parallel jobs. Returns the message with
+    /// the counts.
     pub(super) fn done(&self, at_once: usize) -> String {
         let mut report = self.report();
-        report.memory = report.memory.saturating_mul(at_once.min(report.here) as u64);
+        report.memory = report
+            .memory
+            .saturating_mul(at_once.min(report.here) as u64);
         report.count()
     }
 
@@ -94,7 +108,8 @@ impl SharedReport {
         let mut report = self.report().clone();
         report.failed = failed.map(|failed| (error::chain(failed), error::exit_status(failed)));
         let bytes = serde_json::to_vec(&report)?;
-        std::fs::write(path, bytes).with_context(|| format!("cannot write the report `{}`", path.display()))
+        std::fs::write(path, bytes)
+            .with_context(|| format!("cannot write the report `{}`", path.display()))
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {
@@ -105,8 +120,17 @@ impl SharedReport {
 impl Report {
     /// The message with the counts.
     pub(in crate::link::device) fn count(&self) -> String {
-        let Report { found, shared, compiled, .. } = self;
-        let of_others = if *shared > 0 { format!(" ({shared} of them in the remote cache)") } else { String::new() };
+        let Report {
+            found,
+            shared,
+            compiled,
+            ..
+        } = self;
+        let of_others = if *shared > 0 {
+            format!(" ({shared} of them in the remote cache)")
+        } else {
+            String::new()
+        };
         format!("ThinLTO: {found} units found in the cache{of_others}, {compiled} compiled")
     }
 }
@@ -125,18 +149,35 @@ mod tests {
         told.found(true);
         told.found(false);
         for peak_memory in [10, 30, 20] {
-            told.compiled(Usage { peak_memory, ..Usage::default() }, peak_memory < 30);
+            told.compiled(
+                Usage {
+                    peak_memory,
+                    ..Usage::default()
+                },
+                peak_memory < 30,
+            );
         }
         shell.note("n");
         shell.warn("w");
         shell.line("l");
         let message = told.done(2);
-        assert_eq!(message, "ThinLTO: 2 units found in the cache (1 of them in the remote cache), 3 compiled");
-        let failed: anyhow::Error = error::StepFailed { report: "why".to_owned(), status: 7 }.into();
+        assert_eq!(
+            message,
+            "ThinLTO: 2 units found in the cache (1 of them in the remote cache), 3 compiled"
+        );
+        let failed: anyhow::Error = error::StepFailed {
+            report: "why".to_owned(),
+            status: 7,
+        }
+        .into();
         told.write(&path, Some(&failed)).unwrap();
         let report = Report::read(&path).unwrap();
-        assert_eq!((report.found, report.shared, report.compiled, report.memory), (2, 1, 3, 40));
-        let messages = [("note", "n"), ("warning", "w"), ("", "l")].map(|(label, text)| (label.to_owned(), text.to_owned()));
+        assert_eq!(
+            (report.found, report.shared, report.compiled, report.memory),
+            (2, 1, 3, 40)
+        );
+        let messages = [("note", "n"), ("warning", "w"), ("", "l")]
+            .map(|(label, text)| (label.to_owned(), text.to_owned()));
         assert_eq!(report.messages, messages);
         assert_eq!(report.failed, Some(("why".to_owned(), 7)));
         assert!(told.write(&dir.path().join("none/report"), None).is_err());

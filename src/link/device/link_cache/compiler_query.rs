@@ -22,7 +22,8 @@ use crate::sys::run::Probe;
 use crate::sys::session::{self, Session};
 use crate::target::Target;
 
-/// The architecture that replaces any other AMD architecture in queries, so that one answer serves all of them.
+/// The architecture that replaces any other AMD architecture in queries, so that one answer serves
+/// all of them.
 const QUERIED_AMD_ARCH: &str = "gfx90a";
 
 /// The cached answer of a compiler.
@@ -45,13 +46,17 @@ impl DeviceCache<'_> {
         if target.is_nvptx() {
             nvidia::check_query(self.context.compiler.major, query.args)?;
         } else if !target.is_cpu() && !target.is_amdgcn() {
-            return Err(format!("the linker for {} does not list its input files", target.triple));
+            return Err(format!(
+                "the linker for {} does not list its input files",
+                target.triple
+            ));
         }
         let query_for = |processor: &str| -> Vec<OsString> {
             let named = OsString::from(format!("-mcpu={}", target.arch));
             let other = OsString::from(format!("-mcpu={processor}"));
             let args = linker_command::query(query.args).into_iter();
-            args.map(|arg| if arg == named { other.clone() } else { arg }).collect()
+            args.map(|arg| if arg == named { other.clone() } else { arg })
+                .collect()
         };
         let queried_arch = queried_arch(target);
         let args = query_for(queried_arch);
@@ -65,11 +70,19 @@ impl DeviceCache<'_> {
         }
     }
 
-    /// Returns the compiler's answer to the query `args`, from the cache or by running it. Jobs with the same query share one
-    /// answer.
-    fn linker_command_for(&self, path: &Path, args: &[OsString], for_cpu: bool) -> Result<LinkerCommand, String> {
+    /// Returns the compiler's answer to the query `args`, from the cache or by running it. Jobs
+    /// with the same query share one answer.
+    fn linker_command_for(
+        &self,
+        path: &Path,
+        args: &[OsString],
+        for_cpu: bool,
+    ) -> Result<LinkerCommand, String> {
         let answer = {
-            let mut commands = self.linker_commands.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut commands = self
+                .linker_commands
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             Arc::clone(commands.entry(args.to_vec()).or_default())
         };
         let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,8 +96,12 @@ impl DeviceCache<'_> {
             compiler: self.shared_tool(path),
             asked: self.cache.clock().now(),
         };
-        // The lookup needs the compiler's identity. Determining that takes as long as running the compiler.
-        let known = question.compiler.get().and_then(|compiler| compiler.as_ref().ok());
+        // The lookup needs the compiler's identity. Determining that takes as long as running the
+        // compiler.
+        let known = question
+            .compiler
+            .get()
+            .and_then(|compiler| compiler.as_ref().ok());
         if let Some(command) = known.and_then(|compiler| self.known(&question, compiler)) {
             return answer.insert(Ok(command)).clone();
         }
@@ -107,7 +124,8 @@ impl DeviceCache<'_> {
         Some(known.command)
     }
 
-    /// Runs the compiler. It takes no job slot, because a job that waits for the answer may hold the last one.
+    /// Runs the compiler. It takes no job slot, because a job that waits for the answer may hold
+    /// the last one.
     fn run_compiler(&self, question: &Question, for_cpu: bool) -> Result<Answer, String> {
         let io_error = |error: std::io::Error| format!("{}: {error}", question.path.display());
         // Everything waits for the compiler, so it starts first.
@@ -125,7 +143,11 @@ impl DeviceCache<'_> {
             return Err("the compiler fails with -###".to_owned());
         }
         let command = linker_command::parse(&output.stderr)?;
-        Ok(Answer { command, stderr: String::from_utf8_lossy(&output.stderr).into_owned(), probed })
+        Ok(Answer {
+            command,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            probed,
+        })
     }
 }
 
@@ -153,11 +175,26 @@ impl Question {
     /// Returns the cache key of the answer by `compiler`, for this state of the probed paths.
     fn key(&self, compiler: &Tool, probed: &DriverProbePaths) -> Key {
         let mut key = KeyBuilder::default();
-        key.add("linker_command 3").add(compiler.digest.bytes()).add(self.path.as_os_str().as_encoded_bytes());
-        key.add(self.environment.bytes()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        key.add("linker_command 3")
+            .add(compiler.digest.bytes())
+            .add(self.path.as_os_str().as_encoded_bytes());
+        key.add(self.environment.bytes()).add(
+            Session::env(session::PATH)
+                .unwrap_or_default()
+                .as_encoded_bytes(),
+        );
         // The user's configuration files are below `HOME`.
-        key.add(Session::env(session::HOME).unwrap_or_default().as_encoded_bytes());
-        key.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
+        key.add(
+            Session::env(session::HOME)
+                .unwrap_or_default()
+                .as_encoded_bytes(),
+        );
+        key.add(
+            std::env::current_dir()
+                .unwrap_or_default()
+                .as_os_str()
+                .as_encoded_bytes(),
+        );
         key.add(probed.digest.bytes());
         self.args.iter().for_each(|arg| {
             key.add(arg.as_encoded_bytes());
@@ -170,17 +207,31 @@ impl Question {
         driver_probe_paths::of(&self.path, &self.args, self.asked)
     }
 
-    /// Caches an answer, unless something that the compiler may have looked at has changed since it started.
+    /// Caches an answer, unless something that the compiler may have looked at has changed since it
+    /// started.
     fn keep(&self, cache: &Arc<Cache>, answer: Answer) {
-        let Ok(compiler) = self.compiler.get_or_init(|| Tool::of(&self.path, cache)) else { return };
+        let Ok(compiler) = self.compiler.get_or_init(|| Tool::of(&self.path, cache)) else {
+            return;
+        };
         let probed = self.probed();
-        // A directory that was removed meanwhile has no timestamp to check, but it was part of the first digest.
+        // A directory that was removed meanwhile has no timestamp to check, but it was part of the
+        // first digest.
         let unchanged = probed.settled && probed.digest == answer.probed.digest;
         if !unchanged || compiler.verify_unchanged(self.asked).is_err() {
             return;
         }
-        let Answer { command, stderr, .. } = answer;
-        let Ok(reads) = driver_files::of(&self.path, &self.args, &stderr, &command.program, self.asked) else { return };
+        let Answer {
+            command, stderr, ..
+        } = answer;
+        let Ok(reads) = driver_files::of(
+            &self.path,
+            &self.args,
+            &stderr,
+            &command.program,
+            self.asked,
+        ) else {
+            return;
+        };
         if let Ok(text) = serde_json::to_vec(&CachedAnswer { command, reads }) {
             cache.put_own_record(self.key(compiler, &probed), &text);
         }
@@ -189,11 +240,18 @@ impl Question {
 
 /// The architecture in a query for `target`.
 ///
-/// AMD command lines differ only in the architecture's name, unless the target has features. A triple that names an architecture
-/// accepts no other.
+/// AMD command lines differ only in the architecture's name, unless the target has features. A
+/// triple that names an architecture accepts no other.
 fn queried_arch(target: &Target) -> &str {
-    let by_name = target.is_amdgcn() && !target.arch.is_empty() && !target.arch.contains(':') && !target.triple_names_processor();
-    if by_name { QUERIED_AMD_ARCH } else { &target.arch }
+    let by_name = target.is_amdgcn()
+        && !target.arch.is_empty()
+        && !target.arch.contains(':')
+        && !target.triple_names_processor();
+    if by_name {
+        QUERIED_AMD_ARCH
+    } else {
+        &target.arch
+    }
 }
 
 #[cfg(test)]
@@ -204,19 +262,36 @@ mod tests {
     #[test]
     fn an_answer_is_cached_only_if_the_probed_paths_are_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
+        let cache = Arc::new(Cache::new(
+            Store::open(&dir.path().join("cache"), 1 << 30).unwrap(),
+        ));
         // Any program can stand in for the compiler.
         let path = Path::new("/bin/sh").canonicalize().unwrap();
         let asked = SystemTime::now() + std::time::Duration::from_secs(3600);
-        let question =
-            Question { path, args: Vec::new(), environment: Digest::of(b"environment"), compiler: SharedTool::default(), asked };
+        let question = Question {
+            path,
+            args: Vec::new(),
+            environment: Digest::of(b"environment"),
+            compiler: SharedTool::default(),
+            asked,
+        };
         let answer = || {
-            let command = LinkerCommand { program: "/nowhere/ld.lld".into(), args: Vec::new(), warnings: String::new() };
-            Answer { command, stderr: String::new(), probed: question.probed() }
+            let command = LinkerCommand {
+                program: "/nowhere/ld.lld".into(),
+                args: Vec::new(),
+                warnings: String::new(),
+            };
+            Answer {
+                command,
+                stderr: String::new(),
+                probed: question.probed(),
+            }
         };
         let is_kept = || {
             let compiler = question.compiler.get().unwrap().as_ref().unwrap();
-            cache.own_record(question.key(compiler, &question.probed())).is_some()
+            cache
+                .own_record(question.key(compiler, &question.probed()))
+                .is_some()
         };
         let mut of_another_moment = answer();
         of_another_moment.probed.digest = Digest::of(b"another");
@@ -236,7 +311,11 @@ mod tests {
             ("amdgcn-amd-amdhsa", "gfx90a:xnack+", "gfx90a:xnack+"),
             ("amdgcn-amd-amdhsa", "", ""),
         ] {
-            assert_eq!(queried_arch(&Target::new(triple, arch)), asked, "{triple} {arch}");
+            assert_eq!(
+                queried_arch(&Target::new(triple, arch)),
+                asked,
+                "{triple} {arch}"
+            );
         }
     }
 }

@@ -24,13 +24,16 @@ pub(in crate::link::device) fn of_environment() -> Digest {
         .filter(|(name, _)| {
             let name = name.to_string_lossy();
             session::TOOL_VARIABLES.contains(&name.as_ref())
-                || session::TOOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+                || session::TOOL_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
         })
         .collect();
     read.sort();
     let mut key = KeyBuilder::default();
     for (name, value) in read {
-        key.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
+        key.add(name.as_encoded_bytes())
+            .add(value.as_encoded_bytes());
     }
     key.digest()
 }

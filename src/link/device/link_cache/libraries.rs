@@ -1,6 +1,8 @@
-//! Shared libraries of a tool: each file that the dynamic loader could load, and each path where it could find another.
+//! Shared libraries of a tool: each file that the dynamic loader could load, and each path where it
+//! could find another.
 //!
-//! Running the loader would return the exact list, but takes longer than a whole link whose image is cached.
+//! Running the loader would return the exact list, but takes longer than a whole link whose image
+//! is cached.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -57,10 +59,13 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
     let mut searched: BTreeSet<(OsString, RunPaths)> = BTreeSet::new();
     let preloaded = preloaded();
     let (own, run_paths) = needed(program, None, open)?;
-    let preloading = preloaded.iter().map(|name| (name.clone(), run_paths.clone()));
+    let preloading = preloaded
+        .iter()
+        .map(|name| (name.clone(), run_paths.clone()));
     let mut queue: VecDeque<(OsString, RunPaths)> = preloading.chain(own).collect();
     while let Some((name, run_paths)) = queue.pop_front() {
-        // Almost every file needs the C library, and a search for it looks into dozens of directories.
+        // Almost every file needs the C library, and a search for it looks into dozens of
+        // directories.
         if !searched.insert((name.clone(), run_paths.clone())) {
             continue;
         }
@@ -72,10 +77,18 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
         all.missing.extend(missing);
         // The loader ignores a missing library from a preload list.
         if files.is_empty() && !preloaded.contains(&name) {
-            return Err(format!("{}: library {} not found", program.display(), name.display()));
+            return Err(format!(
+                "{}: library {} not found",
+                program.display(),
+                name.display()
+            ));
         }
-        let paths = files.iter().map(|file| file.to_str().map(str::to_owned).ok_or(file));
-        let paths = paths.collect::<Result<Vec<String>, _>>().map_err(|file| format!("{} is not in UTF-8", file.display()))?;
+        let paths = files
+            .iter()
+            .map(|file| file.to_str().map(str::to_owned).ok_or(file));
+        let paths = paths
+            .collect::<Result<Vec<String>, _>>()
+            .map_err(|file| format!("{} is not in UTF-8", file.display()))?;
         // For another file, which has other run paths, the same library may be found elsewhere.
         if visited.insert((name, paths.clone())) {
             for path in paths {
@@ -91,19 +104,29 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
 /// Libraries to preload or audit with: from the environment, and from the system's list.
 fn preloaded() -> BTreeSet<OsString> {
     let listed = std::fs::read(loader::PRELOAD).unwrap_or_default();
-    let variables = [session::LD_PRELOAD, session::LD_AUDIT].map(|name| Session::env(name).unwrap_or_default().into_vec());
+    let variables = [session::LD_PRELOAD, session::LD_AUDIT]
+        .map(|name| Session::env(name).unwrap_or_default().into_vec());
     let lists = variables.into_iter().chain([listed]);
     let names = lists.flat_map(|list| {
-        let names = list.split(|byte| *byte == b':' || byte.is_ascii_whitespace()).filter(|name| !name.is_empty());
-        names.map(|name| OsStr::from_bytes(name).to_owned()).collect::<Vec<_>>()
+        let names = list
+            .split(|byte| *byte == b':' || byte.is_ascii_whitespace())
+            .filter(|name| !name.is_empty());
+        names
+            .map(|name| OsStr::from_bytes(name).to_owned())
+            .collect::<Vec<_>>()
     });
     names.collect()
 }
 
-/// Returns the libraries that the file at `path` needs, and its run paths. Both are empty unless it is an ELF file.
+/// Returns the libraries that the file at `path` needs, and its run paths. Both are empty unless it
+/// is an ELF file.
 ///
 /// `loaded_by`: the run paths of the file that loads it.
-fn needed(path: &Path, loaded_by: Option<&RunPaths>, open: &mut OpenFiles) -> Result<(Needed, RunPaths), String> {
+fn needed(
+    path: &Path,
+    loaded_by: Option<&RunPaths>,
+    open: &mut OpenFiles,
+) -> Result<(Needed, RunPaths), String> {
     let in_file = |error: &dyn Display| format!("{}: {error}", path.display());
     let (_, bytes) = open.open(path).map_err(|error| in_file(&error))?;
     if !bytes.as_slice().starts_with(&magic::ELF) {
@@ -111,7 +134,11 @@ fn needed(path: &Path, loaded_by: Option<&RunPaths>, open: &mut OpenFiles) -> Re
     }
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|fault| in_file(&fault))?;
     let run_paths = RunPaths::new(&dynamic, path, loaded_by);
-    let each = dynamic.needed.iter().map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone())).collect();
+    let each = dynamic
+        .needed
+        .iter()
+        .map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone()))
+        .collect();
     Ok((each, run_paths))
 }
 
@@ -124,10 +151,17 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let files = of(&own, &mut OpenFiles::default()).unwrap().files;
         let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let libraries = loaded.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+        let libraries = loaded
+            .lines()
+            .filter_map(|line| line.split_ascii_whitespace().nth(5));
         for library in libraries.filter(|path| path.contains(".so")) {
             let real = Path::new(library).canonicalize().unwrap();
-            assert!(files.iter().any(|file| Path::new(file).canonicalize().unwrap() == real), "{library} is not in {files:?}");
+            assert!(
+                files
+                    .iter()
+                    .any(|file| Path::new(file).canonicalize().unwrap() == real),
+                "{library} is not in {files:?}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Parses linker arguments to determine which files a linker reads and writes, and which directories it searches.
+//! Parses linker arguments to determine which files a linker reads and writes, and which
+//! directories it searches.
 //!
 //! Also parses the dependency file that the linker writes (`--dependency-file`).
 
@@ -13,22 +14,24 @@ use crate::args::gnu_ld;
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, LinkerFamily};
 
-/// Linkers whose inputs can be determined: those that write dependency files, and NVIDIA's linker ([`nvidia`]).
+/// Linkers whose inputs can be determined: those that write dependency files, and NVIDIA's linker
+/// ([`nvidia`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Linker {
     /// ld.lld, which searches only the directories in its arguments.
     Lld,
     /// GNU ld, which searches built-in directories, too.
     Gnu,
-    /// wild, which searches only the directories in its arguments. Its dependency file omits thin archives and files named by
-    /// options.
+    /// wild, which searches only the directories in its arguments. Its dependency file omits thin
+    /// archives and files named by options.
     Wild,
     /// nvlink, run directly or through LLVM's wrapper.
     Nvidia,
 }
 
 impl Linker {
-    /// Identifies the linker at `path`, with symlinks resolved. `None` if it is not known to write dependency files.
+    /// Identifies the linker at `path`, with symlinks resolved. `None` if it is not known to write
+    /// dependency files.
     pub(super) fn of(path: &Path) -> Option<Linker> {
         if toolchain::is_ld_lld(path) {
             return Some(Linker::Lld);
@@ -42,8 +45,8 @@ impl Linker {
     }
 }
 
-/// Prefixes of options that read or write files missing from the dependency file, or that print output which a cached link would
-/// not print. Names shorter than three characters match exactly.
+/// Prefixes of options that read or write files missing from the dependency file, or that print
+/// output which a cached link would not print. Names shorter than three characters match exactly.
 const UNTRACKED_OPTIONS: [&str; 38] = [
     "M",
     "Map",
@@ -85,14 +88,25 @@ const UNTRACKED_OPTIONS: [&str; 38] = [
     "write-gc-stats",
 ];
 
-/// Options with a file that wild also searches for in library directories, and that its dependency file omits.
-const WILD_SEARCHED_FILES: [&str; 4] = ["dynamic-list", "export-dynamic-symbol-list", "retain-symbols-file", "version-script"];
+/// Options with a file that wild also searches for in library directories, and that its dependency
+/// file omits.
+const WILD_SEARCHED_FILES: [&str; 4] = [
+    "dynamic-list",
+    "export-dynamic-symbol-list",
+    "retain-symbols-file",
+    "version-script",
+];
 
 /// Prefix of the environment variables that make wild write further files, or run another linker.
 const VARIABLES_OF_WILD: &str = "WILD_";
 
 /// Prefixes of LLVM options with the same effect, after `-mllvm` or `-plugin-opt=`.
-const UNTRACKED_VALUES: [&str; 4] = ["-load", "-stats-json", "-info-output-file", "-pass-remarks-output"];
+const UNTRACKED_VALUES: [&str; 4] = [
+    "-load",
+    "-stats-json",
+    "-info-output-file",
+    "-pass-remarks-output",
+];
 
 /// Parts of the names of LLVM options that write files: graphs, printed output, summaries.
 const WRITING_PARTS: [&str; 10] = [
@@ -131,18 +145,24 @@ pub(super) struct LinkerArgs {
 }
 
 impl LinkerArgs {
-    /// Parses the arguments of `linker_command`, or returns the reason why its input and output files cannot be determined.
+    /// Parses the arguments of `linker_command`, or returns the reason why its input and output
+    /// files cannot be determined.
     pub(super) fn read(linker_command: &LinkerCommand) -> Result<LinkerArgs, String> {
         if nvidia::is_linker(&linker_command.program) {
             return nvidia::read(linker_command);
         }
-        let linker = Linker::of(&linker_command.program)
-            .ok_or_else(|| format!("{} is not known to list its input files", linker_command.program.display()))?;
+        let linker = Linker::of(&linker_command.program).ok_or_else(|| {
+            format!(
+                "{} is not known to list its input files",
+                linker_command.program.display()
+            )
+        })?;
         if Session::env(session::LLD_REPRODUCE).is_some() {
             return Err(format!("{} is set", session::LLD_REPRODUCE));
         }
         if linker == Linker::Wild
-            && let Some(name) = Session::env_names().find(|name| name.to_string_lossy().starts_with(VARIABLES_OF_WILD))
+            && let Some(name) = Session::env_names()
+                .find(|name| name.to_string_lossy().starts_with(VARIABLES_OF_WILD))
         {
             return Err(format!("{} is set", name.display()));
         }
@@ -152,16 +172,23 @@ impl LinkerArgs {
         let mut files = BTreeSet::new();
         while let Some(arg) = args.next() {
             line.check(arg, args.peek().copied())?;
-            if let Some(folder) = value_of(arg, &mut args, &["-L", "--library-path", "-library-path"]) {
+            if let Some(folder) =
+                value_of(arg, &mut args, &["-L", "--library-path", "-library-path"])
+            {
                 line.folders.push(folder.into());
-            } else if let Some(folders) = value_of(arg, &mut args, &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"]) {
+            } else if let Some(folders) = value_of(
+                arg,
+                &mut args,
+                &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"],
+            ) {
                 line.folders.extend(folders.split(':').map(PathBuf::from));
             } else if let Some(folder) = value_of(arg, &mut args, &["--sysroot", "-sysroot"]) {
                 // GNU ld ignores any other spelling.
                 if linker != Linker::Gnu || arg.starts_with("--sysroot=") {
                     line.sysroot = Some(folder.into());
                 }
-            } else if let Some(library) = value_of(arg, &mut args, &["-l", "--library", "-library"]) {
+            } else if let Some(library) = value_of(arg, &mut args, &["-l", "--library", "-library"])
+            {
                 line.libraries.push(format!("-l{library}"));
             } else if arg.starts_with("-m") && !arg.starts_with("-ml") {
                 line.emulation = value_of(arg, &mut args, &["-m"]).map(str::to_owned);
@@ -170,10 +197,18 @@ impl LinkerArgs {
             line.record_names(arg);
         }
         for name in [session::LD_LIBRARY_PATH, session::LD_RUN_PATH] {
-            let folders = Session::env(name).filter(|_| linker == Linker::Gnu).unwrap_or_default();
-            line.folders.extend(std::env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()));
+            let folders = Session::env(name)
+                .filter(|_| linker == Linker::Gnu)
+                .unwrap_or_default();
+            line.folders.extend(
+                std::env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()),
+            );
         }
-        line.folders = line.folders.iter().map(|folder| line.rooted(folder)).collect();
+        line.folders = line
+            .folders
+            .iter()
+            .map(|folder| line.rooted(folder))
+            .collect();
         line.folders.extend(line.sysroot.clone());
         line.files = files.into_iter().collect();
         Ok(line)
@@ -196,7 +231,11 @@ impl LinkerArgs {
     /// Resolves a search directory: it is below the sysroot if it begins with `=` or `$SYSROOT`.
     pub(super) fn rooted(&self, folder: &Path) -> PathBuf {
         let text = folder.to_string_lossy();
-        match (text.strip_prefix('=').or_else(|| text.strip_prefix("$SYSROOT")), &self.sysroot) {
+        match (
+            text.strip_prefix('=')
+                .or_else(|| text.strip_prefix("$SYSROOT")),
+            &self.sysroot,
+        ) {
             (Some(rest), Some(root)) => root.join(rest.trim_start_matches('/')),
             (Some(rest), None) => rest.into(),
             (None, _) => folder.to_owned(),
@@ -208,39 +247,82 @@ impl LinkerArgs {
         let value = arg.rsplit_once('=').map(|(_, value)| value);
         let script = arg.strip_prefix("-T").filter(|value| !value.is_empty());
         let names = [Some(arg).filter(|arg| !arg.starts_with('-')), value, script];
-        self.called.extend(names.into_iter().flatten().filter(|name| !name.starts_with('/')).map(PathBuf::from));
+        self.called.extend(
+            names
+                .into_iter()
+                .flatten()
+                .filter(|name| !name.starts_with('/'))
+                .map(PathBuf::from),
+        );
         // The code generator reads profiles and the like, and can do without them.
         let optional = |(option, _): &(&str, &str)| {
-            ["profile", "file", "list", "sections", "path", "replay", "summary"].iter().any(|word| option.contains(word))
+            [
+                "profile", "file", "list", "sections", "path", "replay", "summary",
+            ]
+            .iter()
+            .any(|word| option.contains(word))
         };
-        let optional = arg.rsplit_once('=').filter(optional).map(|(_, value)| value).filter(|value| !value.is_empty());
-        self.absent.extend(optional.map(PathBuf::from).filter(|path| !path.exists()));
+        let optional = arg
+            .rsplit_once('=')
+            .filter(optional)
+            .map(|(_, value)| value)
+            .filter(|value| !value.is_empty());
+        self.absent
+            .extend(optional.map(PathBuf::from).filter(|path| !path.exists()));
     }
 
     fn check(&self, arg: &str, next: Option<&str>) -> Result<(), String> {
-        let Some(option) = arg.strip_prefix('-') else { return Ok(()) };
+        let Some(option) = arg.strip_prefix('-') else {
+            return Ok(());
+        };
         let option = option.strip_prefix('-').unwrap_or(option);
         // The code generator's options have one dash or two.
         let option = option.replacen("=--", "=-", 1);
-        let next = next.map(|next| next.strip_prefix('-').filter(|rest| rest.starts_with('-')).unwrap_or(next));
+        let next = next.map(|next| {
+            next.strip_prefix('-')
+                .filter(|rest| rest.starts_with('-'))
+                .unwrap_or(next)
+        });
         let plugin = matches!(self.linker, Linker::Gnu | Linker::Wild)
             && option.starts_with("plugin")
             && !option.starts_with("plugin-opt");
-        let llvm_option =
-            if option == "mllvm" { next } else { option.strip_prefix("mllvm=").or(option.strip_prefix("plugin-opt=")) };
-        let is_untracked_llvm_option = llvm_option.filter(|value| value.starts_with('-')).is_some_and(|value| {
-            let name = value.split('=').next().unwrap_or_default();
-            let writes = value.contains('=') && WRITING_PARTS.iter().any(|part| name.contains(part));
-            writes || name.ends_with("-directory") || UNTRACKED_VALUES.iter().any(|name| value.starts_with(name))
-        });
-        let matches = |name: &str| if name.len() < 3 { option == name } else { option.starts_with(name) };
+        let llvm_option = if option == "mllvm" {
+            next
+        } else {
+            option
+                .strip_prefix("mllvm=")
+                .or(option.strip_prefix("plugin-opt="))
+        };
+        let is_untracked_llvm_option = llvm_option
+            .filter(|value| value.starts_with('-'))
+            .is_some_and(|value| {
+                let name = value.split('=').next().unwrap_or_default();
+                let writes =
+                    value.contains('=') && WRITING_PARTS.iter().any(|part| name.contains(part));
+                writes
+                    || name.ends_with("-directory")
+                    || UNTRACKED_VALUES.iter().any(|name| value.starts_with(name))
+            });
+        let matches = |name: &str| {
+            if name.len() < 3 {
+                option == name
+            } else {
+                option.starts_with(name)
+            }
+        };
         if plugin {
             return Err("the cache does not support linker plugins".to_owned());
         }
         if self.linker == Linker::Wild {
-            let (name, value) = option.split_once('=').map_or((&*option, next), |(name, value)| (name, Some(value)));
-            if WILD_SEARCHED_FILES.contains(&name) && value.is_some_and(|file| !Path::new(file).exists()) {
-                return Err(format!("wild searches directories for the file of `{arg}` and does not report the path"));
+            let (name, value) = option
+                .split_once('=')
+                .map_or((&*option, next), |(name, value)| (name, Some(value)));
+            if WILD_SEARCHED_FILES.contains(&name)
+                && value.is_some_and(|file| !Path::new(file).exists())
+            {
+                return Err(format!(
+                    "wild searches directories for the file of `{arg}` and does not report the path"
+                ));
             }
         }
         if is_untracked_llvm_option
@@ -252,18 +334,24 @@ impl LinkerArgs {
             || (arg.starts_with("-y") && !arg.starts_with("--"))
             || UNTRACKED_OPTIONS.iter().any(|name| matches(name))
         {
-            return Err(format!("the cache does not support the linker argument `{arg}`"));
+            return Err(format!(
+                "the cache does not support the linker argument `{arg}`"
+            ));
         }
         Ok(())
     }
 
     #[cfg(test)]
     pub(super) fn for_tests(linker: Linker, folders: Vec<PathBuf>) -> LinkerArgs {
-        LinkerArgs { folders, ..LinkerArgs::empty(linker) }
+        LinkerArgs {
+            folders,
+            ..LinkerArgs::empty(linker)
+        }
     }
 }
 
-/// Expands abbreviated options for GNU ld, as it does itself. Fails if an abbreviation is ambiguous.
+/// Expands abbreviated options for GNU ld, as it does itself. Fails if an abbreviation is
+/// ambiguous.
 fn words(linker: Linker, args: &[String]) -> Result<Vec<Cow<'_, str>>, String> {
     let word = |arg| match linker {
         Linker::Gnu => Ok(gnu_ld::spelled_out(arg)?.map_or(Cow::Borrowed(arg), Cow::Owned)),
@@ -273,9 +361,15 @@ fn words(linker: Linker, args: &[String]) -> Result<Vec<Cow<'_, str>>, String> {
 }
 
 /// Returns the value of one of the options `names`, from `arg` or the argument after it.
-fn value_of<'w>(arg: &'w str, args: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>, names: &[&str]) -> Option<&'w str> {
+fn value_of<'w>(
+    arg: &'w str,
+    args: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>,
+    names: &[&str],
+) -> Option<&'w str> {
     for name in names {
-        let Some(rest) = arg.strip_prefix(name) else { continue };
+        let Some(rest) = arg.strip_prefix(name) else {
+            continue;
+        };
         if rest.is_empty() {
             return args.peek().copied();
         }
@@ -289,16 +383,21 @@ fn value_of<'w>(arg: &'w str, args: &mut std::iter::Peekable<impl Iterator<Item 
     None
 }
 
-/// Returns the existing files that `arg` names: the whole argument, or the part after its last `=`. Fails if one is a pipe or the
-/// like.
+/// Returns the existing files that `arg` names: the whole argument, or the part after its last `=`.
+/// Fails if one is a pipe or the like.
 fn named_files(arg: &str) -> Result<Vec<String>, String> {
     if arg == INPUT || arg == OUTPUT {
         return Ok(Vec::new());
     }
     let mut files = Vec::new();
-    for part in [Some(arg), arg.rsplit_once('=').map(|(_, value)| value)].into_iter().flatten() {
+    for part in [Some(arg), arg.rsplit_once('=').map(|(_, value)| value)]
+        .into_iter()
+        .flatten()
+    {
         let part = part.trim_start_matches('@');
-        let Ok(meta) = std::fs::metadata(part) else { continue };
+        let Ok(meta) = std::fs::metadata(part) else {
+            continue;
+        };
         if meta.is_file() {
             files.push(part.to_owned());
         } else if reads::is_read_once(Path::new(part), &meta) {
@@ -308,7 +407,8 @@ fn named_files(arg: &str) -> Result<Vec<String>, String> {
     Ok(files)
 }
 
-/// Returns the files listed in the dependency file `text` of `linker`. `None` if the file is truncated or ambiguous.
+/// Returns the files listed in the dependency file `text` of `linker`. `None` if the file is
+/// truncated or ambiguous.
 pub(super) fn prerequisites(linker: Linker, text: &str) -> Option<Vec<String>> {
     match linker {
         Linker::Lld | Linker::Nvidia => first_rule(text),
@@ -316,17 +416,26 @@ pub(super) fn prerequisites(linker: Linker, text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the targets of the rules after the first, which have no prerequisites: one for each prerequisite of the first rule.
+/// Returns the targets of the rules after the first, which have no prerequisites: one for each
+/// prerequisite of the first rule.
 ///
-/// GNU ld and wild escape nothing, so the first rule does not show where a name with spaces ends. Returns `None` if the names in
-/// the first rule differ.
+/// GNU ld and wild escape nothing, so the first rule does not show where a name with spaces ends.
+/// Returns `None` if the names in the first rule differ.
 fn empty_rules(text: &str) -> Option<Vec<String>> {
     let text = text.strip_suffix('\n')?;
     let (first, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let rules = rest.split_terminator("\n\n");
-    let names: Vec<String> = rules.map(|rule| rule.strip_suffix(':').map(str::to_owned)).collect::<Option<_>>()?;
+    let names: Vec<String> = rules
+        .map(|rule| rule.strip_suffix(':').map(str::to_owned))
+        .collect::<Option<_>>()?;
     // wild writes them on one line, GNU ld each on its own line.
-    let listed = |before: &str| first.ends_with(&names.iter().fold(":".to_owned(), |listed, name| listed + before + name));
+    let listed = |before: &str| {
+        first.ends_with(
+            &names
+                .iter()
+                .fold(":".to_owned(), |listed, name| listed + before + name),
+        )
+    };
     (listed(" ") || listed(" \\\n  ")).then_some(names)
 }
 
@@ -365,7 +474,11 @@ mod tests {
     fn linker_command(more: &[&str]) -> LinkerCommand {
         let mut args: Vec<String> = ["-o", OUTPUT, INPUT].map(str::to_owned).into();
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        LinkerCommand { program: "/usr/lib/llvm-22/bin/ld.lld".into(), args, warnings: String::new() }
+        LinkerCommand {
+            program: "/usr/lib/llvm-22/bin/ld.lld".into(),
+            args,
+            warnings: String::new(),
+        }
     }
 
     #[test]
@@ -406,18 +519,37 @@ mod tests {
         ] {
             assert!(LinkerArgs::read(&linker_command(args)).is_ok(), "{args:?}");
         }
-        let line =
-            LinkerArgs::read(&linker_command(&["-Lone", "-L", "two", "--library-path=three", "-rpath", "four:five"])).unwrap();
-        assert_eq!(line.folders, ["one", "two", "three", "four", "five"].map(PathBuf::from));
+        let line = LinkerArgs::read(&linker_command(&[
+            "-Lone",
+            "-L",
+            "two",
+            "--library-path=three",
+            "-rpath",
+            "four:five",
+        ]))
+        .unwrap();
+        assert_eq!(
+            line.folders,
+            ["one", "two", "three", "four", "five"].map(PathBuf::from)
+        );
     }
 
     #[test]
     fn files_that_wild_searches_are_untracked() {
-        let there = format!("--version-script={}", std::env::current_exe().unwrap().display());
+        let there = format!(
+            "--version-script={}",
+            std::env::current_exe().unwrap().display()
+        );
         for (linker, there_alone) in [(Linker::Wild, true), (Linker::Lld, false)] {
             let line = LinkerArgs::for_tests(linker, Vec::new());
-            assert_eq!(line.check("--version-script=none.ver", None).is_err(), there_alone);
-            assert_eq!(line.check("--dynamic-list", Some("none.list")).is_err(), there_alone);
+            assert_eq!(
+                line.check("--version-script=none.ver", None).is_err(),
+                there_alone
+            );
+            assert_eq!(
+                line.check("--dynamic-list", Some("none.list")).is_err(),
+                there_alone
+            );
             assert_eq!(line.check(&there, None), Ok(()));
         }
     }
@@ -426,12 +558,32 @@ mod tests {
     fn abbreviated_options_of_gnu_ld_are_expanded() {
         let spelled = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            words(Linker::Gnu, &args).map(|words| words.iter().map(|word| word.clone().into_owned()).collect::<Vec<_>>())
+            words(Linker::Gnu, &args).map(|words| {
+                words
+                    .iter()
+                    .map(|word| word.clone().into_owned())
+                    .collect::<Vec<_>>()
+            })
         };
-        let words_of = |words: &[&str]| Ok(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        assert_eq!(spelled(&["--library-pa", "L1", "-lq"]), words_of(&["--library-path", "L1", "-lq"]));
-        assert_eq!(spelled(&["-Ma=m.txt", "-Map=n.txt"]), words_of(&["--Map=m.txt", "-Map=n.txt"]));
-        assert!(spelled(&["--dep=d.txt"]).unwrap_err().contains("--dependency-file"));
+        let words_of = |words: &[&str]| {
+            Ok(words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>())
+        };
+        assert_eq!(
+            spelled(&["--library-pa", "L1", "-lq"]),
+            words_of(&["--library-path", "L1", "-lq"])
+        );
+        assert_eq!(
+            spelled(&["-Ma=m.txt", "-Map=n.txt"]),
+            words_of(&["--Map=m.txt", "-Map=n.txt"])
+        );
+        assert!(
+            spelled(&["--dep=d.txt"])
+                .unwrap_err()
+                .contains("--dependency-file")
+        );
         let lld = ["--Ma=m.txt".to_owned()];
         assert_eq!(words(Linker::Lld, &lld).unwrap(), ["--Ma=m.txt"]);
     }
@@ -439,15 +591,25 @@ mod tests {
     #[test]
     fn the_sysroot_replaces_the_equals_sign() {
         let mut line = LinkerArgs::for_tests(Linker::Gnu, Vec::new());
-        let rooted = |line: &LinkerArgs| ["=/lib", "$SYSROOT/lib", "lib"].map(|folder| line.rooted(Path::new(folder)));
+        let rooted = |line: &LinkerArgs| {
+            ["=/lib", "$SYSROOT/lib", "lib"].map(|folder| line.rooted(Path::new(folder)))
+        };
         assert_eq!(rooted(&line), ["/lib", "/lib", "lib"].map(PathBuf::from));
         line.sysroot = Some("/root".into());
-        assert_eq!(rooted(&line), ["/root/lib", "/root/lib", "lib"].map(PathBuf::from));
+        assert_eq!(
+            rooted(&line),
+            ["/root/lib", "/root/lib", "lib"].map(PathBuf::from)
+        );
     }
 
     #[test]
     fn files_that_may_appear_are_recorded() {
-        let Some(line) = LinkerArgs::read(&linker_command(&["-T", "s.ld", "--lto-basic-block-sections=none.txt"])).ok() else {
+        let Some(line) = LinkerArgs::read(&linker_command(&[
+            "-T",
+            "s.ld",
+            "--lto-basic-block-sections=none.txt",
+        ]))
+        .ok() else {
             return;
         };
         assert_eq!(line.absent, [PathBuf::from("none.txt")]);
@@ -467,8 +629,14 @@ mod tests {
     fn gnu_ld_and_wild_escape_nothing() {
         for linker in [Linker::Gnu, Linker::Wild] {
             let names = |text: &str| prerequisites(linker, text);
-            assert_eq!(names("a out: a b.o c$d\n\na b.o:\n\nc$d:\n").unwrap(), ["a b.o", "c$d"]);
-            assert_eq!(names("o o: \\\n  a b.o \\\n  c\n\na b.o:\n\nc:\n").unwrap(), ["a b.o", "c"]);
+            assert_eq!(
+                names("a out: a b.o c$d\n\na b.o:\n\nc$d:\n").unwrap(),
+                ["a b.o", "c$d"]
+            );
+            assert_eq!(
+                names("o o: \\\n  a b.o \\\n  c\n\na b.o:\n\nc:\n").unwrap(),
+                ["a b.o", "c"]
+            );
             assert_eq!(names("out:\n").unwrap(), [""; 0]);
             // A line feed in a name, and truncated files.
             for text in [

@@ -1,19 +1,23 @@
-//! Determines the files that a linker read in one run, and the paths where other files would have taken precedence.
+//! Determines the files that a linker read in one run, and the paths where other files would have
+//! taken precedence.
 //!
-//! The dependency file lists the files that the linker opened by name. It omits the members of thin archives, which are separate
-//! files, and the other places that the linker searched.
+//! The dependency file lists the files that the linker opened by name. It omits the members of thin
+//! archives, which are separate files, and the other places that the linker searched.
 //!
 //! Names that a linker searches for:
 //! * `-lNAME` and `-l:NAME`: in the search directories.
-//! * A name in a script: in the current directory, the script's own directory and the search directories.
+//! * A name in a script: in the current directory, the script's own directory and the search
+//!   directories.
 //! * The value of `-T` and the like: in the current directory and the search directories.
-//! * With GNU ld, libraries needed by a shared library: in its run paths, the environment's directories and the system's.
-//! * With ld.lld, libraries named by an object (`#pragma comment(lib, …)`): as for `-l`, then by name in the search directories,
-//!   then by the name itself.
+//! * With GNU ld, libraries needed by a shared library: in its run paths, the environment's
+//!   directories and the system's.
+//! * With ld.lld, libraries named by an object (`#pragma comment(lib, …)`): as for `-l`, then by
+//!   name in the search directories, then by the name itself.
 //!
-//! ld.lld removes `.` and `..` from the names in its dependency file. If a symlink precedes `..`, the resulting name is a different
-//! file. wild resolves a script's symlinks before it searches the script's directory, and resolves those of the sysroot, too. It
-//! lists the members of thin archives instead of the archives.
+//! ld.lld removes `.` and `..` from the names in its dependency file. If a symlink precedes `..`,
+//! the resulting name is a different file. wild resolves a script's symlinks before it searches the
+//! script's directory, and resolves those of the sysroot, too. It lists the members of thin
+//! archives instead of the archives.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -35,8 +39,9 @@ const LONGEST_SCRIPT: usize = 4 << 20;
 
 /// Collects the files that a link read.
 ///
-/// `prerequisites`: the files in the linker's dependency file. `temporary_files`: offld's own files, to be left out.
-/// `builtin_folders`: the linker's default search directories. `begun`: the linker's start time.
+/// `prerequisites`: the files in the linker's dependency file. `temporary_files`: offld's own
+/// files, to be left out. `builtin_folders`: the linker's default search directories. `begun`: the
+/// linker's start time.
 pub(super) fn gather(
     line: &LinkerArgs,
     prerequisites: &[String],
@@ -65,7 +70,8 @@ pub(super) fn gather(
         search.extract_names(name, bytes.as_slice())?;
     }
     for archive in search.unlisted_archives() {
-        let bytes = Bytes::open(&archive).map_err(|error| format!("{}: {error}", archive.display()))?;
+        let bytes =
+            Bytes::open(&archive).map_err(|error| format!("{}: {error}", archive.display()))?;
         if bytes.as_slice().starts_with(THIN) {
             thin_members(&archive, bytes.as_slice(), 0, &mut files)?;
             files.insert(archive.clone());
@@ -89,20 +95,33 @@ pub(super) fn gather(
         }
         search.add_alternatives(name);
     }
-    for path in search.candidates.iter().chain(&line.absent).filter(|path| !files.contains(*path)) {
+    for path in search
+        .candidates
+        .iter()
+        .chain(&line.absent)
+        .filter(|path| !files.contains(*path))
+    {
         collector.looked_for(path)?;
     }
     Ok(collector.finish())
 }
 
-/// Adds the member files of the archive at `path` if it is thin. The archive only has their names, so it does not change when they
-/// do.
-pub(super) fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+/// Adds the member files of the archive at `path` if it is thin. The archive only has their names,
+/// so it does not change when they do.
+pub(super) fn thin_members(
+    path: &Path,
+    bytes: &[u8],
+    depth: usize,
+    files: &mut BTreeSet<PathBuf>,
+) -> Result<(), String> {
     if !bytes.starts_with(THIN) {
         return Ok(());
     }
     if depth > MAX_NESTING {
-        return Err(format!("{}: thin archives are nested more than {MAX_NESTING} deep", path.display()));
+        return Err(format!(
+            "{}: thin archives are nested more than {MAX_NESTING} deep",
+            path.display()
+        ));
     }
     let unreadable = |fault: archive::ArchiveFault| fault.in_archive(&path.display()).to_string();
     for member in archive::members(bytes).map_err(unreadable)? {
@@ -111,9 +130,15 @@ pub(super) fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut 
             continue;
         }
         let file = member.file(path);
-        // A thin archive of GNU ar can have members of other archives. A missing member is an error, because it may appear later.
-        let contents = Bytes::open(&file)
-            .map_err(|error| format!("{}({}), a member of a thin archive: {error}", path.display(), member.shown_name()))?;
+        // A thin archive of GNU ar can have members of other archives. A missing member is an
+        // error, because it may appear later.
+        let contents = Bytes::open(&file).map_err(|error| {
+            format!(
+                "{}({}), a member of a thin archive: {error}",
+                path.display(),
+                member.shown_name()
+            )
+        })?;
         if files.insert(file.clone()) {
             thin_members(&file, contents.as_slice(), depth + 1, files)?;
         }
@@ -139,7 +164,12 @@ impl<'a> Search<'a> {
     fn new(line: &'a LinkerArgs, builtin_folders: &[PathBuf]) -> Search<'a> {
         Search {
             line,
-            folders: line.folders.iter().cloned().chain(builtin_folders.iter().map(|folder| line.rooted(folder))).collect(),
+            folders: line
+                .folders
+                .iter()
+                .cloned()
+                .chain(builtin_folders.iter().map(|folder| line.rooted(folder)))
+                .collect(),
             script_folders: BTreeSet::new(),
             called: both_spellings(line.called.iter().cloned()),
             absolute: BTreeSet::new(),
@@ -154,46 +184,82 @@ impl<'a> Search<'a> {
             if self.line.linker == Linker::Gnu {
                 self.needed(path, bytes);
             }
-        } else if bytes.len() <= LONGEST_SCRIPT && !bytes.contains(&0) && !bytes.starts_with(b"!<") {
-            self.script_folders.extend(path.parent().map(Path::to_owned));
+        } else if bytes.len() <= LONGEST_SCRIPT && !bytes.contains(&0) && !bytes.starts_with(b"!<")
+        {
+            self.script_folders
+                .extend(path.parent().map(Path::to_owned));
             if self.line.linker == Linker::Wild {
                 self.script_folders.insert(real_script_folder(path)?);
             }
             let (called, folders) = script_words(bytes);
-            let (absolute, called): (Vec<_>, Vec<_>) = called.into_iter().partition(|name| name.is_absolute());
+            let (absolute, called): (Vec<_>, Vec<_>) =
+                called.into_iter().partition(|name| name.is_absolute());
             self.absolute.extend(absolute);
             self.called.extend(both_spellings(called));
-            self.folders.extend(folders.iter().map(|folder| self.line.rooted(folder)));
+            self.folders
+                .extend(folders.iter().map(|folder| self.line.rooted(folder)));
         }
         Ok(())
     }
 
     /// Adds the libraries that a shared library needs. GNU ld reads them for their symbols.
     fn needed(&mut self, path: &Path, bytes: &[u8]) {
-        let Ok(dynamic) = dynamic::read(bytes) else { return };
+        let Ok(dynamic) = dynamic::read(bytes) else {
+            return;
+        };
         let run_paths = RunPaths::new(&dynamic, path, None);
-        self.folders.extend(run_paths.folders().iter().map(|folder| self.line.rooted(folder)));
+        self.folders.extend(
+            run_paths
+                .folders()
+                .iter()
+                .map(|folder| self.line.rooted(folder)),
+        );
         let loader = self.loader.get_or_insert_default();
         for name in dynamic.needed.iter().map(|name| OsStr::from_bytes(name)) {
             self.candidates.extend(loader.candidates(name, &run_paths));
         }
     }
 
-    /// Returns the archives that arguments and scripts lead to, because wild does not list thin ones.
+    /// Returns the archives that arguments and scripts lead to, because wild does not list thin
+    /// ones.
     fn unlisted_archives(&self) -> BTreeSet<PathBuf> {
         if self.line.linker != Linker::Wild {
             return BTreeSet::new();
         }
-        let library = |word: &str| word.strip_prefix("-l").map(|name| ["so", "a"].map(|ending| format!("lib{name}.{ending}")));
-        let called = self.called.iter().filter_map(|word| library(word.to_str()?));
-        let libraries = self.line.libraries.iter().filter_map(|word| library(word)).chain(called).flatten().map(PathBuf::from);
+        let library = |word: &str| {
+            word.strip_prefix("-l")
+                .map(|name| ["so", "a"].map(|ending| format!("lib{name}.{ending}")))
+        };
+        let called = self
+            .called
+            .iter()
+            .filter_map(|word| library(word.to_str()?));
+        let libraries = self
+            .line
+            .libraries
+            .iter()
+            .filter_map(|word| library(word))
+            .chain(called)
+            .flatten()
+            .map(PathBuf::from);
         let current = PathBuf::new();
-        let folders = || self.folders.iter().chain(&self.script_folders).chain([&current]);
-        let names = libraries.chain(self.called.iter().cloned()).chain(self.absolute.iter().cloned());
-        names.flat_map(|name| folders().map(move |folder| folder.join(&name))).filter(|path| path.is_file()).collect()
+        let folders = || {
+            self.folders
+                .iter()
+                .chain(&self.script_folders)
+                .chain([&current])
+        };
+        let names = libraries
+            .chain(self.called.iter().cloned())
+            .chain(self.absolute.iter().cloned());
+        names
+            .flat_map(|name| folders().map(move |folder| folder.join(&name)))
+            .filter(|path| path.is_file())
+            .collect()
     }
 
-    /// Returns other spellings of the listed `name` by which ld.lld or wild may have opened the file.
+    /// Returns other spellings of the listed `name` by which ld.lld or wild may have opened the
+    /// file.
     fn other_spellings(&self, name: &Path) -> BTreeSet<PathBuf> {
         let folders = || self.folders.iter().chain(&self.script_folders);
         match self.line.linker {
@@ -208,49 +274,96 @@ impl<'a> Search<'a> {
             Linker::Gnu | Linker::Nvidia => return BTreeSet::new(),
         }
         let dotted = |path: &Path| without_dots(path).as_os_str() != path.as_os_str();
-        let in_folders = folders().filter(|folder| dotted(folder)).filter_map(|folder| {
-            let rest = name.strip_prefix(without_dots(folder)).ok()?;
-            Some(folder.join(rest))
-        });
+        let in_folders = folders()
+            .filter(|folder| dotted(folder))
+            .filter_map(|folder| {
+                let rest = name.strip_prefix(without_dots(folder)).ok()?;
+                Some(folder.join(rest))
+            });
         let called = self.called.iter().filter(|called| dotted(called));
-        let called = called.flat_map(|called| folders().map(move |folder| folder.join(called)).chain([called.clone()]));
-        let named = self.line.files.iter().map(PathBuf::from).chain(self.absolute.iter().cloned()).filter(|file| dotted(file));
-        let all = in_folders.chain(called.chain(named).filter(|path| without_dots(path) == name));
-        all.filter(|path| path.as_os_str() != name.as_os_str() && path.is_file()).collect()
+        let called = called.flat_map(|called| {
+            folders()
+                .map(move |folder| folder.join(called))
+                .chain([called.clone()])
+        });
+        let named = self
+            .line
+            .files
+            .iter()
+            .map(PathBuf::from)
+            .chain(self.absolute.iter().cloned())
+            .filter(|file| dotted(file));
+        let all = in_folders.chain(
+            called
+                .chain(named)
+                .filter(|path| without_dots(path) == name),
+        );
+        all.filter(|path| path.as_os_str() != name.as_os_str() && path.is_file())
+            .collect()
     }
 
     /// Whether an argument or a script names the file at `path`.
     fn is_called(&self, path: &Path) -> bool {
-        let Some(file) = path.file_name().and_then(OsStr::to_str) else { return true };
-        let stem = file.strip_prefix("lib").and_then(|stem| stem.strip_suffix(".so").or_else(|| stem.strip_suffix(".a")));
-        let library = stem.map(|stem| format!("-l{stem}")).into_iter().chain([format!("-l:{file}")]);
+        let Some(file) = path.file_name().and_then(OsStr::to_str) else {
+            return true;
+        };
+        let stem = file
+            .strip_prefix("lib")
+            .and_then(|stem| stem.strip_suffix(".so").or_else(|| stem.strip_suffix(".a")));
+        let library = stem
+            .map(|stem| format!("-l{stem}"))
+            .into_iter()
+            .chain([format!("-l:{file}")]);
         let called = |name: &Path| self.called.contains(name) || self.absolute.contains(name);
         called(path)
             || called(Path::new(file))
-            || library.into_iter().any(|word| self.line.libraries.contains(&word) || called(Path::new(&word)))
+            || library
+                .into_iter()
+                .any(|word| self.line.libraries.contains(&word) || called(Path::new(&word)))
     }
 
-    /// Adds the paths where an existing file would be read instead of `path`, or searched before it.
+    /// Adds the paths where an existing file would be read instead of `path`, or searched before
+    /// it.
     ///
-    /// These are the same name, and the library's other form (shared or archive), in every search directory.
+    /// These are the same name, and the library's other form (shared or archive), in every search
+    /// directory.
     fn add_alternatives(&mut self, path: &Path) {
         let near = self.script_folders.iter();
-        let mut names: BTreeSet<PathBuf> = path.file_name().map(PathBuf::from).into_iter().collect();
+        let mut names: BTreeSet<PathBuf> =
+            path.file_name().map(PathBuf::from).into_iter().collect();
         let below = |folder: &PathBuf| path.strip_prefix(folder).ok().map(Path::to_owned);
-        names.extend(self.folders.iter().chain(near).filter(|folder| !folder.as_os_str().is_empty()).filter_map(below));
+        names.extend(
+            self.folders
+                .iter()
+                .chain(near)
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .filter_map(below),
+        );
         names.extend(self.called.get(path).cloned());
         let mut found = BTreeSet::new();
         if self.line.linker == Linker::Lld && !self.is_called(path) {
             // Nothing else names the file, so an object does.
             names.insert(path.to_owned());
-            for (name, folder) in names.iter().flat_map(|name| self.folders.iter().map(move |folder| (name, folder))) {
+            for (name, folder) in names
+                .iter()
+                .flat_map(|name| self.folders.iter().map(move |folder| (name, folder)))
+            {
                 let library = |ending: &str| folder.join(format!("lib{}{ending}", name.display()));
                 found.extend([".so", ".a"].map(library));
             }
         }
         for name in names.iter().filter(|name| !name.as_os_str().is_empty()) {
-            for folder in self.folders.iter().map(PathBuf::as_path).chain(path.parent()) {
-                found.extend(library_forms(name).into_iter().map(|form| folder.join(form)));
+            for folder in self
+                .folders
+                .iter()
+                .map(PathBuf::as_path)
+                .chain(path.parent())
+            {
+                found.extend(
+                    library_forms(name)
+                        .into_iter()
+                        .map(|form| folder.join(form)),
+                );
             }
             if self.called.contains(name) {
                 found.extend(self.script_folders.iter().map(|folder| folder.join(name)));
@@ -267,22 +380,35 @@ impl<'a> Search<'a> {
 
 /// Returns the directory of the linker script at `path`, with symlinks resolved.
 ///
-/// Fails if the script itself is a symlink into another directory, because no recorded file would show a change of that link.
+/// Fails if the script itself is a symlink into another directory, because no recorded file would
+/// show a change of that link.
 fn real_script_folder(path: &Path) -> Result<PathBuf, String> {
-    let absolute = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let absolute =
+        std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let real = |path: Option<&Path>| path.and_then(|path| path.canonicalize().ok());
-    match (real(absolute.parent()), real(Some(path)).as_deref().and_then(Path::parent)) {
+    match (
+        real(absolute.parent()),
+        real(Some(path)).as_deref().and_then(Path::parent),
+    ) {
         (Some(folder), Some(around)) if folder == around => Ok(folder),
-        _ => Err(format!("{} is a symbolic link to a linker script in another directory", path.display())),
+        _ => Err(format!(
+            "{} is a symbolic link to a linker script in another directory",
+            path.display()
+        )),
     }
 }
 
 /// Returns each of `names`, and its form without dots that ld.lld writes.
 fn both_spellings(names: impl IntoIterator<Item = PathBuf>) -> BTreeSet<PathBuf> {
-    names.into_iter().flat_map(|name| [without_dots(&name), name]).filter(|name| !name.as_os_str().is_empty()).collect()
+    names
+        .into_iter()
+        .flat_map(|name| [without_dots(&name), name])
+        .filter(|name| !name.as_os_str().is_empty())
+        .collect()
 }
 
-/// Normalizes `path` like ld.lld: removes `.`, and resolves `..` by removing the component before it.
+/// Normalizes `path` like ld.lld: removes `.`, and resolves `..` by removing the component before
+/// it.
 fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -299,29 +425,47 @@ fn without_dots(path: &Path) -> PathBuf {
 /// Names of libraries that a linker would use instead of `name`.
 fn library_forms(name: &Path) -> Vec<PathBuf> {
     let mut forms = vec![name.to_owned()];
-    let Some(file) = name.file_name().and_then(OsStr::to_str) else { return forms };
-    let stem = file.split_once(".so").map(|(stem, _)| stem).or_else(|| file.strip_suffix(".a"));
+    let Some(file) = name.file_name().and_then(OsStr::to_str) else {
+        return forms;
+    };
+    let stem = file
+        .split_once(".so")
+        .map(|(stem, _)| stem)
+        .or_else(|| file.strip_suffix(".a"));
     if let Some(stem) = stem {
-        forms.extend([format!("{stem}.so"), format!("{stem}.a")].map(|form| name.with_file_name(form)));
+        forms.extend(
+            [format!("{stem}.so"), format!("{stem}.a")].map(|form| name.with_file_name(form)),
+        );
     }
     forms
 }
 
-/// Returns the words of the linker script `text`, which may be file names, and its search directories (`SEARCH_DIR`).
+/// Returns the words of the linker script `text`, which may be file names, and its search
+/// directories (`SEARCH_DIR`).
 pub(super) fn script_words(text: &[u8]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let path = |word: &[u8]| PathBuf::from(OsStr::from_bytes(word));
     let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
     let words = text.split(|byte| byte.is_ascii_whitespace() || b"(){},;\"".contains(byte));
-    let called = words.chain(quoted).filter(|word| !word.is_empty()).map(path).collect();
+    let called = words
+        .chain(quoted)
+        .filter(|word| !word.is_empty())
+        .map(path)
+        .collect();
     let folder = |at: usize| {
-        let after = text.get(at + b"SEARCH_DIR".len()..)?.trim_ascii_start().strip_prefix(b"(")?.trim_ascii_start();
+        let after = text
+            .get(at + b"SEARCH_DIR".len()..)?
+            .trim_ascii_start()
+            .strip_prefix(b"(")?
+            .trim_ascii_start();
         let (after, end) = match after.strip_prefix(b"\"") {
             Some(quoted) => (quoted, b'"'),
             None => (after, b')'),
         };
         Some(path(after.split(|byte| *byte == end).next()?.trim_ascii()))
     };
-    let folders = memchr::memmem::find_iter(text, b"SEARCH_DIR").filter_map(folder).collect();
+    let folders = memchr::memmem::find_iter(text, b"SEARCH_DIR")
+        .filter_map(folder)
+        .collect();
     (called, folders)
 }
 
@@ -336,7 +480,12 @@ mod tests {
     }
 
     /// Returns the missing paths for `listed`, with a linker that searches `a` and `/b`.
-    fn missing(linker: Linker, sysroot: Option<&str>, called: &[&str], listed: &str) -> BTreeSet<PathBuf> {
+    fn missing(
+        linker: Linker,
+        sysroot: Option<&str>,
+        called: &[&str],
+        listed: &str,
+    ) -> BTreeSet<PathBuf> {
         let mut line = LinkerArgs::for_tests(linker, vec!["a".into(), "/b".into()]);
         line.sysroot = sysroot.map(PathBuf::from);
         line.called = called.iter().map(PathBuf::from).collect();
@@ -351,19 +500,41 @@ mod tests {
 
     #[test]
     fn every_searched_directory_may_have_another_library() {
-        let expected =
-            ["/b/libx.so", "a/libx.a", "a/libx.so", "/own/libx.a", "/own/libx.so"].map(PathBuf::from).into_iter().collect();
+        let expected = [
+            "/b/libx.so",
+            "a/libx.a",
+            "a/libx.so",
+            "/own/libx.a",
+            "/own/libx.so",
+        ]
+        .map(PathBuf::from)
+        .into_iter()
+        .collect();
         assert_eq!(missing(Linker::Lld, None, &["-lx"], "/b/libx.a"), expected);
-        assert!(missing(Linker::Lld, Some("/root"), &[], "/lib/libc.so.6").is_superset(&paths(&["/root/lib/libc.so.6"])));
-        assert!(missing(Linker::Gnu, Some("/root"), &[], "/b/libx.a").contains(Path::new("/root/own/libx.a")));
+        assert!(
+            missing(Linker::Lld, Some("/root"), &[], "/lib/libc.so.6")
+                .is_superset(&paths(&["/root/lib/libc.so.6"]))
+        );
+        assert!(
+            missing(Linker::Gnu, Some("/root"), &[], "/b/libx.a")
+                .contains(Path::new("/root/own/libx.a"))
+        );
     }
 
     #[test]
     fn a_relative_path_is_searched_for_as_a_whole() {
-        assert!(missing(Linker::Lld, None, &[], "/b/sub/libx.a").is_superset(&paths(&["a/sub/libx.a", "a/sub/libx.so"])));
+        assert!(
+            missing(Linker::Lld, None, &[], "/b/sub/libx.a")
+                .is_superset(&paths(&["a/sub/libx.a", "a/sub/libx.so"]))
+        );
         let called = missing(Linker::Gnu, None, &["sub/libx.a"], "/b/sub/libx.a");
-        assert!(called.is_superset(&paths(&["sub/libx.a", "a/sub/libx.a"])), "{called:?}");
-        assert!(!missing(Linker::Gnu, None, &[], "/b/sub/libx.a").contains(Path::new("sub/libx.a")));
+        assert!(
+            called.is_superset(&paths(&["sub/libx.a", "a/sub/libx.a"])),
+            "{called:?}"
+        );
+        assert!(
+            !missing(Linker::Gnu, None, &[], "/b/sub/libx.a").contains(Path::new("sub/libx.a"))
+        );
     }
 
     #[test]
@@ -377,7 +548,11 @@ mod tests {
             ("/usr/lib/gcc/x/12/../../../../lib64", "/usr/lib64"),
             (".", ""),
         ] {
-            assert_eq!(without_dots(Path::new(path)), PathBuf::from(plain), "{path}");
+            assert_eq!(
+                without_dots(Path::new(path)),
+                PathBuf::from(plain),
+                "{path}"
+            );
         }
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -388,19 +563,28 @@ mod tests {
         let line = LinkerArgs::for_tests(Linker::Lld, vec![at("link/../lib")]);
         let listed = at("lib/libx.a").to_str().unwrap().to_owned();
         let reads = gather(&line, &[listed], &[], &[], later()).unwrap();
-        assert_eq!(reads.file_names(), [at("link/../lib/libx.a").to_str().unwrap()]);
+        assert_eq!(
+            reads.file_names(),
+            [at("link/../lib/libx.a").to_str().unwrap()]
+        );
     }
 
     #[test]
     fn libraries_that_objects_name_are_looked_for_in_three_ways() {
         let named_by_an_object = missing(Linker::Lld, None, &[], "sub/x.a");
         assert!(
-            named_by_an_object.is_superset(&paths(&["a/sub/x.a", "/b/libsub/x.a.so", "/b/libx.a.a"])),
+            named_by_an_object.is_superset(&paths(&[
+                "a/sub/x.a",
+                "/b/libsub/x.a.so",
+                "/b/libx.a.a"
+            ])),
             "{named_by_an_object:?}"
         );
         let named_by_a_script = missing(Linker::Lld, None, &["sub/x.a"], "sub/x.a");
         assert!(!named_by_a_script.contains(Path::new("/b/libsub/x.a.so")));
-        assert!(!missing(Linker::Gnu, None, &[], "sub/x.a").contains(Path::new("/b/libsub/x.a.so")));
+        assert!(
+            !missing(Linker::Gnu, None, &[], "sub/x.a").contains(Path::new("/b/libsub/x.a.so"))
+        );
     }
 
     #[test]
@@ -419,15 +603,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (archive, member) = (dir.path().join("libx.a"), dir.path().join("x.o"));
         std::fs::write(&member, "contents").unwrap();
-        let header = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "x.o/", 0, 0, 0, 644, 8);
+        let header = format!(
+            "{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
+            "x.o/", 0, 0, 0, 644, 8
+        );
         std::fs::write(&archive, [THIN, header.as_bytes()].concat()).unwrap();
         let line = LinkerArgs::for_tests(Linker::Lld, Vec::new());
         let name = archive.to_str().unwrap().to_owned();
         let mut reads = gather(&line, std::slice::from_ref(&name), &[], &[], later()).unwrap();
-        assert_eq!(reads.file_names(), [name.as_str(), member.to_str().unwrap()]);
+        assert_eq!(
+            reads.file_names(),
+            [name.as_str(), member.to_str().unwrap()]
+        );
         std::fs::write(&member, "conTents").unwrap();
-        assert_eq!(reads.revalidate(later()), Err(format!("{} has changed", member.display())));
+        assert_eq!(
+            reads.revalidate(later()),
+            Err(format!("{} has changed", member.display()))
+        );
         std::fs::remove_file(&member).unwrap();
-        assert!(gather(&line, &[name], &[], &[], later()).unwrap_err().contains("(x.o), a member of a thin archive"));
+        assert!(
+            gather(&line, &[name], &[], &[], later())
+                .unwrap_err()
+                .contains("(x.o), a member of a thin archive")
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Determines the files that NVIDIA's linker reads.
 //!
-//! nvlink writes no dependency file. clang 19 and later run it through `clang-nvlink-wrapper`, which writes none either. The
-//! wrapper compiles bitcode with LLVM and `ptxas`, extracts the needed archive members, and runs `nvlink`.
+//! nvlink writes no dependency file. clang 19 and later run it through `clang-nvlink-wrapper`,
+//! which writes none either. The wrapper compiles bitcode with LLVM and `ptxas`, extracts the
+//! needed archive members, and runs `nvlink`.
 //!
-//! So the inputs are derived from the arguments, and links with unknown arguments are not cached. A test traces every file that
-//! these programs open (`releases::nvidia`). In addition to the device code, they read the archives in the arguments, searched for
-//! in the directories in order, and the programs themselves.
+//! So the inputs are derived from the arguments, and links with unknown arguments are not cached. A
+//! test traces every file that these programs open (`releases::nvidia`). In addition to the device
+//! code, they read the archives in the arguments, searched for in the directories in order, and the
+//! programs themselves.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -40,36 +42,57 @@ pub(super) fn is_nvlink(path: &Path) -> bool {
 
 /// The command of an `nvlink` that runs without a compiler. `args` has the placeholders.
 pub(super) fn direct(program: &Path, args: &[OsString]) -> Result<LinkerCommand, String> {
-    let program = std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))?;
-    let text = |arg: &OsString| arg.to_str().map(str::to_owned).ok_or("the linker's command line is not in UTF-8");
+    let program =
+        std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    let text = |arg: &OsString| {
+        arg.to_str()
+            .map(str::to_owned)
+            .ok_or("the linker's command line is not in UTF-8")
+    };
     let args = args.iter().map(text).collect::<Result<Vec<String>, _>>()?;
-    Ok(LinkerCommand { program, args, warnings: String::new() })
+    Ok(LinkerCommand {
+        program,
+        args,
+        warnings: String::new(),
+    })
 }
 
 /// Fails unless a compiler of release `major` can be queried for the linker command with `args`.
 pub(super) fn check_query(major: Option<u32>, args: &[OsString]) -> Result<(), String> {
     if let Some(major) = major.filter(|major| *major < FIRST_WITH_WRAPPER) {
-        return Err(format!("clang {major} passes NVIDIA's linker temporary files with random names"));
+        return Err(format!(
+            "clang {major} passes NVIDIA's linker temporary files with random names"
+        ));
     }
     // Without `--cuda-path=`, clang and the wrapper each search their own list of directories.
     if cuda_folders(args).is_empty() {
-        return Err(format!("{CUDA_PATH} is missing, so the directory of NVIDIA's tools is unknown"));
+        return Err(format!(
+            "{CUDA_PATH} is missing, so the directory of NVIDIA's tools is unknown"
+        ));
     }
     Ok(())
 }
 
 /// The directories of NVIDIA's tools in `args`.
 fn cuda_folders(args: &[OsString]) -> Vec<PathBuf> {
-    args.iter().filter_map(|arg| arg.to_str()?.strip_prefix(CUDA_PATH)).map(PathBuf::from).collect()
+    args.iter()
+        .filter_map(|arg| arg.to_str()?.strip_prefix(CUDA_PATH))
+        .map(PathBuf::from)
+        .collect()
 }
 
-/// The files by which a compiler with these arguments determines the toolkit's release, and the device library, which is linked
-/// when a source is compiled.
+/// The files by which a compiler with these arguments determines the toolkit's release, and the
+/// device library, which is linked when a source is compiled.
 pub(super) fn toolkit_files(args: &[OsString]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in cuda_folders(args) {
-        files.extend(["include/cuda.h", "version.txt", "version.json"].map(|name| folder.join(name)));
-        let libraries = std::fs::read_dir(folder.join("nvvm/libdevice")).into_iter().flatten().flatten();
+        files.extend(
+            ["include/cuda.h", "version.txt", "version.json"].map(|name| folder.join(name)),
+        );
+        let libraries = std::fs::read_dir(folder.join("nvvm/libdevice"))
+            .into_iter()
+            .flatten()
+            .flatten();
         files.extend(libraries.map(|entry| entry.path()));
     }
     files
@@ -78,17 +101,24 @@ pub(super) fn toolkit_files(args: &[OsString]) -> Vec<PathBuf> {
 /// The directories in which the compiler looks for those files.
 pub(super) fn toolkit_folders(args: &[OsString]) -> Vec<PathBuf> {
     let folders = cuda_folders(args);
-    folders.iter().flat_map(|folder| ["include", "nvvm", "nvvm/libdevice"].map(|name| folder.join(name))).collect()
+    folders
+        .iter()
+        .flat_map(|folder| ["include", "nvvm", "nvvm/libdevice"].map(|name| folder.join(name)))
+        .collect()
 }
 
-/// Parses the arguments of nvlink or its wrapper, or returns the reason why the inputs cannot be determined.
+/// Parses the arguments of nvlink or its wrapper, or returns the reason why the inputs cannot be
+/// determined.
 pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
     let by_wrapper = !is_nvlink(&command.program);
     let mut line = LinkerArgs::empty(Linker::Nvidia);
     let mut cuda = None;
     let mut args = command.args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("the linker argument `{arg}` has no value"));
+        let mut value = || {
+            args.next()
+                .ok_or_else(|| format!("the linker argument `{arg}` has no value"))
+        };
         match arg {
             INPUT | OUTPUT => {}
             "-o" | "-arch" => drop(value()?),
@@ -97,25 +127,48 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
             "-m64" | "-m32" if !by_wrapper => {}
             "-L" => line.folders.push(value()?.into()),
             "-l" => line.libraries.push(value()?.to_owned()),
-            _ => match (arg.strip_prefix("-L"), arg.strip_prefix("-l"), arg.strip_prefix(CUDA_PATH)) {
+            _ => match (
+                arg.strip_prefix("-L"),
+                arg.strip_prefix("-l"),
+                arg.strip_prefix(CUDA_PATH),
+            ) {
                 (Some(folder), ..) => line.folders.push(folder.into()),
                 // `-lto…` are options of both programs.
-                (_, Some(library), _) if !library.starts_with("to") => line.libraries.push(library.to_owned()),
+                (_, Some(library), _) if !library.starts_with("to") => {
+                    line.libraries.push(library.to_owned())
+                }
                 (.., Some(folder)) if by_wrapper => cuda = Some(PathBuf::from(folder)),
                 _ if by_wrapper && is_plain_option(arg) => {}
-                _ if !arg.starts_with(['-', '@']) && Path::new(arg).is_file() => line.files.push(arg.to_owned()),
-                _ => return Err(format!("the cache does not support the linker argument `{arg}`")),
+                _ if !arg.starts_with(['-', '@']) && Path::new(arg).is_file() => {
+                    line.files.push(arg.to_owned())
+                }
+                _ => {
+                    return Err(format!(
+                        "the cache does not support the linker argument `{arg}`"
+                    ));
+                }
             },
         }
     }
     if Session::env(session::LIBRARY_PATH).is_some() {
-        return Err(format!("{} is set, and NVIDIA's linker searches those directories, too", session::LIBRARY_PATH));
+        return Err(format!(
+            "{} is set, and NVIDIA's linker searches those directories, too",
+            session::LIBRARY_PATH
+        ));
     }
-    if let Some(folder) = line.folders.iter().find(|folder| folder.to_string_lossy().starts_with('=')) {
-        return Err(format!("the cache does not support the library directory `{}`", folder.display()));
+    if let Some(folder) = line
+        .folders
+        .iter()
+        .find(|folder| folder.to_string_lossy().starts_with('='))
+    {
+        return Err(format!(
+            "the cache does not support the library directory `{}`",
+            folder.display()
+        ));
     }
     if by_wrapper {
-        line.tools = tools(&cuda.ok_or_else(|| format!("{CUDA_PATH} is not among the linker arguments"))?)?;
+        line.tools =
+            tools(&cuda.ok_or_else(|| format!("{CUDA_PATH} is not among the linker arguments"))?)?;
     }
     Ok(line)
 }
@@ -125,9 +178,13 @@ fn is_plain_option(arg: &str) -> bool {
     if KEEP_ALL.contains(&arg) {
         return true;
     }
-    let option = arg.strip_prefix("--plugin-opt=").or_else(|| arg.strip_prefix("-plugin-opt="));
+    let option = arg
+        .strip_prefix("--plugin-opt=")
+        .or_else(|| arg.strip_prefix("-plugin-opt="));
     option.is_some_and(|option| {
-        let level = option.strip_prefix('O').is_some_and(|level| ["0", "1", "2", "3"].contains(&level));
+        let level = option
+            .strip_prefix('O')
+            .is_some_and(|level| ["0", "1", "2", "3"].contains(&level));
         level || option.starts_with("-mattr=") || option.starts_with("mcpu=")
     })
 }
@@ -135,31 +192,49 @@ fn is_plain_option(arg: &str) -> bool {
 /// The programs that LLVM's wrapper runs, in the toolkit's directory, which it searches first.
 fn tools(cuda: &Path) -> Result<Vec<PathBuf>, String> {
     let tools = ["ptxas", NVLINK].map(|name| cuda.join("bin").join(name));
-    match tools.iter().find(|tool| !tool.metadata().is_ok_and(|meta| meta.is_file() && meta.mode() & 0o111 != 0)) {
+    match tools.iter().find(|tool| {
+        !tool
+            .metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.mode() & 0o111 != 0)
+    }) {
         // The wrapper would search `PATH`.
-        Some(missing) => Err(format!("{} is missing, so the compiler would run another one from PATH", missing.display())),
+        Some(missing) => Err(format!(
+            "{} is missing, so the compiler would run another one from PATH",
+            missing.display()
+        )),
         None => Ok(tools.into()),
     }
 }
 
 /// Collects the files that nvlink will read, before the link. `None` for other linkers.
 ///
-/// nvlink does not list its inputs. Only files that are the same before and after the link are known to be its inputs.
+/// nvlink does not list its inputs. Only files that are the same before and after the link are
+/// known to be its inputs.
 pub(super) fn before(line: &LinkerArgs, begun: SystemTime) -> Result<Option<Reads>, String> {
-    if line.linker == Linker::Nvidia { gather(line, begun).map(Some) } else { Ok(None) }
+    if line.linker == Linker::Nvidia {
+        gather(line, begun).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Collects the same files after the link. Fails if they differ from `before`.
 pub(super) fn after(line: &LinkerArgs, before: &Reads, begun: SystemTime) -> Result<Reads, String> {
     let reads = gather(line, begun)?;
-    if reads.same_as(before) { Ok(reads) } else { Err("the input libraries have changed during the link".to_owned()) }
+    if reads.same_as(before) {
+        Ok(reads)
+    } else {
+        Err("the input libraries have changed during the link".to_owned())
+    }
 }
 
 /// Collects the files in the arguments, and the libraries in every directory where they might be.
 fn gather(line: &LinkerArgs, begun: SystemTime) -> Result<Reads, String> {
     let mut candidates: BTreeSet<PathBuf> = line.files.iter().map(PathBuf::from).collect();
     for library in &line.libraries {
-        let name = library.strip_prefix(':').map_or_else(|| format!("lib{library}.a"), str::to_owned);
+        let name = library
+            .strip_prefix(':')
+            .map_or_else(|| format!("lib{library}.a"), str::to_owned);
         candidates.extend(line.folders.iter().map(|folder| folder.join(&name)));
     }
     let mut files = BTreeSet::new();
@@ -179,9 +254,15 @@ mod tests {
     use super::*;
 
     fn command(program: &str, args: &[&str]) -> LinkerCommand {
-        let mut all: Vec<String> = ["-o", OUTPUT, "-arch", "sm_80", INPUT].map(str::to_owned).into();
+        let mut all: Vec<String> = ["-o", OUTPUT, "-arch", "sm_80", INPUT]
+            .map(str::to_owned)
+            .into();
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
-        LinkerCommand { program: program.into(), args: all, warnings: String::new() }
+        LinkerCommand {
+            program: program.into(),
+            args: all,
+            warnings: String::new(),
+        }
     }
 
     #[test]
@@ -190,22 +271,44 @@ mod tests {
         let cuda = format!("--cuda-path={}", dir.path().display());
         let read = |program: &str, args: &[&str]| read(&command(program, args));
         let wrapper = "/usr/lib/llvm-22/bin/clang-nvlink-wrapper";
-        assert!(read(wrapper, &[&cuda]).unwrap_err().contains("bin/ptxas is missing"));
+        assert!(
+            read(wrapper, &[&cuda])
+                .unwrap_err()
+                .contains("bin/ptxas is missing")
+        );
         std::fs::create_dir(dir.path().join("bin")).unwrap();
         for tool in ["ptxas", "nvlink"] {
             let path = dir.path().join("bin").join(tool);
             std::fs::write(&path, "x").unwrap();
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                .unwrap();
         }
-        let line =
-            read(wrapper, &[&cuda, "-L/a", "-L", "b", "-lx", "-l", ":y.a", "-plugin-opt=O2", "--plugin-opt=-mattr=+ptx78"]);
+        let line = read(
+            wrapper,
+            &[
+                &cuda,
+                "-L/a",
+                "-L",
+                "b",
+                "-lx",
+                "-l",
+                ":y.a",
+                "-plugin-opt=O2",
+                "--plugin-opt=-mattr=+ptx78",
+            ],
+        );
         let line = line.unwrap();
         assert_eq!(line.folders, [Path::new("/a"), Path::new("b")]);
         assert_eq!(line.libraries, ["x", ":y.a"]);
         assert_eq!(line.tools.len(), 2);
         assert!(read(wrapper, &["-plugin", "/x/LLVMgold.so", &cuda]).is_ok());
         assert!(read(wrapper, &[]).unwrap_err().contains("--cuda-path="));
-        assert!(read("/cuda/bin/nvlink", &["-m64", "-L/a", "-lx"]).unwrap().tools.is_empty());
+        assert!(
+            read("/cuda/bin/nvlink", &["-m64", "-L/a", "-lx"])
+                .unwrap()
+                .tools
+                .is_empty()
+        );
         for refused in [
             "-g",
             "-v",
@@ -234,7 +337,9 @@ mod tests {
         let mut line = LinkerArgs::empty(Linker::Nvidia);
         line.folders = ["one", "two"].map(|name| dir.path().join(name)).into();
         line.libraries = vec!["x".to_owned(), ":y.a".to_owned()];
-        line.folders.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        line.folders
+            .iter()
+            .for_each(|folder| std::fs::create_dir(folder).unwrap());
         std::fs::write(dir.path().join("two/libx.a"), "!<arch>\n").unwrap();
         let later = SystemTime::now() + std::time::Duration::from_secs(3600);
         let mut reads = gather(&line, later).unwrap();
@@ -242,7 +347,12 @@ mod tests {
         assert_eq!(reads.absent_paths().len(), 3);
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(dir.path().join("one/libx.a"), "!<arch>\n").unwrap();
-        assert!(reads.revalidate(later).unwrap_err().contains("has appeared"));
+        assert!(
+            reads
+                .revalidate(later)
+                .unwrap_err()
+                .contains("has appeared")
+        );
     }
 
     #[test]
@@ -259,20 +369,41 @@ mod tests {
         let later = SystemTime::now() + std::time::Duration::from_secs(3600);
         let reads = before(&line, later).unwrap().unwrap();
         assert!(after(&line, &reads, later).is_ok());
-        // The linker has read the first library. Without the check, the second one would be recorded instead.
+        // The linker has read the first library. Without the check, the second one would be
+        // recorded instead.
         std::fs::remove_file(folders[0].join("libx.a")).unwrap();
-        assert!(after(&line, &reads, later).unwrap_err().contains("during the link"));
+        assert!(
+            after(&line, &reads, later)
+                .unwrap_err()
+                .contains("during the link")
+        );
         let reads = before(&line, later).unwrap().unwrap();
         std::fs::write(folders[0].join("libx.a"), "!<arch>\n").unwrap();
-        assert!(after(&line, &reads, later).unwrap_err().contains("during the link"));
-        assert!(before(&LinkerArgs::empty(Linker::Lld), later).unwrap().is_none());
+        assert!(
+            after(&line, &reads, later)
+                .unwrap_err()
+                .contains("during the link")
+        );
+        assert!(
+            before(&LinkerArgs::empty(Linker::Lld), later)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
     fn compilers_with_random_names_are_not_queried() {
         let named: Vec<OsString> = vec!["--cuda-path=/x".into()];
-        assert!(check_query(Some(18), &named).unwrap_err().contains("clang 18"));
-        assert!(check_query(Some(22), &[]).unwrap_err().contains("--cuda-path="));
+        assert!(
+            check_query(Some(18), &named)
+                .unwrap_err()
+                .contains("clang 18")
+        );
+        assert!(
+            check_query(Some(22), &[])
+                .unwrap_err()
+                .contains("--cuda-path=")
+        );
         assert!(check_query(Some(19), &named).is_ok() && check_query(None, &named).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Records the files that a tool read, and the paths where it would have read another file.
 //!
-//! The tool's result is unchanged while those files have the same contents and those paths lead to no file.
+//! The tool's result is unchanged while those files have the same contents and those paths lead to
+//! no file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use super::file_snapshot::{FileSnapshot, FileStat};
 use super::linker_command::INPUT;
 use super::mounts;
 
-/// Time without changes before a directory's stat is recorded. In a directory in use, the record would change on every link.
+/// Time without changes before a directory's stat is recorded. In a directory in use, the record
+/// would change on every link.
 const QUIET_TIME: Duration = Duration::from_secs(10 * 60);
 
 /// Files that were read, and paths that led to no file.
@@ -30,8 +32,9 @@ struct AbsentNames {
     /// Names that are not directories.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     folders: BTreeSet<String>,
-    /// The directory's stat when none of the names existed. While it is unchanged, nothing has appeared, and the names need no
-    /// check. `None` after a recent change, or if the stat is not conclusive.
+    /// The directory's stat when none of the names existed. While it is unchanged, nothing has
+    /// appeared, and the names need no check. `None` after a recent change, or if the stat is not
+    /// conclusive.
     folder: Option<FileStat>,
 }
 
@@ -39,7 +42,8 @@ struct AbsentNames {
 pub(super) struct Collector {
     reads: Reads,
     paths: HashSet<String>,
-    /// The digests of the files so far. Many files have several paths, and reading them takes most of the time.
+    /// The digests of the files so far. Many files have several paths, and reading them takes most
+    /// of the time.
     digests: HashMap<FileStat, String>,
     begun: SystemTime,
 }
@@ -47,7 +51,12 @@ pub(super) struct Collector {
 impl Collector {
     /// Creates an empty collector. `begun`: the start time of the tool, see [`FileSnapshot::take`].
     pub(super) fn new(begun: SystemTime) -> Collector {
-        Collector { reads: Reads::default(), paths: HashSet::new(), digests: HashMap::new(), begun }
+        Collector {
+            reads: Reads::default(),
+            paths: HashSet::new(),
+            digests: HashMap::new(),
+            begun,
+        }
     }
 
     /// Records the file at `path`.
@@ -56,7 +65,9 @@ impl Collector {
         if self.paths.insert(text.to_owned()) {
             let file = FileSnapshot::take(text, self.begun, &self.digests)?;
             if let Some(stat) = file.stat {
-                self.digests.entry(stat).or_insert_with(|| file.digest.clone());
+                self.digests
+                    .entry(stat)
+                    .or_insert_with(|| file.digest.clone());
             }
             self.reads.files.push(file);
         }
@@ -66,7 +77,8 @@ impl Collector {
     /// Records a path where the tool may have looked for a file: the file, or its absence.
     pub(super) fn looked_for(&mut self, path: &Path) -> Result<(), String> {
         if path.is_file() {
-            // The tool skipped the file, for example because it is for another architecture. If it changes, the tool may read it.
+            // The tool skipped the file, for example because it is for another architecture. If it
+            // changes, the tool may read it.
             return self.read(path);
         }
         if path.metadata().is_ok_and(|meta| is_read_once(path, &meta)) {
@@ -75,7 +87,8 @@ impl Collector {
         self.record_missing(path, |absent| &mut absent.names)
     }
 
-    /// Records that there is no directory at `path`, where the tool would have looked into one. Fails if there is one now.
+    /// Records that there is no directory at `path`, where the tool would have looked into one.
+    /// Fails if there is one now.
     pub(super) fn looked_for_folder(&mut self, path: &Path) -> Result<(), String> {
         if path.is_dir() {
             return Err(format!("{} has appeared", path.display()));
@@ -83,9 +96,19 @@ impl Collector {
         self.record_missing(path, |absent| &mut absent.folders)
     }
 
-    fn record_missing(&mut self, path: &Path, names: impl Fn(&mut AbsentNames) -> &mut BTreeSet<String>) -> Result<(), String> {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-        let absent = self.reads.absent.entry(text_of(folder)?.to_owned()).or_default();
+    fn record_missing(
+        &mut self,
+        path: &Path,
+        names: impl Fn(&mut AbsentNames) -> &mut BTreeSet<String>,
+    ) -> Result<(), String> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(());
+        };
+        let absent = self
+            .reads
+            .absent
+            .entry(text_of(folder)?.to_owned())
+            .or_default();
         names(absent).insert(text_of(Path::new(name))?.to_owned());
         Ok(())
     }
@@ -97,8 +120,8 @@ impl Collector {
 }
 
 impl Reads {
-    /// Fails, with the reason, unless everything is still valid. Returns whether stats were updated. `now`: a time before this
-    /// call.
+    /// Fails, with the reason, unless everything is still valid. Returns whether stats were
+    /// updated. `now`: a time before this call.
     pub(super) fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
         let mut renewed = false;
         for (folder, names) in &mut self.absent {
@@ -113,7 +136,9 @@ impl Reads {
     /// Removes all stats, because they come from another machine.
     pub(super) fn forget_stats(&mut self) {
         self.files.iter_mut().for_each(|file| file.stat = None);
-        self.absent.values_mut().for_each(|names| names.folder = None);
+        self.absent
+            .values_mut()
+            .for_each(|names| names.folder = None);
     }
 
     pub(super) fn file_names(&self) -> Vec<&str> {
@@ -122,24 +147,47 @@ impl Reads {
 
     /// The paths that led to no file.
     pub(super) fn absent_paths(&self) -> BTreeSet<PathBuf> {
-        let names = |absent: &AbsentNames| absent.names.iter().chain(&absent.folders).cloned().collect::<Vec<String>>();
-        let each = self.absent.iter().map(|(folder, absent)| (Path::new(folder), names(absent)));
-        each.flat_map(|(folder, names)| names.into_iter().map(move |name| folder.join(name))).collect()
+        let names = |absent: &AbsentNames| {
+            absent
+                .names
+                .iter()
+                .chain(&absent.folders)
+                .cloned()
+                .collect::<Vec<String>>()
+        };
+        let each = self
+            .absent
+            .iter()
+            .map(|(folder, absent)| (Path::new(folder), names(absent)));
+        each.flat_map(|(folder, names)| names.into_iter().map(move |name| folder.join(name)))
+            .collect()
     }
 
     /// Whether both have the same files with the same contents, and the same missing paths.
     pub(super) fn same_as(&self, other: &Reads) -> bool {
-        let files = |reads: &Reads| reads.files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
+        let files = |reads: &Reads| {
+            reads
+                .files
+                .iter()
+                .map(|file| (file.path.clone(), file.digest.clone()))
+                .collect::<Vec<_>>()
+        };
         let names = |reads: &Reads| -> Vec<_> {
             let each = reads.absent.iter();
-            each.map(|(folder, absent)| (folder.clone(), absent.names.clone(), absent.folders.clone())).collect()
+            each.map(|(folder, absent)| {
+                (folder.clone(), absent.names.clone(), absent.folders.clone())
+            })
+            .collect()
         };
         files(self) == files(other) && names(self) == names(other)
     }
 
     #[cfg(test)]
     pub(super) fn of_file(file: FileSnapshot) -> Reads {
-        Reads { files: vec![file], absent: BTreeMap::new() }
+        Reads {
+            files: vec![file],
+            absent: BTreeMap::new(),
+        }
     }
 
     #[cfg(test)]
@@ -149,11 +197,18 @@ impl Reads {
 }
 
 impl AbsentNames {
-    /// Fails if a file or directory with one of the names exists in `folder`. Returns whether the directory's stat was updated.
+    /// Fails if a file or directory with one of the names exists in `folder`. Returns whether the
+    /// directory's stat was updated.
     fn revalidate(&mut self, folder: &Path, now: SystemTime) -> Result<bool, String> {
-        let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let place = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
         // Without the directory, none of the names exists.
-        let Ok(stat) = FileStat::of(place) else { return Ok(false) };
+        let Ok(stat) = FileStat::of(place) else {
+            return Ok(false);
+        };
         if self.folder == Some(stat) {
             return Ok(false);
         }
@@ -161,7 +216,9 @@ impl AbsentNames {
         let files = self.names.iter().map(|name| (name, false));
         for (name, is_folder) in files.chain(self.folders.iter().map(|name| (name, true))) {
             let path = folder.join(name);
-            let Ok(meta) = path.symlink_metadata() else { continue };
+            let Ok(meta) = path.symlink_metadata() else {
+                continue;
+            };
             let is_one = |meta: std::fs::Metadata| match is_folder {
                 true => meta.is_dir(),
                 false => meta.is_file() || is_read_once(&path, &meta),
@@ -169,7 +226,8 @@ impl AbsentNames {
             if path.metadata().is_ok_and(is_one) {
                 return Err(format!("{} has appeared", path.display()));
             }
-            // The target of a symlink may appear without a change of the directory that contains the symlink.
+            // The target of a symlink may appear without a change of the directory that contains
+            // the symlink.
             is_conclusive &= !meta.is_symlink();
         }
         let known = self.folder;
@@ -178,19 +236,23 @@ impl AbsentNames {
     }
 }
 
-/// Whether `path`, with this `meta`, is a pipe, terminal or the like, whose contents cannot be known in advance. `/dev/null` is
-/// always empty, so it does not count.
+/// Whether `path`, with this `meta`, is a pipe, terminal or the like, whose contents cannot be
+/// known in advance. `/dev/null` is always empty, so it does not count.
 pub(super) fn is_read_once(path: &Path, meta: &std::fs::Metadata) -> bool {
     path != Path::new(INPUT) && !meta.is_file() && !meta.is_dir()
 }
 
 /// The reason not to cache a link that reads from `path`.
 pub(super) fn read_once(path: &Path) -> String {
-    format!("{} is not a regular file, so each read may return other contents", path.display())
+    format!(
+        "{} is not a regular file, so each read may return other contents",
+        path.display()
+    )
 }
 
 fn text_of(path: &Path) -> Result<&str, String> {
-    path.to_str().ok_or_else(|| format!("{} is not in UTF-8", path.display()))
+    path.to_str()
+        .ok_or_else(|| format!("{} is not in UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -207,19 +269,33 @@ mod tests {
             collector.looked_for(&folder.join(name)).unwrap();
         }
         let mut reads = collector.finish();
-        assert_eq!(reads.revalidate(later), Ok(false), "there is no such folder");
+        assert_eq!(
+            reads.revalidate(later),
+            Ok(false),
+            "there is no such folder"
+        );
         std::fs::create_dir(&folder).unwrap();
-        assert_eq!(reads.revalidate(SystemTime::now()), Ok(false), "it was made a moment ago");
+        assert_eq!(
+            reads.revalidate(SystemTime::now()),
+            Ok(false),
+            "it was made a moment ago"
+        );
         let on_known = mounts::dates_folders(&folder);
         assert_eq!(reads.revalidate(later), Ok(on_known));
         assert_eq!(reads.revalidate(later), Ok(false));
         std::fs::create_dir(folder.join("a")).unwrap();
-        assert!(reads.revalidate(later).is_ok(), "a folder of that name is no file");
+        assert!(
+            reads.revalidate(later).is_ok(),
+            "a folder of that name is no file"
+        );
         // A dangling symlink whose target appears: the directory does not change.
         std::os::unix::fs::symlink(dir.path().join("file"), folder.join("b")).unwrap();
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(dir.path().join("file"), "x").unwrap();
-        assert_eq!(reads.revalidate(later), Err(format!("{} has appeared", folder.join("b").display())));
+        assert_eq!(
+            reads.revalidate(later),
+            Err(format!("{} has appeared", folder.join("b").display()))
+        );
     }
 
     #[test]
@@ -230,10 +306,28 @@ mod tests {
         let mut collector = Collector::new(later);
         collector.looked_for(&pipe).unwrap();
         let mut reads = collector.finish();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-        assert!(reads.revalidate(later).unwrap_err().contains(&format!("{name} has appeared")));
-        assert!(Collector::new(later).looked_for(&pipe).unwrap_err().contains("is not a regular file"));
-        assert_eq!(Collector::new(later).looked_for(Path::new("/dev/null")), Ok(()));
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
+        assert!(
+            reads
+                .revalidate(later)
+                .unwrap_err()
+                .contains(&format!("{name} has appeared"))
+        );
+        assert!(
+            Collector::new(later)
+                .looked_for(&pipe)
+                .unwrap_err()
+                .contains("is not a regular file")
+        );
+        assert_eq!(
+            Collector::new(later).looked_for(Path::new("/dev/null")),
+            Ok(())
+        );
     }
 
     #[test]
@@ -249,7 +343,12 @@ mod tests {
         assert_eq!(reads.file_names().len(), 1);
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(&file, "other").unwrap();
-        assert!(reads.revalidate(later).unwrap_err().contains("libx.a has changed"));
+        assert!(
+            reads
+                .revalidate(later)
+                .unwrap_err()
+                .contains("libx.a has changed")
+        );
     }
 
     #[test]
@@ -260,14 +359,18 @@ mod tests {
         let mut collector = Collector::new(later);
         collector.looked_for_folder(&folder).unwrap();
         let reads = collector.finish();
-        let mut read = serde_json::from_str::<Reads>(&serde_json::to_string(&reads).unwrap()).unwrap();
+        let mut read =
+            serde_json::from_str::<Reads>(&serde_json::to_string(&reads).unwrap()).unwrap();
         assert!(read.same_as(&reads) && !read.same_as(&Reads::default()));
         assert!(read.revalidate(later).is_ok());
         std::fs::write(&folder, "").unwrap();
         assert!(read.revalidate(later).is_ok());
         std::fs::remove_file(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
-        assert_eq!(read.revalidate(later), Err(format!("{} has appeared", folder.display())));
+        assert_eq!(
+            read.revalidate(later),
+            Err(format!("{} has appeared", folder.display()))
+        );
         assert!(Collector::new(later).looked_for_folder(&folder).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Writes a finished link to the cache.
 //!
-//! The first step reads the temporary files before they are removed. The second does the slow work, in parallel with the host link.
+//! The first step reads the temporary files before they are removed. The second does the slow work,
+//! in parallel with the host link.
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -25,11 +26,12 @@ pub(super) struct FinishedLink {
     pub(super) tools: Vec<Tool>,
     pub(super) key: Key,
     pub(super) image: PathBuf,
-    /// offld's temporary files among the linker's inputs, and the directory of the linker's own temporary files.
+    /// offld's temporary files among the linker's inputs, and the directory of the linker's own
+    /// temporary files.
     pub(super) temporary_files: Vec<PathBuf>,
     pub(super) dependencies: PathBuf,
-    /// The files that a linker without a dependency file reads, as they were before the link. `None` for linkers that write one.
-    /// The error is the reason why the files are unknown.
+    /// The files that a linker without a dependency file reads, as they were before the link.
+    /// `None` for linkers that write one. The error is the reason why the files are unknown.
     pub(super) about_to_read: Result<Option<Reads>, String>,
     pub(super) stderr: Vec<u8>,
     pub(super) begun: SystemTime,
@@ -44,7 +46,8 @@ pub(super) struct CacheEntry {
 }
 
 impl FinishedLink {
-    /// Reads the files in the temporary directory, or returns the reason why the link cannot be cached.
+    /// Reads the files in the temporary directory, or returns the reason why the link cannot be
+    /// cached.
     pub(super) fn prepare(mut self) -> Result<CacheEntry, String> {
         let prerequisites = if self.linker_args.linker == Linker::Nvidia {
             // NVIDIA's linker writes no dependency file. `nvidia` determines its inputs.
@@ -55,46 +58,98 @@ impl FinishedLink {
             linker_args::prerequisites(self.linker_args.linker, &text)
                 .ok_or("the linker's dependency file is truncated, or a name in it is ambiguous")?
         };
-        let stderr = String::from_utf8(std::mem::take(&mut self.stderr)).map_err(|_| "the linker's messages are not in UTF-8")?;
+        let stderr = String::from_utf8(std::mem::take(&mut self.stderr))
+            .map_err(|_| "the linker's messages are not in UTF-8")?;
         let stderr = strip_colours(&stderr);
-        if self.temporary_files.iter().any(|file| stderr.contains(&*file.to_string_lossy())) {
+        if self
+            .temporary_files
+            .iter()
+            .any(|file| stderr.contains(&*file.to_string_lossy()))
+        {
             return Err("the linker's messages name a temporary file".to_owned());
         }
         // A hard link, because a later step removes the image by its own name.
         let hard_link = self.image.with_extension("kept");
-        std::fs::hard_link(&self.image, &hard_link).map_err(|error| format!("{}: {error}", hard_link.display()))?;
+        std::fs::hard_link(&self.image, &hard_link)
+            .map_err(|error| format!("{}: {error}", hard_link.display()))?;
         self.image = hard_link;
-        Ok(CacheEntry { link: self, prerequisites, stderr })
+        Ok(CacheEntry {
+            link: self,
+            prerequisites,
+            stderr,
+        })
     }
 }
 
-/// Files that exist before the link and that a link by these `tools` depends on. Includes paths where the loader would find other
-/// libraries.
-pub(super) fn read_by_tools(tools: &[Tool], about_to_read: &Result<Option<Reads>, String>) -> Vec<PathBuf> {
-    let read = about_to_read.as_ref().ok().and_then(Option::as_ref).into_iter().flat_map(Reads::file_names);
-    let absent = tools.iter().flat_map(Tool::absent).filter(|path| !path.exists());
-    tools.iter().flat_map(Tool::files).chain(read).map(PathBuf::from).chain(absent).collect()
+/// Files that exist before the link and that a link by these `tools` depends on. Includes paths
+/// where the loader would find other libraries.
+pub(super) fn read_by_tools(
+    tools: &[Tool],
+    about_to_read: &Result<Option<Reads>, String>,
+) -> Vec<PathBuf> {
+    let read = about_to_read
+        .as_ref()
+        .ok()
+        .and_then(Option::as_ref)
+        .into_iter()
+        .flat_map(Reads::file_names);
+    let absent = tools
+        .iter()
+        .flat_map(Tool::absent)
+        .filter(|path| !path.exists());
+    tools
+        .iter()
+        .flat_map(Tool::files)
+        .chain(read)
+        .map(PathBuf::from)
+        .chain(absent)
+        .collect()
 }
 
 impl CacheEntry {
     /// Returns the first dependency that differs on the machine that ran the link.
     pub(super) fn differing(&self, ran: &Ran) -> Option<PathBuf> {
-        let CacheEntry { link, prerequisites, .. } = self;
-        let listed = prerequisites.iter().map(PathBuf::from).filter(|file| !link.temporary_files.contains(file));
-        let all: Vec<PathBuf> = read_by_tools(&link.tools, &link.about_to_read).into_iter().chain(listed).collect();
-        ran.differing(all.iter().map(PathBuf::as_path)).map(Path::to_owned)
+        let CacheEntry {
+            link,
+            prerequisites,
+            ..
+        } = self;
+        let listed = prerequisites
+            .iter()
+            .map(PathBuf::from)
+            .filter(|file| !link.temporary_files.contains(file));
+        let all: Vec<PathBuf> = read_by_tools(&link.tools, &link.about_to_read)
+            .into_iter()
+            .chain(listed)
+            .collect();
+        ran.differing(all.iter().map(PathBuf::as_path))
+            .map(Path::to_owned)
     }
 
     /// Stores the image and its manifest entry in `cache`. `cost`: the cost of the link.
     pub(super) fn store(self, cache: &Cache, cost: Cost) -> Result<(), String> {
-        let CacheEntry { link, prerequisites, stderr } = self;
+        let CacheEntry {
+            link,
+            prerequisites,
+            stderr,
+        } = self;
         let line = &link.linker_args;
         let gnu = line.linker == Linker::Gnu;
-        let folders = if gnu { builtin_folders(&link.program, line.emulation.as_deref()) } else { Vec::new() };
+        let folders = if gnu {
+            builtin_folders(&link.program, line.emulation.as_deref())
+        } else {
+            Vec::new()
+        };
         let reads = match &link.about_to_read {
             Err(why) => return Err(why.clone()),
             Ok(Some(before)) => nvidia::after(line, before, link.begun)?,
-            Ok(None) => linker_reads::gather(line, &prerequisites, &link.temporary_files, &folders, link.begun)?,
+            Ok(None) => linker_reads::gather(
+                line,
+                &prerequisites,
+                &link.temporary_files,
+                &folders,
+                link.begun,
+            )?,
         };
         for tool in &link.tools {
             tool.verify_unchanged(link.begun)?;
@@ -102,10 +157,18 @@ impl CacheEntry {
         clock::check_not_set(cache.clock(), link.begun, link.begun_monotonic)?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let image = cache.put_blob(&link.image, None).map_err(text_of)?;
-        let mut manifest = cache.own_record(link.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
-        manifest.add(ManifestEntry { reads, image: image.to_string(), stderr, cost: Some(cost) });
+        let mut manifest = cache
+            .own_record(link.key)
+            .map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
+        manifest.add(ManifestEntry {
+            reads,
+            image: image.to_string(),
+            stderr,
+            cost: Some(cost),
+        });
         if let Some(shared) = cache.shared_record(link.key) {
-            // Writing replaces the shared record, so the entries of other machines must be merged in.
+            // Writing replaces the shared record, so the entries of other machines must be merged
+            // in.
             manifest.merge(Manifest::from_remote(&shared));
         }
         let bytes = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
@@ -118,15 +181,28 @@ impl CacheEntry {
 fn strip_colours(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
+    parts.fold(first, |plain, part| {
+        plain + part.split_once('m').map_or(part, |(_, rest)| rest)
+    })
 }
 
-/// Returns the default search directories of GNU ld for `emulation`, from the script that `--verbose` prints. In them, `=` stands
-/// for the sysroot.
-pub(in crate::link::device) fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
-    let mut args: Vec<&str> = emulation.into_iter().flat_map(|emulation| ["-m", emulation]).collect();
+/// Returns the default search directories of GNU ld for `emulation`, from the script that
+/// `--verbose` prints. In them, `=` stands for the sysroot.
+pub(in crate::link::device) fn builtin_folders(
+    program: &Path,
+    emulation: Option<&str>,
+) -> Vec<PathBuf> {
+    let mut args: Vec<&str> = emulation
+        .into_iter()
+        .flat_map(|emulation| ["-m", emulation])
+        .collect();
     args.push("--verbose");
-    linker_reads::script_words(run::stdout_of(program, &args).unwrap_or_default().as_bytes()).1
+    linker_reads::script_words(
+        run::stdout_of(program, &args)
+            .unwrap_or_default()
+            .as_bytes(),
+    )
+    .1
 }
 
 #[cfg(test)]
@@ -136,16 +212,24 @@ mod tests {
 
     #[test]
     fn colours_are_removed() {
-        assert_eq!(strip_colours("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"), "ld.lld: warning: x\n");
+        assert_eq!(
+            strip_colours("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"),
+            "ld.lld: warning: x\n"
+        );
         assert_eq!(strip_colours("plain\n"), "plain\n");
     }
 
     #[test]
     fn gnu_ld_prints_its_directories() {
-        let Some([program]) = reference::tools(["ld.bfd"]) else { return };
+        let Some([program]) = reference::tools(["ld.bfd"]) else {
+            return;
+        };
         for emulation in [None, Some("elf_x86_64")] {
             let folders = builtin_folders(&program, emulation);
-            assert!(folders.iter().any(|folder| folder.ends_with("usr/lib")), "{folders:?}");
+            assert!(
+                folders.iter().any(|folder| folder.ends_with("usr/lib")),
+                "{folders:?}"
+            );
         }
     }
 }

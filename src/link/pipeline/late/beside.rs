@@ -8,7 +8,8 @@ use anyhow::{Error, Result};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// Returns the results of `one` and `other`. They run in parallel, or one after the other if no thread can be started.
+/// Returns the results of `one` and `other`. They run in parallel, or one after the other if no
+/// thread can be started.
 ///
 /// # Errors
 /// The error of the part that failed first. Its failure ends every process of this link.
@@ -20,11 +21,18 @@ pub(in crate::link::pipeline) fn beside<A: Send, B>(
     let failed = AtomicBool::new(false);
     let one = std::sync::Mutex::new(Some(one));
     let run_one = || {
-        let work = one.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let work = one
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         work.map(|work| guarded(work, &failed, session))
     };
     let (first, second) = std::thread::scope(|scope| {
-        let thread = if threads::is_short() { None } else { Builder::new().spawn_scoped(scope, run_one).ok() };
+        let thread = if threads::is_short() {
+            None
+        } else {
+            Builder::new().spawn_scoped(scope, run_one).ok()
+        };
         let second = guarded(other, &failed, session);
         let first = match thread.map(std::thread::ScopedJoinHandle::join) {
             Some(Ok(first)) => first,
@@ -49,7 +57,11 @@ struct Failure {
     is_first: bool,
 }
 
-fn guarded<R>(work: impl FnOnce() -> Result<R>, failed: &AtomicBool, session: &Session) -> Result<R, Failure> {
+fn guarded<R>(
+    work: impl FnOnce() -> Result<R>,
+    failed: &AtomicBool,
+    session: &Session,
+) -> Result<R, Failure> {
     work().map_err(|error| {
         let is_first = !failed.swap(true, Ordering::SeqCst);
         if is_first {

@@ -15,18 +15,49 @@ fn binary(arch: &str, image: &[u8]) -> Vec<u8> {
 #[test]
 fn w3_each_image_of_an_input_is_registered() -> Outcome {
     let bench = Bench::new();
-    let three = [binary("gfx906", b"FIRST"), binary("gfx90a", b"SECOND--"), binary("gfx942", b"THIRD")].concat();
+    let three = [
+        binary("gfx906", b"FIRST"),
+        binary("gfx90a", b"SECOND--"),
+        binary("gfx942", b"THIRD"),
+    ]
+    .concat();
     for generation in [Generation::Llvm21, Generation::Llvm14] {
         for limit in [0, u64::MAX] {
             let change = |request: &mut Request| request.generation = generation;
-            let text = bench.wrap("module.ll", limit, &[three.clone(), b"RAW".to_vec()], change)?;
+            let text = bench.wrap(
+                "module.ll",
+                limit,
+                &[three.clone(), b"RAW".to_vec()],
+                change,
+            )?;
             let text = String::from_utf8(text)?;
-            assert_eq!(lines(&text, "@.omp_offloading.descriptor = internal constant %__tgt_bin_desc { i32 4,").len(), 1);
+            assert_eq!(
+                lines(
+                    &text,
+                    "@.omp_offloading.descriptor = internal constant %__tgt_bin_desc { i32 4,"
+                )
+                .len(),
+                1
+            );
             // The module contains the input unchanged, and rows point into it.
-            assert_eq!(lines(&text, &format!("device_image = internal unnamed_addr constant [{} x i8]", three.len())).len(), 1);
+            assert_eq!(
+                lines(
+                    &text,
+                    &format!(
+                        "device_image = internal unnamed_addr constant [{} x i8]",
+                        three.len()
+                    )
+                )
+                .len(),
+                1
+            );
             let rows = lines(&text, "@.omp_offloading.device_images =")[0];
             for image in offload_binary::read_all(&three)? {
-                let in_bounds = if generation == Generation::Llvm14 { " inbounds" } else { "" };
+                let in_bounds = if generation == Generation::Llvm14 {
+                    " inbounds"
+                } else {
+                    ""
+                };
                 for offset in [image.at, image.at + image.image.len() as u64] {
                     let pointer = format!(
                         "getelementptr{in_bounds} ([{} x i8], ptr @.omp_offloading.device_image, i64 0, i64 {offset})",
@@ -48,8 +79,14 @@ fn w3_a_target_id_cannot_be_that_of_several_images() -> Outcome {
         request.inputs[0].offload_arch = Some("gfx906".to_owned());
     };
     let two = [binary("gfx906", b"FIRST"), binary("gfx906", b"SECOND")].concat();
-    let error = bench.wrap("module.ll", 0, &[two], arch).unwrap_err().to_string();
-    assert!(error.contains("image.0' holds 2 images, but --offload-arch"), "{error}");
+    let error = bench
+        .wrap("module.ll", 0, &[two], arch)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("image.0' holds 2 images, but --offload-arch"),
+        "{error}"
+    );
     let text = String::from_utf8(bench.wrap("module.ll", 0, &[binary("gfx906", b"ONE")], arch)?)?;
     assert_eq!(
         lines(&text, "@__offload_arch = internal constant [7 x i8] c\"gfx906\\00\", section \".offload_arch_list\"").len(),
@@ -64,16 +101,24 @@ fn w2_a_broken_offload_binary_is_an_error() {
     let whole = binary("gfx906", b"IMAGE");
     for kind in [OffloadKind::OpenMp, OffloadKind::Sycl] {
         for cut in 4..whole.len() {
-            let result = bench.wrap("module.bc", 0, &[whole[..cut].to_vec()], |request| request.kind = kind);
+            let result = bench.wrap("module.bc", 0, &[whole[..cut].to_vec()], |request| {
+                request.kind = kind
+            });
             let error = crate::error::chain(&result.expect_err("a cut"));
-            assert!(error.contains("image.0'+0x0: ") || error.contains("image.0': +0x0: "), "{error}");
+            assert!(
+                error.contains("image.0'+0x0: ") || error.contains("image.0': +0x0: "),
+                "{error}"
+            );
         }
     }
     assert!(!bench.at("module.bc").exists());
     let mut far = whole.clone();
     far[32 + 24 + 4] = 1;
     let error = bench.wrap("module.bc", 0, &[far], |_| ()).unwrap_err();
-    assert!(crate::error::chain(&error).contains("image offset past the end"), "{error:?}");
+    assert!(
+        crate::error::chain(&error).contains("image offset past the end"),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -84,8 +129,20 @@ fn w1_sizes_are_the_hosts() -> Outcome {
         request.host_triple = "i386-pc-linux-gnu".to_owned();
     })?;
     let text = String::from_utf8(text)?;
-    assert_eq!(lines(&text, "%__tgt_offload_entry = type { ptr, ptr, i32, i32, i32 }").len(), 1, "{text}");
-    assert_eq!(lines(&text, "target datalayout = \"e-m:e-p:32:32").len(), 1, "{text}");
+    assert_eq!(
+        lines(
+            &text,
+            "%__tgt_offload_entry = type { ptr, ptr, i32, i32, i32 }"
+        )
+        .len(),
+        1,
+        "{text}"
+    );
+    assert_eq!(
+        lines(&text, "target datalayout = \"e-m:e-p:32:32").len(),
+        1,
+        "{text}"
+    );
     Ok(())
 }
 
@@ -109,7 +166,8 @@ fn compressed_images_are_registered_inflated() -> Outcome {
     Ok(())
 }
 
-/// A version 2 binary without strings, with space for the size field that version 3 adds to the header.
+/// A version 2 binary without strings, with space for the size field that version 3 adds to the
+/// header.
 fn version_2(image: &[u8]) -> Vec<u8> {
     let mut binary = offload_binary::MAGIC.to_vec();
     binary.extend(2u32.to_le_bytes());
@@ -129,25 +187,43 @@ fn invalid_inputs_are_errors() {
     let bench = Bench::new();
     let fails = |images: &[&[u8]], change: &dyn Fn(&mut Request)| {
         let images: Vec<_> = images.iter().map(|image| image.to_vec()).collect();
-        crate::error::chain(&bench.wrap("module.bc", 0, &images, change).expect_err("it cannot"))
+        crate::error::chain(
+            &bench
+                .wrap("module.bc", 0, &images, change)
+                .expect_err("it cannot"),
+        )
     };
     let error = fails(&[b"X"], &|request| request.host_triple = "bogus".to_owned());
-    assert!(error.starts_with("'bogus': unsupported target triple: "), "{error}");
+    assert!(
+        error.starts_with("'bogus': unsupported target triple: "),
+        "{error}"
+    );
     let error = fails(&[b"X", b"Y"], &|request| request.kind = OffloadKind::Hip);
-    assert_eq!(error, "CUDA / HIP offloading uses a single fatbinary or offload bundle");
+    assert_eq!(
+        error,
+        "CUDA / HIP offloading uses a single fatbinary or offload bundle"
+    );
     let error = fails(&[b"X"], &|request| request.kind = OffloadKind::Sycl);
     assert!(error.contains("not an offload binary"), "{error}");
-    let error = fails(&[b"X"], &|request| request.inputs[0].path = "nowhere".into());
+    let error = fails(&[b"X"], &|request| {
+        request.inputs[0].path = "nowhere".into()
+    });
     assert_eq!(error, "'nowhere': No such file or directory");
     let error = fails(&[b"X"], &|request| request.inputs[0].path = "/".into());
     assert_eq!(error, "'/': Is a directory");
     let huge = bench.at("huge");
-    fs::File::create(&huge).and_then(|file| file.set_len(1 << 32)).unwrap();
+    fs::File::create(&huge)
+        .and_then(|file| file.set_len(1 << 32))
+        .unwrap();
     let error = fails(&[b"X"], &|request| request.inputs[0].path = huge.clone());
-    assert_eq!(error, "an image of 4294967296 bytes is too large for bitcode: write an object with --emit=o");
+    assert_eq!(
+        error,
+        "an image of 4294967296 bytes is too large for bitcode: write an object with --emit=o"
+    );
     let i386 = "i386-pc-linux-gnu";
     let object = |request: &mut Request| {
-        (request.inputs[0].path, request.host_triple, request.emit) = (huge.clone(), i386.into(), Emit::Object)
+        (request.inputs[0].path, request.host_triple, request.emit) =
+            (huge.clone(), i386.into(), Emit::Object)
     };
     let error = fails(&[b"X"], &object);
     assert!(error.contains("cannot hold 4294967296 bytes"), "{error}");

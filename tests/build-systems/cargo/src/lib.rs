@@ -2,7 +2,8 @@
 
 mod kernels;
 
-/// Returns ten times the sum of the first `count` of `values`, or -1 if the device did not compute it.
+/// Returns ten times the sum of the first `count` of `values`, or -1 if the device did not compute
+/// it.
 ///
 /// # Safety
 /// `values` must have at least `count` elements.

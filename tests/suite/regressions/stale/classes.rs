@@ -1,5 +1,5 @@
-//! The other input classes of docs/explanation/cache-invalidation.md: dependencies of shared libraries, groups, sysroots in
-//! scripts, lists, and GCC installations.
+//! The other input classes of docs/explanation/cache-invalidation.md: dependencies of shared
+//! libraries, groups, sysroots in scripts, lists, and GCC installations.
 
 use libtest_mimic::Failed;
 
@@ -11,11 +11,21 @@ fn needing(hunt: &Hunt, more: &[&str]) -> Result<(), Failed> {
     hunt.folder("early")?;
     hunt.folder("outer")?;
     hunt.put("libhelper.so", 1, "late/libhelper.so.1")?;
-    let words = ["-shared", "-nostdlib", "-Wl,--no-as-needed", "late/libhelper.so.1", "-o", "outer/libouter.so"];
-    hunt.work.run(llvm("clang"), [&words[..], more].concat()).map(drop)
+    let words = [
+        "-shared",
+        "-nostdlib",
+        "-Wl,--no-as-needed",
+        "late/libhelper.so.1",
+        "-o",
+        "outer/libouter.so",
+    ];
+    hunt.work
+        .run(llvm("clang"), [&words[..], more].concat())
+        .map(drop)
 }
 
-/// The device link finds `helper` in a dependency of the library, and the image names that dependency.
+/// The device link finds `helper` in a dependency of the library, and the image names that
+/// dependency.
 const OUTER: [&str; 4] = [
     "--device-linker=--no-as-needed",
     "--device-linker=--copy-dt-needed-entries",
@@ -34,7 +44,9 @@ fn gcc(hunt: &Hunt, version: u32, answer: u32) -> Result<(), Failed> {
 fn thin_of_archive(hunt: &Hunt, answer: u32) -> Result<(), Failed> {
     hunt.archive(answer, "first/inner.a")?;
     let _ = std::fs::remove_file(hunt.at("first/libhelper.a"));
-    hunt.work.run("ar", ["rcsTD", "first/libhelper.a", "first/inner.a"]).map(drop)
+    hunt.work
+        .run("ar", ["rcsTD", "first/libhelper.a", "first/inner.a"])
+        .map(drop)
 }
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -64,7 +76,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g09s_what_a_shared_library_needs",
         linkers: GNU,
-        line: &[OUTER[0], OUTER[1], OUTER[2], OUTER[3], "--device-linker=-rpath-link", "--device-linker={}/early:{}/late"],
+        line: &[
+            OUTER[0],
+            OUTER[1],
+            OUTER[2],
+            OUTER[3],
+            "--device-linker=-rpath-link",
+            "--device-linker={}/early:{}/late",
+        ],
         environment: &[],
         before: |hunt| needing(hunt, &[]),
         change: |hunt| hunt.put("libhelper.so", 2, "early/libhelper.so.1"),
@@ -100,7 +119,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g09w_absolute_names_in_scripts_below_a_sysroot",
         linkers: EVERY,
-        line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
+        line: &[
+            "--sysroot={}/root",
+            "-L=/first",
+            "-lhelper",
+            "--device-compiler=-nostdlib",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.write("root/first/libhelper.so", "INPUT(/second/libreal.a)\n")?;
@@ -111,7 +135,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g09x_names_with_the_sysroot_in_scripts",
         linkers: BOTH,
-        line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
+        line: &[
+            "--sysroot={}/root",
+            "-L=/first",
+            "-lhelper",
+            "--device-compiler=-nostdlib",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.write("root/first/libhelper.so", "INPUT(=/second/libreal.a)\n")?;
@@ -138,7 +167,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g09z_a_later_gcc_is_installed",
         linkers: EVERY,
-        line: &["--device-compiler=-nostdlib", "--device-compiler=--gcc-toolchain={}/gcc", "--device-linker=-lhelper"],
+        line: &[
+            "--device-compiler=-nostdlib",
+            "--device-compiler=--gcc-toolchain={}/gcc",
+            "--device-linker=-lhelper",
+        ],
         environment: &[],
         before: |hunt| gcc(hunt, 12, 1),
         change: |hunt| gcc(hunt, 99, 2),
@@ -146,7 +179,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "dates_of_the_folder_with_gccs_versions_are_set_back",
         linkers: EVERY,
-        line: &["--device-compiler=-nostdlib", "--device-compiler=--gcc-toolchain={}/gcc", "--device-linker=-lhelper"],
+        line: &[
+            "--device-compiler=-nostdlib",
+            "--device-compiler=--gcc-toolchain={}/gcc",
+            "--device-linker=-lhelper",
+        ],
         environment: &[],
         before: |hunt| {
             gcc(hunt, 12, 1)?;

@@ -56,7 +56,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g07e_a_file_of_arguments_in_a_configuration_file",
         linkers: EVERY,
-        line: &["-Llib", "-lhelper", "--device-compiler=--config={}/folder/my.cfg"],
+        line: &[
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=--config={}/folder/my.cfg",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
@@ -68,7 +72,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g07f_a_configuration_file_in_the_users_folder",
         linkers: EVERY,
-        line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
+        line: &[
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=--config-user-dir={}/user",
+            "--device-compiler=--config=my.cfg",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
@@ -79,7 +88,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g07g_a_configuration_file_in_the_systems_folder",
         linkers: EVERY,
-        line: &["-Llib", "-lhelper", "--device-compiler=--config-system-dir={}/system", "--device-compiler=--config=my.cfg"],
+        line: &[
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=--config-system-dir={}/system",
+            "--device-compiler=--config=my.cfg",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
@@ -108,7 +122,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g07i_an_include_below_the_configuration_folder",
         linkers: EVERY,
-        line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
+        line: &[
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=--config-user-dir={}/user",
+            "--device-compiler=--config=my.cfg",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
@@ -121,7 +140,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g08a_another_linker_earlier_on_the_path",
         linkers: GNU,
-        line: &["--linker-path=/usr/bin/ld", "-Llib", "-lhelper", "--device-compiler=-fuse-ld=bfd"],
+        line: &[
+            "--linker-path=/usr/bin/ld",
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=-fuse-ld=bfd",
+        ],
         environment: &[("PATH", "early:late")],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
@@ -134,13 +158,21 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g08b_another_linker_earlier_on_the_compilers_path",
         linkers: EVERY,
-        line: &["--linker-path=/usr/bin/ld", "-Llib", "-lhelper", "--device-compiler=-fuse-ld={linker}"],
+        line: &[
+            "--linker-path=/usr/bin/ld",
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=-fuse-ld={linker}",
+        ],
         environment: &[("COMPILER_PATH", "early:late")],
         before: |hunt| {
             hunt.archive(1, "lib/libhelper.a")?;
             hunt.folder("early")?;
             hunt.folder("late")?;
-            hunt.link_to(&hunt.linker.display().to_string(), &format!("late/{}", hunt.linker_name()))
+            hunt.link_to(
+                &hunt.linker.display().to_string(),
+                &format!("late/{}", hunt.linker_name()),
+            )
         },
         change: |hunt| hunt.other_linker(&format!("early/{}", hunt.linker_name())),
     },
@@ -200,8 +232,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             hunt.archive(1, "lib/libhelper.a")?;
             hunt.folder("start")?;
             hunt.date("start")?;
-            hunt.work.file("marker.c", "const char marker[] = \"the later start file\";\n");
-            hunt.work.run(llvm("clang"), ["-fPIC", "-c", "marker.c", "-o", "marker.o"]).map(drop)
+            hunt.work.file(
+                "marker.c",
+                "const char marker[] = \"the later start file\";\n",
+            );
+            hunt.work
+                .run(llvm("clang"), ["-fPIC", "-c", "marker.c", "-o", "marker.o"])
+                .map(drop)
         },
         change: |hunt| {
             hunt.write("start/crtn.o", std::fs::read(hunt.at("marker.o"))?)?;

@@ -34,7 +34,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             hunt.put("helper.o", 2, "thin/helper.o")?;
             hunt.thin("thin/libhelper.a", "thin/helper.o")?;
             let same = fs::read(hunt.at("thin/libhelper.a"))? == before;
-            if same { Ok(()) } else { Err("the thin archive has other bytes".into()) }
+            if same {
+                Ok(())
+            } else {
+                Err("the thin archive has other bytes".into())
+            }
         },
     },
     Scenario {
@@ -108,7 +112,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g06e_equals_sign_below_a_sysroot",
         linkers: EVERY,
-        line: &["--sysroot={}/root", "-L=/first", "-L=/second", "-lhelper", NO_FILES[0]],
+        line: &[
+            "--sysroot={}/root",
+            "-L=/first",
+            "-L=/second",
+            "-lhelper",
+            NO_FILES[0],
+        ],
         environment: &[],
         before: |hunt| {
             hunt.folder("root/first")?;
@@ -134,13 +144,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         environment: &[],
         before: |hunt| {
             hunt.folder("early")?;
-            hunt.write("first/libhelper.so", "SEARCH_DIR(early)\nSEARCH_DIR(\"late\")\nINPUT(-lreal)\n")?;
+            hunt.write(
+                "first/libhelper.so",
+                "SEARCH_DIR(early)\nSEARCH_DIR(\"late\")\nINPUT(-lreal)\n",
+            )?;
             hunt.archive(1, "late/libreal.a")
         },
         change: |hunt| hunt.archive(2, "early/libreal.a"),
     },
     Scenario {
-        // GNU ld lists an included script by the name in the script, which is not a valid path. Such links are not cached.
+        // GNU ld lists an included script by the name in the script, which is not a valid path.
+        // Such links are not cached.
         name: "g06h_an_included_script_appears_in_the_current_folder",
         linkers: LLD,
         line: SEARCH,
@@ -263,7 +277,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "g09k_a_version_script",
         linkers: EVERY,
-        line: &["-Lsecond", "-lhelper", "--device-linker=--version-script=versions.map"],
+        line: &[
+            "-Lsecond",
+            "-lhelper",
+            "--device-linker=--version-script=versions.map",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "second/libhelper.a")?;
@@ -295,7 +313,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "abbreviations_of_a_folder_for_libraries",
         linkers: GNU,
-        line: &["--device-linker=--library-pa=first", "--device-linker=-Lsecond", "--device-linker=-lhelper"],
+        line: &[
+            "--device-linker=--library-pa=first",
+            "--device-linker=-Lsecond",
+            "--device-linker=-lhelper",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.folder("first")?;
@@ -306,7 +328,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "abbreviations_of_a_folder_for_libraries_with_the_value_apart",
         linkers: GNU,
-        line: &["--device-linker=--library-p", "--device-linker=first", "--device-linker=-Lsecond", "--device-linker=-lhelper"],
+        line: &[
+            "--device-linker=--library-p",
+            "--device-linker=first",
+            "--device-linker=-Lsecond",
+            "--device-linker=-lhelper",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.folder("first")?;
@@ -317,7 +344,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "abbreviations_of_a_version_script",
         linkers: GNU,
-        line: &["-Lsecond", "-lhelper", "--device-linker=--version-scr=versions.map"],
+        line: &[
+            "-Lsecond",
+            "-lhelper",
+            "--device-linker=--version-scr=versions.map",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "second/libhelper.a")?;
@@ -328,7 +359,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "inputs_are_remapped_by_a_list",
         linkers: LLD,
-        line: &["--device-linker=--remap-inputs-file=list", "first/libhelper.a"],
+        line: &[
+            "--device-linker=--remap-inputs-file=list",
+            "first/libhelper.a",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "first/libhelper.a")?;
@@ -344,7 +378,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         environment: &[],
         before: |hunt| hunt.archive(1, "second/libhelper.a"),
         change: |hunt| {
-            // Overwritten in place with the same timestamp, as by a program that has mapped the file.
+            // Overwritten in place with the same timestamp, as by a program that has mapped the
+            // file.
             let path = hunt.at("second/libhelper.a");
             hunt.archive(2, "other.a")?;
             let bytes = fs::read(hunt.at("other.a"))?;
@@ -365,7 +400,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         change: |hunt| {
             let [one, two] = ["second/libhelper.a", "second/other.a"].map(|name| hunt.at(name));
             let flags = rustix::fs::RenameFlags::EXCHANGE;
-            Ok(rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &two, flags).map_err(std::io::Error::from)?)
+            Ok(
+                rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &two, flags)
+                    .map_err(std::io::Error::from)?,
+            )
         },
     },
     Scenario {

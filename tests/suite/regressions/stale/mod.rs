@@ -1,6 +1,7 @@
-//! Searches for stale results: a cached link, a change of a file that it read or would have read, and a second link. Its result
-//! must equal that of a link without the cache. One scenario per input class of linkers and compiler drivers
-//! (docs/explanation/cache-invalidation.md), with ld.lld, ld.bfd and wild, on a disk and in memory.
+//! Searches for stale results: a cached link, a change of a file that it read or would have read,
+//! and a second link. Its result must equal that of a link without the cache. One scenario per
+//! input class of linkers and compiler drivers (docs/explanation/cache-invalidation.md), with
+//! ld.lld, ld.bfd and wild, on a disk and in memory.
 
 mod classes;
 mod disks;
@@ -23,19 +24,34 @@ use std::time::{Duration, SystemTime};
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    OFFLOAD, Outcome, Work, ensure, expect_in, expect_not_in, host_linker, llvm, made, missing, passed, run, stderr_of, with_llvm,
+    OFFLOAD, Outcome, Work, ensure, expect_in, expect_not_in, host_linker, llvm, made, missing,
+    passed, run, stderr_of, with_llvm,
 };
 
 /// Every scenario with every linker and file system.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let scenarios = libraries::SCENARIOS.iter().chain(driver::SCENARIOS).chain(classes::SCENARIOS);
-    for scenario in scenarios.chain(names::SCENARIOS).chain(tool_libraries::SCENARIOS) {
+    let scenarios = libraries::SCENARIOS
+        .iter()
+        .chain(driver::SCENARIOS)
+        .chain(classes::SCENARIOS);
+    for scenario in scenarios
+        .chain(names::SCENARIOS)
+        .chain(tool_libraries::SCENARIOS)
+    {
         for linker in EVERY {
             for folder in ["/tmp", "/dev/shm"] {
                 if scenario.linkers.contains(linker) {
-                    let system = if folder == "/tmp" { "on_disk" } else { "in_memory" };
-                    let name = format!("regressions::{}::{}_{system}", scenario.name, linker.replace('.', "_"));
+                    let system = if folder == "/tmp" {
+                        "on_disk"
+                    } else {
+                        "in_memory"
+                    };
+                    let name = format!(
+                        "regressions::{}::{}_{system}",
+                        scenario.name,
+                        linker.replace('.', "_")
+                    );
                     trials.push(with_llvm(&name, move || hunt_in(scenario, linker, folder)));
                 }
             }
@@ -59,9 +75,11 @@ struct Scenario {
     /// The test's name, with the number of the claim.
     name: &'static str,
     linkers: &'static [&'static str],
-    /// The link's arguments in addition to the program's own object. `{}` stands for the hunt's directory.
+    /// The link's arguments in addition to the program's own object. `{}` stands for the hunt's
+    /// directory.
     line: &'static [&'static str],
-    /// Environment variables with directories relative to the hunt's. They precede the test environment's values.
+    /// Environment variables with directories relative to the hunt's. They precede the test
+    /// environment's values.
     environment: &'static [(&'static str, &'static str)],
     before: fn(&Hunt) -> Result<(), Failed>,
     change: fn(&Hunt) -> Result<(), Failed>,
@@ -73,11 +91,13 @@ pub(super) struct Hunt {
     linker: PathBuf,
 }
 
-/// The common inputs of all hunts, built once: an object whose kernel calls `helper`, and libraries that define `helper` and differ
-/// in one constant only.
+/// The common inputs of all hunts, built once: an object whose kernel calls `helper`, and libraries
+/// that define `helper` and differ in one constant only.
 fn pieces() -> Result<&'static Path, Failed> {
     static PIECES: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = PIECES.get_or_init(|| make_pieces().map_err(|failed| failed.message().unwrap_or("failed").to_owned()));
+    let made = PIECES.get_or_init(|| {
+        make_pieces().map_err(|failed| failed.message().unwrap_or("failed").to_owned())
+    });
     made.as_deref().map_err(|error| error.clone().into())
 }
 
@@ -89,27 +109,53 @@ fn make_pieces() -> Result<PathBuf, Failed> {
         int kernel(int x) {\n#pragma omp target map(tofrom: x)\n  x = helper(x) + 1;\n  return x;\n}\n";
     work.file("kernel.c", kernel);
     let flags = ["-O1", "-fPIC", "-c"];
-    run(work.command(llvm("clang")).args(OFFLOAD).args(flags).arg("kernel.c").arg("-o").arg(folder.join("kernel.o")))?;
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(flags)
+        .arg("kernel.c")
+        .arg("-o")
+        .arg(folder.join("kernel.o")))?;
     for which in 1..=2 {
-        work.file("helper.c", format!("int helper(int x) {{ return x + {which}000; }}\n"));
+        work.file(
+            "helper.c",
+            format!("int helper(int x) {{ return x + {which}000; }}\n"),
+        );
         let object = folder.join(format!("helper{which}.o"));
-        run(work.command(llvm("clang")).args(flags).arg("helper.c").arg("-o").arg(&object))?;
+        run(work
+            .command(llvm("clang"))
+            .args(flags)
+            .arg("helper.c")
+            .arg("-o")
+            .arg(&object))?;
         fs::copy(&object, work.path().join("helper.o"))?;
         work.run(
             llvm("llvm-ar"),
-            [OsString::from("rcsD"), folder.join(format!("libhelper{which}.a")).into(), "helper.o".into()],
+            [
+                OsString::from("rcsD"),
+                folder.join(format!("libhelper{which}.a")).into(),
+                "helper.o".into(),
+            ],
         )?;
         let shared = folder.join(format!("libhelper{which}.so"));
         let soname = format!("-Wl,-soname,libhelper.so.{which}");
-        run(work.command(llvm("clang")).args(["-shared", &soname, "helper.o", "-o"]).arg(shared))?;
+        run(work
+            .command(llvm("clang"))
+            .args(["-shared", &soname, "helper.o", "-o"])
+            .arg(shared))?;
     }
     Ok(folder)
 }
 
 impl Hunt {
     pub(super) fn new(linker: &str, folder: &Path) -> Result<Option<Hunt>, Failed> {
-        let Some(linker) = host_linker(linker.trim_start_matches("ld.")) else { return Ok(None) };
-        let hunt = Hunt { work: Work::within(folder), linker };
+        let Some(linker) = host_linker(linker.trim_start_matches("ld.")) else {
+            return Ok(None);
+        };
+        let hunt = Hunt {
+            work: Work::within(folder),
+            linker,
+        };
         fs::copy(pieces()?.join("kernel.o"), hunt.at("kernel.o"))?;
         Ok(Some(hunt))
     }
@@ -120,10 +166,14 @@ impl Hunt {
 
     /// `ld.lld`, `ld.bfd` or `ld.wild`.
     fn linker_name(&self) -> &str {
-        self.linker.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+        self.linker
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default()
     }
 
-    /// Puts a library or object with the given answer at `name`. All versions have the same size and the same old timestamp.
+    /// Puts a library or object with the given answer at `name`. All versions have the same size
+    /// and the same old timestamp.
     fn put(&self, piece: &str, answer: u32, name: &str) -> Result<(), Failed> {
         let (stem, ending) = piece.split_once('.').ok_or("a piece without an ending")?;
         let bytes = fs::read(pieces()?.join(format!("{stem}{answer}.{ending}")))?;
@@ -133,7 +183,10 @@ impl Hunt {
     /// Writes a file, in place if it exists.
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<(), Failed> {
         let path = self.work.file(name, bytes);
-        Ok(fs::File::options().append(true).open(path)?.set_modified(SystemTime::UNIX_EPOCH)?)
+        Ok(fs::File::options()
+            .append(true)
+            .open(path)?
+            .set_modified(SystemTime::UNIX_EPOCH)?)
     }
 
     pub(super) fn archive(&self, answer: u32, name: &str) -> Result<(), Failed> {
@@ -154,34 +207,56 @@ impl Hunt {
         Ok(symlink(target, self.at(name))?)
     }
 
-    /// A thin archive of `member`, made by LLVM's archiver. GNU ar would write the same bytes except for the flags of the index.
+    /// A thin archive of `member`, made by LLVM's archiver. GNU ar would write the same bytes
+    /// except for the flags of the index.
     fn thin(&self, name: &str, member: &str) -> Result<(), Failed> {
         let _ = fs::remove_file(self.at(name));
-        self.work.run(llvm("llvm-ar"), ["rcsD", "--thin", name, member]).map(drop)
+        self.work
+            .run(llvm("llvm-ar"), ["rcsD", "--thin", name, member])
+            .map(drop)
     }
 
-    /// A program that calls ld.bfd or ld.lld with an additional option, so it acts as a different linker.
+    /// A program that calls ld.bfd or ld.lld with an additional option, so it acts as a different
+    /// linker.
     fn other_linker(&self, name: &str) -> Result<(), Failed> {
-        let script = format!("#!/bin/sh\nexec {} \"$@\" --build-id=0x0badc0de\n", self.linker.display());
+        let script = format!(
+            "#!/bin/sh\nexec {} \"$@\" --build-id=0x0badc0de\n",
+            self.linker.display()
+        );
         let path = self.work.file(name, script);
-        Ok(fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
+        Ok(fs::set_permissions(
+            path,
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )?)
     }
 
-    /// A file that was written recently can change again without a new timestamp, so offld does not cache links that read it.
+    /// A file that was written recently can change again without a new timestamp, so offld does not
+    /// cache links that read it.
     pub(super) fn rest(&self) {
         std::thread::sleep(Duration::from_millis(60));
     }
 
     /// Links with or without the cache. Returns the output and the messages.
-    pub(super) fn link(&self, line: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, String), Failed> {
+    pub(super) fn link(
+        &self,
+        line: &[&str],
+        environment: &[(&str, &str)],
+        cached: bool,
+    ) -> Result<(Vec<u8>, String), Failed> {
         let mut command = self.command(line);
         for (name, folders) in environment {
             let own = folders.split(':').map(|folder| self.at(folder));
-            let path = std::env::var_os("PATH").filter(|_| *name == "PATH").unwrap_or_default();
+            let path = std::env::var_os("PATH")
+                .filter(|_| *name == "PATH")
+                .unwrap_or_default();
             let all: Vec<PathBuf> = own.chain(std::env::split_paths(&path)).collect();
             command.env(name, std::env::join_paths(all)?);
         }
-        let cache = if cached { self.at("cache").into_os_string() } else { "off".into() };
+        let cache = if cached {
+            self.at("cache").into_os_string()
+        } else {
+            "off".into()
+        };
         let stderr = stderr_of(command.env("OFFLD_CACHE", cache))?;
         Ok((fs::read(self.at("out.so"))?, stderr))
     }
@@ -200,8 +275,10 @@ impl Hunt {
             "kernel.o",
         ]);
         let short = self.linker_name().trim_start_matches("ld.");
-        command
-            .args(line.iter().map(|word| word.replace("{}", &self.work.path().display().to_string()).replace("{linker}", short)));
+        command.args(line.iter().map(|word| {
+            word.replace("{}", &self.work.path().display().to_string())
+                .replace("{linker}", short)
+        }));
         command.env("OFFLD_CLANG", llvm("clang"));
         command
     }
@@ -228,12 +305,18 @@ fn hunted(hunt: &Hunt, scenario: &Scenario) -> Outcome {
     )?;
     expect_not_in(&said, "not cached")?;
     let (again, said) = link(true)?;
-    expect_in(&said, "device link for x86_64-pc-linux-gnu: found in the cache")?;
+    expect_in(
+        &said,
+        "device link for x86_64-pc-linux-gnu: found in the cache",
+    )?;
     ensure(again == first, || "what was found is not what was kept")?;
     (scenario.change)(hunt)?;
     let (after, said) = link(true)?;
     let (right, _) = link(false)?;
-    ensure(right != first, || "the change changes nothing: this scenario could not fail")?;
+    ensure(
+        right != first,
+        || "the change changes nothing: this scenario could not fail",
+    )?;
     ensure(after == right, || format!("a stale image\n{said}"))?;
     passed()
 }

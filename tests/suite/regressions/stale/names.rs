@@ -1,12 +1,13 @@
-//! Forms of file names: dots in paths, which ld.lld omits from its dependency file, and names inside objects.
+//! Forms of file names: dots in paths, which ld.lld omits from its dependency file, and names
+//! inside objects.
 
 use libtest_mimic::Failed;
 
 use super::{EVERY, Hunt, LLD, Scenario};
 use crate::support::{OFFLOAD, llvm};
 
-/// `link`, a symlink to `other/inner`, and a library in `other/lib`, with a decoy of the same name in `lib`. `link/../lib` is
-/// `other/lib`.
+/// `link`, a symlink to `other/inner`, and a library in `other/lib`, with a decoy of the same name
+/// in `lib`. `link/../lib` is `other/lib`.
 fn through_a_link(hunt: &Hunt) -> Result<(), Failed> {
     hunt.folder("other/inner")?;
     hunt.link_to("other/inner", "link")?;
@@ -22,12 +23,18 @@ fn naming_kernel(hunt: &Hunt, library: &str) -> Result<(), Failed> {
     );
     hunt.work.file("kernel.c", code);
     let words = ["-O1", "-fPIC", "-c", "kernel.c", "-o", "kernel.o"];
-    hunt.work.run(llvm("clang"), [&OFFLOAD[..], &words].concat()).map(drop)?;
+    hunt.work
+        .run(llvm("clang"), [&OFFLOAD[..], &words].concat())
+        .map(drop)?;
     hunt.folder("first/sub")
 }
 
 /// These apply to the device linker only, because the object affects the host linker, too.
-const SEARCH: &[&str] = &["--device-linker=-Lfirst", "--device-linker=-Lsecond", "--unresolved-symbols=ignore-all"];
+const SEARCH: &[&str] = &[
+    "--device-linker=-Lfirst",
+    "--device-linker=-Lsecond",
+    "--unresolved-symbols=ignore-all",
+];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -83,7 +90,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "dots_before_a_script_of_the_line",
         linkers: LLD,
-        line: &["-Lsecond", "--device-linker=-T", "--device-linker=./extra.ld"],
+        line: &[
+            "-Lsecond",
+            "--device-linker=-T",
+            "--device-linker=./extra.ld",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "second/libone.a")?;
@@ -150,7 +161,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_sysroot_that_is_a_link",
         linkers: EVERY,
-        line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
+        line: &[
+            "--sysroot={}/root",
+            "-L=/first",
+            "-lhelper",
+            "--device-compiler=-nostdlib",
+        ],
         environment: &[],
         before: |hunt| {
             hunt.archive(1, "one/first/libhelper.a")?;

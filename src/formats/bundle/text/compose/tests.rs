@@ -5,7 +5,11 @@ use crate::formats::compose::join;
 use crate::formats::reference::{Outcome, run, tools};
 use proptest::prelude::*;
 
-const IDS: [&str; 3] = ["host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--gfx90a"];
+const IDS: [&str; 3] = [
+    "host-x86_64-unknown-linux-gnu-",
+    "hip-amdgcn-amd-amdhsa--gfx906",
+    "hip-amdgcn-amd-amdhsa--gfx90a",
+];
 
 fn object(id: &str, text: &str) -> String {
     format!("{}{text}{}", start_marker("//", id), end_marker("//", id))
@@ -14,20 +18,46 @@ fn object(id: &str, text: &str) -> String {
 #[test]
 fn objects_go_come_and_change() -> Outcome {
     for crlf in [false, true] {
-        let ended = |text: String| if crlf { text.replace('\n', "\r\n") } else { text };
+        let ended = |text: String| {
+            if crlf {
+                text.replace('\n', "\r\n")
+            } else {
+                text
+            }
+        };
         for texts in [["A\n", "", "B"], ["", "x\n\ny\n", ""]] {
             let of = |place: usize| object(IDS[place], texts[place]);
             let old = ended(format!("first line\n{}{}{}", of(0), of(1), of(2)));
-            let new = |items: &[Item<NewObject<'_>>], contents: &[&[u8]]| -> Result<String, Box<dyn std::error::Error>> {
+            let new = |items: &[Item<NewObject<'_>>],
+                       contents: &[&[u8]]|
+             -> Result<String, Box<dyn std::error::Error>> {
                 let parts = compose("//", old.as_bytes(), items)?;
                 Ok(String::from_utf8(join(old.as_bytes(), &parts, contents)?)?)
             };
             assert_eq!(new(&[Item::Old(0), Item::Old(1), Item::Old(2)], &[])?, old);
-            assert_eq!(new(&[Item::Old(0), Item::Old(2)], &[])?, ended(format!("first line\n{}{}", of(0), of(2))));
-            assert_eq!(new(&[Item::Old(1)], &[])?, ended(format!("first line\n{}", of(1))));
+            assert_eq!(
+                new(&[Item::Old(0), Item::Old(2)], &[])?,
+                ended(format!("first line\n{}{}", of(0), of(2)))
+            );
+            assert_eq!(
+                new(&[Item::Old(1)], &[])?,
+                ended(format!("first line\n{}", of(1)))
+            );
             assert_eq!(new(&[], &[])?, ended("first line\n".to_owned()));
-            let items = [Item::Changed { entry: 1, size: 3 }, Item::New(NewObject { id: "hip-x", size: 4 }), Item::Old(0)];
-            let expected = format!("first line\n{}{}{}", object(IDS[1], "new"), object("hip-x", "come"), of(0));
+            let items = [
+                Item::Changed { entry: 1, size: 3 },
+                Item::New(NewObject {
+                    id: "hip-x",
+                    size: 4,
+                }),
+                Item::Old(0),
+            ];
+            let expected = format!(
+                "first line\n{}{}{}",
+                object(IDS[1], "new"),
+                object("hip-x", "come"),
+                of(0)
+            );
             assert_eq!(new(&items, &[b"new", b"come"])?, ended(expected));
         }
     }
@@ -41,20 +71,32 @@ fn markers_that_share_line_ends_are_kept_apart() -> Outcome {
     let one = |id: &str, text: &str| format!("{}{text}{}", line("START", id), line("END", id));
     let old = one("a", "") + &one("b", "text\n") + &one("c", "");
     let parts = compose("//", old.as_bytes(), &[Item::Old(0), Item::Old(2)])?;
-    assert_eq!(String::from_utf8(join(old.as_bytes(), &parts, &[])?)?, one("a", "") + &one("c", ""));
+    assert_eq!(
+        String::from_utf8(join(old.as_bytes(), &parts, &[])?)?,
+        one("a", "") + &one("c", "")
+    );
     Ok(())
 }
 
 #[test]
 fn llvms_bundler_writes_the_same_without_the_object() -> Outcome {
-    let Some([bundler]) = tools(["clang-offload-bundler"]) else { return Ok(()) };
+    let Some([bundler]) = tools(["clang-offload-bundler"]) else {
+        return Ok(());
+    };
     let folder = tempfile::tempdir()?;
-    for (place, text) in ["int a;\n", "device one", "device two\n"].iter().enumerate() {
+    for (place, text) in ["int a;\n", "device one", "device two\n"]
+        .iter()
+        .enumerate()
+    {
         std::fs::write(folder.path().join(format!("in{place}")), text)?;
     }
     let bundle = |places: &[usize]| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let ids: Vec<&str> = places.iter().map(|place| IDS[*place]).collect();
-        let mut args = vec!["-type=ii".to_owned(), format!("-targets={}", ids.join(",")), "-output=out".to_owned()];
+        let mut args = vec![
+            "-type=ii".to_owned(),
+            format!("-targets={}", ids.join(",")),
+            "-output=out".to_owned(),
+        ];
         args.extend(places.iter().map(|place| format!("-input=in{place}")));
         run(&bundler, folder.path(), &args)?;
         Ok(std::fs::read(folder.path().join("out"))?)
@@ -62,7 +104,11 @@ fn llvms_bundler_writes_the_same_without_the_object() -> Outcome {
     let all = bundle(&[0, 1, 2])?;
     for places in [&[0, 1][..], &[0, 2], &[0]] {
         let items: Vec<_> = places.iter().map(|place| Item::Old(*place)).collect();
-        assert_eq!(join(&all, &compose("//", &all, &items)?, &[])?, bundle(places)?, "{places:?}");
+        assert_eq!(
+            join(&all, &compose("//", &all, &items)?, &[])?,
+            bundle(places)?,
+            "{places:?}"
+        );
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! An object as lines of text in which sections and symbols go by their names, so that renumbering does not show. Read with the
-//! crate `object`, which shares no code with the editor.
+//! An object as lines of text in which sections and symbols go by their names, so that renumbering
+//! does not show. Read with the crate `object`, which shares no code with the editor.
 
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
@@ -17,12 +17,15 @@ pub(in crate::formats::elf) fn digest(data: &[u8]) -> Vec<String> {
     .expect("an object that can be read")
 }
 
-/// A line of [`digest`] with the flag by which linkers keep a section, where it is that of an entry table with the tag `tag`.
+/// A line of [`digest`] with the flag by which linkers keep a section, where it is that of an entry
+/// table with the tag `tag`.
 pub(in crate::formats::elf) fn retained(line: String, tag: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     match &mut words[..] {
         [what, name, _, flags, ..]
-            if what == "section" && name.ends_with(&format!("_entries_{tag}")) && !name.starts_with('.') =>
+            if what == "section"
+                && name.ends_with(&format!("_entries_{tag}"))
+                && !name.starts_with('.') =>
         {
             let before = u64::from_str_radix(flags.trim_start_matches("0x"), 16).expect("flags");
             *flags = format!("{:#x}", before | elf::SHF_GNU_RETAIN.0);
@@ -47,8 +50,15 @@ fn lines<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result<Ve
             None => format!("{:#x}", symbol.st_shndx(endian).0),
         };
         let name = String::from_utf8_lossy(symbols.symbol_name(endian, symbol)?);
-        let (value, size): (u64, u64) = (symbol.st_value(endian).into(), symbol.st_size(endian).into());
-        lines.push(format!("symbol {name} {:#x} {:#x} {value:#x} {size:#x} in {home} end", symbol.st_info(), symbol.st_other()));
+        let (value, size): (u64, u64) = (
+            symbol.st_value(endian).into(),
+            symbol.st_size(endian).into(),
+        );
+        lines.push(format!(
+            "symbol {name} {:#x} {:#x} {value:#x} {size:#x} in {home} end",
+            symbol.st_info(),
+            symbol.st_other()
+        ));
     }
     lines.extend(relocation_lines(data)?);
     Ok(lines)
@@ -62,7 +72,10 @@ fn name_of<Elf: FileHeader<Endian = Endianness>>(
     if index.0 == 0 {
         return Ok("none".to_owned());
     }
-    Ok(String::from_utf8_lossy(sections.section_name(endian, sections.section(index)?)?).into_owned())
+    Ok(
+        String::from_utf8_lossy(sections.section_name(endian, sections.section(index)?)?)
+            .into_owned(),
+    )
 }
 
 fn section_lines<Elf: FileHeader<Endian = Endianness>>(
@@ -78,10 +91,24 @@ fn section_lines<Elf: FileHeader<Endian = Endianness>>(
     }
     let relocations = matches!(kind, elf::SHT_REL | elf::SHT_RELA | SHT_CREL);
     let name = String::from_utf8_lossy(sections.section_name(endian, section)?);
-    let link = name_of(endian, sections, SectionIndex(section.sh_link(endian) as usize))?;
-    let info =
-        if relocations { name_of(endian, sections, SectionIndex(section.sh_info(endian) as usize))? } else { String::new() };
-    let (align, entsize): (u64, u64) = (section.sh_addralign(endian).into(), section.sh_entsize(endian).into());
+    let link = name_of(
+        endian,
+        sections,
+        SectionIndex(section.sh_link(endian) as usize),
+    )?;
+    let info = if relocations {
+        name_of(
+            endian,
+            sections,
+            SectionIndex(section.sh_info(endian) as usize),
+        )?
+    } else {
+        String::new()
+    };
+    let (align, entsize): (u64, u64) = (
+        section.sh_addralign(endian).into(),
+        section.sh_entsize(endian).into(),
+    );
     let contents = match kind {
         elf::SHT_SYMTAB | elf::SHT_STRTAB | elf::SHT_GROUP | elf::SHT_SYMTAB_SHNDX => String::new(),
         _ if relocations => String::new(),
@@ -89,7 +116,10 @@ fn section_lines<Elf: FileHeader<Endian = Endianness>>(
         _ => format!("{:x?}", section.data(endian, data)?),
     };
     let flags = section.sh_flags(endian).0;
-    let mut lines = vec![format!("section {name} {:#x} {flags:#x} {align} {entsize} to {link} info {info} {contents}", kind.0)];
+    let mut lines = vec![format!(
+        "section {name} {:#x} {flags:#x} {align} {entsize} to {link} info {info} {contents}",
+        kind.0
+    )];
     if let Some((flag, members)) = section.group(endian, data)? {
         let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
         let signature = symbols.symbol(object::SymbolIndex(section.sh_info(endian) as usize))?;
@@ -97,7 +127,11 @@ fn section_lines<Elf: FileHeader<Endian = Endianness>>(
         let mut line = format!("group {signature} {:#x}", flag.0);
         for member in members {
             line.push(' ');
-            line.push_str(&name_of(endian, sections, SectionIndex(member.get(endian) as usize))?);
+            line.push_str(&name_of(
+                endian,
+                sections,
+                SectionIndex(member.get(endian) as usize),
+            )?);
         }
         lines.push(line);
     }
@@ -112,8 +146,12 @@ fn relocation_lines(data: &[u8]) -> object::Result<Vec<String>> {
             let target = match relocation.target() {
                 RelocationTarget::Symbol(index) => {
                     let symbol = file.symbol_by_index(index)?;
-                    let home = symbol.section_index().and_then(|home| file.section_by_index(home).ok());
-                    let home = home.and_then(|home| home.name().ok().map(str::to_owned)).unwrap_or_default();
+                    let home = symbol
+                        .section_index()
+                        .and_then(|home| file.section_by_index(home).ok());
+                    let home = home
+                        .and_then(|home| home.name().ok().map(str::to_owned))
+                        .unwrap_or_default();
                     format!("{} of {home}", symbol.name()?)
                 }
                 other => format!("{other:?}"),

@@ -9,7 +9,9 @@ const TAG: &str = "c0ffee";
 
 /// Objects with an entry table each, from two compilers; `ld -r` of both by each linker.
 fn objects(folder: &Path) -> Result<Option<Vec<String>>, Box<dyn std::error::Error>> {
-    let Some([clang, cc, bfd, lld]) = tools(["clang", "cc", "ld.bfd", "ld.lld"]) else { return Ok(None) };
+    let Some([clang, cc, bfd, lld]) = tools(["clang", "cc", "ld.bfd", "ld.lld"]) else {
+        return Ok(None);
+    };
     std::fs::write(folder.join("fat.cpp"), include_str!("fat.cpp"))?;
     for (compiler, name, more) in [
         (&cc, "gcc", "-O1"),
@@ -18,31 +20,67 @@ fn objects(folder: &Path) -> Result<Option<Vec<String>>, Box<dyn std::error::Err
         (&clang, "crel", "-Wa,--crel,--allow-experimental-crel"),
         (&clang, "i386", "--target=i386-linux-gnu"),
     ] {
-        run(compiler, folder, ["-c", "-fPIC", "-g", more, &format!("-DNAME=of_{name}"), "fat.cpp", "-o", &format!("{name}.o")])?;
+        run(
+            compiler,
+            folder,
+            [
+                "-c",
+                "-fPIC",
+                "-g",
+                more,
+                &format!("-DNAME=of_{name}"),
+                "fat.cpp",
+                "-o",
+                &format!("{name}.o"),
+            ],
+        )?;
     }
-    for (linker, output, inputs) in
-        [(&bfd, "bfd.o", ["gcc.o", "clang.o"]), (&lld, "lld.o", ["gcc.o", "clang.o"]), (&lld, "lld-crel.o", ["crel.o", "gcc.o"])]
-    {
+    for (linker, output, inputs) in [
+        (&bfd, "bfd.o", ["gcc.o", "clang.o"]),
+        (&lld, "lld.o", ["gcc.o", "clang.o"]),
+        (&lld, "lld-crel.o", ["crel.o", "gcc.o"]),
+    ] {
         run(linker, folder, ["-r", inputs[0], inputs[1], "-o", output])?;
     }
-    let names = ["gcc.o", "clang.o", "sections.o", "crel.o", "i386.o", "bfd.o", "lld.o", "lld-crel.o"];
+    let names = [
+        "gcc.o",
+        "clang.o",
+        "sections.o",
+        "crel.o",
+        "i386.o",
+        "bfd.o",
+        "lld.o",
+        "lld-crel.o",
+    ];
     Ok(Some(names.map(str::to_owned).to_vec()))
 }
 
 fn edit(folder: &Path, input: &str, tag: &str, output: &str) -> Outcome {
     let mut out = std::fs::File::create(folder.join(output))?;
-    Ok(rename_entry_tables(&std::fs::read(folder.join(input))?, tag, &mut out)?)
+    Ok(rename_entry_tables(
+        &std::fs::read(folder.join(input))?,
+        tag,
+        &mut out,
+    )?)
 }
 
 #[test]
 fn the_same_as_llvm_objcopy_makes() -> Outcome {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
-    let Some([objcopy, readelf, llvm_readelf]) = tools(["llvm-objcopy", "readelf", "llvm-readelf"]) else { return Ok(()) };
+    let Some([objcopy, readelf, llvm_readelf]) = tools(["llvm-objcopy", "readelf", "llvm-readelf"])
+    else {
+        return Ok(());
+    };
     for input in objects(folder)?.unwrap_or_default() {
-        let renames = ["__start_llvm_offload_entries", "__stop_llvm_offload_entries"];
+        let renames = [
+            "__start_llvm_offload_entries",
+            "__stop_llvm_offload_entries",
+        ];
         let mut args: Vec<String> = ["--remove-section=.llvm.offloading".to_owned()].into();
-        args.push(format!("--rename-section=llvm_offload_entries=llvm_offload_entries_{TAG}"));
+        args.push(format!(
+            "--rename-section=llvm_offload_entries=llvm_offload_entries_{TAG}"
+        ));
         args.extend(renames.map(|name| format!("--redefine-sym={name}={name}_{TAG}")));
         args.extend([input.clone(), "theirs.o".to_owned()]);
         let done = run(&objcopy, folder, &args);
@@ -51,8 +89,10 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
         if let Err(error) = done {
             assert!(input.contains("crel"), "{error}");
         } else {
-            let [mut ours, mut theirs] =
-                [digest(&std::fs::read(folder.join("ours.o"))?), digest(&std::fs::read(folder.join("theirs.o"))?)];
+            let [mut ours, mut theirs] = [
+                digest(&std::fs::read(folder.join("ours.o"))?),
+                digest(&std::fs::read(folder.join("theirs.o"))?),
+            ];
             // It has no option for the flag that keeps the tables.
             theirs = theirs.into_iter().map(|line| retained(line, TAG)).collect();
             // It moves string and symbol tables to the end.
@@ -61,8 +101,13 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
             assert_eq!(ours, theirs, "{input}");
         }
         run(&llvm_readelf, folder, ["-aW", "ours.o"])?;
-        run(&readelf, folder, ["-aW", "ours.o"])
-            .or_else(|error| if input.contains("crel") { Ok(Vec::new()) } else { Err(error) })?;
+        run(&readelf, folder, ["-aW", "ours.o"]).or_else(|error| {
+            if input.contains("crel") {
+                Ok(Vec::new())
+            } else {
+                Err(error)
+            }
+        })?;
     }
     Ok(())
 }
@@ -72,17 +117,33 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
 fn symbols_whose_address_matters_are_the_same_ones() -> Outcome {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
-    let Some([readobj]) = tools(["llvm-readobj"]) else { return Ok(()) };
+    let Some([readobj]) = tools(["llvm-readobj"]) else {
+        return Ok(());
+    };
     if objects(folder)?.is_none() {
         return Ok(());
     }
     let names = |input: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let shown = String::from_utf8(run(&readobj, folder, ["--addrsig", input])?)?;
-        Ok(shown.lines().filter_map(|line| Some(line.trim().strip_prefix("Sym: ")?.split(' ').next()?.to_owned())).collect())
+        Ok(shown
+            .lines()
+            .filter_map(|line| {
+                Some(
+                    line.trim()
+                        .strip_prefix("Sym: ")?
+                        .split(' ')
+                        .next()?
+                        .to_owned(),
+                )
+            })
+            .collect())
     };
     for input in ["clang.o", "crel.o"] {
         edit(folder, input, TAG, "ours.o")?;
-        let before: Vec<String> = names(input)?.iter().map(|name| name.replace("_entries", "_entries_c0ffee")).collect();
+        let before: Vec<String> = names(input)?
+            .iter()
+            .map(|name| name.replace("_entries", "_entries_c0ffee"))
+            .collect();
         assert!(before.len() > 3);
         assert_eq!(names("ours.o")?, before);
     }
@@ -94,13 +155,29 @@ fn symbols_whose_address_matters_are_the_same_ones() -> Outcome {
 fn parts_with_tables_of_their_own_make_a_program() -> Outcome {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
-    let Some(inputs) = objects(folder)? else { return Ok(()) };
-    let Some([cc]) = tools(["c++"]) else { return Ok(()) };
+    let Some(inputs) = objects(folder)? else {
+        return Ok(());
+    };
+    let Some([cc]) = tools(["c++"]) else {
+        return Ok(());
+    };
     std::fs::write(folder.join("main.cpp"), "int main() { return 0; }\n")?;
     let mut linkers = vec!["bfd", "lld"];
-    linkers.extend(["mold", "gold"].into_iter().filter(|name| tools([&format!("ld.{name}")]).is_some()));
-    for pair in [["gcc.o", "sections.o"], ["bfd.o", "sections.o"], ["lld.o", "sections.o"], ["lld-crel.o", "sections.o"]] {
-        assert!(pair.iter().all(|name| inputs.iter().any(|input| input == name)));
+    linkers.extend(
+        ["mold", "gold"]
+            .into_iter()
+            .filter(|name| tools([&format!("ld.{name}")]).is_some()),
+    );
+    for pair in [
+        ["gcc.o", "sections.o"],
+        ["bfd.o", "sections.o"],
+        ["lld.o", "sections.o"],
+        ["lld-crel.o", "sections.o"],
+    ] {
+        assert!(
+            pair.iter()
+                .all(|name| inputs.iter().any(|input| input == name))
+        );
         for (index, input) in pair.iter().enumerate() {
             let tag = entry_table_tag(&std::fs::read(folder.join(input))?);
             edit(folder, input, &tag, &format!("part{index}.o"))?;
@@ -109,15 +186,38 @@ fn parts_with_tables_of_their_own_make_a_program() -> Outcome {
             if pair[0].contains("crel") && *linker != "lld" {
                 continue;
             }
-            let path =
-                if *linker == "lld" { "--ld-path=/usr/lib/llvm-22/bin/ld.lld".to_owned() } else { format!("-fuse-ld={linker}") };
-            let [compiler] = if *linker == "lld" { tools(["clang++"]).ok_or("clang++")? } else { [cc.clone()] };
-            run(&compiler, folder, [&path, "-Wl,--fatal-warnings", "main.cpp", "part0.o", "part1.o", "-o", "program"])?;
+            let path = if *linker == "lld" {
+                "--ld-path=/usr/lib/llvm-22/bin/ld.lld".to_owned()
+            } else {
+                format!("-fuse-ld={linker}")
+            };
+            let [compiler] = if *linker == "lld" {
+                tools(["clang++"]).ok_or("clang++")?
+            } else {
+                [cc.clone()]
+            };
+            run(
+                &compiler,
+                folder,
+                [
+                    &path,
+                    "-Wl,--fatal-warnings",
+                    "main.cpp",
+                    "part0.o",
+                    "part1.o",
+                    "-o",
+                    "program",
+                ],
+            )?;
             let shown = String::from_utf8(run(&folder.join("program"), folder, [""; 0])?)?;
             let mut lines: Vec<&str> = shown.lines().collect();
             lines.sort_unstable();
             let joined = pair[0] == "bfd.o" || pair[0].starts_with("lld");
-            let expected: &[&str] = if joined { &["1 entries", "2 entries", "2 entries"] } else { &["1 entries", "1 entries"] };
+            let expected: &[&str] = if joined {
+                &["1 entries", "2 entries", "2 entries"]
+            } else {
+                &["1 entries", "1 entries"]
+            };
             assert_eq!(lines, expected, "{pair:?} with {linker}");
         }
     }

@@ -1,5 +1,5 @@
-//! The loaded segments of the new file: old ones become shorter or are split where bytes are taken out of the file, and contents
-//! that do not fit where they were get a segment behind all others.
+//! The loaded segments of the new file: old ones become shorter or are split where bytes are taken
+//! out of the file, and contents that do not fit where they were get a segment behind all others.
 
 mod append;
 
@@ -24,7 +24,8 @@ pub(super) struct Load {
     /// The old segment that its last byte is of; none where it is new.
     segment: Option<usize>,
     offset: Offset,
-    /// The addresses of its first byte, of the end of its bytes in the file, and of the end of its memory.
+    /// The addresses of its first byte, of the end of its bytes in the file, and of the end of its
+    /// memory.
     pub start: u64,
     pub file_end: u64,
     pub end: u64,
@@ -95,7 +96,8 @@ impl Relocated {
 pub(super) struct Guests {
     /// The number of the section's change.
     pub host: usize,
-    /// Whether they stand behind the contents that are appended, and not where the section has been.
+    /// Whether they stand behind the contents that are appended, and not where the section has
+    /// been.
     pub is_appended: bool,
     pub all: Vec<Relocated>,
 }
@@ -124,18 +126,35 @@ pub(super) struct Arranged {
 impl Arranged {
     /// Where the byte at this address is in the new file, if it is in the file.
     pub(super) fn offset_of(&self, addr: u64) -> Option<u64> {
-        let load = self.loads.iter().find(|load| (load.start..load.file_end).contains(&addr))?;
+        let load = self
+            .loads
+            .iter()
+            .find(|load| (load.start..load.file_end).contains(&addr))?;
         Some(load.offset(&self.edits) + (addr - load.start))
     }
 }
 
 /// Arranges what is loaded, and what is not.
-pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted<'_>) -> Result<Arranged, Malformed> {
-    let mut arranging = Arranging { linked, changes, added: wanted.added, guests: wanted.guests, done: Arranged::default() };
+pub(super) fn arrange(
+    linked: &Linked<'_>,
+    changes: &[Change],
+    wanted: Wanted<'_>,
+) -> Result<Arranged, Malformed> {
+    let mut arranging = Arranging {
+        linked,
+        changes,
+        added: wanted.added,
+        guests: wanted.guests,
+        done: Arranged::default(),
+    };
     for (segment, header) in linked.loads() {
         arranging.split(segment, header)?;
     }
-    for (number, change) in changes.iter().enumerate().filter(|(_, change)| change.load.is_none() && !change.is_appended) {
+    for (number, change) in changes
+        .iter()
+        .enumerate()
+        .filter(|(_, change)| change.load.is_none() && !change.is_appended)
+    {
         arranging.put_short(number, change)?;
     }
     for _ in 0..wanted.joined {
@@ -156,63 +175,111 @@ struct Arranging<'a> {
 impl Arranging<'_> {
     /// How many bytes are needed where this change's section has been.
     fn kept(&self, number: usize, change: &Change) -> u64 {
-        self.guests_of(number, false).last().map_or(change.stays(), Relocated::end)
+        self.guests_of(number, false)
+            .last()
+            .map_or(change.stays(), Relocated::end)
     }
 
     /// What moves to behind the appended or the old contents of this change.
     fn guests_of(&self, number: usize, is_appended: bool) -> &[Relocated] {
-        let guests = self.guests.as_ref().filter(|guests| guests.host == number && guests.is_appended == is_appended);
+        let guests = self
+            .guests
+            .as_ref()
+            .filter(|guests| guests.host == number && guests.is_appended == is_appended);
         guests.map_or(&[], |guests| &guests.all)
     }
 
-    /// Puts what is needed of a section, and zeros up to `size`, in place of its old bytes up to `end`.
-    fn put(&mut self, number: usize, change: &Change, end: u64, size: u64) -> Result<(), Malformed> {
+    /// Puts what is needed of a section, and zeros up to `size`, in place of its old bytes up to
+    /// `end`.
+    fn put(
+        &mut self,
+        number: usize,
+        change: &Change,
+        end: u64,
+        size: u64,
+    ) -> Result<(), Malformed> {
         let mut parts = Vec::new();
         let mut at = change.stays();
         if !change.is_appended {
             parts.push(Part::New(change.place));
         }
         for guest in self.guests_of(number, false) {
-            parts.extend([Part::Zeros(guest.offset.saturating_sub(at)), Part::Old(guest.old.clone())]);
+            parts.extend([
+                Part::Zeros(guest.offset.saturating_sub(at)),
+                Part::Old(guest.old.clone()),
+            ]);
             at = guest.end();
         }
         parts.push(Part::Zeros(size.saturating_sub(at)));
         parts.retain(|part| *part != Part::Zeros(0));
-        self.done.edits.replace(change.old.start..end, parts, size, Some(number))
+        self.done
+            .edits
+            .replace(change.old.start..end, parts, size, Some(number))
     }
 
-    /// Puts what is needed of a section in place of its old bytes, as short as what stands behind permits.
+    /// Puts what is needed of a section in place of its old bytes, as short as what stands behind
+    /// permits.
     fn put_short(&mut self, number: usize, change: &Change) -> Result<(), Malformed> {
-        let size = shortest(self.kept(number, change), change.old_size(), self.linked.unit_behind(change.old.end));
+        let size = shortest(
+            self.kept(number, change),
+            change.old_size(),
+            self.linked.unit_behind(change.old.end),
+        );
         self.put(number, change, change.old.end, size)
     }
 
-    /// The parts of an old segment that remain. One without code is not executable, whatever the segment was.
+    /// The parts of an old segment that remain. One without code is not executable, whatever the
+    /// segment was.
     fn split(&mut self, segment: usize, header: &ProgramHeader) -> Result<(), Malformed> {
         let mut load = Load::new(segment, header);
         let first = self.done.loads.len();
-        for (number, change) in self.changes.iter().enumerate().filter(|(_, change)| change.load == Some(segment)) {
+        for (number, change) in self
+            .changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.load == Some(segment))
+        {
             let kept = self.kept(number, change);
-            let (start, old_end) = (header.vaddr + (change.old.start - header.offset), change.old.end);
+            let (start, old_end) = (
+                header.vaddr + (change.old.start - header.offset),
+                change.old.end,
+            );
             let end = start + change.old_size();
             let is_last = end == load.file_end;
             if is_last && load.end == load.file_end {
                 // A section without contents should still be in a segment.
-                let kept = if start == load.start && !change.is_appended { kept.max(FILLER) } else { kept };
+                let kept = if start == load.start && !change.is_appended {
+                    kept.max(FILLER)
+                } else {
+                    kept
+                };
                 let size = shortest(kept, change.old_size(), self.linked.unit_behind(old_end));
                 self.put(number, change, old_end, size)?;
-                load.file_end = start.checked_add(kept).ok_or(Malformed::new("new contents are too large", old_end))?;
+                load.file_end = start
+                    .checked_add(kept)
+                    .ok_or(Malformed::new("new contents are too large", old_end))?;
                 load.end = load.file_end;
                 continue;
             }
             if kept > change.old_size() {
-                return Err(Malformed::new("new contents do not fit into their space", change.old.start));
+                return Err(Malformed::new(
+                    "new contents do not fit into their space",
+                    change.old.start,
+                ));
             }
             // Memory that follows needs a segment with bytes.
-            let rest = if is_last { (change.old_size() - kept).min(FILLER) } else { 0 };
+            let rest = if is_last {
+                (change.old_size() - kept).min(FILLER)
+            } else {
+                0
+            };
             let size = match change.keeps_room {
                 true => change.old_size() - rest,
-                false => shortest(kept, change.old_size() - rest, self.linked.unit_behind(old_end - rest)),
+                false => shortest(
+                    kept,
+                    change.old_size() - rest,
+                    self.linked.unit_behind(old_end - rest),
+                ),
             };
             if size == change.old_size() - rest {
                 // No whole page is free.
@@ -221,10 +288,19 @@ impl Arranging<'_> {
             }
             self.put(number, change, old_end - rest, size)?;
             if rest > 0 {
-                self.done.edits.replace(old_end - rest..old_end, vec![Part::Zeros(rest)], rest, None)?;
+                self.done.edits.replace(
+                    old_end - rest..old_end,
+                    vec![Part::Zeros(rest)],
+                    rest,
+                    None,
+                )?;
             }
             let skipped = self.padding_behind(change, header);
-            let upper = Load { offset: Offset::Old(old_end - rest + skipped), start: end - rest + skipped, ..load };
+            let upper = Load {
+                offset: Offset::Old(old_end - rest + skipped),
+                start: end - rest + skipped,
+                ..load
+            };
             load.file_end = start + kept;
             load.end = load.file_end;
             if load.end > load.start {
@@ -248,19 +324,27 @@ impl Arranging<'_> {
     fn padding_behind(&self, change: &Change, load: &ProgramHeader) -> u64 {
         let end = change.old.end;
         let next = self.linked.next_section(end, change.section);
-        let next = next.filter(|next| next.offset < load.offset + load.filesz).map(|next| (next.offset - end, next.align));
-        next.filter(|(gap, align)| gap < align).map_or(0, |(gap, _)| gap)
+        let next = next
+            .filter(|next| next.offset < load.offset + load.filesz)
+            .map(|next| (next.offset - end, next.align));
+        next.filter(|(gap, align)| gap < align)
+            .map_or(0, |(gap, _)| gap)
     }
 
-    /// Makes one segment of two neighbours with the same rights, the first such pair, by writing zeros between them to the file.
+    /// Makes one segment of two neighbours with the same rights, the first such pair, by writing
+    /// zeros between them to the file.
     fn join(&mut self) -> Result<(), Malformed> {
         let pairs = self.done.loads.windows(2).enumerate();
         let found = pairs.filter_map(|(at, pair)| match pair {
             [one, other] => self.gap(one, other).map(|gap| (at, gap)),
             _ => None,
         });
-        let Some((at, (range, gap))) = found.min_by_key(|(at, _)| std::cmp::Reverse(*at)) else { return Ok(()) };
-        self.done.edits.replace(range, vec![Part::Zeros(gap)], gap, None)?;
+        let Some((at, (range, gap))) = found.min_by_key(|(at, _)| std::cmp::Reverse(*at)) else {
+            return Ok(());
+        };
+        self.done
+            .edits
+            .replace(range, vec![Part::Zeros(gap)], gap, None)?;
         let upper = self.done.loads.remove(at + 1);
         if let Some(lower) = self.done.loads.get_mut(at) {
             (lower.file_end, lower.end, lower.segment) = (upper.file_end, upper.end, upper.segment);
@@ -269,21 +353,37 @@ impl Arranging<'_> {
         Ok(())
     }
 
-    /// The bytes of the old file between two segments that can become one, and how many there must be.
+    /// The bytes of the old file between two segments that can become one, and how many there must
+    /// be.
     fn gap(&self, one: &Load, other: &Load) -> Option<(Range<u64>, u64)> {
-        let (Offset::Old(_), Offset::Old(start), Some(segment)) = (one.offset, other.offset, one.segment) else { return None };
+        let (Offset::Old(_), Offset::Old(start), Some(segment)) =
+            (one.offset, other.offset, one.segment)
+        else {
+            return None;
+        };
         let old = self.linked.segments.get(segment)?;
         // Two parts of one segment have been split for a reason.
-        if one.flags != other.flags || one.segment == other.segment || one.file_end != old.vaddr + old.filesz {
+        if one.flags != other.flags
+            || one.segment == other.segment
+            || one.file_end != old.vaddr + old.filesz
+        {
             return None;
         }
         let range = old.offset + old.filesz..start;
-        let gap = other.start.checked_sub(one.file_end).filter(|gap| *gap <= LARGEST_GAP)?;
+        let gap = other
+            .start
+            .checked_sub(one.file_end)
+            .filter(|gap| *gap <= LARGEST_GAP)?;
         let old_gap = range.end.checked_sub(range.start)?;
-        let is_used = self.linked.next_section(range.start, 0).is_some_and(|next| next.offset < range.end);
+        let is_used = self
+            .linked
+            .next_section(range.start, 0)
+            .is_some_and(|next| next.offset < range.end);
         let head = &self.linked.object.head;
         let is_table = head.shoff >= range.start && head.shoff < range.end;
-        let fits = gap.abs_diff(old_gap).is_multiple_of(self.linked.unit_behind(range.end));
+        let fits = gap
+            .abs_diff(old_gap)
+            .is_multiple_of(self.linked.unit_behind(range.end));
         (!is_used && !is_table && fits).then_some((range, gap))
     }
 }
@@ -292,13 +392,19 @@ impl Arranging<'_> {
 fn has_code(linked: &Linked<'_>, load: &Load) -> bool {
     let mut sections = linked.object.sections.iter().map(|section| section.header);
     let is_code = elf::SHF_ALLOC | elf::SHF_EXECINSTR;
-    sections.any(|header| header.flags.contains(is_code) && (load.start..load.end).contains(&header.addr))
+    sections.any(|header| {
+        header.flags.contains(is_code) && (load.start..load.end).contains(&header.addr)
+    })
 }
 
-/// The least size from `kept` on with which what stands behind `old` bytes moves by a multiple of `unit`.
+/// The least size from `kept` on with which what stands behind `old` bytes moves by a multiple of
+/// `unit`.
 fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
     match kept.checked_sub(old) {
         None => kept + (old - kept) % unit,
-        Some(more) => more.checked_next_multiple_of(unit).and_then(|more| old.checked_add(more)).unwrap_or(u64::MAX),
+        Some(more) => more
+            .checked_next_multiple_of(unit)
+            .and_then(|more| old.checked_add(more))
+            .unwrap_or(u64::MAX),
     }
 }

@@ -21,8 +21,8 @@ struct Edit {
 pub(super) struct Edits(Vec<Edit>);
 
 impl Edits {
-    /// Puts `parts`, `size` bytes in all, in place of `range`. What is inserted at a place stands behind what was inserted there
-    /// before.
+    /// Puts `parts`, `size` bytes in all, in place of `range`. What is inserted at a place stands
+    /// behind what was inserted there before.
     pub(super) fn replace(
         &mut self,
         range: Range<u64>,
@@ -33,13 +33,25 @@ impl Edits {
         if size > i64::MAX as u64 {
             return Err(Malformed::new("new contents are too large", range.start));
         }
-        let place = self.0.partition_point(|edit| (edit.range.start, edit.range.end) <= (range.start, range.end));
+        let place = self
+            .0
+            .partition_point(|edit| (edit.range.start, edit.range.end) <= (range.start, range.end));
         let before = place.checked_sub(1).and_then(|before| self.0.get(before));
         let behind = self.0.get(place);
-        if before.is_some_and(|edit| edit.range.end > range.start) || behind.is_some_and(|edit| edit.range.start < range.end) {
+        if before.is_some_and(|edit| edit.range.end > range.start)
+            || behind.is_some_and(|edit| edit.range.start < range.end)
+        {
             return Err(Malformed::new("two changes of the same bytes", range.start));
         }
-        self.0.insert(place, Edit { range, parts, size, change });
+        self.0.insert(
+            place,
+            Edit {
+                range,
+                parts,
+                size,
+                change,
+            },
+        );
         Ok(())
     }
 

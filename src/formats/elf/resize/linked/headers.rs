@@ -1,4 +1,5 @@
-//! The headers of the new file: of the file, of its segments and of its sections, and the symbols that depend on those.
+//! The headers of the new file: of the file, of its segments and of its sections, and the symbols
+//! that depend on those.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,33 +39,57 @@ impl Layout {
         let change = self.changes.get(number)?;
         match self.arranged.appended.get(number).copied().flatten() {
             Some(place) => Some(place),
-            None => Some((change.header.addr, self.arranged.edits.start_of(number).unwrap_or(change.old.start))),
+            None => Some((
+                change.header.addr,
+                self.arranged
+                    .edits
+                    .start_of(number)
+                    .unwrap_or(change.old.start),
+            )),
         }
     }
 
     /// Writes all headers and symbols, and lists the parts of the file.
-    pub(super) fn write(mut self, linked: &Linked<'_>, array: &Pointers, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+    pub(super) fn write(
+        mut self,
+        linked: &Linked<'_>,
+        array: &Pointers,
+        mut bytes: Bytes<'_>,
+    ) -> Result<Vec<Part>, Malformed> {
         let object = linked.object;
         let mut headers = self.section_headers(linked);
         for (added, (addr, offset)) in array.added.iter().zip(&self.arranged.added) {
-            headers.push(SectionHeader { addr: *addr, offset: *offset, ..added.header });
+            headers.push(SectionHeader {
+                addr: *addr,
+                offset: *offset,
+                ..added.header
+            });
         }
         for (section, guard) in &array.guards {
-            let offset = headers.get(*section).map_or(guard.offset, |header| header.offset);
+            let offset = headers
+                .get(*section)
+                .map_or(guard.offset, |header| header.offset);
             headers.push(SectionHeader { offset, ..*guard });
         }
         let mut renumbered = Renumbered::default();
         for (index, (old, new)) in object.sections.iter().zip(&headers).enumerate() {
             if old.header.addr != new.addr {
-                renumbered.moved.insert(index, new.addr.wrapping_sub(old.header.addr));
+                renumbered
+                    .moved
+                    .insert(index, new.addr.wrapping_sub(old.header.addr));
             }
         }
-        renumbered.moved.extend((object.sections.len()..headers.len()).map(|added| (added, 0)));
+        renumbered
+            .moved
+            .extend((object.sections.len()..headers.len()).map(|added| (added, 0)));
         let mut order = self.order(linked, &headers, &renumbered.moved);
         for (number, (section, _)) in array.guards.iter().enumerate() {
             let guard = headers.len() - array.guards.len() + number;
             order.retain(|index| *index != guard);
-            let at = order.iter().position(|index| index == section).unwrap_or(order.len());
+            let at = order
+                .iter()
+                .position(|index| index == section)
+                .unwrap_or(order.len());
             order.insert(at, guard);
         }
         renumbered.numbers = vec![0; order.len()];
@@ -73,14 +98,20 @@ impl Layout {
                 *number = new as u32;
             }
         }
-        for header in headers.iter_mut().filter(|header| header.kind != elf::SHT_NULL) {
+        for header in headers
+            .iter_mut()
+            .filter(|header| header.kind != elf::SHT_NULL)
+        {
             header.link = renumbered.number(header.link);
             if header.info_is_section() {
                 header.info = renumbered.number(header.info);
             }
         }
         for change in self.changes.iter().filter(|change| change.front > 0) {
-            bytes.set(change.old.start - change.front, &vec![0; change.front as usize])?;
+            bytes.set(
+                change.old.start - change.front,
+                &vec![0; change.front as usize],
+            )?;
         }
         symbols::correct(object, &array.sizes, &renumbered, &mut bytes)?;
         for (block, (addr, _)) in self.blocks.iter().zip(&self.moved) {
@@ -88,12 +119,21 @@ impl Layout {
                 bytes.set(entry, &object.class.address_bytes(*addr))?;
             }
         }
-        let headers: Vec<SectionHeader> = order.iter().filter_map(|old| headers.get(*old).copied()).collect();
+        let headers: Vec<SectionHeader> = order
+            .iter()
+            .filter_map(|old| headers.get(*old).copied())
+            .collect();
         let table_at = self.place_of_table(linked, headers.len());
         let segments = self.program_headers(linked);
         let mut head = object.head;
         head.phnum = segments.len() as u16;
-        let (head, table) = tables(object.class, head, headers, renumbered.number(object.names as u32), table_at);
+        let (head, table) = tables(
+            object.class,
+            head,
+            headers,
+            renumbered.number(object.names as u32),
+            table_at,
+        );
         self.arranged.edits.read_moved(&bytes)?;
         self.write_front(linked, &segments, &mut bytes)?;
         bytes.set(0, &head)?;
@@ -107,26 +147,37 @@ impl Layout {
     /// The bytes of the old table of sections.
     fn old_table(linked: &Linked<'_>) -> Range<u64> {
         let object = linked.object;
-        object.head.shoff..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64
+        object.head.shoff
+            ..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64
     }
 
-    /// Whether the table of sections can become longer where it is: it is the end of the file, and not loaded.
+    /// Whether the table of sections can become longer where it is: it is the end of the file, and
+    /// not loaded.
     fn grows_in_place(linked: &Linked<'_>) -> bool {
         let old = Self::old_table(linked);
         old.end == linked.object.size && old.start >= linked.loaded_end()
     }
 
-    /// Where the table of sections will be: where it was, or behind everything if it must become longer and cannot do so there.
+    /// Where the table of sections will be: where it was, or behind everything if it must become
+    /// longer and cannot do so there.
     fn place_of_table(&self, linked: &Linked<'_>, count: usize) -> u64 {
         let edits = &self.arranged.edits;
         if count <= linked.object.sections.len() || Self::grows_in_place(linked) {
             edits.after(linked.object.head.shoff)
         } else {
-            edits.after(linked.object.size).next_multiple_of(TABLE_ALIGN)
+            edits
+                .after(linked.object.size)
+                .next_multiple_of(TABLE_ALIGN)
         }
     }
 
-    fn write_table(&mut self, linked: &Linked<'_>, table: Vec<u8>, at: u64, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+    fn write_table(
+        &mut self,
+        linked: &Linked<'_>,
+        table: Vec<u8>,
+        at: u64,
+        bytes: &mut Bytes<'_>,
+    ) -> Result<(), Malformed> {
         let old = Self::old_table(linked);
         let size = table.len() as u64;
         if size <= old.end - old.start {
@@ -138,42 +189,78 @@ impl Layout {
         }
         let end = linked.object.size;
         let gap = at - edits.after(end);
-        edits.replace(end..end, vec![Part::Zeros(gap), Part::Bytes(table)], gap + size, None)
+        edits.replace(
+            end..end,
+            vec![Part::Zeros(gap), Part::Bytes(table)],
+            gap + size,
+            None,
+        )
     }
 
-    /// Writes the table of segments, and what stands between it and the first byte that cannot move.
-    fn write_front(&self, linked: &Linked<'_>, segments: &[ProgramHeader], bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+    /// Writes the table of segments, and what stands between it and the first byte that cannot
+    /// move.
+    fn write_front(
+        &self,
+        linked: &Linked<'_>,
+        segments: &[ProgramHeader],
+        bytes: &mut Bytes<'_>,
+    ) -> Result<(), Malformed> {
         let class = linked.object.class;
         let start = linked.object.head.phoff;
         let mut table = Vec::new();
-        segments.iter().for_each(|segment| segment.append(class, &mut table));
+        segments
+            .iter()
+            .for_each(|segment| segment.append(class, &mut table));
         // Smaller tables leave zeros.
-        table.resize(table.len().max(linked.segments.len() * ProgramHeader::size(class)), 0);
+        table.resize(
+            table
+                .len()
+                .max(linked.segments.len() * ProgramHeader::size(class)),
+            0,
+        );
         let mut stay = Vec::new();
         for (index, at) in &self.front.stay {
-            let Some(block) = self.blocks.get(*index) else { continue };
-            stay.push((*at, bytes.get(block.old.start, block.old.end - block.old.start)?));
+            let Some(block) = self.blocks.get(*index) else {
+                continue;
+            };
+            stay.push((
+                *at,
+                bytes.get(block.old.start, block.old.end - block.old.start)?,
+            ));
         }
         if !(self.front.stay.is_empty() && self.front.leave.is_empty()) {
             table.resize(self.front.fixed.saturating_sub(start) as usize, 0);
         }
         bytes.set(start, &table)?;
-        stay.iter().try_for_each(|(at, block)| bytes.set(*at, block))
+        stay.iter()
+            .try_for_each(|(at, block)| bytes.set(*at, block))
     }
 
     fn program_headers(&self, linked: &Linked<'_>) -> Vec<ProgramHeader> {
         let edits = &self.arranged.edits;
         let mut all = Vec::new();
-        let mut loads = self.arranged.loads.iter().map(|load| load.header(edits)).peekable();
+        let mut loads = self
+            .arranged
+            .loads
+            .iter()
+            .map(|load| load.header(edits))
+            .peekable();
         for (index, segment) in linked.segments.iter().enumerate() {
             if segment.kind == elf::PT_LOAD {
                 all.extend(&mut loads);
             } else if self.kept.contains(&index) {
                 let mut new = *segment;
-                let by_address = if segment.filesz > 0 { self.arranged.offset_of(segment.vaddr) } else { None };
+                let by_address = if segment.filesz > 0 {
+                    self.arranged.offset_of(segment.vaddr)
+                } else {
+                    None
+                };
                 new.offset = by_address.unwrap_or_else(|| edits.before(segment.offset));
-                if let Some((block, (addr, offset))) =
-                    self.blocks.iter().zip(&self.moved).find(|(block, _)| block.segments.contains(&index))
+                if let Some((block, (addr, offset))) = self
+                    .blocks
+                    .iter()
+                    .zip(&self.moved)
+                    .find(|(block, _)| block.segments.contains(&index))
                 {
                     let within = segment.offset - block.old.start;
                     let distance = addr.wrapping_add(within).wrapping_sub(segment.vaddr);
@@ -185,17 +272,23 @@ impl Layout {
             }
         }
         let size = (all.len() * ProgramHeader::size(linked.object.class)) as u64;
-        for own in all.iter_mut().filter(|segment| segment.kind == elf::PT_PHDR) {
+        for own in all
+            .iter_mut()
+            .filter(|segment| segment.kind == elf::PT_PHDR)
+        {
             (own.filesz, own.memsz) = (size, size);
         }
         all
     }
 
-    /// Where a section in memory that has no bytes is said to be in the file: where the bytes of its segment end.
+    /// Where a section in memory that has no bytes is said to be in the file: where the bytes of
+    /// its segment end.
     fn offset_without_bytes(&self, linked: &Linked<'_>, header: &SectionHeader) -> u64 {
         let edits = &self.arranged.edits;
         let mut loads = self.arranged.loads.iter().rev();
-        match loads.find(|load| (load.file_end..load.end.max(load.file_end + 1)).contains(&header.addr)) {
+        match loads
+            .find(|load| (load.file_end..load.end.max(load.file_end + 1)).contains(&header.addr))
+        {
             Some(load) => load.offset(edits) + (load.file_end - load.start),
             None => edits.before(header.offset.min(linked.loaded_end())),
         }
@@ -203,23 +296,41 @@ impl Layout {
 
     fn section_headers(&self, linked: &Linked<'_>) -> Vec<SectionHeader> {
         let edits = &self.arranged.edits;
-        let mut headers: Vec<SectionHeader> = linked.object.sections.iter().map(|section| section.header).collect();
-        for header in headers.iter_mut().skip(1).filter(|header| header.kind != elf::SHT_NULL) {
+        let mut headers: Vec<SectionHeader> = linked
+            .object
+            .sections
+            .iter()
+            .map(|section| section.header)
+            .collect();
+        for header in headers
+            .iter_mut()
+            .skip(1)
+            .filter(|header| header.kind != elf::SHT_NULL)
+        {
             header.offset = match (header.is_allocated(), header.is_empty_in_file()) {
                 (true, true) => self.offset_without_bytes(linked, header),
-                (true, false) => self.arranged.offset_of(header.addr).unwrap_or_else(|| edits.before(header.offset)),
+                (true, false) => self
+                    .arranged
+                    .offset_of(header.addr)
+                    .unwrap_or_else(|| edits.before(header.offset)),
                 (false, _) => edits.after(header.offset),
             };
         }
         for (number, change) in self.changes.iter().enumerate() {
-            if let (Some(header), Some((addr, offset))) = (headers.get_mut(change.section), self.place(number)) {
+            if let (Some(header), Some((addr, offset))) =
+                (headers.get_mut(change.section), self.place(number))
+            {
                 (header.addr, header.offset, header.size) = (addr, offset, change.size);
             }
         }
         for (block, (addr, offset)) in self.blocks.iter().zip(&self.moved) {
             for index in &block.sections {
                 if let Some(header) = headers.get_mut(*index)
-                    && let Some(within) = linked.object.sections.get(*index).map(|old| old.header.offset - block.old.start)
+                    && let Some(within) = linked
+                        .object
+                        .sections
+                        .get(*index)
+                        .map(|old| old.header.offset - block.old.start)
                 {
                     (header.addr, header.offset) = (addr + within, offset + within);
                 }
@@ -228,14 +339,28 @@ impl Layout {
         headers
     }
 
-    /// The old numbers of the sections in their new order: those that are elsewhere in memory stand behind the last one in front of
-    /// them. Tools expect sections in the order of their addresses.
-    fn order(&self, linked: &Linked<'_>, headers: &[SectionHeader], moved: &BTreeMap<usize, u64>) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..linked.object.sections.len()).filter(|index| !moved.contains_key(index)).collect();
-        let mut again: Vec<(u64, usize)> = moved.keys().filter_map(|index| Some((headers.get(*index)?.addr, *index))).collect();
+    /// The old numbers of the sections in their new order: those that are elsewhere in memory stand
+    /// behind the last one in front of them. Tools expect sections in the order of their addresses.
+    fn order(
+        &self,
+        linked: &Linked<'_>,
+        headers: &[SectionHeader],
+        moved: &BTreeMap<usize, u64>,
+    ) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..linked.object.sections.len())
+            .filter(|index| !moved.contains_key(index))
+            .collect();
+        let mut again: Vec<(u64, usize)> = moved
+            .keys()
+            .filter_map(|index| Some((headers.get(*index)?.addr, *index)))
+            .collect();
         again.sort_unstable();
         for (addr, index) in again {
-            let is_below = |other: &usize| headers.get(*other).is_some_and(|header| header.is_allocated() && header.addr <= addr);
+            let is_below = |other: &usize| {
+                headers
+                    .get(*other)
+                    .is_some_and(|header| header.is_allocated() && header.addr <= addr)
+            };
             let at = order.iter().rposition(is_below).unwrap_or(0);
             order.insert(at + 1, index);
         }

@@ -11,7 +11,8 @@ use crate::formats::elf::resize::{overlap, range};
 
 /// The smallest page of any system, in bytes.
 pub(in crate::formats::elf::resize) const PAGE: u64 = 4096;
-/// The largest alignment of contents that are moved: what is written to align them counts to the size of the file.
+/// The largest alignment of contents that are moved: what is written to align them counts to the
+/// size of the file.
 const LARGEST_ALIGN: u64 = 1 << 24;
 /// What unloaded bytes are aligned to, at least.
 const UNLOADED_ALIGN: u64 = 16;
@@ -28,24 +29,40 @@ pub(super) struct Dynamic {
 /// A linked file.
 pub(in crate::formats::elf::resize) struct Linked<'a> {
     pub object: &'a Object<'a>,
-    /// All program headers. Those of loaded segments ascend and do not overlap in memory, and their bytes are in the file.
+    /// All program headers. Those of loaded segments ascend and do not overlap in memory, and their
+    /// bytes are in the file.
     pub segments: Vec<ProgramHeader>,
 }
 
 impl<'a> Linked<'a> {
     /// Reads the program headers of the file `data`.
-    pub(in crate::formats::elf::resize) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
+    pub(in crate::formats::elf::resize) fn read(
+        object: &'a Object<'a>,
+        data: &[u8],
+    ) -> Result<Self, Malformed> {
         let head = &object.head;
         if !matches!(head.kind, elf::ET_EXEC | elf::ET_DYN) {
-            return Err(Malformed::new("not an object, a program or a shared library", 16));
+            return Err(Malformed::new(
+                "not an object, a program or a shared library",
+                16,
+            ));
         }
         if head.phnum == elf::PN_XNUM {
-            return Err(Malformed::new("more segments than the file header can count", 0));
+            return Err(Malformed::new(
+                "more segments than the file header can count",
+                0,
+            ));
         }
         if usize::from(head.phentsize) != ProgramHeader::size(object.class) {
             return Err(Malformed::new("program headers of an unknown size", 0));
         }
-        let segments = ProgramHeader::table(object.class, data, head.phoff, head.phnum.into(), "program headers past the end")?;
+        let segments = ProgramHeader::table(
+            object.class,
+            data,
+            head.phoff,
+            head.phnum.into(),
+            "program headers past the end",
+        )?;
         let linked = Linked { object, segments };
         linked.check()?;
         Ok(linked)
@@ -60,7 +77,9 @@ impl<'a> Linked<'a> {
             }
             let align = load.align.max(1);
             if !align.is_power_of_two() || load.vaddr % align != load.offset % align {
-                return Err(fault("a segment's address and offset contradict its alignment"));
+                return Err(fault(
+                    "a segment's address and offset contradict its alignment",
+                ));
             }
             if load.filesz > load.memsz || load.vaddr < end {
                 return Err(fault("segments overlap or are not in address order"));
@@ -74,103 +93,186 @@ impl<'a> Linked<'a> {
     }
 
     /// The segments that are loaded, with their indices.
-    pub(in crate::formats::elf::resize) fn loads(&self) -> impl Iterator<Item = (usize, &ProgramHeader)> {
-        self.segments.iter().enumerate().filter(|(_, segment)| segment.kind == elf::PT_LOAD)
+    pub(in crate::formats::elf::resize) fn loads(
+        &self,
+    ) -> impl Iterator<Item = (usize, &ProgramHeader)> {
+        self.segments
+            .iter()
+            .enumerate()
+            .filter(|(_, segment)| segment.kind == elf::PT_LOAD)
     }
 
-    /// The loaded segment that has the bytes of this section where the section says that they are. A section of size 0 may stand at
-    /// the end of its segment.
+    /// The loaded segment that has the bytes of this section where the section says that they are.
+    /// A section of size 0 may stand at the end of its segment.
     pub(super) fn load_of(&self, section: &SectionHeader) -> Option<(usize, &ProgramHeader)> {
-        self.loads().find(|(_, load)| has(load, section.offset, section.addr, section.size))
+        self.loads()
+            .find(|(_, load)| has(load, section.offset, section.addr, section.size))
     }
 
-    /// How far apart two places may be between which the file becomes shorter or longer before `offset`, for all that stands from
-    /// there on to keep its alignment: a multiple of this, in bytes.
+    /// How far apart two places may be between which the file becomes shorter or longer before
+    /// `offset`, for all that stands from there on to keep its alignment: a multiple of this, in
+    /// bytes.
     pub(super) fn unit_behind(&self, offset: u64) -> u64 {
-        let behind = self.loads().filter(|(_, load)| load.offset.saturating_add(load.filesz) > offset);
+        let behind = self
+            .loads()
+            .filter(|(_, load)| load.offset.saturating_add(load.filesz) > offset);
         let pages = behind.map(|(_, load)| load.align.max(PAGE)).max();
         pages.unwrap_or_else(|| {
             let unloaded = self.object.sections.iter().map(|section| section.header);
-            let behind = unloaded.filter(|header| header.offset >= offset && !header.is_empty_in_file());
-            behind.map(|header| file_align(header.align)).fold(UNLOADED_ALIGN, u64::max)
+            let behind =
+                unloaded.filter(|header| header.offset >= offset && !header.is_empty_in_file());
+            behind
+                .map(|header| file_align(header.align))
+                .fold(UNLOADED_ALIGN, u64::max)
         })
     }
 
-    /// Whether a program header for the table of program headers is needed: a program that can be at any address finds out by it
-    /// where it is.
+    /// Whether a program header for the table of program headers is needed: a program that can be
+    /// at any address finds out by it where it is.
     pub(super) fn needs_own_header(&self) -> bool {
-        let is_program = self.segments.iter().any(|segment| segment.kind == elf::PT_INTERP) || self.is_static_pie();
+        let is_program = self
+            .segments
+            .iter()
+            .any(|segment| segment.kind == elf::PT_INTERP)
+            || self.is_static_pie();
         self.object.head.kind == elf::ET_DYN && is_program
     }
 
-    /// Whether the flags in the dynamic section say that this is a program that can be at any address.
+    /// Whether the flags in the dynamic section say that this is a program that can be at any
+    /// address.
     fn is_static_pie(&self) -> bool {
-        self.dynamic().any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.value & elf::DF_1_PIE.0 != 0)
+        self.dynamic()
+            .any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.value & elf::DF_1_PIE.0 != 0)
     }
 
     /// The entries of the dynamic section.
     pub(super) fn dynamic(&self) -> impl Iterator<Item = Dynamic> {
         let class = self.object.class;
         let size = if class.is_64 { 8 } else { 4 };
-        let section = self.object.sections.iter().find(|section| section.header.kind == elf::SHT_DYNAMIC);
-        let (at, body) = section.map_or((0, &[][..]), |section| (section.header.offset, section.body));
-        body.chunks_exact(2 * size).enumerate().filter_map(move |(number, entry)| {
-            let (tag, value) = entry.split_at(size);
-            let tag = elf::DynamicTag(class.address(tag)? as i64);
-            Some(Dynamic { tag, value: class.address(value)?, value_at: at + ((2 * number + 1) * size) as u64 })
-        })
+        let section = self
+            .object
+            .sections
+            .iter()
+            .find(|section| section.header.kind == elf::SHT_DYNAMIC);
+        let (at, body) = section.map_or((0, &[][..]), |section| {
+            (section.header.offset, section.body)
+        });
+        body.chunks_exact(2 * size)
+            .enumerate()
+            .filter_map(move |(number, entry)| {
+                let (tag, value) = entry.split_at(size);
+                let tag = elf::DynamicTag(class.address(tag)? as i64);
+                Some(Dynamic {
+                    tag,
+                    value: class.address(value)?,
+                    value_at: at + ((2 * number + 1) * size) as u64,
+                })
+            })
     }
 
     /// Where the bytes of the last loaded segment end in the file.
     pub(super) fn loaded_end(&self) -> u64 {
-        self.loads().map(|(_, load)| load.offset.saturating_add(load.filesz)).max().unwrap_or(0)
+        self.loads()
+            .map(|(_, load)| load.offset.saturating_add(load.filesz))
+            .max()
+            .unwrap_or(0)
     }
 
-    /// What a new segment is aligned to: the pages that the file was linked for, and `align` where that is more.
+    /// What a new segment is aligned to: the pages that the file was linked for, and `align` where
+    /// that is more.
     pub(super) fn new_align(&self, align: u64) -> Result<u64, Malformed> {
-        let page = self.loads().map(|(_, load)| load.align.max(PAGE)).min().unwrap_or(PAGE).max(align);
+        let page = self
+            .loads()
+            .map(|(_, load)| load.align.max(PAGE))
+            .min()
+            .unwrap_or(PAGE)
+            .max(align);
         if page > LARGEST_ALIGN {
-            return Err(Malformed::new("moved contents are aligned to more than 16 MiB", 0));
+            return Err(Malformed::new(
+                "moved contents are aligned to more than 16 MiB",
+                0,
+            ));
         }
         Ok(page)
     }
 
     /// The first byte from `offset` on that a section other than `but` has in the file.
     pub(super) fn next_section(&self, offset: u64, but: usize) -> Option<&SectionHeader> {
-        let sections = self.object.sections.iter().enumerate().filter(|(index, _)| *index != but);
-        let behind = sections.map(|(_, section)| &section.header).filter(|header| header.offset >= offset);
-        behind.filter(|header| has_bytes(header)).min_by_key(|header| header.offset)
+        let sections = self
+            .object
+            .sections
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != but);
+        let behind = sections
+            .map(|(_, section)| &section.header)
+            .filter(|header| header.offset >= offset);
+        behind
+            .filter(|header| has_bytes(header))
+            .min_by_key(|header| header.offset)
     }
 
-    /// Checks that the bytes of a section are the section's alone, so that they can be taken out of the file.
-    /// `is_loaded` says whether a segment has them.
+    /// Checks that the bytes of a section are the section's alone, so that they can be taken out of
+    /// the file. `is_loaded` says whether a segment has them.
     pub(super) fn check_alone(&self, index: usize, is_loaded: bool) -> Result<(), Malformed> {
-        let Some(section) = self.object.sections.get(index).map(|section| section.header) else { return Ok(()) };
+        let Some(section) = self
+            .object
+            .sections
+            .get(index)
+            .map(|section| section.header)
+        else {
+            return Ok(());
+        };
         let own = range(section.offset, section.size)?;
         let fault = |what| Malformed::new(what, section.offset);
-        for (other, header) in self.object.sections.iter().map(|section| section.header).enumerate() {
-            if other != index && has_bytes(&header) && overlap(&own, &range(header.offset, header.size)?) {
+        for (other, header) in self
+            .object
+            .sections
+            .iter()
+            .map(|section| section.header)
+            .enumerate()
+        {
+            if other != index
+                && has_bytes(&header)
+                && overlap(&own, &range(header.offset, header.size)?)
+            {
                 return Err(fault("sections overlap"));
             }
         }
         let mut loads = 0;
-        for segment in self.segments.iter().filter(|segment| segment.kind != elf::PT_NULL) {
+        for segment in self
+            .segments
+            .iter()
+            .filter(|segment| segment.kind != elf::PT_NULL)
+        {
             let is_in = overlap(&own, &range(segment.offset, segment.filesz)?);
             match segment.kind {
                 elf::PT_LOAD => loads += usize::from(is_in),
-                _ if is_in => return Err(fault("the section to resize is in a segment that must not change")),
+                _ if is_in => {
+                    return Err(fault(
+                        "the section to resize is in a segment that must not change",
+                    ));
+                }
                 _ => {}
             }
         }
         let head = &self.object.head;
-        let table = range(head.shoff, (self.object.sections.len() as u64).saturating_mul(head.shentsize.into()))?;
-        let segments = range(head.phoff, self.segments.len() as u64 * u64::from(head.phentsize))?;
+        let table = range(
+            head.shoff,
+            (self.object.sections.len() as u64).saturating_mul(head.shentsize.into()),
+        )?;
+        let segments = range(
+            head.phoff,
+            self.segments.len() as u64 * u64::from(head.phentsize),
+        )?;
         if loads > usize::from(is_loaded)
             || overlap(&own, &table)
             || overlap(&own, &segments)
             || overlap(&own, &(0..head.ehsize.into()))
         {
-            return Err(fault("the section to resize overlaps headers or two segments"));
+            return Err(fault(
+                "the section to resize overlaps headers or two segments",
+            ));
         }
         Ok(())
     }
@@ -178,8 +280,16 @@ impl<'a> Linked<'a> {
 
 /// Whether the segment has `size` bytes from `offset` on, and they are at `addr` in memory.
 fn has(load: &ProgramHeader, offset: u64, addr: u64, size: u64) -> bool {
-    let (Some(in_file), Some(in_memory)) = (offset.checked_sub(load.offset), addr.checked_sub(load.vaddr)) else { return false };
-    in_file == in_memory && in_file.checked_add(size).is_some_and(|end| end <= load.filesz)
+    let (Some(in_file), Some(in_memory)) = (
+        offset.checked_sub(load.offset),
+        addr.checked_sub(load.vaddr),
+    ) else {
+        return false;
+    };
+    in_file == in_memory
+        && in_file
+            .checked_add(size)
+            .is_some_and(|end| end <= load.filesz)
 }
 
 /// Whether a section has at least one byte in the file.

@@ -1,4 +1,5 @@
-//! Sections of linked files are divided: nothing moves, and each part has its bytes, its address and its symbols.
+//! Sections of linked files are divided: nothing moves, and each part has its bytes, its address
+//! and its symbols.
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -21,37 +22,65 @@ fn divided(data: &[u8], ranges: &[std::ops::Range<u64>]) -> Option<Vec<u8>> {
 /// The middle of the images of a sample: where they are in the file.
 fn middle(data: &[u8]) -> std::ops::Range<u64> {
     let file = object::File::parse(data).unwrap();
-    let (start, size) = file.section_by_name("images").unwrap().file_range().unwrap();
+    let (start, size) = file
+        .section_by_name("images")
+        .unwrap()
+        .file_range()
+        .unwrap();
     start + 0x1000..start + size - 0x1000
 }
 
 #[test]
 fn parts_have_sections_of_their_own() {
-    for (is_64, endian, is_program) in CLASSES.into_iter().flat_map(|(is_64, endian)| [false, true].map(|is| (is_64, endian, is)))
+    for (is_64, endian, is_program) in CLASSES
+        .into_iter()
+        .flat_map(|(is_64, endian)| [false, true].map(|is| (is_64, endian, is)))
     {
         let data = sample(is_64, endian, is_program);
         let range = middle(&data);
         let after = divided(&data, std::slice::from_ref(&range)).unwrap();
-        let (old, new) = (object::File::parse(&data[..]).unwrap(), object::File::parse(&after[..]).unwrap());
+        let (old, new) = (
+            object::File::parse(&data[..]).unwrap(),
+            object::File::parse(&after[..]).unwrap(),
+        );
         let whole = old.section_by_name("images").unwrap();
         let part = new.section_by_name("own").unwrap();
         assert_eq!(part.address(), whole.address() + 0x1000);
-        assert_eq!(part.file_range(), Some((range.start, range.end - range.start)));
-        let parts = new.sections().filter(|section| matches!(section.name(), Ok("images" | "own")));
-        let together: Vec<u8> = parts.flat_map(|part| part.data().unwrap().to_vec()).collect();
+        assert_eq!(
+            part.file_range(),
+            Some((range.start, range.end - range.start))
+        );
+        let parts = new
+            .sections()
+            .filter(|section| matches!(section.name(), Ok("images" | "own")));
+        let together: Vec<u8> = parts
+            .flat_map(|part| part.data().unwrap().to_vec())
+            .collect();
         assert_eq!(together, whole.data().unwrap());
         let segments = |file: &object::File<'_>| -> Vec<(u64, Vec<u8>)> {
             file.segments()
-                .map(|segment| (segment.address(), segment.data().unwrap()[0x400.min(segment.data().unwrap().len())..].to_vec()))
+                .map(|segment| {
+                    (
+                        segment.address(),
+                        segment.data().unwrap()[0x400.min(segment.data().unwrap().len())..]
+                            .to_vec(),
+                    )
+                })
                 .collect()
         };
         assert_eq!(segments(&old), segments(&new));
         for (one, other) in old.symbols().zip(new.symbols()) {
             assert_eq!((one.name(), one.address()), (other.name(), other.address()));
-            let section = other.section_index().map(|index| new.section_by_index(index).unwrap());
+            let section = other
+                .section_index()
+                .map(|index| new.section_by_index(index).unwrap());
             if let Some(section) = section.filter(|section| section.size() > 0) {
                 let end = section.address() + section.size();
-                assert!((section.address()..=end).contains(&other.address()), "{:?}", other.name());
+                assert!(
+                    (section.address()..=end).contains(&other.address()),
+                    "{:?}",
+                    other.name()
+                );
             }
         }
         // The part goes, and nothing else does.

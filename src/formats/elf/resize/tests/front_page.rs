@@ -1,4 +1,5 @@
-//! Programs with a page in front: everything that is loaded is where it was, and there is room for segments.
+//! Programs with a page in front: everything that is loaded is where it was, and there is room for
+//! segments.
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, elf};
 
@@ -25,7 +26,8 @@ fn larger(data: &[u8]) -> Option<(u64, Vec<u8>)> {
 fn fixed(is_64: bool, endian: object::Endianness) -> Vec<u8> {
     let mut data = sample(is_64, endian, true);
     let (class, head) = FileHeader::read(&data).unwrap();
-    let segments = ProgramHeader::table(class, &data, head.phoff, head.phnum.into(), "cut").unwrap();
+    let segments =
+        ProgramHeader::table(class, &data, head.phoff, head.phnum.into(), "cut").unwrap();
     let mut table = Vec::new();
     for mut segment in segments {
         if matches!(segment.kind, elf::PT_INTERP | elf::PT_DYNAMIC) {
@@ -43,22 +45,37 @@ fn everything_stays_where_it_is_in_memory() {
         let data = fixed(is_64, endian);
         let (page, after) = larger(&data).unwrap();
         assert_eq!(after.len() as u64, data.len() as u64 + page);
-        let (old, new) = (object::File::parse(&data[..]).unwrap(), object::File::parse(&after[..]).unwrap());
+        let (old, new) = (
+            object::File::parse(&data[..]).unwrap(),
+            object::File::parse(&after[..]).unwrap(),
+        );
         let sections = |file: &object::File<'_>| -> Vec<(String, u64, Vec<u8>)> {
             let each = file.sections();
-            each.map(|section| (section.name().unwrap().to_owned(), section.address(), section.data().unwrap().to_vec()))
-                .collect()
+            each.map(|section| {
+                (
+                    section.name().unwrap().to_owned(),
+                    section.address(),
+                    section.data().unwrap().to_vec(),
+                )
+            })
+            .collect()
         };
         assert_eq!(sections(&old), sections(&new));
         assert_eq!(old.entry(), new.entry());
         let loads = |file: &object::File<'_>| -> Vec<(u64, u64)> {
-            file.segments().map(|segment| (segment.address(), segment.address() + segment.size())).collect()
+            file.segments()
+                .map(|segment| (segment.address(), segment.address() + segment.size()))
+                .collect()
         };
         let (before, now) = (loads(&old), loads(&new));
         assert_eq!(before[1..], now[1..]);
         assert_eq!((before[0].0 - page, before[0].1), now[0]);
         for (one, other) in old.segments().zip(new.segments()) {
-            assert!(other.data().unwrap().ends_with(one.data().unwrap()), "the bytes at {:#x}", one.address());
+            assert!(
+                other.data().unwrap().ends_with(one.data().unwrap()),
+                "the bytes at {:#x}",
+                one.address()
+            );
         }
         // It is a program like any other, whose sections get other contents.
         let images = vec![7; 0x9000];

@@ -1,4 +1,5 @@
-//! Programs and libraries of every linker whose sections have other sizes run, as they are and after tools that change them.
+//! Programs and libraries of every linker whose sections have other sizes run, as they are and
+//! after tools that change them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -45,57 +46,120 @@ const TOOLS: [&[&[&str]]; 5] = [
     &[&["strip", "FILE"]],
     &[&["llvm-strip", "FILE"]],
     &[&["objcopy", "--strip-debug", "FILE"]],
-    &[&["patchelf", "--set-rpath", "/a/path/long/enough/to/move/things/about/in/the/file", "FILE"], &["strip", "FILE"]],
+    &[
+        &[
+            "patchelf",
+            "--set-rpath",
+            "/a/path/long/enough/to/move/things/about/in/the/file",
+            "FILE",
+        ],
+        &["strip", "FILE"],
+    ],
 ];
 
 /// Writes `data` as a program or a library, with what each tool makes of it, and runs it.
 fn check(folder: &Path, kind: &str, data: &[u8], size: usize, rows: usize) -> Outcome {
     for commands in TOOLS {
-        let name = if kind == "library" { "libchanged.so" } else { "changed" };
+        let name = if kind == "library" {
+            "libchanged.so"
+        } else {
+            "changed"
+        };
         let path = folder.join(name);
         std::fs::write(&path, data)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         for command in commands {
             let (tool, args) = command.split_first().ok_or("a tool")?;
-            let Some([tool]) = tools([tool]) else { continue };
-            run(&tool, folder, args.iter().map(|arg| if *arg == "FILE" { name } else { arg }))?;
+            let Some([tool]) = tools([tool]) else {
+                continue;
+            };
+            run(
+                &tool,
+                folder,
+                args.iter()
+                    .map(|arg| if *arg == "FILE" { name } else { arg }),
+            )?;
         }
-        let program = if kind == "library" { folder.join("user") } else { path };
+        let program = if kind == "library" {
+            folder.join("user")
+        } else {
+            path
+        };
         let mut command = Command::new(program);
-        command.envs([("SIZE", size.to_string()), ("ROWS", rows.to_string())]).env("LD_LIBRARY_PATH", folder);
+        command
+            .envs([("SIZE", size.to_string()), ("ROWS", rows.to_string())])
+            .env("LD_LIBRARY_PATH", folder);
         let done = output(&mut command)?;
         let what = format!("{kind}, {size} bytes, {rows} rows, {commands:?}");
-        assert_eq!((done.status.code(), &done.stdout[..]), (Some(0), &b"right\n"[..]), "{what}");
+        assert_eq!(
+            (done.status.code(), &done.stdout[..]),
+            (Some(0), &b"right\n"[..]),
+            "{what}"
+        );
     }
     Ok(())
 }
 
-/// The file with `size` bytes of images, and the pointer to them made right, and with an array of `rows` pointers, if any.
-fn with_images(data: &[u8], size: usize, rows: usize) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+/// The file with `size` bytes of images, and the pointer to them made right, and with an array of
+/// `rows` pointers, if any.
+fn with_images(
+    data: &[u8],
+    size: usize,
+    rows: usize,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let contents: Vec<u8> = (0..size).map(|at| (at % 8 + 1) as u8).collect();
     let section = index_of(data, ".llvm.offloading");
-    let (new, array) = addresses(data, &[NewSize { section, size: size as u64, may_move: false }], rows)?;
+    let (new, array) = addresses(
+        data,
+        &[NewSize {
+            section,
+            size: size as u64,
+            may_move: false,
+        }],
+        rows,
+    )?;
     let file = object::File::parse(data)?;
     let pointers = file.section_by_name(".pointer").ok_or("pointers")?;
-    let old = file.section_by_name(".llvm.offloading").ok_or("images")?.address();
+    let old = file
+        .section_by_name(".llvm.offloading")
+        .ok_or("images")?
+        .address();
     let mut moved = vec![(old, new[0])];
     if rows > 0 {
-        let before = file.section_by_name(".data.rel.pointers").map(|section| section.address());
+        let before = file
+            .section_by_name(".data.rel.pointers")
+            .map(|section| section.address());
         moved.push((before.unwrap_or(pointers.address() + 16), array));
     }
     let mut patches = Vec::new();
-    let addends = file.section_by_name(".rela.dyn").map(|section| (section, 2, 3));
+    let addends = file
+        .section_by_name(".rela.dyn")
+        .map(|section| (section, 2, 3));
     for (section, first, step) in [(pointers, 0, 1)].into_iter().chain(addends) {
         let (offset, _) = section.file_range().ok_or("bytes")?;
-        for (at, word) in section.data()?.chunks_exact(8).enumerate().skip(first).step_by(step) {
+        for (at, word) in section
+            .data()?
+            .chunks_exact(8)
+            .enumerate()
+            .skip(first)
+            .step_by(step)
+        {
             if let Some((_, new)) = moved.iter().find(|(old, _)| word == old.to_le_bytes()) {
-                patches.push(Patch { offset: offset + at as u64 * 8, bytes: new.to_le_bytes().to_vec() });
+                patches.push(Patch {
+                    offset: offset + at as u64 * 8,
+                    bytes: new.to_le_bytes().to_vec(),
+                });
             }
         }
     }
     assert!(!patches.is_empty());
     let rows: Vec<u64> = (0..rows as u64).map(|row| new[0] + row).collect();
-    Ok(with_pointers(data, &[(section, &contents)], &patches, &rows)?)
+    Ok(with_pointers(
+        data,
+        &[(section, &contents)],
+        &patches,
+        &rows,
+    )?)
 }
 
 /// Checks what becomes of a file that gets pointers, once and again.
@@ -115,19 +179,36 @@ fn with_more_rows(folder: &Path, kind: &str, before: &[u8], readelf: &Path) -> O
 fn files_of_every_linker_run() -> Outcome {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
-    let Some([clang, readelf]) = tools(["clang", "readelf"]) else { return Ok(()) };
+    let Some([clang, readelf]) = tools(["clang", "readelf"]) else {
+        return Ok(());
+    };
     if !cfg!(target_arch = "x86_64") {
         missing("x86-64");
         return Ok(());
     }
     std::fs::write(folder.join("check.c"), SOURCE)?;
-    std::fs::write(folder.join("user.c"), "int check(void); int main(void) { return check(); }")?;
+    std::fs::write(
+        folder.join("user.c"),
+        "int check(void); int main(void) { return check(); }",
+    )?;
     for linker in LINKERS {
-        let Some([linker]) = tools([linker]) else { continue };
+        let Some([linker]) = tools([linker]) else {
+            continue;
+        };
         for (kind, flags) in KINDS {
-            let output = if kind == "library" { "libchanged.so" } else { "before" };
+            let output = if kind == "library" {
+                "libchanged.so"
+            } else {
+                "before"
+            };
             let linked_by = format!("--ld-path={}", linker.display());
-            run(&clang, folder, [&linked_by, "check.c", "-o", output].into_iter().chain(flags.iter().copied()))?;
+            run(
+                &clang,
+                folder,
+                [&linked_by, "check.c", "-o", output]
+                    .into_iter()
+                    .chain(flags.iter().copied()),
+            )?;
             if kind == "library" {
                 run(&clang, folder, ["user.c", "-L.", "-lchanged", "-o", "user"])?;
             }
@@ -135,7 +216,11 @@ fn files_of_every_linker_run() -> Outcome {
             for size in [0, 50_000] {
                 let after = with_images(&before, size, 0)?;
                 let page = if kind == "64k" { 0x10000 } else { 0x1000 };
-                assert!(before.len() - after.len() + 2 * page > 320_000 - size, "{linker:?} {kind}: {}", after.len());
+                assert!(
+                    before.len() - after.len() + 2 * page > 320_000 - size,
+                    "{linker:?} {kind}: {}",
+                    after.len()
+                );
                 std::fs::write(folder.join("after"), &after)?;
                 // What it complains of, it writes to stderr.
                 run(&readelf, folder, ["-aW", "after"])?;

@@ -1,14 +1,20 @@
-//! Small linked files of any class and byte order, laid out as linkers do: a read-only segment with images in the middle of it, code,
-//! and data with memory behind it.
+//! Small linked files of any class and byte order, laid out as linkers do: a read-only segment with
+//! images in the middle of it, code, and data with memory behind it.
 
 use object::{Endianness, elf};
 
-use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, append_note};
+use crate::formats::elf::raw::{
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, append_note,
+};
 
 /// The size of the images, a few pages.
 pub(super) const IMAGES: usize = 0x5123;
-pub(super) const CLASSES: [(bool, Endianness); 4] =
-    [(true, Endianness::Little), (true, Endianness::Big), (false, Endianness::Little), (false, Endianness::Big)];
+pub(super) const CLASSES: [(bool, Endianness); 4] = [
+    (true, Endianness::Little),
+    (true, Endianness::Big),
+    (false, Endianness::Little),
+    (false, Endianness::Big),
+];
 
 /// What a linker knows of a section.
 struct Given {
@@ -28,14 +34,20 @@ struct Sample {
     names: Vec<u8>,
 }
 
-/// A shared library, or a program at a fixed address, with sections `first`, `images`, `last`, `.text`, `.data` and `.bss`.
+/// A shared library, or a program at a fixed address, with sections `first`, `images`, `last`,
+/// `.text`, `.data` and `.bss`.
 pub(super) fn sample(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u8> {
     let class = Class { is_64, endian };
     build(class, is_program, sections(class), elf::PT_NULL)
 }
 
-/// The same as GNU ld 2.41 and later lays it out: `images` stands before `first`, right behind the notes. No program header is unused.
-pub(super) fn sample_with_images_in_front(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u8> {
+/// The same as GNU ld 2.41 and later lays it out: `images` stands before `first`, right behind the
+/// notes. No program header is unused.
+pub(super) fn sample_with_images_in_front(
+    is_64: bool,
+    endian: Endianness,
+    is_program: bool,
+) -> Vec<u8> {
     let class = Class { is_64, endian };
     let mut sections = sections(class);
     sections.swap(2, 3);
@@ -45,20 +57,42 @@ pub(super) fn sample_with_images_in_front(is_64: bool, endian: Endianness, is_pr
 /// A file with these sections, whose last program header is of the type `last`.
 fn build(class: Class, is_program: bool, sections: Vec<Given>, last: elf::ProgramType) -> Vec<u8> {
     let base = if is_program { 0x40_0000 } else { 0 };
-    let mut sample = Sample { class, out: Vec::new(), headers: vec![SectionHeader::default()], names: vec![0] };
+    let mut sample = Sample {
+        class,
+        out: Vec::new(),
+        headers: vec![SectionHeader::default()],
+        names: vec![0],
+    };
     let count = 8;
-    sample.out.resize(FileHeader::size(class) + count * ProgramHeader::size(class), 0);
+    sample.out.resize(
+        FileHeader::size(class) + count * ProgramHeader::size(class),
+        0,
+    );
     let mut loads: Vec<ProgramHeader> = vec![segment(elf::PT_LOAD, elf::PF_R, 0, base, 0, 4096)];
     for given in sections {
         if given.begins {
-            let flags = if given.flags.contains(elf::SHF_WRITE) { elf::PF_R | elf::PF_W } else { elf::PF_R | elf::PF_X };
+            let flags = if given.flags.contains(elf::SHF_WRITE) {
+                elf::PF_R | elf::PF_W
+            } else {
+                elf::PF_R | elf::PF_X
+            };
             // The next page in memory, at the same place of the page as in the file.
             let shift = loads.last().map_or(0, |load| load.vaddr - load.offset) + 4096;
-            loads.push(segment(elf::PT_LOAD, flags, sample.out.len() as u64, sample.out.len() as u64 + shift, 0, 4096));
+            loads.push(segment(
+                elf::PT_LOAD,
+                flags,
+                sample.out.len() as u64,
+                sample.out.len() as u64 + shift,
+                0,
+                4096,
+            ));
         }
         let load = loads.last_mut().unwrap();
         let shift = load.vaddr - load.offset;
-        let (is_loaded, has_bytes) = (given.flags.contains(elf::SHF_ALLOC), given.kind != elf::SHT_NOBITS);
+        let (is_loaded, has_bytes) = (
+            given.flags.contains(elf::SHF_ALLOC),
+            given.kind != elf::SHT_NOBITS,
+        );
         let end = sample.add(given, shift);
         if is_loaded {
             load.memsz = end - load.vaddr;
@@ -67,43 +101,111 @@ fn build(class: Class, is_program: bool, sections: Vec<Given>, last: elf::Progra
             load.filesz = load.memsz;
         }
     }
-    let mut segments = vec![sample.covering(elf::PT_INTERP, ".interp"), sample.covering(elf::PT_NOTE, ".note.gnu.build-id")];
+    let mut segments = vec![
+        sample.covering(elf::PT_INTERP, ".interp"),
+        sample.covering(elf::PT_NOTE, ".note.gnu.build-id"),
+    ];
     segments.extend(loads);
-    segments.push(segment(elf::PT_GNU_STACK, elf::PF_R | elf::PF_W, 0, 0, 0, 16));
+    segments.push(segment(
+        elf::PT_GNU_STACK,
+        elf::PF_R | elf::PF_W,
+        0,
+        0,
+        0,
+        16,
+    ));
     segments.push(sample.covering(elf::PT_DYNAMIC, ".dynamic"));
-    segments.push(if last == elf::PT_NULL { segment(last, elf::PF_R, 0, 0, 0, 0) } else { sample.covering(last, ".dynamic") });
+    segments.push(if last == elf::PT_NULL {
+        segment(last, elf::PF_R, 0, 0, 0, 0)
+    } else {
+        sample.covering(last, ".dynamic")
+    });
     assert_eq!(segments.len(), count);
     sample.finish(is_program, &segments)
 }
 
-fn segment(kind: elf::ProgramType, flags: elf::ProgramFlags, offset: u64, vaddr: u64, filesz: u64, align: u64) -> ProgramHeader {
-    ProgramHeader { kind, flags, offset, vaddr, paddr: vaddr, filesz, memsz: filesz, align }
+fn segment(
+    kind: elf::ProgramType,
+    flags: elf::ProgramFlags,
+    offset: u64,
+    vaddr: u64,
+    filesz: u64,
+    align: u64,
+) -> ProgramHeader {
+    ProgramHeader {
+        kind,
+        flags,
+        offset,
+        vaddr,
+        paddr: vaddr,
+        filesz,
+        memsz: filesz,
+        align,
+    }
 }
 
 fn sections(class: Class) -> Vec<Given> {
     let (read, write) = (elf::SHF_ALLOC, elf::SHF_ALLOC | elf::SHF_WRITE);
-    let given = |name, kind, flags, body: &[u8], align| Given { name, kind, flags, body: body.to_vec(), align, begins: false };
+    let given = |name, kind, flags, body: &[u8], align| Given {
+        name,
+        kind,
+        flags,
+        body: body.to_vec(),
+        align,
+        begins: false,
+    };
     let mut note = Vec::new();
-    append_note(class, b"GNU\0", elf::NT_GNU_BUILD_ID, &[0xab; 20], &mut note);
+    append_note(
+        class,
+        b"GNU\0",
+        elf::NT_GNU_BUILD_ID,
+        &[0xab; 20],
+        &mut note,
+    );
     let images: Vec<u8> = (0..IMAGES).map(|at| (at % 251) as u8).collect();
-    let text = given(".text", elf::SHT_PROGBITS, read | elf::SHF_EXECINSTR, &[0x90; 900], 16);
+    let text = given(
+        ".text",
+        elf::SHT_PROGBITS,
+        read | elf::SHF_EXECINSTR,
+        &[0x90; 900],
+        16,
+    );
     let dynamic = given(".dynamic", elf::SHT_DYNAMIC, write, &[0; 32], 8);
     vec![
-        given(".interp", elf::SHT_PROGBITS, read, b"/lib64/ld-linux-x86-64.so.2\0", 1),
+        given(
+            ".interp",
+            elf::SHT_PROGBITS,
+            read,
+            b"/lib64/ld-linux-x86-64.so.2\0",
+            1,
+        ),
         given(".note.gnu.build-id", elf::SHT_NOTE, read, &note, 4),
         given("first", elf::SHT_PROGBITS, read, &[1; 777], 8),
         given("images", elf::SHT_PROGBITS, read, &images, 16),
         given("last", elf::SHT_PROGBITS, read, &[2; 333], 4),
-        Given { begins: true, ..text },
-        Given { begins: true, ..dynamic },
+        Given {
+            begins: true,
+            ..text
+        },
+        Given {
+            begins: true,
+            ..dynamic
+        },
         given(".data", elf::SHT_PROGBITS, write, &[4; 555], 8),
         given(".bss", elf::SHT_NOBITS, write, &[0; 5000], 32),
-        given(".comment", elf::SHT_PROGBITS, elf::SectionFlags(0), b"a linker\0", 1),
+        given(
+            ".comment",
+            elf::SHT_PROGBITS,
+            elf::SectionFlags(0),
+            b"a linker\0",
+            1,
+        ),
     ]
 }
 
 impl Sample {
-    /// Puts a section at the end, `shift` from its offset to its address. Returns the end of its memory.
+    /// Puts a section at the end, `shift` from its offset to its address. Returns the end of its
+    /// memory.
     fn add(&mut self, given: Given, shift: u64) -> u64 {
         let name = self.names.len() as u32;
         self.names.extend(given.name.bytes().chain([0]));
@@ -132,14 +234,23 @@ impl Sample {
     }
 
     fn named(&self, name: &str) -> (usize, SectionHeader) {
-        let is_it = |header: &SectionHeader| self.names[header.name as usize..].starts_with(format!("{name}\0").as_bytes());
+        let is_it = |header: &SectionHeader| {
+            self.names[header.name as usize..].starts_with(format!("{name}\0").as_bytes())
+        };
         let index = self.headers.iter().position(is_it).unwrap();
         (index, self.headers[index])
     }
 
     fn covering(&self, kind: elf::ProgramType, name: &str) -> ProgramHeader {
         let (_, header) = self.named(name);
-        segment(kind, elf::PF_R, header.offset, header.addr, header.size, header.align)
+        segment(
+            kind,
+            elf::PF_R,
+            header.offset,
+            header.addr,
+            header.size,
+            header.align,
+        )
     }
 
     /// Adds symbols, names and headers.
@@ -166,7 +277,14 @@ impl Sample {
             symbol.append(class, &mut symbols);
             strings.extend(name.bytes().chain([0]));
         }
-        let unloaded = |name, kind, body| Given { name, kind, flags: elf::SectionFlags(0), body, align: 8, begins: false };
+        let unloaded = |name, kind, body| Given {
+            name,
+            kind,
+            flags: elf::SectionFlags(0),
+            body,
+            align: 8,
+            begins: false,
+        };
         self.add(unloaded(".symtab", elf::SHT_SYMTAB, symbols), 0);
         self.add(unloaded(".strtab", elf::SHT_STRTAB, strings), 0);
         let count = self.headers.len() as u32;
@@ -175,13 +293,31 @@ impl Sample {
         let names = [&self.names[..], b".shstrtab\0"].concat();
         self.add(unloaded(".shstrtab", elf::SHT_STRTAB, names), 0);
         self.out.resize(self.out.len().next_multiple_of(8), 0);
-        let ident = [0x7f, b'E', b'L', b'F', 1 + u8::from(class.is_64), if class.endian == Endianness::Big { 2 } else { 1 }, 1];
+        let ident = [
+            0x7f,
+            b'E',
+            b'L',
+            b'F',
+            1 + u8::from(class.is_64),
+            if class.endian == Endianness::Big {
+                2
+            } else {
+                1
+            },
+            1,
+        ];
         let shoff = self.out.len() as u64;
-        self.headers.iter().for_each(|header| header.append(class, &mut self.out));
+        self.headers
+            .iter()
+            .for_each(|header| header.append(class, &mut self.out));
         let mut front = ident.to_vec();
         front.resize(FileHeader::size(class), 0);
         let head = FileHeader {
-            kind: if is_program { elf::ET_EXEC } else { elf::ET_DYN },
+            kind: if is_program {
+                elf::ET_EXEC
+            } else {
+                elf::ET_DYN
+            },
             machine: elf::EM_X86_64,
             version: 1,
             phoff: front.len() as u64,
@@ -195,7 +331,9 @@ impl Sample {
             ..FileHeader::of(class, &front).unwrap()
         };
         front = head.to_bytes(class);
-        segments.iter().for_each(|segment| segment.append(class, &mut front));
+        segments
+            .iter()
+            .for_each(|segment| segment.append(class, &mut front));
         self.out[..front.len()].copy_from_slice(&front);
         self.out
     }

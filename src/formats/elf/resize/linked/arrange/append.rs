@@ -1,5 +1,6 @@
-//! Contents that do not fit where they were, and sections that the file did not have, behind everything that is loaded: in the last
-//! segment where that has the same rights, else in a new one for each set of rights.
+//! Contents that do not fit where they were, and sections that the file did not have, behind
+//! everything that is loaded: in the last segment where that has the same rights, else in a new one
+//! for each set of rights.
 
 use object::elf;
 
@@ -45,8 +46,9 @@ impl Arranging<'_> {
         Ok(())
     }
 
-    /// What is appended, in order: what may grow in place later comes last. Beside sections that are added, all that is not code
-    /// is in their writable segment: there is seldom room for the headers of two segments.
+    /// What is appended, in order: what may grow in place later comes last. Beside sections that
+    /// are added, all that is not code is in their writable segment: there is seldom room for the
+    /// headers of two segments.
     fn items(&self) -> Vec<Item> {
         let with_added = |flags: elf::ProgramFlags| {
             let is_data = !self.added.is_empty() && !flags.contains(elf::PF_X);
@@ -61,24 +63,45 @@ impl Arranging<'_> {
         };
         let mut all: Vec<Item> = Vec::new();
         for (number, added) in self.added.iter().enumerate() {
-            all.push(item(Which::Added(number), added.place, added.header.size, &added.header));
+            all.push(item(
+                Which::Added(number),
+                added.place,
+                added.header.size,
+                &added.header,
+            ));
         }
-        let mut changes: Vec<_> = self.changes.iter().enumerate().filter(|(_, change)| change.is_appended).collect();
+        let mut changes: Vec<_> = self
+            .changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.is_appended)
+            .collect();
         changes.sort_by_key(|(_, change)| !change.keeps_room);
         for (number, change) in changes {
-            all.push(item(Which::Change(number), change.place, change.size, &change.header));
+            all.push(item(
+                Which::Change(number),
+                change.place,
+                change.size,
+                &change.header,
+            ));
         }
         all
     }
 
-    fn append_segment(&mut self, flags: elf::ProgramFlags, items: &[Item]) -> Result<(), Malformed> {
+    fn append_segment(
+        &mut self,
+        flags: elf::ProgramFlags,
+        items: &[Item],
+    ) -> Result<(), Malformed> {
         let end = self.linked.loaded_end();
         let fault = Malformed::new("no room for new contents after the last address", end);
         let largest = items.iter().map(|item| item.align).max().unwrap_or(1);
         let page = self.linked.new_align(largest)?;
         let at = self.done.edits.after(end);
         let last = self.done.loads.last().copied();
-        let extended = last.filter(|last| last.flags == flags && largest <= last.align.max(1) && self.is_at_end(last, end));
+        let extended = last.filter(|last| {
+            last.flags == flags && largest <= last.align.max(1) && self.is_at_end(last, end)
+        });
         let top = last.map_or(0, |last| last.end);
         let (mut parts, mut cursor) = (Vec::new(), at);
         // From an offset to an address.
@@ -93,14 +116,21 @@ impl Arranging<'_> {
         let (first, mut end_address) = (cursor, 0);
         parts.push(Part::Zeros(cursor - at));
         for item in items {
-            let start = cursor.wrapping_add(distance).checked_next_multiple_of(item.align).ok_or(fault)?;
+            let start = cursor
+                .wrapping_add(distance)
+                .checked_next_multiple_of(item.align)
+                .ok_or(fault)?;
             let offset = start.wrapping_sub(distance);
             parts.extend([Part::Zeros(offset - cursor), Part::New(item.place)]);
             let size = self.put_guests(item, &mut parts);
             cursor = offset.checked_add(size).ok_or(fault)?;
             end_address = start.checked_add(size).ok_or(fault)?;
             let place = match item.which {
-                Which::Change(number) => self.done.appended.get_mut(number).map(|place| place.insert((start, offset))),
+                Which::Change(number) => self
+                    .done
+                    .appended
+                    .get_mut(number)
+                    .map(|place| place.insert((start, offset))),
                 Which::Added(number) => self.done.added.get_mut(number),
             };
             place.into_iter().for_each(|place| *place = (start, offset));
@@ -133,7 +163,10 @@ impl Arranging<'_> {
         let mut size = item.size;
         if let Which::Change(number) = item.which {
             for guest in self.guests_of(number, true) {
-                parts.extend([Part::Zeros(guest.offset.saturating_sub(size)), Part::Old(guest.old.clone())]);
+                parts.extend([
+                    Part::Zeros(guest.offset.saturating_sub(size)),
+                    Part::Old(guest.old.clone()),
+                ]);
                 size = guest.end();
             }
         }
@@ -142,14 +175,21 @@ impl Arranging<'_> {
 
     /// Whether the segment's bytes are the last that are loaded, and no memory follows them.
     fn is_at_end(&self, load: &Load, end: u64) -> bool {
-        let old = load.segment.and_then(|segment| self.linked.segments.get(segment));
-        load.end == load.file_end && old.is_none_or(|old| old.offset.saturating_add(old.filesz) == end)
+        let old = load
+            .segment
+            .and_then(|segment| self.linked.segments.get(segment));
+        load.end == load.file_end
+            && old.is_none_or(|old| old.offset.saturating_add(old.filesz) == end)
     }
 }
 
 /// What appended contents are aligned to: at least as blocks are that move to behind them.
 fn align(header: &SectionHeader) -> u64 {
-    if header.align.is_power_of_two() { header.align.max(LARGEST_ALIGN) } else { LARGEST_ALIGN }
+    if header.align.is_power_of_two() {
+        header.align.max(LARGEST_ALIGN)
+    } else {
+        LARGEST_ALIGN
+    }
 }
 
 /// The rights of a segment for this section.
