@@ -1,6 +1,6 @@
 //! What a file was taken apart into, and how it is put together again: the host part, which has
 //! everything but device images and the recipe, and one part for each device. All of them are
-//! OffloadBinaries of version 2 (docs/explanation/editing.md), so that other tools can list them.
+//! OffloadBinaries of version 2 (docs/spec/containers.md, 4.6), so that other tools can list them.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The other input classes of docs/explanation/cache-invalidation.md: dependencies of shared
-//! libraries, groups, sysroots in scripts, lists, and GCC installations.
+//! The other input classes of decision 0026: dependencies of shared libraries, groups, sysroots in
+//! scripts, lists, and GCC installations.
 
 use libtest_mimic::Failed;
 

@@ -1,7 +1,7 @@
 //! Searches for stale results: a cached link, a change of a file that it read or would have read,
 //! and a second link. Its result must equal that of a link without the cache. One scenario per
-//! input class of linkers and compiler drivers (docs/explanation/cache-invalidation.md), with
-//! ld.lld, ld.bfd and wild, on a disk and in memory.
+//! input class of linkers and compiler drivers (decision 0026), with ld.lld, ld.bfd and wild, on a
+//! disk and in memory.
 
 mod classes;
 mod disks;
