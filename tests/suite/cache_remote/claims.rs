@@ -82,7 +82,7 @@ impl Claims {
     }
 }
 
-/// An object in the format of docs/reference/remote-cache.md. Without signatures, any process that
+/// An object in the format of src/store/remote/frame.rs. Without signatures, any process that
 /// can write to the remote can create one.
 fn object(name: &str, whole: u64, packed: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[1][..], &whole.to_le_bytes()].concat();

@@ -91,7 +91,7 @@ fn machine(url: &str, number: Option<u8>) -> Result<Machine, Failed> {
     Machine::with(settings(url, number)?)
 }
 
-/// An object that anyone can create without the key: the format of docs/reference/remote-cache.md,
+/// An object that anyone can create without the key: the format of src/store/remote/frame.rs,
 /// with the digest that unsigned caches use.
 pub(super) fn unsigned(name: &str, whole: usize, bytes: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[0][..], &(whole as u64).to_le_bytes()].concat();
