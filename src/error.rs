@@ -33,9 +33,7 @@ impl Malformed {
             at: self.at.saturating_add(base),
         }
     }
-}
 
-impl Malformed {
     /// Returns the format error that a stream reader wrapped into an I/O error with
     /// `io::Error::from`, if there is one.
     pub fn of(error: &io::Error) -> Option<Malformed> {
@@ -71,11 +69,41 @@ pub struct StepFailed {
     pub report: String,
     /// The exit status of offld.
     pub status: u8,
+    /// Lines below `report`, each after a line break: inputs, command, advice. Empty in errors of
+    /// the library's functions, whose `report` contains them.
+    pub(crate) details: String,
+    /// Whether the program exited by itself, and so has printed its own message.
+    pub(crate) has_exited: bool,
+}
+
+impl StepFailed {
+    /// An error without details that is not about the exit of a program.
+    pub(crate) fn new(report: impl Into<String>, status: u8) -> Self {
+        StepFailed {
+            report: report.into(),
+            status,
+            details: String::new(),
+            has_exited: false,
+        }
+    }
+
+    /// Returns the same error with more lines of details.
+    pub(crate) fn with_details(&self, lines: &str) -> Self {
+        StepFailed {
+            details: format!("{}\n  {lines}", self.details),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the failed step in an I/O error. A signal ends a write like this.
+    pub(crate) fn of(error: &io::Error) -> Option<&StepFailed> {
+        error.get_ref()?.downcast_ref()
+    }
 }
 
 impl fmt::Display for StepFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.report)
+        write!(f, "{}{}", self.report, self.details)
     }
 }
 
@@ -106,7 +134,7 @@ pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
 }
 
 /// Returns the failed step, if one caused `error`.
-fn step_failed(error: &anyhow::Error) -> Option<&StepFailed> {
+pub(crate) fn step_failed(error: &anyhow::Error) -> Option<&StepFailed> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(Error::StepFailed(step)) => Some(step),
         _ => cause.downcast_ref(),
@@ -138,12 +166,21 @@ fn without_numbers(text: &str) -> String {
 /// Formats an error as one line: the causes joined by `: `, outermost first, without repetitions. A
 /// `Malformed` follows its origin without a separator (`a.o: .llvm.offloading+0x20: …`).
 pub(crate) fn chain(error: &anyhow::Error) -> String {
+    joined(error.chain())
+}
+
+/// Formats `causes` for [`chain`].
+fn joined(causes: anyhow::Chain<'_>) -> String {
     let mut text = String::new();
-    for cause in error.chain() {
+    for cause in causes {
+        let begins_with_offset = match cause.downcast_ref() {
+            Some(Error::Malformed { place, offset, .. }) => place.is_empty() && offset.is_some(),
+            _ => cause.is::<Malformed>(),
+        };
         let part = without_numbers(&cause.to_string());
         if text.is_empty() {
             text = part;
-        } else if part.starts_with('+') && (cause.is::<Malformed>() || cause.is::<Error>()) {
+        } else if begins_with_offset {
             text.push_str(&part);
         } else if !text.contains(&part) {
             text.push_str(": ");

@@ -147,11 +147,7 @@ fn status(report: &Report) -> u8 {
 /// error with its own status keeps it.
 pub(super) fn with_status(error: anyhow::Error) -> anyhow::Error {
     match error::exit_status(&error) {
-        1 => StepFailed {
-            report: error::chain(&error),
-            status: UNREADABLE,
-        }
-        .into(),
+        1 => StepFailed::new(error::chain(&error), UNREADABLE).into(),
         _ => error,
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
-use super::{Malformed, StepFailed, chain, step_failed};
+use super::{Malformed, StepFailed, chain, joined, step_failed};
 
 /// An error of the library. `Display` prints the whole message: the operation, the file, member and
 /// section, and the cause.
@@ -66,15 +66,15 @@ impl Error {
     /// error, or a system error.
     pub(crate) fn of(error: anyhow::Error) -> Error {
         let message = chain(&error);
+        let mut contexts = error.chain();
+        contexts.next_back();
+        let contexts = joined(contexts);
         let error = match error.downcast::<Error>() {
-            Ok(own) => return own.with_message(message),
+            Ok(own) => return own.within(contexts, message),
             Err(error) => error,
         };
         if let Some(step) = step_failed(&error) {
-            return Error::StepFailed(StepFailed {
-                report: message,
-                status: step.status,
-            });
+            return Error::StepFailed(StepFailed::new(message, step.status));
         }
         let as_fault = |cause: &(dyn std::error::Error + 'static)| {
             cause
@@ -83,15 +83,14 @@ impl Error {
                 .or(cause.downcast_ref().and_then(Malformed::of))
         };
         if let Some(fault) = error.chain().find_map(as_fault) {
-            return Error::from(fault).with_message(message);
+            return Error::from(fault).within(contexts, message);
         }
         if let Some(what) = error.downcast_ref::<object::read::Error>() {
             return Error::Malformed {
-                place: String::new(),
+                place: contexts,
                 what: what.to_string(),
                 offset: None,
-            }
-            .with_message(message);
+            };
         }
         let error = match error.downcast::<FileError>() {
             Ok(FileError { path, error }) => {
@@ -135,28 +134,24 @@ impl Error {
         }
     }
 
-    /// Returns the same error with a message that callers have extended.
-    fn with_message(self, message: String) -> Error {
+    /// Returns the same error with the contexts of callers. `message`: both together.
+    fn within(self, mut contexts: String, message: String) -> Error {
         match self {
             Error::Malformed {
                 place,
                 what,
                 offset,
             } => {
-                let end = with_offset(&what, offset);
-                let place = message
-                    .strip_suffix(&end)
-                    .map_or(place, |start| start.trim_end_matches(": ").to_owned());
+                if !contexts.is_empty() && !place.is_empty() {
+                    contexts.push_str(": ");
+                }
                 Error::Malformed {
-                    place,
+                    place: contexts + &place,
                     what,
                     offset,
                 }
             }
-            Error::StepFailed(step) => Error::StepFailed(StepFailed {
-                report: message,
-                ..step
-            }),
+            Error::StepFailed(step) => Error::StepFailed(StepFailed::new(message, step.status)),
             Error::Io { path, error, .. } => Error::Io {
                 path,
                 message,
@@ -168,11 +163,6 @@ impl Error {
     }
 }
 
-/// Formats a format error and its offset.
-fn with_offset(what: &str, offset: Option<u64>) -> String {
-    offset.map_or_else(|| what.to_owned(), |offset| format!("+{offset:#x}: {what}"))
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,14 +170,11 @@ impl fmt::Display for Error {
                 place,
                 what,
                 offset,
-            } => {
-                let between = if offset.is_none() && !place.is_empty() {
-                    ": "
-                } else {
-                    ""
-                };
-                write!(f, "{place}{between}{}", with_offset(what, *offset))
-            }
+            } => match offset {
+                Some(offset) => write!(f, "{place}+{offset:#x}: {what}"),
+                None if place.is_empty() => f.write_str(what),
+                None => write!(f, "{place}: {what}"),
+            },
             Error::StepFailed(step) => step.fmt(f),
             Error::Io { message, .. } | Error::Usage { message } | Error::Other { message } => {
                 f.write_str(message)
@@ -214,11 +201,8 @@ impl From<io::Error> for Error {
         if let Some(fault) = Malformed::of(&error) {
             return fault.into();
         }
-        match error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<StepFailed>())
-        {
-            Some(step) => Error::StepFailed(step.clone()),
+        match StepFailed::of(&error) {
+            Some(step) => Error::StepFailed(StepFailed::new(step.to_string(), step.status)),
             None => Error::Io {
                 path: None,
                 message: error.to_string(),
@@ -282,13 +266,10 @@ mod tests {
             matches!(error, Error::Malformed { place, offset: Some(32), .. } if place == "a.o: .llvm.offloading")
         );
 
-        let step = StepFailed {
-            report: "the host link failed".to_owned(),
-            status: 3,
-        };
+        let step = StepFailed::new("the host link failed", 3).with_details("inputs: a.o");
         let (_, error) = converted::<()>(Err(anyhow!(step).context("x")));
         assert!(
-            matches!(error, Error::StepFailed(StepFailed { report, status: 3 }) if report == "x: the host link failed")
+            matches!(error, Error::StepFailed(StepFailed { report, status: 3, .. }) if report == "x: the host link failed\n  inputs: a.o")
         );
 
         let missing = std::fs::read("/nonexistent/x")
@@ -313,11 +294,7 @@ mod tests {
         let (message, error) = converted(reader.context("its kernels").context("a.o"));
         assert_eq!(message, "a.o: its kernels+0x4: cut short");
         assert_eq!(error.to_string(), message);
-        let stopped: Error = io::Error::other(StepFailed {
-            report: "stopped".to_owned(),
-            status: 130,
-        })
-        .into();
+        let stopped: Error = io::Error::other(StepFailed::new("stopped", 130)).into();
         let error = anyhow::Error::from(stopped).context("x");
         assert_eq!(super::super::exit_status(&error), 130);
         let of_bytes = Error::malformed(anyhow!("an odd note").context("damaged"));

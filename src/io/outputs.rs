@@ -54,10 +54,7 @@ pub struct Output {
 /// that they cannot open, write or create.
 pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
     // A signal ended the run: the file is not at fault, and the exit status is that of the signal.
-    if let Some(stopped) = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<StepFailed>())
-    {
+    if let Some(stopped) = StepFailed::of(error) {
         return stopped.clone().into();
     }
     FileError::new(path.to_owned(), error).into()

@@ -299,10 +299,7 @@ fn open(path: &Path, offset: u64, size: u64) -> io::Result<File> {
 /// Adds the file name to an error. A signal's error, which ends the whole program, keeps its type
 /// and stays unchanged.
 fn named(path: &Path, error: io::Error) -> io::Error {
-    match error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<crate::error::StepFailed>())
-    {
+    match crate::error::StepFailed::of(&error).is_some() {
         true => error,
         false => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
     }

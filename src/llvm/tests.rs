@@ -77,7 +77,7 @@ fn failure_of(script: &str, limit: Duration) -> (String, Duration) {
     let mut service = session.runner.serve(&cmd, &session.signals).unwrap();
     service.send(&vec![0; 1 << 20]).unwrap();
     let ended = service.answer(limit).unwrap_err();
-    (run::no_answer(&cmd, &ended).report, begun.elapsed())
+    (run::no_answer(&cmd, &ended).to_string(), begun.elapsed())
 }
 
 #[test]

@@ -111,11 +111,8 @@ impl Signals {
     pub fn check(&self) -> Result<()> {
         self.check_received()?;
         if self.children().stopped {
-            return Err(StepFailed {
-                report: "stopped because another step of the link has failed".to_owned(),
-                status: 1,
-            }
-            .into());
+            let report = "stopped because another step of the link has failed";
+            return Err(StepFailed::new(report, 1).into());
         }
         Ok(())
     }
@@ -127,11 +124,10 @@ impl Signals {
     pub(crate) fn check_received(&self) -> Result<()> {
         match self.received.load(Ordering::SeqCst) {
             0 => Ok(()),
-            signal => Err(StepFailed {
-                report: format!("stopped by signal {signal}"),
-                status: u8::try_from(128 + signal).unwrap_or(1),
+            signal => {
+                let status = u8::try_from(128 + signal).unwrap_or(1);
+                Err(StepFailed::new(format!("stopped by signal {signal}"), status).into())
             }
-            .into()),
         }
     }
 

@@ -167,11 +167,10 @@ impl Distribution {
                 Ok((done, report.not_kept))
             }
             Err(error) => Err(match report.failed {
-                Some((why, status)) if out_of_memory::of(&error).is_none() => StepFailed {
-                    report: format!("{step}: {}", self.with_input_names(&why)),
-                    status,
+                Some((why, status)) if out_of_memory::of(&error).is_none() => {
+                    let report = format!("{step}: {}", self.with_input_names(&why));
+                    StepFailed::new(report, status).into()
                 }
-                .into(),
                 _ => error,
             }),
         }

@@ -193,11 +193,7 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     let mut reports: Vec<String> = failures.iter().map(error::chain).collect();
     // A signal ends all jobs with the same report.
     reports.dedup();
-    Err(StepFailed {
-        report: reports.join("\n"),
-        status,
-    }
-    .into())
+    Err(StepFailed::new(reports.join("\n"), status).into())
 }
 
 /// Opens the cache for device links, or returns the reason why it is off.

@@ -45,17 +45,12 @@ pub(super) fn given_up(killed: &OutOfMemory, free: Option<u64>) -> StepFailed {
     let free = free
         .map(|free| format!(", with {} free", show_size(free)))
         .unwrap_or_default();
-    let report = format!(
-        "{}\n  memory: {how} when it had {}{free}, although no other device link ran\n  \
+    failed.with_details(&format!(
+        "memory: {how} when it had {}{free}, although no other device link ran\n  \
          remedy: more memory, or a higher limit of the control group or container; or less device code per link, with \
          -foffload-lto=thin or fewer architectures",
-        failed.report,
         show_size(*peak_memory)
-    );
-    StepFailed {
-        report,
-        status: failed.status,
-    }
+    ))
 }
 
 fn show_size(bytes: u64) -> String {
@@ -86,18 +81,14 @@ mod tests {
             Some("memory: about 3.0GiB needed, 0B free")
         );
         assert_eq!(waits_for(&demand, Refusal::Slots), None);
-        let failed = StepFailed {
-            report: "the link failed".to_owned(),
-            status: 137,
-        };
         let killed = OutOfMemory {
-            failed,
+            failed: StepFailed::new("the link failed", 137),
             how: "was killed",
             peak_memory: 2 << 30,
         };
-        let StepFailed { report, status } = given_up(&killed, Some(4 << 30));
-        assert_eq!(status, 137);
-        assert!(report.starts_with(
+        let failed = given_up(&killed, Some(4 << 30));
+        assert_eq!(failed.status, 137);
+        assert!(failed.to_string().starts_with(
             "the link failed\n  memory: was killed when it had 2.0GiB, with 4.0GiB free"
         ));
     }

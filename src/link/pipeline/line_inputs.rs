@@ -126,11 +126,7 @@ pub(super) fn check_shown(
     if faults.is_empty() {
         Ok(())
     } else {
-        Err(StepFailed {
-            report: faults.join("\n"),
-            status: 1,
-        }
-        .into())
+        Err(StepFailed::new(faults.join("\n"), 1).into())
     }
 }
 

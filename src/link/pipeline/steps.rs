@@ -10,7 +10,7 @@ use super::line_inputs::{input_specs, out_name, search};
 use super::reading_order::{loads, reading};
 use crate::args::request::{LinkRequest, LlvmOption};
 use crate::args::{ArgumentList, Role, link_exe};
-use crate::error::{Silent, StepFailed};
+use crate::error::{Silent, StepFailed, step_failed};
 use crate::formats::magic::Magic;
 use crate::formats::{bitcode, kernels, offload_binary};
 use crate::io::bytes::Bytes;
@@ -241,7 +241,7 @@ pub(super) fn host_link(
         }
     }
     if let Err(error) = &result {
-        let crashed = failed_step(error).is_some_and(|failed| failed.status >= 128);
+        let crashed = step_failed(error).is_some_and(|failed| failed.status >= 128);
         host::remove_leftovers(out_name(request), started, crashed);
     }
     remove_output_if_stopped(result, request, session)
@@ -259,46 +259,31 @@ pub(super) fn after_link(done: &Done<'_>, session: &Session) -> Result<()> {
     whole.and_then(|()| host::clean(done, session))
 }
 
-/// Finds the failed step in an error, also for a program that ended because of a lack of memory.
-fn failed_step(error: &anyhow::Error) -> Option<&StepFailed> {
-    error.chain().find_map(|cause| cause.downcast_ref())
-}
-
 /// Shortens the report of a host linker that has printed a message about its inputs or options.
 /// Omits its command and inputs, which can be hundreds of arguments.
 pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
-    match failed_step(&error) {
-        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => {
-            match report.split_once('\n') {
-                Some((first, _)) => StepFailed {
-                    report: format!("{first} (--wrapper-verbose shows its command)"),
-                    status: *status,
-                }
-                .into(),
-                _ => error,
-            }
+    match has_reported(&error) {
+        Some(StepFailed { report, status, .. }) => {
+            let report = format!("{report} (--wrapper-verbose shows its command)");
+            StepFailed::new(report, *status).into()
         }
-        _ => error,
+        None => error,
     }
 }
 
 /// Returns an error without text if the linker exited with a status of its own, because it has
 /// printed the message itself.
 fn silent_if_reported(error: anyhow::Error) -> anyhow::Error {
-    match failed_step(&error) {
-        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => {
-            Silent { status: *status }.into()
-        }
-        _ => error,
+    match has_reported(&error) {
+        Some(StepFailed { status, .. }) => Silent { status: *status }.into(),
+        None => error,
     }
 }
 
-/// Whether the report is about a program that started and was not ended by a signal.
-fn ended_itself(report: &str) -> bool {
-    report
-        .lines()
-        .next()
-        .is_some_and(|first| first.contains(" exited with status "))
+/// Returns the failed step if its program exited by itself, after a message of its own. A status
+/// from 128 on is that of a shell whose program was ended by a signal.
+fn has_reported(error: &anyhow::Error) -> Option<&StepFailed> {
+    step_failed(error).filter(|failed| failed.has_exited && failed.status < 128)
 }
 
 /// Returns the report of failed device links, with advice about the symbols that they left
@@ -309,7 +294,7 @@ pub(super) fn with_hints(
     inputs: &Inputs,
     runtime: &dyn Fn(&Target) -> Option<String>,
 ) -> anyhow::Error {
-    let Some(StepFailed { report, status }) = error.downcast_ref::<StepFailed>() else {
+    let Some(failed) = error.downcast_ref::<StepFailed>() else {
         return error;
     };
     let missing = select::undefined_but_on_the_host(jobs, facts);
@@ -332,11 +317,7 @@ pub(super) fn with_hints(
         return error;
     }
     hints.dedup();
-    StepFailed {
-        report: format!("{report}\n  {}", hints.join("\n  ")),
-        status: *status,
-    }
-    .into()
+    failed.with_details(&hints.join("\n  ")).into()
 }
 
 fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {

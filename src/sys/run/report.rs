@@ -18,19 +18,15 @@ pub(crate) fn no_answer(cmd: &Cmd, failure: &ServiceFailure) -> StepFailed {
         .file_name()
         .unwrap_or(OsStr::new(""))
         .to_string_lossy();
-    let stderr = if failure.stderr_tail.is_empty() {
-        String::new()
-    } else {
-        format!("\n  stderr: {}", failure.stderr_tail)
+    let report = format!("{} failed: '{name}' {}", cmd.step, failure.what);
+    let failed = StepFailed {
+        details: details(cmd),
+        ..StepFailed::new(report, failure.status)
     };
-    StepFailed {
-        report: format!(
-            "{} failed: '{name}' {}{}{stderr}",
-            cmd.step,
-            failure.what,
-            details(cmd)
-        ),
-        status: failure.status,
+    if failure.stderr_tail.is_empty() {
+        failed
+    } else {
+        failed.with_details(&format!("stderr: {}", failure.stderr_tail))
     }
 }
 
@@ -42,12 +38,14 @@ pub(super) fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
         ""
     };
     let report = format!(
-        "{} failed: cannot run `{}`: {error}{hint}{}",
+        "{} failed: cannot run `{}`: {error}{hint}",
         cmd.step,
-        cmd.program.display(),
-        details(cmd)
+        cmd.program.display()
     );
-    StepFailed { report, status: 1 }
+    StepFailed {
+        details: details(cmd),
+        ..StepFailed::new(report, 1)
+    }
 }
 
 /// Report of a step whose program ended with `status`, on another machine if `node` names one.
@@ -64,8 +62,10 @@ pub(in crate::sys) fn failure_report(
         .to_string_lossy();
     let place = node.map(|node| format!(" on {node}")).unwrap_or_default();
     StepFailed {
-        report: format!("{} failed: '{name}' {how}{place}{}", cmd.step, details(cmd)),
+        report: format!("{} failed: '{name}' {how}{place}", cmd.step),
         status: code,
+        details: details(cmd),
+        has_exited: status.code().is_some(),
     }
 }
 

@@ -165,11 +165,7 @@ mod tests {
             message,
             "ThinLTO: 2 units found in the cache (1 of them in the remote cache), 3 compiled"
         );
-        let failed: anyhow::Error = error::StepFailed {
-            report: "why".to_owned(),
-            status: 7,
-        }
-        .into();
+        let failed = error::StepFailed::new("why", 7).into();
         told.write(&path, Some(&failed)).unwrap();
         let report = Report::read(&path).unwrap();
         assert_eq!(
