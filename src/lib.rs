@@ -102,7 +102,7 @@ pub mod programs {
     pub use crate::io::rope::Rope;
     pub use crate::llvm::protocol;
     pub use crate::store::{
-        BlobName, Cache, Digest, Event, Key, Naming, RemoteSettings, SecretKey, Store,
+        BlobName, Cache, Digest, Event, Key, Naming, RemoteSettings, Scope, SecretKey, Store,
     };
     pub use crate::sys::service::LARGEST_FRAME;
 

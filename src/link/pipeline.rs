@@ -194,7 +194,7 @@ fn stages(
         request,
         &out_base(request),
         &images.host_triple,
-        &background.cache,
+        background.caching.cache().ok(),
     );
     let payloads = payload::bundle(&images.linked, &bundle, session)?;
     drop(bundling);
@@ -214,7 +214,7 @@ fn stages(
             sycl,
             compiler,
             &background.llvm,
-            &background.cache,
+            background.caching.cache().ok(),
         )
     };
     let context = || RegisterContext {
@@ -497,7 +497,7 @@ fn linked_images(
         out_name(request),
         &host_triple,
         &background.llvm,
-        &background.cache,
+        background.caching.cache().ok(),
     );
     let registration = || RegisterContext {
         protection,
@@ -538,7 +538,7 @@ fn linked_images(
         preload_args,
         libraries: &libraries,
         out_base: out_base(request),
-        cache: &background.cache,
+        caching: &background.caching,
         while_running: &|| {
             background.while_linking(|| {
                 if !is_beside {

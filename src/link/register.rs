@@ -61,8 +61,7 @@ pub(crate) struct RegisterContext<'a> {
     pub protection: u32,
     /// Generates registration code.
     pub llvm: &'a Llvm<'a>,
-    /// The cache, or the reason for not using one.
-    pub cache: &'a std::result::Result<Arc<Cache>, String>,
+    pub cache: Option<&'a Arc<Cache>>,
 }
 
 impl<'a> RegisterContext<'a> {
@@ -74,7 +73,7 @@ impl<'a> RegisterContext<'a> {
         sycl: sycl::Registration,
         device_compiler: Option<u32>,
         llvm: &'a Llvm<'a>,
-        cache: &'a std::result::Result<Arc<Cache>, String>,
+        cache: Option<&'a Arc<Cache>>,
     ) -> Self {
         RegisterContext {
             host_triple,

@@ -2,19 +2,21 @@
 //! background work that is finished before the process ends.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Result;
 
 use super::remote::WarnFn;
-use super::settings::Setting;
+use super::settings;
 use super::{
     BlobName, Digest, Event, Key, KeyBuilder, Naming, Remote, RemoteSettings, SecretKey, Store,
 };
 use crate::sys::clock::Clock;
+use crate::sys::shell::Shell;
 use crate::sys::threads;
 
 /// A cache in use. Entries missing from the store are fetched from the remote cache and stored. New
@@ -29,6 +31,85 @@ pub struct Cache {
     fetched_blobs: Mutex<HashSet<BlobName>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     waiting: Mutex<Vec<Work>>,
+}
+
+/// Where an entry comes from, and where it goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// This machine's store: entries that are valid for this machine's files only.
+    Local,
+    /// The remote cache, for entries that the store has in another version.
+    Remote,
+    /// The store, then the remote cache.
+    Shared,
+    /// Code that runs on this machine: `Shared` if entries on the remote cache are signed with a
+    /// key, so that they are as trustworthy as the holders of the key; else `Local`.
+    Code,
+}
+
+/// Whether a link uses the cache.
+#[derive(Debug)]
+pub(crate) enum Caching {
+    On(Arc<Cache>),
+    Off(Reason),
+}
+
+/// Why a link does not use the cache.
+#[derive(Debug)]
+pub(crate) enum Reason {
+    /// The user turned it off, or it cannot be opened.
+    Unavailable(String),
+    /// A setting is invalid.
+    InvalidSetting(String),
+    /// The user's key cannot be used.
+    InvalidKey(String),
+}
+
+impl Caching {
+    /// Opens the cache that `option`, the value of `--wrapper-cache`, and the environment select,
+    /// with the remote cache that the environment names, if any. Warnings about the remote cache go
+    /// to `shell`.
+    pub(crate) fn open(option: Option<&OsStr>, shell: &Arc<Shell>) -> Caching {
+        let setting = settings::resolve(option);
+        let Some(root) = &setting.root else {
+            let why = setting.why_off.unwrap_or_default();
+            return Caching::Off(if setting.is_wrong {
+                Reason::InvalidSetting(why)
+            } else {
+                Reason::Unavailable(why)
+            });
+        };
+        let key = match SecretKey::of_environment() {
+            Ok(key) => key,
+            Err(error) => return Caching::Off(Reason::InvalidKey(format!("{error:#}"))),
+        };
+        let store = match Store::of(&setting, root) {
+            Ok(store) => store,
+            Err(error) => return Caching::Off(Reason::Unavailable(format!("{error:#}"))),
+        };
+        let shell = Arc::clone(shell);
+        let warn = move |warning: &str| shell.warn(warning);
+        Caching::On(Arc::new(match (RemoteSettings::from_environment(), key) {
+            (Some(settings), key) => {
+                Cache::shared(store, RemoteSettings { key, ..settings }, Arc::new(warn))
+            }
+            (None, Some(key)) => Cache {
+                trust: Some(key.fingerprint()),
+                ..Cache::new(store.with_naming(Naming::Sure))
+            },
+            (None, None) => Cache::new(store),
+        }))
+    }
+
+    /// Returns the cache, or the reason for not using one.
+    pub(crate) fn cache(&self) -> std::result::Result<&Arc<Cache>, &str> {
+        match self {
+            Caching::On(cache) => Ok(cache),
+            Caching::Off(
+                Reason::Unavailable(why) | Reason::InvalidSetting(why) | Reason::InvalidKey(why),
+            ) => Err(why),
+        }
+    }
 }
 
 /// Work that no other work waits for.
@@ -62,29 +143,6 @@ impl Cache {
             background: Mutex::default(),
             waiting: Mutex::default(),
         }
-    }
-
-    /// Opens the cache below `root`, which `setting` selects, with the remote cache that the
-    /// environment names, if any. Entries there are signed with `key`. Warnings about the remote
-    /// cache go to `warn`.
-    ///
-    /// # Errors
-    /// See [`Store::open`].
-    pub(crate) fn open(
-        setting: &Setting,
-        root: &Path,
-        key: Option<SecretKey>,
-        warn: WarnFn,
-    ) -> Result<Self> {
-        let store = Store::of(setting, root)?;
-        Ok(match (RemoteSettings::from_environment(), key) {
-            (Some(settings), key) => Cache::shared(store, RemoteSettings { key, ..settings }, warn),
-            (None, Some(key)) => Cache {
-                trust: Some(key.fingerprint()),
-                ..Cache::new(store.with_naming(Naming::Sure))
-            },
-            (None, None) => Cache::new(store),
-        })
     }
 
     /// A cache of `store` and the remote cache that `settings` name. An unusable remote cache costs
@@ -161,20 +219,33 @@ impl Cache {
         remote.get_or_init(open).as_ref()
     }
 
-    /// Returns the record under `key`: from the store, else from the remote cache. A record from
-    /// the remote cache is then stored.
-    pub fn record(&self, key: Key) -> Option<Vec<u8>> {
-        self.store.record(key).or_else(|| {
-            let bytes = self.shared_record(key)?;
-            // If it cannot be stored, the next link fetches it again.
-            let _ = self.store.put_record(key, &bytes);
-            Some(bytes)
-        })
+    /// Whether entries of `scope` are in the store, and whether they are on the remote cache.
+    fn parts(&self, scope: Scope) -> (bool, bool) {
+        match scope {
+            Scope::Local => (true, false),
+            Scope::Remote => (false, true),
+            Scope::Shared => (true, true),
+            Scope::Code => (true, self.is_signed()),
+        }
     }
 
-    /// Returns the remote cache's record under `key`, for callers that cannot use the record in the
-    /// store. It is fetched once in a process.
-    pub fn shared_record(&self, key: Key) -> Option<Vec<u8>> {
+    /// Returns the record under `key` in `scope`. A record from the remote cache is then stored.
+    pub fn record(&self, key: Key, scope: Scope) -> Option<Vec<u8>> {
+        let (in_store, in_remote) = self.parts(scope);
+        let stored = in_store.then(|| self.store.record(key)).flatten();
+        if stored.is_some() || !in_remote {
+            return stored;
+        }
+        let bytes = self.remote_record(key)?;
+        if in_store {
+            // If it cannot be stored, the next link fetches it again.
+            let _ = self.store.put_record(key, &bytes);
+        }
+        Some(bytes)
+    }
+
+    /// Returns the remote cache's record under `key`. It is fetched once in a process.
+    fn remote_record(&self, key: Key) -> Option<Vec<u8>> {
         let remote = self.remote()?;
         if let Some(answer) = lock(&self.fetched_records).get(&key) {
             return answer.clone();
@@ -187,46 +258,21 @@ impl Cache {
         bytes
     }
 
-    /// Stores `bytes` under `key`, in the store and on the remote cache.
+    /// Puts `bytes` under `key` into `scope`.
     ///
     /// # Errors
-    /// The store cannot be written. The remote cache may have the record all the same.
-    pub fn put_record(&self, key: Key, bytes: &[u8]) -> Result<()> {
-        if let Some(remote) = self.remote() {
+    /// The store cannot be written; then later lookups miss. The remote cache may have the record
+    /// all the same.
+    pub fn put_record(&self, key: Key, bytes: &[u8], scope: Scope) -> Result<()> {
+        let (in_store, in_remote) = self.parts(scope);
+        if in_remote && let Some(remote) = self.remote() {
             remote.put_record(key, bytes);
         }
-        self.store.put_record(key, bytes)
-    }
-
-    /// Returns the record under `key` from this machine's store only. Used for records that are
-    /// valid for this machine's files only.
-    pub fn own_record(&self, key: Key) -> Option<Vec<u8>> {
-        self.store.record(key)
-    }
-
-    /// Stores a record in this machine's store only. If that fails, later lookups miss.
-    pub fn put_own_record(&self, key: Key, bytes: &[u8]) {
-        let _ = self.store.put_record(key, bytes);
-    }
-
-    /// Returns the record under `key` of code that runs on this machine: from the store, or a
-    /// signed one from the remote cache.
-    pub(crate) fn code(&self, key: Key) -> Option<Vec<u8>> {
-        if self.is_signed() {
-            self.record(key)
-        } else {
-            self.own_record(key)
-        }
-    }
-
-    /// Stores such a record, and sends it to the remote cache only if that is signed. If that
-    /// fails, later lookups miss.
-    pub(crate) fn put_code(&self, key: Key, bytes: &[u8]) {
-        let _ = if self.is_signed() {
-            self.put_record(key, bytes)
-        } else {
+        if in_store {
             self.store.put_record(key, bytes)
-        };
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether this process has fetched the record under `key` from the remote cache.
@@ -236,16 +282,18 @@ impl Cache {
             .is_some_and(Option::is_some)
     }
 
-    /// Writes the blob `name` to `to`. Returns whether it was found. See [`Store::fetch_blob`];
-    /// [`Cache::was_shared`] tells whether it came from the remote cache.
+    /// Writes the blob `name` in `scope` to `to`. Returns whether it was found. See
+    /// [`Store::fetch_blob`]; [`Cache::was_shared`] tells whether it came from the remote cache. A
+    /// blob from the remote cache is then stored.
     ///
     /// # Errors
     /// `to` cannot be written.
-    pub fn fetch_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
-        if self.fetch_own_blob(name, to)? {
+    pub fn fetch_blob(&self, name: BlobName, to: &Path, scope: Scope) -> Result<bool> {
+        let (in_store, in_remote) = self.parts(scope);
+        if in_store && self.accepts(name) && self.store.fetch_blob(name, to)? {
             return Ok(true);
         }
-        let BlobName::Sure(digest) = name else {
+        let (true, BlobName::Sure(digest)) = (in_remote, name) else {
             return Ok(false);
         };
         if !self
@@ -256,8 +304,10 @@ impl Cache {
         }
         self.store.count(Event::RemoteHit);
         lock(&self.fetched_blobs).insert(name);
-        // If it cannot be stored, the next link fetches it again.
-        let _ = self.store.put_blob(to, Some(name));
+        if in_store {
+            // If it cannot be stored, the next link fetches it again.
+            let _ = self.store.put_blob(to, Some(name));
+        }
         Ok(true)
     }
 
@@ -266,34 +316,19 @@ impl Cache {
         lock(&self.fetched_blobs).contains(&name)
     }
 
-    /// Stores the contents of `file`, in the store and on the remote cache; see
-    /// [`Store::put_blob`].
+    /// Puts the contents of `file` into the store, and on the remote cache if `scope` includes it;
+    /// see [`Store::put_blob`].
     ///
     /// # Errors
     /// The store cannot be written. Then nothing goes to the remote cache either.
-    pub fn put_blob(&self, file: &Path, name: Option<BlobName>) -> Result<BlobName> {
-        let name = self.store.put_blob(file, name)?;
-        if let (BlobName::Sure(digest), Some(remote)) = (name, self.remote()) {
+    pub fn put_blob(&self, file: &Path, scope: Scope) -> Result<BlobName> {
+        let name = self.store.put_blob(file, None)?;
+        if self.parts(scope).1
+            && let (BlobName::Sure(digest), Some(remote)) = (name, self.remote())
+        {
             remote.put_blob(digest, File::open(file)?);
         }
         Ok(name)
-    }
-
-    /// Stores the contents of `file` in this machine's store only.
-    ///
-    /// # Errors
-    /// The store cannot be written.
-    pub fn put_own_blob(&self, file: &Path) -> Result<BlobName> {
-        self.store.put_blob(file, None)
-    }
-
-    /// Writes the blob `name` of this machine's store to `to`. Returns whether it was found. See
-    /// [`Store::fetch_blob`].
-    ///
-    /// # Errors
-    /// `to` cannot be written.
-    pub fn fetch_own_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
-        Ok(self.accepts(name) && self.store.fetch_blob(name, to)?)
     }
 
     /// Counts `event` in the statistics.
@@ -302,9 +337,9 @@ impl Cache {
     }
 
     /// Starts `work` on a thread of its own, for which [`Cache::finish`] waits. If no thread can be
-    /// started, runs it at once.
-    pub fn later(&self, work: impl FnOnce() + Send + 'static) {
-        let handle = threads::beside(work);
+    /// started, runs it at once. Its result is ignored: what is not stored is computed again.
+    pub fn later<T>(&self, work: impl FnOnce() -> T + Send + 'static) {
+        let handle = threads::beside(move || drop(work()));
         lock(&self.background).extend(handle);
     }
 
@@ -362,7 +397,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;

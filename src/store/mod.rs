@@ -14,7 +14,8 @@ pub(crate) mod remote;
 pub(crate) mod secret;
 pub(crate) mod settings;
 
-pub use cache::Cache;
+pub use cache::{Cache, Scope};
+pub(crate) use cache::{Caching, Reason};
 pub(crate) use digest::KeyBuilder;
 pub use digest::{BlobName, Digest, Key, Naming};
 pub(crate) use local::Stats;

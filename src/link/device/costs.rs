@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::build_log::Cost;
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
-use crate::store::{Cache, Key, KeyBuilder};
+use crate::store::{Cache, Key, KeyBuilder, Scope};
 use crate::sys::session;
 
 /// Version of the record format.
@@ -244,13 +244,11 @@ impl Costs {
             // Another link of this program may have finished meanwhile, so the record is read
             // again. Two simultaneous writers lose one's runs.
             let mut record = store
-                .own_record(key)
+                .record(key, Scope::Local)
                 .map_or_else(CostRecord::default, |bytes| CostRecord::read(&bytes));
             new.into_iter()
                 .for_each(|(name, run)| record.add(name, run));
-            if let Ok(bytes) = serde_json::to_vec(&record) {
-                store.put_own_record(key, &bytes);
-            }
+            store.put_record(key, &serde_json::to_vec(&record)?, Scope::Local)
         });
     }
 
@@ -258,7 +256,7 @@ impl Costs {
         let read = || {
             self.cache
                 .as_ref()?
-                .own_record(self.key)
+                .record(self.key, Scope::Local)
                 .map(|bytes| CostRecord::read(&bytes))
         };
         self.record.get_or_init(|| read().unwrap_or_default())

@@ -28,8 +28,7 @@ use super::schedule::{self, LookedUp, Work};
 use crate::args::request::{Jobs, Launching, MemoryLimit};
 use crate::args::response::Style;
 use crate::error;
-use crate::store::settings;
-use crate::store::{BlobName, Cache, Key, SecretKey};
+use crate::store::{BlobName, Cache, Caching, Key, Scope};
 use crate::sys::clock;
 use crate::sys::jobs::{Demand, JobSlots, Refusal};
 use crate::sys::launcher::{Launched, Launcher, Ran, Request};
@@ -78,7 +77,7 @@ struct Units<'u> {
     program: PathBuf,
     file: &'u JobsFile,
     keys: Option<&'u UnitKeys>,
-    cache: std::result::Result<Arc<Cache>, String>,
+    caching: Caching,
     places: &'u RunnerSlots<'u>,
     session: &'u Session,
     collector: &'u SharedReport,
@@ -159,12 +158,12 @@ fn compile_all(
         ..Session::new(Arc::clone(shell), options)
     };
     let program = PathBuf::from(file.program()?);
-    let cache = open_cache(request, &session.shell);
-    let begun = match &cache {
+    let caching = Caching::open(request.cache.as_deref(), &session.shell);
+    let begun = match caching.cache() {
         Ok(cache) => (cache.clock().now(), cache.clock().running()),
         Err(_) => (SystemTime::now(), Instant::now()),
     };
-    let keys = cache.as_ref().map_err(Clone::clone).and_then(|cache| {
+    let keys = caching.cache().map_err(str::to_owned).and_then(|cache| {
         let tool = Tool::of(&program, cache)?;
         Ok(UnitKeys::new(tool, of_environment(), &file))
     });
@@ -186,7 +185,7 @@ fn compile_all(
         program,
         file: &file,
         keys: keys.as_ref().ok(),
-        cache,
+        caching,
         places: &places,
         session,
         collector,
@@ -197,7 +196,7 @@ fn compile_all(
         units.note(|| format!("ThinLTO units are not cached: {why}"));
     }
     let done = schedule::run(&units, &order, &places, session);
-    if let Ok(cache) = &units.cache {
+    if let Ok(cache) = units.caching.cache() {
         cache.finish_unless(&|| session.signals.check_received().is_err());
     }
     let count = collector.done(places.here().limit());
@@ -205,28 +204,6 @@ fn compile_all(
         units.note(|| count.clone());
     }
     super::all_succeeded(done)
-}
-
-/// Opens the cache that the options and the environment select, or returns the reason why it is
-/// off.
-fn open_cache(
-    request: &DistributorRequest,
-    shell: &Arc<Shell>,
-) -> std::result::Result<Arc<Cache>, String> {
-    let setting = settings::resolve(request.cache.as_deref());
-    let root = setting
-        .root
-        .as_deref()
-        .ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
-    let key = SecretKey::of_environment().map_err(|error| format!("{error:#}"))?;
-    let shell = Arc::clone(shell);
-    let cache = Cache::open(
-        &setting,
-        root,
-        key,
-        Arc::new(move |warning| shell.warn(warning)),
-    );
-    cache.map(Arc::new).map_err(|error| format!("{error:#}"))
 }
 
 impl Work for Units<'_> {
@@ -276,7 +253,7 @@ impl Work for Units<'_> {
             self.note(|| format!("{}: not cached: {why}", step(job)));
             return Ok(());
         }
-        if let (Some(key), Ok(cache), Some(keys)) = (key, &self.cache, self.keys) {
+        if let (Some(key), Ok(cache), Some(keys)) = (key, self.caching.cache(), self.keys) {
             let unit = FinishedUnit {
                 key,
                 job: job.clone(),
@@ -412,7 +389,7 @@ impl Units<'_> {
     /// Returns the key of a job's object, `None` if caching is off, or an error if this job cannot
     /// be cached.
     fn key(&self, job: &BackendJob) -> std::result::Result<Option<Key>, String> {
-        match (self.keys, &self.cache) {
+        match (self.keys, self.caching.cache()) {
             (Some(keys), Ok(cache)) => keys
                 .of(job, self.file, cache.shared_key(keys::KIND))
                 .map(Some),
@@ -422,22 +399,23 @@ impl Units<'_> {
 
     /// Copies the cached object for `key` to the job's output path. Returns false on a miss.
     fn fetch(&self, key: Key, job: &BackendJob) -> bool {
-        let (Ok(cache), Some(output)) = (&self.cache, job.output()) else {
+        let (Ok(cache), Some(output)) = (self.caching.cache(), job.output()) else {
             return false;
         };
         let found = |bytes: Vec<u8>| {
             let record: UnitRecord = serde_json::from_slice(&bytes).ok()?;
             let object = BlobName::parse(&record.object).filter(|object| cache.accepts(*object))?;
             cache
-                .fetch_blob(object, Path::new(output))
+                .fetch_blob(object, Path::new(output), Scope::Shared)
                 .ok()
                 .filter(|found| *found)?;
             Some((record, cache.was_shared(object)))
         };
         // If the local record's object was evicted, the remote cache may have both a record and an
         // object.
-        let found_here = cache.own_record(key).and_then(found);
-        let Some((record, shared)) = found_here.or_else(|| cache.record(key).and_then(found))
+        let found_here = cache.record(key, Scope::Local).and_then(found);
+        let Some((record, shared)) =
+            found_here.or_else(|| cache.record(key, Scope::Shared).and_then(found))
         else {
             return false;
         };
@@ -507,13 +485,13 @@ impl FinishedUnit {
         let output = self.job.output().ok_or("the job has no output")?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let object = cache
-            .put_blob(Path::new(output), None)
+            .put_blob(Path::new(output), Scope::Shared)
             .map_err(text_of)?
             .to_string();
         let record = serde_json::to_vec(&UnitRecord { object, stderr })
             .map_err(|error| error.to_string())?;
         cache
-            .put_record(self.key, &record)
+            .put_record(self.key, &record, Scope::Shared)
             .with_context(|| "cannot write the cache record")
             .map_err(text_of)
     }

@@ -44,7 +44,7 @@ use super::log_line::LogLine;
 use crate::args::gnu_ld;
 use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
-use crate::store::{BlobName, Cache, Digest, Event, Key};
+use crate::store::{BlobName, Cache, Digest, Event, Key, Scope};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::trace::Usage;
@@ -123,6 +123,15 @@ pub(super) struct Hit {
     pub(super) shared: bool,
     /// The recorded cost of linking the image.
     pub(super) saved: Option<Cost>,
+}
+
+/// The manifest entry of a link whose files are unchanged.
+struct Found {
+    manifest: Manifest,
+    /// The entry's index.
+    index: usize,
+    /// Whether the manifest must be written again.
+    renewed: bool,
 }
 
 /// Stores a finished link with its cost in the cache, or returns the reason why it cannot.
@@ -254,20 +263,25 @@ impl<'a> DeviceCache<'a> {
         &self,
         resolved: &ResolvedLink,
         query: &LinkQuery<'_>,
-    ) -> Result<std::result::Result<Hit, String>> {
+    ) -> std::result::Result<Hit, String> {
         let step = &query.cmd.step;
         let missing = |why: String| {
             self.cache.count(Event::Miss);
             self.note(|| format!("{step}: not in the cache: {why}"));
-            Ok(Err(why))
+            Err(why)
         };
-        let (manifest, index, renewed) = match self.manifest(resolved.key) {
+        let Found {
+            manifest,
+            index,
+            renewed,
+        } = match self.manifest(resolved.key) {
             Ok(found) => found,
             Err(Some(why)) => return missing(why),
             Err(None) => {
-                let last = self
-                    .cache
-                    .own_record(history::key(query.program, &query.job.target.to_string()));
+                let last = self.cache.record(
+                    history::key(query.program, &query.job.target.to_string()),
+                    Scope::Local,
+                );
                 let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 return missing(history::difference(last.as_ref(), &resolved.key_parts));
             }
@@ -280,7 +294,7 @@ impl<'a> DeviceCache<'a> {
             );
         }
         if !matches!(
-            image.map(|image| self.cache.fetch_blob(image, query.image)),
+            image.map(|image| self.cache.fetch_blob(image, query.image, Scope::Shared)),
             Some(Ok(true))
         ) {
             return missing("the image was evicted or is damaged".to_owned());
@@ -303,29 +317,39 @@ impl<'a> DeviceCache<'a> {
             // The update only avoids reading the files again next time, so errors are ignored. File
             // stats mean nothing on other machines, so it stays local.
             let (cache, key) = (Arc::clone(self.cache), resolved.key);
-            self.cache.later(move || cache.put_own_record(key, &text));
+            self.cache
+                .later(move || cache.put_record(key, &text, Scope::Local));
         }
-        Ok(Ok(hit))
+        Ok(hit)
     }
 
     /// Finds the manifest entry for `key` whose files are unchanged, in the local cache first and
     /// then in the remote cache.
     ///
-    /// Returns the manifest, the entry's index, and whether the manifest must be written again. The
-    /// error is the reason of the miss, or `None` if there is no manifest.
-    fn manifest(&self, key: Key) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
-        let own = self.cache.own_record(key);
+    /// The error is the reason of the miss, or `None` if there is no manifest.
+    fn manifest(&self, key: Key) -> std::result::Result<Found, Option<String>> {
+        let own = self.cache.record(key, Scope::Local);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
         let why = match manifest.find(self.cache.clock().now()) {
-            Ok((index, renewed)) => return Ok((manifest, index, renewed)),
+            Ok((index, renewed)) => {
+                return Ok(Found {
+                    manifest,
+                    index,
+                    renewed,
+                });
+            }
             Err(why) => own.map(|_| why),
         };
-        let Some(shared) = self.cache.shared_record(key) else {
+        let Some(shared) = self.cache.record(key, Scope::Remote) else {
             return Err(why);
         };
         manifest.merge(Manifest::from_remote(&shared));
         match manifest.find(self.cache.clock().now()) {
-            Ok((index, _)) => Ok((manifest, index, true)),
+            Ok((index, _)) => Ok(Found {
+                manifest,
+                index,
+                renewed: true,
+            }),
             Err(why) => Err(Some(why)),
         }
     }
@@ -443,7 +467,7 @@ impl<'a> DeviceCache<'a> {
         let keep = move |cost| {
             let entry = entry?;
             if let Ok(text) = serde_json::to_vec(&key_parts) {
-                cache.put_own_record(last, &text);
+                let _ = cache.put_record(last, &text, Scope::Local);
             }
             entry.store(&cache, cost)
         };

@@ -30,7 +30,6 @@ mod thin_hint;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -50,7 +49,7 @@ use crate::build_log::Log;
 use crate::error::{self, StepFailed};
 use crate::link::select::DeviceJob;
 use crate::model::{Generation, ImageKind, OffloadKinds};
-use crate::store::Cache;
+use crate::store::Caching;
 use crate::sys::progress::Progress;
 use crate::sys::run::Cmd;
 use crate::sys::session::{self, Session};
@@ -97,8 +96,7 @@ pub(crate) struct DeviceContext<'a> {
     pub libraries: &'a [HostLibrary],
     /// File name of the link's output. Temporary file names begin with it.
     pub out_base: String,
-    /// The cache, or the reason why it is off.
-    pub cache: &'a std::result::Result<Arc<Cache>, String>,
+    pub caching: &'a Caching,
     /// Called once a device link is running, so that the caller can do other work meanwhile. Each
     /// device link may call it.
     pub while_running: &'a (dyn Fn() + Sync),
@@ -129,7 +127,7 @@ pub(crate) fn link(
     );
     let places = RunnerSlots::new(slots, session);
     let costs = Costs::new(
-        context.cache.as_ref().ok(),
+        context.caching.cache().ok(),
         planned
             .first()
             .map_or(Path::new(""), |planned| &planned.program),
@@ -205,24 +203,22 @@ fn cache<'a>(
     session: &'a Session,
 ) -> std::result::Result<DeviceCache<'a>, String> {
     let request = context.request;
-    let cache = match context.cache {
+    let cache = match context.caching.cache() {
         _ if request.dry_run => return Err(String::new()),
         _ if request.save_temps => Err("--save-temps needs the temporary files of every link"),
-        Ok(cache) => Ok(cache),
-        Err(why) => Err(why.as_str()),
+        cache => cache,
     };
-    let cache = match cache {
-        Ok(cache) => cache,
+    match cache {
+        Ok(cache) => Ok(DeviceCache::new(cache, context, session)),
         Err(why) => {
             if request.verbose {
                 session
                     .shell
                     .note(&format!("device links are not cached: {why}"));
             }
-            return Err(why.to_owned());
+            Err(why.to_owned())
         }
-    };
-    Ok(DeviceCache::new(cache, context, session))
+    }
 }
 
 /// A job with its file names. The names depend on the order of requests, so they are chosen before
@@ -265,7 +261,7 @@ fn plan<'a>(
     };
     // The cache supports links by a single program. A compiler that compiles before it links runs
     // two.
-    let query = if clang::compiles_each(&job.target, context) || context.cache.is_err() {
+    let query = if clang::compiles_each(&job.target, context) || context.caching.cache().is_err() {
         Vec::new()
     } else if by_nvlink {
         nvlink::command(

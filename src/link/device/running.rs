@@ -120,7 +120,7 @@ impl<'w> Work for Links<'w> {
                     _ => cache.resolve(&query),
                 };
                 match resolved {
-                    Ok(resolved) => match cache.fetch(&resolved, &query)? {
+                    Ok(resolved) => match cache.fetch(&resolved, &query) {
                         Ok(hit) => {
                             trace.set_arg("cache", Outcome::Hit.name());
                             line.hit(&hit, &planned.linked.path);

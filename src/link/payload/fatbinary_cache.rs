@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::io::bytes::Bytes;
 use crate::link::device::Tool;
-use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder};
+use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
 use crate::sys::clock;
 use crate::sys::run::CapturedOutput;
 
@@ -56,9 +56,11 @@ impl<'c> FatbinaryCache<'c> {
     pub(super) fn fetch(&self, output: &Path) -> Result<bool> {
         let name = self
             .cache
-            .own_record(self.key)
+            .record(self.key, Scope::Local)
             .and_then(|name| BlobName::parse(std::str::from_utf8(&name).ok()?));
-        name.map_or(Ok(false), |name| self.cache.fetch_own_blob(name, output))
+        name.map_or(Ok(false), |name| {
+            self.cache.fetch_blob(name, output, Scope::Local)
+        })
     }
 
     /// Stores the new fatbinary `output`, after the tool printed `captured`. If the tool printed a
@@ -72,10 +74,11 @@ impl<'c> FatbinaryCache<'c> {
         if captured.stderr.is_empty()
             && !captured.printed
             && unchanged().is_ok()
-            && let Ok(name) = self.cache.put_own_blob(output)
+            && let Ok(name) = self.cache.put_blob(output, Scope::Local)
         {
-            self.cache
-                .put_own_record(self.key, name.to_string().as_bytes());
+            let _ = self
+                .cache
+                .put_record(self.key, name.to_string().as_bytes(), Scope::Local);
         }
     }
 }

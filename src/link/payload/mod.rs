@@ -88,7 +88,7 @@ impl<'a> BundleContext<'a> {
         request: &'a LinkRequest,
         out_base: &str,
         host_triple: &str,
-        cache: &'a std::result::Result<Arc<Cache>, String>,
+        cache: Option<&'a Arc<Cache>>,
     ) -> Self {
         const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
         let arch = host_triple.split('-').next().unwrap_or_default();
@@ -102,10 +102,7 @@ impl<'a> BundleContext<'a> {
             compress: request.compress,
             compression_level: request.compression_level.as_deref(),
             offld_clang: request.offld_clang.as_deref(),
-            cache: cache
-                .as_ref()
-                .ok()
-                .filter(|_| !request.dry_run && !request.save_temps),
+            cache: cache.filter(|_| !request.dry_run && !request.save_temps),
             verbose: request.verbose,
         }
     }

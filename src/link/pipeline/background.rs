@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Error, anyhow};
+use anyhow::{Result, bail};
 
 use crate::args::ArgumentList;
 use crate::args::request::LinkRequest;
@@ -14,8 +14,7 @@ use crate::formats::magic::Magic;
 use crate::link::host;
 use crate::link::scan;
 use crate::llvm::Llvm;
-use crate::store::settings::{self, Setting};
-use crate::store::{Cache, SecretKey};
+use crate::store::{Caching, Reason};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
@@ -26,12 +25,7 @@ const FOR_THREE: usize = 4;
 
 /// The cache and the helper processes of one link.
 pub(super) struct Background<'s> {
-    /// The cache, or the reason for not using one.
-    pub(super) cache: Result<Arc<Cache>, String>,
-    /// The error in the user's cache settings.
-    setting_error: Option<String>,
-    /// The reason why the key in `OFFLD_CACHE_KEY` cannot be used.
-    key_error: Option<String>,
+    pub(super) caching: Caching,
     /// Generates registration code.
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started early.
@@ -45,20 +39,8 @@ pub(super) struct Background<'s> {
 impl<'s> Background<'s> {
     /// Prepares the background work of one link, without starting any of it.
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
-        let setting = settings::resolve(request.cache.as_deref());
-        let setting_error = setting.why_off.clone().filter(|_| setting.is_wrong);
-        // Only cache entries are signed.
-        let key = if setting.root.is_some() {
-            SecretKey::of_environment()
-        } else {
-            Ok(None)
-        };
-        let key = key.map_err(|error| format!("{error:#}"));
-        let key_error = key.as_ref().err().cloned();
         Background {
-            cache: key.and_then(|key| open_cache(&setting, key, session)),
-            setting_error,
-            key_error,
+            caching: Caching::open(request.cache.as_deref(), &session.shell),
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),
@@ -73,14 +55,14 @@ impl<'s> Background<'s> {
     /// # Errors
     /// The user's key cannot be used. Continuing without it would store and read unsigned entries
     /// in a shared cache.
-    pub(super) fn check_setting(&self) -> Result<(), Error> {
-        if let Some(wrong) = &self.key_error {
-            return Err(anyhow!("{wrong}"));
-        }
-        if let Some(wrong) = &self.setting_error {
-            self.session
+    pub(super) fn check_setting(&self) -> Result<()> {
+        match &self.caching {
+            Caching::Off(Reason::InvalidKey(wrong)) => bail!("{wrong}"),
+            Caching::Off(Reason::InvalidSetting(wrong)) => self
+                .session
                 .shell
-                .warn(&format!("{wrong}; device links are not cached"));
+                .warn(&format!("{wrong}; device links are not cached")),
+            _ => {}
         }
         Ok(())
     }
@@ -105,7 +87,7 @@ impl<'s> Background<'s> {
     /// step waits until the compiler has printed its commands. With few CPUs, three programs that
     /// load in parallel slow each other down.
     fn compiler_goes_first(&self) -> bool {
-        self.cache.as_ref().is_ok_and(|cache| cache.is_new()) && threads::count() < FOR_THREE
+        self.caching.cache().is_ok_and(|cache| cache.is_new()) && threads::count() < FOR_THREE
     }
 
     /// Starts the host linker `linker` with `args`. It then waits for its other arguments.
@@ -148,14 +130,14 @@ impl<'s> Background<'s> {
     /// Starts the cache work that waits until only one other program runs. That is now the case:
     /// the host linker runs alone.
     pub(super) fn use_spare_processors(&self) {
-        if let Ok(cache) = &self.cache {
+        if let Ok(cache) = self.caching.cache() {
             cache.do_waiting();
         }
     }
 
     /// Waits for pending writes to the cache, unless a signal has arrived.
     pub(super) fn finish(&self) {
-        if let Ok(cache) = &self.cache {
+        if let Ok(cache) = self.caching.cache() {
             cache.finish_unless(&|| self.session.signals.check_received().is_err());
         }
     }
@@ -231,25 +213,4 @@ impl LinkerStarter<'_> {
         };
         self.started.get_or_insert_with(start).clone()
     }
-}
-
-/// Opens the cache that the options and the environment select. The error is the reason for not
-/// using one.
-fn open_cache(
-    setting: &Setting,
-    key: Option<SecretKey>,
-    session: &Session,
-) -> Result<Arc<Cache>, String> {
-    let root = setting
-        .root
-        .as_deref()
-        .ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
-    let shell = Arc::clone(&session.shell);
-    let cache = Cache::open(
-        setting,
-        root,
-        key,
-        Arc::new(move |warning| shell.warn(warning)),
-    );
-    Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }

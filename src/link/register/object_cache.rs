@@ -12,7 +12,7 @@ use crate::link::device::Tool;
 use crate::llvm::protocol::{BUILD, Form, Request};
 use crate::llvm::{Purpose, program};
 use crate::registration::Plan;
-use crate::store::{Cache, Event, Key};
+use crate::store::{Cache, Event, Key, Scope};
 use crate::sys::session::Session;
 
 /// Returns the object of `plan` from the cache, or generates and caches it.
@@ -27,7 +27,7 @@ pub(super) fn object(
         plan: plan.clone(),
     }
     .encode()?;
-    let (Ok(cache), Ok(program)) = (context.cache, program::find()) else {
+    let (Some(cache), Ok(program)) = (context.cache, program::find()) else {
         return context.llvm.make_encoded(&request, purpose);
     };
     let say = |what: &str| {
@@ -39,7 +39,7 @@ pub(super) fn object(
     let found = known
         .as_ref()
         .map(|generator| key(&request, generator, cache))
-        .and_then(|key| Some((key, cache.code(key)?)));
+        .and_then(|key| Some((key, cache.record(key, Scope::Code)?)));
     if let Some((key, object)) = found {
         cache.count(Event::RegistrationHit);
         say(if cache.was_shared_record(key) {
@@ -60,7 +60,8 @@ pub(super) fn object(
         if let Some(generator) =
             generator.filter(|generator| generator.verify_unchanged(since).is_ok())
         {
-            later.put_code(key(&request, &generator, &later), &copy);
+            let key = key(&request, &generator, &later);
+            let _ = later.put_record(key, &copy, Scope::Code);
         }
     });
     Ok(object)
@@ -74,13 +75,14 @@ pub(super) fn missing(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<
     }
     .encode()
     .ok()?;
-    let Ok(cache) = context.cache else {
+    let Some(cache) = context.cache else {
         return Some(request);
     };
     let known = program::find()
         .ok()
         .and_then(|program| generator(&program, cache));
-    let found = known.and_then(|generator| cache.code(key(&request, &generator, cache)));
+    let found =
+        known.and_then(|generator| cache.record(key(&request, &generator, cache), Scope::Code));
     found.is_none().then_some(request)
 }
 

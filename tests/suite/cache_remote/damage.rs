@@ -26,7 +26,7 @@ fn damaged_in_redis() -> Outcome {
     let damage = |object: String| server.tell_redis(&[b"SETRANGE", object.as_bytes(), b"51", b"?"]);
     damage(format!("x/r/{}", key(1)))?;
     let machine = Machine::new(&url)?;
-    assert_eq!(machine.cache.record(key(1)), None);
+    assert_eq!(machine.record(key(1)), None);
     assert!(
         machine.fetch(name)?.is_some_and(|fetched| fetched == blob),
         "the rest is of use"
@@ -34,19 +34,13 @@ fn damaged_in_redis() -> Outcome {
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     damage(format!("x/b/{name}"))?;
     let machine = Machine::new(&url)?;
-    assert_eq!(
-        (machine.cache.record(key(1)), machine.fetch(name)?),
-        (None, None)
-    );
+    assert_eq!((machine.record(key(1)), machine.fetch(name)?), (None, None));
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
     // An entry that is stored again is valid again.
     writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
     let machine = Machine::new(&url)?;
-    assert_eq!(
-        machine.cache.record(key(1)).as_deref(),
-        Some(&b"record"[..])
-    );
+    assert_eq!(machine.record(key(1)).as_deref(), Some(&b"record"[..]));
     assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob));
     machine.quiet()?;
     passed()
@@ -108,12 +102,9 @@ fn another_in_its_place() -> Outcome {
     std::fs::copy(path(format!("b/{one}")), path(format!("b/{two}")))?;
     std::fs::copy(path(format!("r/{}", key(1))), path(format!("r/{}", key(2))))?;
     let machine = Machine::new(&url)?;
-    assert_eq!(
-        (machine.cache.record(key(2)), machine.fetch(two)?),
-        (None, None)
-    );
+    assert_eq!((machine.record(key(2)), machine.fetch(two)?), (None, None));
     machine.one_line(&["returned wrong or incomplete data for `r/"])?;
-    assert!(machine.cache.record(key(1)).is_some() && machine.fetch(one)?.is_some());
+    assert!(machine.record(key(1)).is_some() && machine.fetch(one)?.is_some());
     machine.one_line(&[])?;
     passed()
 }
@@ -126,7 +117,7 @@ fn garbage() -> Outcome {
     for number in 1..5 {
         assert_eq!(
             (
-                machine.cache.record(key(number)),
+                machine.record(key(number)),
                 machine.fetch(named(&[number as u8]))?
             ),
             (None, None)

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{BlobName, Cache, Key, Naming, RemoteSettings, Store};
+use offld::programs::{BlobName, Cache, Key, Naming, RemoteSettings, Scope, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -157,12 +157,16 @@ impl Machine {
         let file = self.folder.file(&name, blob);
         let name = self
             .cache
-            .put_blob(&file, None)
+            .put_blob(&file, Scope::Shared)
             .map_err(|error| format!("{error:#}"))?;
         self.cache
-            .put_record(key, record)
+            .put_record(key, record, Scope::Shared)
             .map_err(|error| format!("{error:#}"))?;
         Ok(name)
+    }
+
+    fn record(&self, key: Key) -> Option<Vec<u8>> {
+        self.cache.record(key, Scope::Shared)
     }
 
     fn fetch(&self, name: BlobName) -> Result<Option<Vec<u8>>, Failed> {
@@ -170,7 +174,7 @@ impl Machine {
         let _ = std::fs::remove_file(&to);
         let there = self
             .cache
-            .fetch_blob(name, &to)
+            .fetch_blob(name, &to, Scope::Shared)
             .map_err(|error| format!("{error:#}"))?;
         match (there, to.exists()) {
             (true, true) => Ok(Some(std::fs::read(&to)?)),
@@ -226,7 +230,7 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
     for (index, blob) in blobs.iter().enumerate() {
         let key = key(index as u128 + 1);
         assert_eq!(
-            (early.cache.record(key), early.fetch(named(blob))?),
+            (early.record(key), early.fetch(named(blob))?),
             (None, None),
             "before it is there"
         );
@@ -237,7 +241,7 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
     a.cache.finish();
     for (index, blob) in blobs.iter().enumerate() {
         let name = named(blob);
-        let record = b.cache.record(key(index as u128 + 1)).ok_or("no record")?;
+        let record = b.record(key(index as u128 + 1)).ok_or("no record")?;
         expect_equal(
             "record",
             &format!("record {index}"),
@@ -253,10 +257,7 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
     // A record that is stored again replaces the earlier one.
     a.put(key(1), b"another", b"an image")?;
     a.cache.finish();
-    assert_eq!(
-        machine()?.cache.record(key(1)).as_deref(),
-        Some(&b"another"[..])
-    );
+    assert_eq!(machine()?.record(key(1)).as_deref(), Some(&b"another"[..]));
     b.cache.finish();
     a.quiet()?;
     b.quiet()?;
@@ -340,7 +341,7 @@ fn read_only() -> Outcome {
     let name = other.put(key(1), b"record", b"blob")?;
     other.cache.finish();
     let machine = Machine::with(settings)?;
-    assert!(machine.cache.record(key(1)).is_some() && machine.fetch(name)?.is_some());
+    assert!(machine.record(key(1)).is_some() && machine.fetch(name)?.is_some());
     machine.quiet()?;
     // A read-only remote directory is not created.
     let folder = Work::new();
@@ -349,7 +350,7 @@ fn read_only() -> Outcome {
         read_only: true,
         ..RemoteSettings::new(url)
     })?;
-    assert_eq!(machine.cache.record(key(1)), None);
+    assert_eq!(machine.record(key(1)), None);
     machine.one_line(&["is no longer used: No such file"])?;
     assert!(!folder.path().join("not").exists());
     // A server that rejects writes causes one message, and reads continue.
@@ -362,7 +363,7 @@ fn read_only() -> Outcome {
     machine.put(key(4), b"and more", b"and more")?;
     machine.cache.finish();
     machine.one_line(&["is no longer written: HTTP status 405"])?;
-    assert!(machine.cache.record(key(2)).is_some() && machine.fetch(name)?.is_some());
+    assert!(machine.record(key(2)).is_some() && machine.fetch(name)?.is_some());
     machine.one_line(&[])?;
     passed()
 }
@@ -375,7 +376,7 @@ fn without_the_feature() -> Outcome {
     if cfg!(feature = "remote-cache") {
         return passed();
     }
-    assert_eq!(machine.cache.record(key(1)), None);
+    assert_eq!(machine.record(key(1)), None);
     machine.one_line(&["built without the feature `remote-cache`"])?;
     let name = machine.put(key(1), b"record", b"blob")?;
     assert!(machine.fetch(name)?.is_some());

@@ -130,7 +130,7 @@ fn forged() -> Outcome {
     let before = [&record, &image, &part].map(|object| fs::read(folder.path().join(object)));
     forge(&record, 8, b"forgery!")?;
     refused("a record", &record, &|reader| {
-        Ok(reader.cache.record(key(1)).is_none())
+        Ok(reader.record(key(1)).is_none())
     })?;
     forge(&image, 8, b"an imagf")?;
     refused("an image", &image, &|reader| {
@@ -151,7 +151,7 @@ fn forged() -> Outcome {
     }
     let reader = machine(&url, Some(1))?;
     ensure(
-        reader.cache.record(key(1)).is_some() && reader.fetch(name)?.is_some(),
+        reader.record(key(1)).is_some() && reader.fetch(name)?.is_some(),
         || "what was signed is not there",
     )?;
     ensure(
@@ -178,7 +178,7 @@ fn exchanged() -> Outcome {
     exchange(format!("signed/r/{}", key(1)), &record)?;
     let reader = machine(&url, Some(1))?;
     ensure(
-        reader.cache.record(key(2)).is_none(),
+        reader.record(key(2)).is_none(),
         || "a record was taken for another",
     )?;
     reader.one_line(&[&record, WRONG])?;
@@ -218,32 +218,26 @@ fn keys() -> Outcome {
     let name = first.put(key(1), b"signed", b"an image")?;
     first.cache.finish();
     // A machine without a key neither sees nor replaces signed objects, and prints no message.
-    assert_eq!(
-        (without.cache.record(key(1)), without.fetch(name)?),
-        (None, None)
-    );
+    assert_eq!((without.record(key(1)), without.fetch(name)?), (None, None));
     without.put(key(1), b"unsigned", b"an image")?;
     without.cache.finish();
     without.quiet()?;
     let again = machine(&url, Some(1))?;
-    assert_eq!(again.cache.record(key(1)).as_deref(), Some(&b"signed"[..]));
+    assert_eq!(again.record(key(1)).as_deref(), Some(&b"signed"[..]));
     again.quiet()?;
     assert_eq!(
-        machine(&url, None)?.cache.record(key(1)).as_deref(),
+        machine(&url, None)?.record(key(1)).as_deref(),
         Some(&b"unsigned"[..])
     );
     // A machine with another key reports that the objects are not signed with its key, and stores
     // its own.
     let other = machine(&url, Some(2))?;
-    assert_eq!(
-        (other.cache.record(key(1)), other.fetch(name)?),
-        (None, None)
-    );
+    assert_eq!((other.record(key(1)), other.fetch(name)?), (None, None));
     other.one_line(&[WRONG])?;
     other.put(key(1), b"another's", b"an image")?;
     other.cache.finish();
     let last = machine(&url, Some(1))?;
-    assert_eq!((last.cache.record(key(1)), last.fetch(name)?), (None, None));
+    assert_eq!((last.record(key(1)), last.fetch(name)?), (None, None));
     last.one_line(&[WRONG])?;
     passed()
 }
@@ -272,10 +266,7 @@ fn earlier() -> Outcome {
             folder.file(object, bytes);
         }
         let reader = machine(&url, number)?;
-        assert_eq!(
-            (reader.cache.record(key(1)), reader.fetch(name)?),
-            (None, None)
-        );
+        assert_eq!((reader.record(key(1)), reader.fetch(name)?), (None, None));
         reader.one_line(&["returned wrong or incomplete data for `", "r/"])?;
     }
     passed()

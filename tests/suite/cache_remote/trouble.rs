@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
+use offld::programs::Scope;
+
 use super::super::support::{Outcome, ensure, passed};
 use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{Machine, key, named, noise, redis_url, shared};
@@ -49,7 +51,7 @@ fn wrong_password() -> Outcome {
     for (url, reason) in urls {
         let started = Instant::now();
         let machine = Machine::new(&url)?;
-        assert_eq!(machine.cache.record(key(1)), None);
+        assert_eq!(machine.record(key(1)), None);
         machine.put(key(1), b"record", b"blob")?;
         machine.cache.finish();
         machine.one_line(&["is no longer used", reason, "127.0.0.1"])?;
@@ -66,12 +68,12 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
             scope.spawn(move || {
                 for index in 0..5 {
                     let key = key(thread * 10 + index);
-                    assert_eq!(machine.cache.record(key), None);
+                    assert_eq!(machine.record(key), None);
                     let to = machine.folder.path().join(format!("to{thread}"));
                     assert!(
                         machine
                             .cache
-                            .fetch_blob(named(b"blob"), &to)
+                            .fetch_blob(named(b"blob"), &to, Scope::Shared)
                             .is_ok_and(|there| !there)
                             && !to.exists()
                     );
@@ -83,10 +85,7 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
     machine.cache.finish();
     let took = started.elapsed();
     // The local cache still works.
-    assert_eq!(
-        machine.cache.record(key(77)).as_deref(),
-        Some(&b"record"[..])
-    );
+    assert_eq!(machine.record(key(77)).as_deref(), Some(&b"record"[..]));
     assert!(machine.fetch(name)?.is_some());
     Ok(took)
 }
@@ -150,7 +149,7 @@ fn slow_in_all() -> Outcome {
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
     for number in 0..60 {
-        assert_eq!(machine.cache.record(key(number)), None);
+        assert_eq!(machine.record(key(number)), None);
     }
     at_most(started.elapsed(), each * 5)?;
     machine.one_line(&["is no longer used: this link has waited 5s in total"])?;
@@ -165,7 +164,7 @@ fn redis_takes_its_time() -> Outcome {
     machine.put(key(1), b"record", b"blob")?;
     machine.cache.finish();
     let other = Machine::new(&url)?;
-    assert_eq!(other.cache.record(key(2)), None, "it is connected now");
+    assert_eq!(other.record(key(2)), None, "it is connected now");
     std::thread::scope(|scope| {
         // The answer comes after the pause.
         scope.spawn(|| {
@@ -175,7 +174,7 @@ fn redis_takes_its_time() -> Outcome {
         });
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
-        assert!(other.cache.record(key(1)).is_some());
+        assert!(other.record(key(1)).is_some());
         assert!(
             started.elapsed() > Duration::from_millis(600),
             "it was paused: {:?}",
@@ -193,11 +192,11 @@ fn server_that_ends() -> Outcome {
     machine.cache.finish();
     let each = Duration::from_secs(2);
     let other = Machine::hasty(&redis_url(&server, ""), each)?;
-    assert!(other.cache.record(key(1)).is_some());
+    assert!(other.record(key(1)).is_some());
     server.stop();
     let started = Instant::now();
     for number in 2..20 {
-        assert_eq!(other.cache.record(key(number)), None);
+        assert_eq!(other.record(key(number)), None);
     }
     assert!(other.fetch(named(b"blob"))?.is_none());
     at_most(started.elapsed(), each)?;

@@ -17,7 +17,7 @@ use super::nvidia;
 use super::reads::Reads;
 use super::tool::{self, Tool};
 use super::{DeviceCache, LinkQuery, SharedTool};
-use crate::store::{Cache, Digest, Key, KeyBuilder};
+use crate::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use crate::sys::run::Probe;
 use crate::sys::session::{self, Session};
 use crate::target::Target;
@@ -116,10 +116,12 @@ impl DeviceCache<'_> {
     /// Returns the cached answer if the files that the compiler read for it are unchanged.
     fn known(&self, question: &Question, compiler: &Tool) -> Option<LinkerCommand> {
         let key = question.key(compiler, &question.probed());
-        let mut known: CachedAnswer = serde_json::from_slice(&self.cache.own_record(key)?).ok()?;
+        let mut known: CachedAnswer =
+            serde_json::from_slice(&self.cache.record(key, Scope::Local)?).ok()?;
         if known.reads.revalidate(question.asked).ok()? {
             let (cache, text) = (Arc::clone(self.cache), serde_json::to_vec(&known).ok()?);
-            self.cache.later(move || cache.put_own_record(key, &text));
+            self.cache
+                .later(move || cache.put_record(key, &text, Scope::Local));
         }
         Some(known.command)
     }
@@ -233,7 +235,7 @@ impl Question {
             return;
         };
         if let Ok(text) = serde_json::to_vec(&CachedAnswer { command, reads }) {
-            cache.put_own_record(self.key(compiler, &probed), &text);
+            let _ = cache.put_record(self.key(compiler, &probed), &text, Scope::Local);
         }
     }
 }
@@ -290,7 +292,7 @@ mod tests {
         let is_kept = || {
             let compiler = question.compiler.get().unwrap().as_ref().unwrap();
             cache
-                .own_record(question.key(compiler, &question.probed()))
+                .record(question.key(compiler, &question.probed()), Scope::Local)
                 .is_some()
         };
         let mut of_another_moment = answer();

@@ -13,7 +13,7 @@ use super::nvidia;
 use super::reads::Reads;
 use super::tool::Tool;
 use crate::build_log::Cost;
-use crate::store::{Cache, Key};
+use crate::store::{Cache, Key, Scope};
 use crate::sys::clock;
 use crate::sys::launcher::Ran;
 use crate::sys::run;
@@ -156,9 +156,11 @@ impl CacheEntry {
         }
         clock::check_not_set(cache.clock(), link.begun, link.begun_monotonic)?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
-        let image = cache.put_blob(&link.image, None).map_err(text_of)?;
+        let image = cache
+            .put_blob(&link.image, Scope::Shared)
+            .map_err(text_of)?;
         let mut manifest = cache
-            .own_record(link.key)
+            .record(link.key, Scope::Local)
             .map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
         manifest.add(ManifestEntry {
             reads,
@@ -166,14 +168,15 @@ impl CacheEntry {
             stderr,
             cost: Some(cost),
         });
-        if let Some(shared) = cache.shared_record(link.key) {
+        if let Some(shared) = cache.record(link.key, Scope::Remote) {
             // Writing replaces the shared record, so the entries of other machines must be merged
             // in.
             manifest.merge(Manifest::from_remote(&shared));
         }
         let bytes = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
-        cache.put_record(link.key, &bytes).map_err(text_of)?;
-        Ok(())
+        cache
+            .put_record(link.key, &bytes, Scope::Shared)
+            .map_err(text_of)
     }
 }
 

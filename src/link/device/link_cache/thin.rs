@@ -32,7 +32,7 @@ use super::file_snapshot;
 use super::linker_args::Linker;
 use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
 use crate::formats::{bitcode, magic};
-use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder};
+use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
 use crate::sys::clock;
 use crate::sys::opened::OpenedFiles;
 
@@ -162,7 +162,7 @@ impl ThinCache {
         let folder = query.image.with_extension("units");
         make_empty(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let known = cache
-            .own_record(key)
+            .record(key, Scope::Local)
             .and_then(|bytes| serde_json::from_slice::<Units>(&bytes).ok())
             .unwrap_or_default();
         let given = known
@@ -254,7 +254,7 @@ impl NewUnits {
         let mut objects = Vec::new();
         for name in new {
             let blob = cache
-                .put_own_blob(&folder.join(&name))
+                .put_blob(&folder.join(&name), Scope::Local)
                 .map_err(|error| format!("{error:#}"))?;
             objects.push(UnitObject {
                 name,
@@ -269,7 +269,7 @@ impl NewUnits {
         objects.extend(unused);
         // Another link of the program may have finished meanwhile.
         let now = cache
-            .own_record(key)
+            .record(key, Scope::Local)
             .and_then(|bytes| serde_json::from_slice::<Units>(&bytes).ok())
             .unwrap_or_default();
         objects.extend(now.objects);
@@ -279,7 +279,7 @@ impl NewUnits {
         if objects != given {
             let bytes =
                 serde_json::to_vec(&Units { objects }).map_err(|error| error.to_string())?;
-            cache.put_own_record(key, &bytes);
+            let _ = cache.put_record(key, &bytes, Scope::Local);
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl UnitObject {
             return false;
         };
         cache
-            .fetch_own_blob(blob, &folder.join(&self.name))
+            .fetch_blob(blob, &folder.join(&self.name), Scope::Local)
             .unwrap_or(false)
     }
 }

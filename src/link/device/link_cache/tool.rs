@@ -28,7 +28,7 @@ use crate::formats::dynamic;
 use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
 use crate::io::loader;
-use crate::store::{Cache, Digest, Key, KeyBuilder};
+use crate::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use crate::sys::session::{self, Session};
 use crate::sys::threads;
 
@@ -198,7 +198,7 @@ impl KnownTool {
     fn keep(&self, real: &Path, cache: &Arc<Cache>) {
         if let Ok(text) = serde_json::to_vec(self) {
             let (own, key) = (Arc::clone(cache), record_key(VERSION, real));
-            cache.later(move || own.put_own_record(key, &text));
+            cache.later(move || own.put_record(key, &text, Scope::Local));
         }
     }
 }
@@ -222,7 +222,7 @@ impl ToolFile {
 }
 
 fn load_record(real: &Path, cache: &Cache) -> Option<KnownTool> {
-    let bytes = cache.own_record(record_key(VERSION, real))?;
+    let bytes = cache.record(record_key(VERSION, real), Scope::Local)?;
     serde_json::from_slice::<KnownTool>(&bytes)
         .ok()
         .filter(|known| !known.files.is_empty())
@@ -553,7 +553,11 @@ mod tests {
         parts[7] = 0.into();
         let file = serde_json::json!({"path": tool, "stat": parts, "build_id": "of 0.9", "contents": null});
         let record = serde_json::json!({"files": [file], "missing": {"files": [], "absent": {}}});
-        cache.put_own_record(record_key("tool 4", &tool), record.to_string().as_bytes());
+        let key = record_key("tool 4", &tool);
+        let text = record.to_string();
+        cache
+            .put_record(key, text.as_bytes(), Scope::Local)
+            .unwrap();
         cache.finish();
         assert_eq!(Tool::from_record(&tool, &cache), None);
         assert_ne!(
