@@ -1,12 +1,12 @@
-//! Stages of a link in order, on one page. Each stage takes the previous results by reference and
-//! returns a new value, which is not changed afterwards. `background` has the work that runs in
-//! parallel with the stages, `steps` the steps that need more than one call.
+//! Stages of a link in order, on one page: `Link::stages`, and in its middle `Link::device_images`.
+//! Each stage takes the previous results by reference and returns a new value, which is not changed
+//! afterwards. `background` has the work that runs in parallel with the stages, `late` the branch
+//! for late images, `steps` the steps that need more than one call.
 
 mod background;
 mod kernels;
 mod late;
 mod line_inputs;
-mod reading_order;
 mod steps;
 
 use std::ffi::OsString;
@@ -21,7 +21,8 @@ use crate::args::request::LinkRequest;
 use crate::args::{ArgumentList, Role};
 pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
-use crate::link::host::{self, Done};
+use crate::link::host;
+use crate::link::inputs::search::Search;
 use crate::link::inputs::{self, Inputs};
 use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
@@ -34,8 +35,8 @@ use crate::sys::shell::Shell;
 use crate::sys::trace::span;
 use crate::target::Target;
 use background::Background;
-use late::{Asked, HostLink, Unfilled};
-use line_inputs::{check_shown, input_specs, out_base, out_name, search};
+use late::Unfilled;
+use line_inputs::{input_specs, out_name};
 
 /// Runs the link that `ledger` describes in a session of its own. `ld_first`: look for `ld` as the
 /// host linker before `ld.lld`. `embedded`: offld runs as a library in another process (see
@@ -139,7 +140,8 @@ fn link(
     ld_first: bool,
 ) -> Result<()> {
     let background = Background::new(request, session);
-    let result = stages(ledger, request, &background, session, ld_first);
+    let link = Link::new(ledger, request, &background, session, ld_first);
+    let result = link.and_then(|link| link.stages());
     if request.dry_run && result.is_ok() {
         session.tell_of_removed_files();
     }
@@ -147,135 +149,18 @@ fn link(
     result
 }
 
-fn stages(
-    ledger: &ArgumentList,
-    request: &LinkRequest,
-    background: &Background<'_>,
-    session: &Session,
-    ld_first: bool,
-) -> Result<()> {
-    let linker = if request.emit_fatbin_only {
-        PathBuf::new()
-    } else {
-        host::linker(request, ld_first)?
-    };
-    // Written first, so that a link that fails later can be reproduced elsewhere (`--reproduce`).
-    steps::write_reproduction(ledger, request, &linker)?;
-
-    // The linked images, each in a file. There are no images without device code, or if another
-    // wrapper has registered it.
-    let images = match request.override_images.as_slice() {
-        [] => device_images(ledger, request, &linker, background, session)?,
-        options => DeviceCode::Linked(Box::new(override_images(
-            options, ledger, request, &linker, session,
-        )?)),
-    };
-    let images = match images {
-        DeviceCode::Linked(images) => *images,
-        DeviceCode::None(_) if request.emit_fatbin_only => {
-            return payload::emit(&[], out_name(request), session);
-        }
-        DeviceCode::None(endings) => {
-            return steps::plain_link(
-                ledger,
-                background.take_linker(),
-                request,
-                &linker,
-                &endings,
-                session,
-            );
-        }
-    };
-    session.signals.check()?;
-
-    // The images in the containers that their runtimes read.
-    let bundling = session.trace.span(span::BUNDLE, 0);
-    let bundle = BundleContext::new(
-        request,
-        &out_base(request),
-        &images.host_triple,
-        background.caching.cache().ok(),
-    );
-    let payloads = payload::bundle(&images.linked, &bundle, session)?;
-    drop(bundling);
-    if request.emit_fatbin_only {
-        return payload::emit(&payloads, out_name(request), session);
-    }
-
-    // Host objects that contain the images and register them when the program starts. Later steps
-    // do not need LLVM.
-    let registering = session.trace.span(span::WRAP, 0);
-    let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
-    let context = || {
-        RegisterContext::new(
-            request,
-            out_name(request),
-            triple,
-            sycl,
-            compiler,
-            &background.llvm,
-            background.caching.cache().ok(),
-        )
-    };
-    let context = || RegisterContext {
-        protection: images.protection,
-        ..context()
-    };
-    if images.late {
-        let context = RegisterContext {
-            late: true,
-            ..context()
-        };
-        let (runtime, inputs, output) = (
-            images.runtime.clone(),
-            images.host_inputs.clone(),
-            out_name(request),
-        );
-        let link = HostLink {
-            ledger,
-            request,
-            linker: &linker,
-            output,
-            context,
-            runtime,
-            inputs,
-            trace_line: 0,
-        };
-        if link.finish(
-            images.unfilled,
-            &payloads,
-            || background.take_linker(),
-            session,
-        )? {
-            return Ok(());
-        }
-    }
-    let objects = register::make(&payloads, &context(), session)?;
-    background.llvm.dismiss();
-    drop(registering);
-
-    // The user's host link, with the registration objects added.
-    let additions = host::additions(request, &linker, &images.host_triple, &objects);
-    let endings = host::endings(request, images.runtime);
-    let mut line = host::command(ledger, &linker, &additions, &endings);
-    line.inputs = images.host_inputs;
-    background.use_spare_processors();
-    let output = out_name(request);
-    let done = Done {
-        ledger,
-        request,
-        linker: &linker,
-        objects: &objects,
-        output,
-        written: output,
-    };
-    steps::host_link(
-        &line,
-        background.take_linker(),
-        &register::tables(&payloads),
-        &done,
-        session,
-    )
+/// The command line of a link, and the services that its stages share.
+struct Link<'a> {
+    ledger: &'a ArgumentList,
+    request: &'a LinkRequest,
+    background: &'a Background<'a>,
+    session: &'a Session,
+    /// The linker of the host link; empty if there is no host link.
+    linker: PathBuf,
+    /// The search path for libraries.
+    search: Search,
+    /// The output's path as the user gave it, or the linker's default.
+    output: &'a Path,
 }
 
 /// The device code of a link.
@@ -286,326 +171,326 @@ enum DeviceCode {
     None(Vec<OsString>),
 }
 
-/// The linked images and the facts about the inputs that later stages need.
+/// The linked images, each in a file.
 struct Images {
     linked: Vec<Linked>,
-    host_triple: String,
-    /// The control-flow protection of the host objects.
-    protection: u32,
-    /// The data that the registration passes to SYCL's runtime.
-    sycl: sycl::Registration,
-    /// The major version of the device compiler, if it ran and its version is known.
-    device_compiler: Option<u32>,
-    /// Arguments that the host link lacks for the OpenMP runtime.
-    runtime: Vec<OsString>,
-    /// The inputs of the host link, for error reports.
-    host_inputs: Vec<String>,
-    /// Whether the images are written into the program after its link.
-    late: bool,
+    host: HostLink,
     /// The program, if the host link ran in parallel with the device links.
     unfilled: Option<Unfilled>,
 }
 
-/// Returns the images of `--override-image`, without reading the inputs.
-fn override_images(
-    options: &[(String, PathBuf)],
-    ledger: &ArgumentList,
-    request: &LinkRequest,
-    linker: &Path,
-    session: &Session,
-) -> Result<Images> {
-    session.signals.watch();
-    if request.dry_run {
-        let search = search(request);
-        check_shown(
-            request,
-            &inputs::open(&request.inputs, &search, &mut |_, _| {})?,
-            &search,
-            linker,
-        )?;
-    }
-    let host_triple = host::triple(request, &[])?;
-    steps::check_host(request, &host_triple)?;
-    let linked = device::override_images(options)?;
-    let sycl = steps::sycl_of_linked(request, &linked)?;
-    let described: Vec<_> = linked
-        .iter()
-        .map(|image| (image.kinds, image.generation))
-        .collect();
-    let late = late::wanted(
-        &Asked {
-            ledger,
-            request,
-            linker,
-            host_triple: &host_triple,
-            output: out_name(request),
-            inputs: &line_inputs::files(request),
-            groups: &payload::groups(&described),
-            sycl,
-            device_bytes: linked
-                .iter()
-                .filter_map(|image| std::fs::metadata(&image.path).ok())
-                .map(|meta| meta.len())
-                .sum(),
-        },
-        session,
-    )?;
-    let (runtime, host_inputs) = (Vec::new(), Vec::new());
-    // The inputs are not read, so the objects claim every protection: a linker gives a program only
-    // the protections that all of its objects claim.
-    let protection = registration::host::whole_protection(&host_triple);
-    Ok(Images {
-        linked,
-        host_triple,
-        protection,
-        sycl,
-        device_compiler: None,
-        runtime,
-        host_inputs,
-        late,
-        unfilled: None,
-    })
+/// The facts for the registration and the host link, which are known before the device links run.
+struct HostLink {
+    triple: String,
+    /// The control-flow protection of the host objects.
+    protection: u32,
+    /// The data that the registration passes to SYCL's runtime.
+    sycl: sycl::Registration,
+    /// The major version of the device compiler, if it runs and its version is known.
+    device_compiler: Option<u32>,
+    /// Arguments that the command line lacks for the OpenMP runtime.
+    runtime: Vec<OsString>,
+    /// The inputs, for error reports.
+    inputs: Vec<String>,
+    /// Whether the images are written into the program after its link.
+    late: bool,
 }
 
-/// Links the device code of the inputs. There are no images without device code, or if it is
-/// registered already.
-fn device_images(
-    ledger: &ArgumentList,
-    request: &LinkRequest,
-    linker: &Path,
-    background: &Background<'_>,
-    session: &Session,
-) -> Result<DeviceCode> {
-    // The contents of every file that the command line names, with archives as their members.
-    let extract = session.trace.span(span::EXTRACT, 0);
-    let search = search(request);
-    // The host linker starts as soon as there is device code, or if there are many inputs to
-    // search. It loads while everything else runs.
-    let mut starter = background.linker_starter(ledger, linker);
-    let specs = input_specs(request, &search);
-    starter.expect(specs.len());
-    let inputs = inputs::open(&specs, &search, &mut |kind, data| starter.look(kind, data))?;
-    check_shown(request, &inputs, &search, linker)?;
-
-    // Every device image in the inputs. After this, only symbol tables of the user's files are
-    // read.
-    let found = scan::scan(&inputs)?;
-    if found.is_empty() {
-        drop(found);
-        // Look for device code that this link does not find. Relocatable output of a linker is
-        // different: another link adds the device code.
-        let complete = request.role == Role::Wrapper || !request.relocatable;
-        if complete && scan::has_hip_wrapper(&inputs) {
-            steps::warn_of_old_hip(
-                request,
-                &inputs,
-                &scan::host_facts(&inputs, false)?,
-                session,
-            );
-        }
-        let endings = steps::late_runtime(request, &inputs, session)?;
-        // The host linker replaces this process soon, which frees all memory at once. Freeing
-        // thousands of members one by one is slower.
-        std::mem::forget(inputs);
-        return Ok(DeviceCode::None(endings));
-    }
-    // Symbol tables of archive members are needed if a member has device code, and in `ld.offld` to
-    // find calls of the OpenMP runtime.
-    let members = request.role == Role::Ld
-        || found
-            .iter()
-            .any(|image| inputs.objects[image.input_object].lazy);
-    let facts = scan::host_facts(&inputs, members)?;
-    if host::wrapper_object(&facts, &inputs).is_some() {
-        steps::warn_if_wrapped(request, &facts, &inputs, session);
-        return Ok(DeviceCode::None(Vec::new()));
-    }
-    steps::warn_of_old_hip(request, &inputs, &facts, session);
-    session.signals.watch();
-
-    // One device link for each image of the program, in the order of registration.
-    let host_code = steps::host_code(request, &inputs, &found, &facts)?;
-    let jobs = steps::select(
-        request, linker, &inputs, &found, &host_code, &facts, session,
-    )?;
-    if jobs.is_empty() {
-        return Ok(DeviceCode::None(Vec::new()));
-    }
-    background.check_setting()?;
-    let host_triple = host::triple(request, &facts)?;
-    steps::check_host(request, &host_triple)?;
-    drop(extract);
-    let selected = Selected {
-        inputs: &inputs,
-        found: &found,
-        facts: &facts,
-        jobs,
-        host_triple,
-    };
-    let images = linked_images(
-        (ledger, request, linker),
-        selected,
-        starter.start(),
-        background,
-        session,
-    )?;
-    Ok(DeviceCode::Linked(Box::new(images)))
-}
-
-/// The required device links, with the facts that selected them.
-struct Selected<'a> {
+/// The opened inputs with their device code and symbols.
+struct Scanned<'a> {
     inputs: &'a Inputs,
-    found: &'a [DeviceImage<'a>],
+    images: &'a [DeviceImage<'a>],
     facts: &'a [HostFacts<'a>],
-    jobs: Vec<DeviceJob<'a>>,
-    host_triple: String,
 }
 
-/// Runs the device links, and for late images the host link in parallel with them. `preload_args`:
-/// the arguments for starting the host linker early.
-fn linked_images(
-    (ledger, request, linker): (&ArgumentList, &LinkRequest, &Path),
-    selected: Selected<'_>,
-    preload_args: Option<Vec<OsString>>,
-    background: &Background<'_>,
-    session: &Session,
-) -> Result<Images> {
-    let Selected {
-        inputs,
-        found,
-        facts,
-        mut jobs,
-        host_triple,
-    } = selected;
-    // The OpenMP runtime for the host link, and the libraries that CPU device code may be linked
-    // with.
-    let _device = session.trace.span(span::DEVICE, 0);
-    let tables = kernels::Tables::read(inputs, &mut jobs);
-    let compiler = steps::compiler(request, &jobs, session)?;
-    let sycl = steps::sycl(request, &jobs, &compiler)?;
-    let runtime = steps::runtime(request, inputs, facts, &jobs, &compiler, session)?;
-    let mut libraries = device::host_libraries(request, inputs, found, linker);
-    libraries.extend(device::added_libraries(&runtime));
-
-    // The device links run in parallel with two steps: registration code is looked up or generated,
-    // and the host linker loads.
-    let late_args = preload_args.clone();
-    let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
-    let groups = payload::groups(&described);
-    let protection = steps::protection(&jobs, facts, inputs, &host_triple);
-    let (output, triple, llvm, cache) = (
-        out_name(request),
-        &host_triple,
-        &background.llvm,
-        background.caching.cache().ok(),
-    );
-    let registration = || RegisterContext {
-        protection,
-        ..RegisterContext::new(request, output, triple, sycl, compiler.major, llvm, cache)
-    };
-    let device_bytes = jobs
-        .iter()
-        .flat_map(|job| &job.inputs)
-        .map(|input| input.bytes.len() as u64)
-        .sum();
-    let files: Vec<&Path> = inputs
-        .files
-        .iter()
-        .map(|file| file.path.as_path())
-        .collect();
-    let late = late::wanted(
-        &Asked {
+impl<'a> Link<'a> {
+    fn new(
+        ledger: &'a ArgumentList,
+        request: &'a LinkRequest,
+        background: &'a Background<'a>,
+        session: &'a Session,
+        ld_first: bool,
+    ) -> Result<Self> {
+        Ok(Link {
             ledger,
             request,
-            linker,
-            host_triple: triple,
-            output,
-            inputs: &files,
-            groups: &groups,
-            sycl,
-            device_bytes,
-        },
-        session,
-    )?;
-    let is_beside = late && late::can_be_beside(request, &groups);
-
-    // The device links.
-    let context = DeviceContext {
-        request,
-        compiler: &compiler,
-        host_triple: &host_triple,
-        host_linker: linker,
-        preload_args,
-        libraries: &libraries,
-        out_base: out_base(request),
-        caching: &background.caching,
-        while_running: &|| {
-            background.while_linking(|| {
-                if !is_beside {
-                    register::begin(
-                        &groups,
-                        &RegisterContext {
-                            late,
-                            ..registration()
-                        },
-                    );
-                    background.start_late_linker(linker, late_args.as_ref());
-                }
-            });
-        },
-    };
-    let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
-    let device_links = || {
-        if !request.relocatable && device::leave_symbols_open(&libraries) {
-            steps::expect_device_code(&jobs, facts, inputs)?;
-        }
-        let linked = device::link(&jobs, &context, session);
-        linked.map_err(|error| {
-            steps::with_hints(error, (&jobs, found, facts), inputs, &missing_runtime)
+            background,
+            session,
+            linker: if request.emit_fatbin_only {
+                PathBuf::new()
+            } else {
+                host::linker(request, ld_first)?
+            },
+            search: line_inputs::search(request),
+            output: out_name(request),
         })
-    };
-    let host_inputs = host::input_names(inputs);
-    let (unfilled, linked) = if is_beside {
-        let registration = RegisterContext {
-            late,
-            ..registration()
+    }
+
+    /// Runs all stages.
+    fn stages(&self) -> Result<()> {
+        let (request, session) = (self.request, self.session);
+        // Written first, so that a link that fails later can be reproduced elsewhere
+        // (`--reproduce`).
+        self.write_reproduction()?;
+
+        // The linked images, each in a file. After this, no input is read. There are no images
+        // without device code, or if another wrapper has registered it.
+        let images = match request.override_images.as_slice() {
+            [] => self.device_images()?,
+            options => DeviceCode::Linked(Box::new(self.override_images(options)?)),
         };
-        let (runtime, inputs, trace_line) = (runtime.clone(), host_inputs.clone(), jobs.len() + 1);
-        let link = HostLink {
-            ledger,
+        let Images {
+            linked,
+            host,
+            unfilled,
+        } = match images {
+            DeviceCode::Linked(images) => *images,
+            DeviceCode::None(_) if request.emit_fatbin_only => {
+                return payload::emit(&[], self.output, session);
+            }
+            DeviceCode::None(endings) => return self.plain_link(&endings),
+        };
+        session.signals.check()?;
+
+        // The images in the containers that their runtimes read.
+        let bundling = session.trace.span(span::BUNDLE, 0);
+        let cache = self.background.caching.cache().ok();
+        let context = BundleContext::new(request, &self.out_base(), &host.triple, cache);
+        let payloads = payload::bundle(&linked, &context, session)?;
+        drop(bundling);
+        if request.emit_fatbin_only {
+            return payload::emit(&payloads, self.output, session);
+        }
+
+        // A late link is complete with the images in its program.
+        let registering = session.trace.span(span::WRAP, 0);
+        if host.late && self.fill(unfilled, &host, &payloads)? {
+            return Ok(());
+        }
+
+        // Host objects that contain the images and register them when the program starts. After
+        // this, LLVM is not needed.
+        let context = RegisterContext {
+            late: false,
+            ..self.registration(&host)
+        };
+        let objects = register::make(&payloads, &context, session)?;
+        self.background.llvm.dismiss();
+        drop(registering);
+
+        // The user's host link, with the registration objects added.
+        self.background.use_spare_processors();
+        self.host_link(host, &objects, &register::tables(&payloads))
+    }
+
+    /// Links the device code of the inputs. There are no images without device code, or if it is
+    /// registered already.
+    fn device_images(&self) -> Result<DeviceCode> {
+        let (request, session) = (self.request, self.session);
+        // The contents of every file that the command line names, with archives as their members.
+        // The host linker starts as soon as there is device code, or if there are many inputs to
+        // search. It loads while everything else runs.
+        let extract = session.trace.span(span::EXTRACT, 0);
+        let mut starter = self.background.linker_starter(self.ledger, &self.linker);
+        let specs = input_specs(request, &self.search);
+        starter.expect(specs.len());
+        let inputs = inputs::open(&specs, &self.search, &mut |kind, data| {
+            starter.look(kind, data)
+        })?;
+        self.check_shown(&inputs)?;
+
+        // Every device image in the inputs. After this, only symbol tables of the user's files are
+        // read.
+        let images = scan::scan(&inputs)?;
+        if images.is_empty() {
+            drop(images);
+            return self.without_device_code(inputs);
+        }
+
+        // Symbol tables. Those of archive members are needed if a member has device code, and in
+        // `ld.offld` to find calls of the OpenMP runtime.
+        let members = request.role == Role::Ld
+            || images
+                .iter()
+                .any(|image| inputs.objects[image.input_object].lazy);
+        let facts = scan::host_facts(&inputs, members)?;
+        let scanned = Scanned {
+            inputs: &inputs,
+            images: &images,
+            facts: &facts,
+        };
+        if host::wrapper_object(&facts, &inputs).is_some() {
+            self.warn_if_wrapped(&scanned);
+            return Ok(DeviceCode::None(Vec::new()));
+        }
+        self.warn_of_old_hip(&inputs, &facts);
+        session.signals.watch();
+
+        // One device link for each image of the program, in the order of registration. The host's
+        // own device code may call host code in archives.
+        let triple = host::triple(request, &facts)?;
+        let arch = triple.split('-').next().unwrap_or_default();
+        let host_code = scan::host_code(&inputs, &images, arch);
+        let jobs = self.select(&scanned, &host_code)?;
+        if jobs.is_empty() {
+            return Ok(DeviceCode::None(Vec::new()));
+        }
+        self.background.check_setting()?;
+        self.check_host(&triple)?;
+        drop(extract);
+
+        // The device links. After this, the inputs are closed.
+        let images = self.linked_images(&scanned, jobs, triple, starter.start())?;
+        Ok(DeviceCode::Linked(Box::new(images)))
+    }
+
+    /// Runs the device links, and for late images the host link in parallel with them.
+    /// `preload_args`: the arguments for starting the host linker early.
+    fn linked_images(
+        &self,
+        scanned: &Scanned<'_>,
+        mut jobs: Vec<DeviceJob<'_>>,
+        triple: String,
+        preload_args: Option<Vec<OsString>>,
+    ) -> Result<Images> {
+        let (request, session, background) = (self.request, self.session, self.background);
+        let Scanned { inputs, images, .. } = *scanned;
+        let _device = session.trace.span(span::DEVICE, 0);
+        // The names that each image must define.
+        let tables = kernels::Tables::read(inputs, &mut jobs);
+
+        // The OpenMP runtime for the host link, and the libraries that CPU device code may be
+        // linked with.
+        let compiler = self.compiler(&jobs)?;
+        let mut host = HostLink {
+            protection: scanned.protection(&jobs, &triple),
+            sycl: self.sycl(&jobs, &compiler)?,
+            device_compiler: compiler.major,
+            runtime: self.runtime(scanned, &jobs, &compiler)?,
+            inputs: host::input_names(inputs),
+            late: false,
+            triple,
+        };
+        let mut libraries = device::host_libraries(request, inputs, images, &self.linker);
+        libraries.extend(device::added_libraries(&host.runtime));
+
+        // The registrations, and whether they are late.
+        let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
+        let groups = payload::groups(&described);
+        let device_code = jobs.iter().flat_map(|job| &job.inputs);
+        let device_bytes = device_code.map(|input| input.bytes.len() as u64).sum();
+        let files = inputs.files.iter().map(|file| file.path.as_path());
+        host.late = self.is_late(&host, &groups, files, device_bytes)?;
+        let is_beside = host.late && late::can_be_beside(request, &groups);
+
+        // The device links run in parallel with two steps: registration code is looked up or
+        // generated, and the host linker loads. For late images, that is a part of the host link.
+        let late_args = preload_args.clone();
+        let prepare = || {
+            if !is_beside {
+                register::begin(&groups, &self.registration(&host));
+                background.start_late_linker(&self.linker, late_args.as_ref());
+            }
+        };
+        let context = DeviceContext {
             request,
-            linker,
-            output,
-            context: registration,
-            runtime,
-            inputs,
-            trace_line,
+            compiler: &compiler,
+            host_triple: &host.triple,
+            host_linker: &self.linker,
+            preload_args,
+            libraries: &libraries,
+            out_base: self.out_base(),
+            caching: &background.caching,
+            while_running: &|| background.while_linking(prepare),
         };
-        let host_link = || {
-            link.run(
-                &late::payloads_of(&groups),
-                || background.take_linker(),
-                session,
-            )
+        let device_links = || {
+            if !request.relocatable && device::leave_symbols_open(&libraries) {
+                scanned.expect_device_code(&jobs)?;
+            }
+            let linked = device::link(&jobs, &context, session);
+            linked.map_err(|error| {
+                let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
+                scanned.with_hints(error, &jobs, &missing_runtime)
+            })
         };
-        let (program, linked) = late::beside(session, host_link, device_links)?;
-        (Some(program), linked)
-    } else {
-        (None, device_links()?)
-    };
-    tables.warn_of_missing(&jobs, &linked, inputs, request, session);
-    let device_compiler = compiler.major;
-    Ok(Images {
-        linked,
-        host_triple,
-        protection,
-        sycl,
-        device_compiler,
-        runtime,
-        host_inputs,
-        late,
-        unfilled,
-    })
+        let (unfilled, linked) = if is_beside {
+            let host_link =
+                || self.link_unfilled(&host, &late::payloads_of(&groups), jobs.len() + 1);
+            let (program, linked) = late::beside(session, host_link, device_links)?;
+            (Some(program), linked)
+        } else {
+            (None, device_links()?)
+        };
+        tables.warn_of_missing(&jobs, &linked, inputs, request, session);
+        Ok(Images {
+            linked,
+            host,
+            unfilled,
+        })
+    }
+
+    /// Returns the images of `--override-image`, without reading the inputs.
+    fn override_images(&self, options: &[(String, PathBuf)]) -> Result<Images> {
+        let request = self.request;
+        self.session.signals.watch();
+        if request.dry_run {
+            self.check_shown(&inputs::open(
+                &request.inputs,
+                &self.search,
+                &mut |_, _| {},
+            )?)?;
+        }
+        let triple = host::triple(request, &[])?;
+        self.check_host(&triple)?;
+        let linked = device::override_images(options)?;
+        let mut host = HostLink {
+            // The inputs are not read, so the objects claim every protection: a linker gives a
+            // program only the protections that all of its objects claim.
+            protection: registration::host::whole_protection(&triple),
+            sycl: self.sycl_of_linked(&linked)?,
+            device_compiler: None,
+            runtime: Vec::new(),
+            inputs: Vec::new(),
+            late: false,
+            triple,
+        };
+        let images = linked.iter();
+        let described: Vec<_> = images
+            .map(|image| (image.kinds, image.generation))
+            .collect();
+        let sizes = linked
+            .iter()
+            .filter_map(|image| std::fs::metadata(&image.path).ok())
+            .map(|meta| meta.len());
+        let files = line_inputs::files(request);
+        host.late = self.is_late(&host, &payload::groups(&described), files, sizes.sum())?;
+        Ok(Images {
+            linked,
+            host,
+            unfilled: None,
+        })
+    }
+
+    /// Returns the parameters of the registration.
+    fn registration<'b>(&'b self, host: &'b HostLink) -> RegisterContext<'b> {
+        RegisterContext {
+            request: self.request,
+            output: self.output,
+            host_triple: &host.triple,
+            sycl: host.sycl,
+            late: host.late,
+            device_compiler: host.device_compiler,
+            protection: host.protection,
+            llvm: &self.background.llvm,
+            cache: self.background.caching.cache().ok(),
+        }
+    }
+
+    /// The file name of the output, which is the prefix of temporary names.
+    fn out_base(&self) -> String {
+        let name = self.output.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
 }
 
 // The tests start `offld-llvm` by its path, and a build without LLVM does not have it.

@@ -35,26 +35,15 @@ const LARGE: u64 = 8 << 20;
 
 /// The facts about the link that this stage needs.
 pub(crate) struct RegisterContext<'a> {
-    pub host_triple: &'a str,
+    pub request: &'a LinkRequest,
     /// The output as the user named it.
     pub output: &'a Path,
-    /// `-r`.
-    pub relocatable: bool,
-    /// `--print-wrapped-module`.
-    pub print: bool,
+    pub host_triple: &'a str,
     /// The data that the registration passes to SYCL's runtime.
     pub sycl: sycl::Registration,
-    pub offld_clang: Option<&'a Path>,
-    /// `--save-temps`: the module remains as bitcode as well.
-    pub keep_bitcode: bool,
-    pub dry_run: bool,
     /// The objects have placeholders instead of the images, which are written into the program
     /// after its link.
     pub late: bool,
-    /// Report cache hits and misses.
-    pub verbose: bool,
-    /// Add a note to the program about the link of its device code.
-    pub note: bool,
     /// The major version of the device compiler, if it is known.
     pub device_compiler: Option<u32>,
     /// The control-flow protection of the host objects (`Plan::protection`).
@@ -62,37 +51,6 @@ pub(crate) struct RegisterContext<'a> {
     /// Generates registration code.
     pub llvm: &'a Llvm<'a>,
     pub cache: Option<&'a Arc<Cache>>,
-}
-
-impl<'a> RegisterContext<'a> {
-    /// Returns the context for the link that `request` describes.
-    pub(crate) fn new(
-        request: &'a LinkRequest,
-        output: &'a Path,
-        host_triple: &'a str,
-        sycl: sycl::Registration,
-        device_compiler: Option<u32>,
-        llvm: &'a Llvm<'a>,
-        cache: Option<&'a Arc<Cache>>,
-    ) -> Self {
-        RegisterContext {
-            host_triple,
-            output,
-            relocatable: request.relocatable,
-            print: request.print_wrapped_module,
-            sycl,
-            offld_clang: request.offld_clang.as_deref(),
-            keep_bitcode: request.save_temps,
-            dry_run: request.dry_run,
-            late: false,
-            verbose: request.verbose,
-            note: !request.no_note,
-            device_compiler,
-            protection: 0,
-            llvm,
-            cache,
-        }
-    }
 }
 
 /// Starts generating the registration code for the images of `groups` while they are linked, if the
@@ -219,14 +177,14 @@ fn host_objects(
         streamed = streamed.into_iter().map(placeholder_image).collect();
     }
     let purpose = purpose(payload);
-    if context.print {
+    if context.request.print_wrapped_module {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
         session
             .shell
             .line(String::from_utf8_lossy(&text).trim_end());
     }
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
-    if context.keep_bitcode {
+    if context.request.save_temps {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
         session.runner.show_in_process(&|| {
             printed_commands::commands(payload, context, &bitcode, &wrapper, session)

@@ -1,5 +1,6 @@
 //! Files and directories that a command line names: its inputs, the default libraries that Windows
-//! objects name in turn, the search directories, and the output.
+//! objects name in turn, the search directories, and the output. Also the order in which the host
+//! linker reads the command line.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,14 +12,18 @@ use std::path::Path;
 use anyhow::Result;
 use rustix::io::Errno;
 
+use super::Link;
 use crate::args::link_exe;
-use crate::args::request::{InputName, InputSpec, LinkRequest};
+use crate::args::request::{Defsym, InputName, InputSpec, LinkRequest};
 use crate::error::{StepFailed, strerror};
 use crate::link::inputs::search::{Naming, Search};
-use crate::link::inputs::{self, Inputs};
+use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
+use crate::link::scan::SharedSymbols;
+use crate::link::select::{Load, Reading, SharedLibrary};
 use crate::link::{device, host, scan};
-use crate::model::printable;
+use crate::model::{printable, printable_name};
 use crate::sys::session::{self, Session};
+use crate::sys::toolchain::{self, LinkerFamily};
 
 /// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
 /// default libraries follow that the objects name in turn, which linkers search after all others.
@@ -67,66 +72,63 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
 }
 
 /// The files that the command line names as inputs.
-pub(super) fn files(request: &LinkRequest) -> Vec<&Path> {
-    let names = request.inputs.iter().map(|spec| &spec.name);
-    names
-        .filter_map(|name| {
-            if let InputName::File(path) = name {
-                Some(path.as_path())
-            } else {
-                None
-            }
-        })
-        .collect()
+pub(super) fn files(request: &LinkRequest) -> impl Iterator<Item = &Path> {
+    request.inputs.iter().filter_map(|spec| match &spec.name {
+        InputName::File(path) => Some(path.as_path()),
+        InputName::Library(_) => None,
+    })
 }
 
-/// In a dry run, reports inputs that the host linker would not find or could not read, as a real
-/// link does.
-pub(super) fn check_shown(
-    request: &LinkRequest,
-    opened: &Inputs,
-    search: &Search,
-    linker: &Path,
-) -> Result<()> {
-    if !request.dry_run {
-        return Ok(());
-    }
-    let mut faults: Vec<String> = Vec::new();
-    for (index, spec) in request.inputs.iter().enumerate() {
-        match &spec.name {
-            InputName::File(name) => faults.extend(unreadable(&search.file(name), name)),
-            // offld adds the directory of the OpenMP runtime later, if the link needs one.
-            InputName::Library(name) if host::may_add_directory_of(request, name) => {}
-            InputName::Library(name) if opened.missing.contains(&index) => {
-                // Linkers with Microsoft's search rules may have built-in directories that offld
-                // does not know.
-                let is_known = host::naming(request) != Naming::LinkExe;
-                if !device::linker_finds(linker, request, name).unwrap_or(!is_known) {
-                    faults.push(format!(
-                        "unable to find library -l{}: no -L directory has it",
-                        printable(&name.to_string_lossy())
-                    ));
-                }
-            }
-            InputName::Library(_) => {}
+impl Link<'_> {
+    /// In a dry run, reports inputs that the host linker would not find or could not read, as a
+    /// real link does.
+    pub(super) fn check_shown(&self, opened: &Inputs) -> Result<()> {
+        let Link {
+            request,
+            search,
+            linker,
+            ..
+        } = self;
+        if !request.dry_run {
+            return Ok(());
         }
-    }
-    for script in &request.scripts {
-        let found = if script.exists() {
-            script.clone()
+        let mut faults: Vec<String> = Vec::new();
+        for (index, spec) in request.inputs.iter().enumerate() {
+            match &spec.name {
+                InputName::File(name) => faults.extend(unreadable(&search.file(name), name)),
+                // offld adds the directory of the OpenMP runtime later, if the link needs one.
+                InputName::Library(name) if host::may_add_directory_of(request, name) => {}
+                InputName::Library(name) if opened.missing.contains(&index) => {
+                    // Linkers with Microsoft's search rules may have built-in directories that
+                    // offld does not know.
+                    let is_known = host::naming(request) != Naming::LinkExe;
+                    if !device::linker_finds(linker, request, name).unwrap_or(!is_known) {
+                        faults.push(format!(
+                            "unable to find library -l{}: no -L directory has it",
+                            printable(&name.to_string_lossy())
+                        ));
+                    }
+                }
+                InputName::Library(_) => {}
+            }
+        }
+        for script in &request.scripts {
+            let found = if script.exists() {
+                script.clone()
+            } else {
+                search
+                    .library(&exact(script), false)
+                    .unwrap_or(script.clone())
+            };
+            faults.extend(unreadable(&found, script));
+        }
+        let mut seen = HashSet::new();
+        faults.retain(|fault| seen.insert(fault.clone()));
+        if faults.is_empty() {
+            Ok(())
         } else {
-            search
-                .library(&exact(script), false)
-                .unwrap_or(script.clone())
-        };
-        faults.extend(unreadable(&found, script));
-    }
-    let mut seen = HashSet::new();
-    faults.retain(|fault| seen.insert(fault.clone()));
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(StepFailed::new(faults.join("\n"), 1).into())
+            Err(StepFailed::new(faults.join("\n"), 1).into())
+        }
     }
 }
 
@@ -192,15 +194,6 @@ pub(super) fn search(request: &LinkRequest) -> Search {
     )
 }
 
-/// The file name of the output, which is the prefix of temporary names.
-pub(super) fn out_base(request: &LinkRequest) -> String {
-    out_name(request)
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-}
-
 /// The output's path as the user gave it, or the linker's default.
 pub(super) fn out_name(request: &LinkRequest) -> &Path {
     let windows = host::naming(request) != Naming::Unix;
@@ -208,4 +201,82 @@ pub(super) fn out_name(request: &LinkRequest) -> &Path {
         .output
         .as_deref()
         .unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
+}
+
+/// Returns the reading order of the host linker. Also returns whether `--defsym` needs its symbols
+/// only from its position on the command line on, as in GNU ld. gold needs them from the beginning.
+pub(super) fn reading(linker: &Path) -> (Reading, bool) {
+    match toolchain::linker_family(linker) {
+        LinkerFamily::Gnu => (Reading::InTurn, true),
+        LinkerFamily::Gold => (Reading::InTurn, false),
+        LinkerFamily::Lld => (Reading::Remembering, false),
+        // wild extracts an archive member even if a later object has a weak definition of the
+        // symbol.
+        LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => (Reading::AnyOrder, false),
+    }
+}
+
+/// Returns the files in the linker's reading order, with each of `defsyms` at its position. Also
+/// returns the symbols of the shared libraries among the files.
+pub(super) fn loads<'r>(
+    inputs: &Inputs,
+    defsyms: impl Iterator<Item = &'r Defsym>,
+) -> (Vec<Load>, Vec<SharedLibrary>) {
+    let mut objects = vec![0..0; inputs.files.len()];
+    for (index, object) in inputs.objects.iter().enumerate() {
+        let own = &mut objects[object.file];
+        *own = if own.start == own.end {
+            index..index + 1
+        } else {
+            own.start..index + 1
+        };
+    }
+    let symbols = scan::shared_symbols(inputs);
+    let load = |load: &LoadedFile| {
+        let (as_needed, group) = (load.as_needed, load.group);
+        match load.what {
+            Loaded::File(file) => {
+                let library = symbols.iter().position(|(own, _)| *own == file);
+                Load {
+                    objects: objects[file].clone(),
+                    library,
+                    as_needed,
+                    group,
+                    ..Load::default()
+                }
+            }
+            Loaded::Script(script) => {
+                let script = &inputs.scripts[script];
+                Load {
+                    needs: [&script.external[..], &script.needed].concat(),
+                    group,
+                    ..Load::default()
+                }
+            }
+        }
+    };
+    let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
+        name: printable_name(inputs.files[*file].path.as_os_str().as_encoded_bytes()),
+        defines: symbols.defines.clone(),
+        needs: symbols.needs.clone(),
+    };
+    let mut loads: Vec<Load> = Vec::with_capacity(inputs.loads.len());
+    let mut defsyms = defsyms.peekable();
+    let of_defsym = |defsym: &Defsym| Load {
+        needs: defsym.needs.clone(),
+        group: defsym.group,
+        ..Load::default()
+    };
+    for file in &inputs.loads {
+        // A file without a token is read before everything else, or belongs to a linker other than
+        // GNU ld.
+        while let Some(defsym) =
+            defsyms.next_if(|defsym| file.token != InputSpec::NO_TOKEN && defsym.token < file.token)
+        {
+            loads.push(of_defsym(defsym));
+        }
+        loads.push(load(file));
+    }
+    loads.extend(defsyms.map(of_defsym));
+    (loads, symbols.iter().map(library).collect())
 }

@@ -1,15 +1,15 @@
 //! Steps of the link that take more than one call, in a file of their own to keep `pipeline` short.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
-use super::line_inputs::{input_specs, out_name, search};
-use super::reading_order::{loads, reading};
+use super::line_inputs::{input_specs, loads, reading};
+use super::{DeviceCode, HostLink, Link, Scanned};
 use crate::args::request::{LinkRequest, LlvmOption};
-use crate::args::{ArgumentList, Role, link_exe};
+use crate::args::{Role, link_exe};
 use crate::error::{Silent, StepFailed, step_failed};
 use crate::formats::magic::Magic;
 use crate::formats::{bitcode, kernels, offload_binary};
@@ -23,8 +23,7 @@ use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Reading,
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use crate::registration::{self, sycl};
-use crate::sys::run::{self, Cmd, PreloadedLinker};
-use crate::sys::session::Session;
+use crate::sys::run;
 use crate::sys::shell;
 use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
@@ -65,15 +64,498 @@ pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
     })
 }
 
-/// Warns of host objects from HIP's old driver, whose device code only that driver's link finds.
-pub(super) fn warn_of_old_hip(
-    request: &LinkRequest,
-    inputs: &Inputs,
-    facts: &[HostFacts<'_>],
-    session: &Session,
-) {
-    if let Some(warning) = old_hip(request, inputs, facts) {
-        session.shell.warn(&warning);
+impl Link<'_> {
+    /// Writes the tar that reproduces this link elsewhere, if the user requested one.
+    pub(super) fn write_reproduction(&self) -> Result<()> {
+        reproduce::write(&reproduce::LinkToReproduce {
+            ledger: self.ledger,
+            request: self.request,
+            inputs: &|| input_specs(self.request, &self.search),
+            search: &self.search,
+            linker: &self.linker,
+        })
+    }
+
+    /// Ends the search for device code in `inputs`, which have none. Warns of device code that this
+    /// link does not find. Relocatable output of a linker is different: another link adds the
+    /// device code.
+    pub(super) fn without_device_code(&self, inputs: Inputs) -> Result<DeviceCode> {
+        let complete = self.request.role == Role::Wrapper || !self.request.relocatable;
+        if complete && scan::has_hip_wrapper(&inputs) {
+            self.warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?);
+        }
+        let endings = self.late_runtime(&inputs)?;
+        // The host linker replaces this process soon, which frees all memory at once. Freeing
+        // thousands of members one by one is slower.
+        std::mem::forget(inputs);
+        Ok(DeviceCode::None(endings))
+    }
+
+    /// Warns of host objects from HIP's old driver, whose device code only that driver's link
+    /// finds.
+    pub(super) fn warn_of_old_hip(&self, inputs: &Inputs, facts: &[HostFacts<'_>]) {
+        if let Some(warning) = old_hip(self.request, inputs, facts) {
+            self.session.shell.warn(&warning);
+        }
+    }
+
+    /// Returns the arguments that a command line without device code lacks for the runtime. It
+    /// needs a runtime if an output of a relocatable link registers images.
+    fn late_runtime(&self, inputs: &Inputs) -> Result<Vec<OsString>> {
+        let request = self.request;
+        if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
+            return Ok(Vec::new());
+        }
+        let facts = scan::host_facts(inputs, true)?;
+        // Without a compiler, the command line stays unchanged: it may name everything that it
+        // needs.
+        let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else {
+            return Ok(Vec::new());
+        };
+        let scanned = Scanned {
+            inputs,
+            images: &[],
+            facts: &facts,
+        };
+        self.runtime(&scanned, &[], &choice.compiler)
+    }
+
+    /// Warns if another wrapper has linked the device code before it called the linker `offld`.
+    /// clang runs its own wrapper when its command line has offload options.
+    pub(super) fn warn_if_wrapped(&self, scanned: &Scanned<'_>) {
+        let Some(object) = host::wrapper_object(scanned.facts, scanned.inputs)
+            .filter(|_| self.request.role == Role::Ld)
+        else {
+            return;
+        };
+        let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
+        let (before, folder) = folder.map_or(
+            ("run `offld links DIR`, and ", "DIR".to_owned()),
+            |folder| ("", folder),
+        );
+        self.session.shell.warn(&format!(
+            "{object} registers device code already: another wrapper has linked it, such as clang's own. offld only does the host link. To \
+             link device code with offld, {before}add `-B {folder}` to clang's command line, or remove clang's offload options",
+        ));
+    }
+
+    /// Returns one job for each image of the program. Warns of images without an offload kind and
+    /// omits them.
+    pub(super) fn select<'j>(
+        &self,
+        scanned: &Scanned<'j>,
+        host_code: &'j [DeviceImage<'j>],
+    ) -> Result<Vec<DeviceJob<'j>>> {
+        let (request, session) = (self.request, self.session);
+        let Scanned {
+            inputs,
+            images,
+            facts,
+        } = *scanned;
+        let lazy: Vec<bool> = inputs
+            .objects
+            .iter()
+            .map(|input_object| input_object.lazy)
+            .collect();
+        let coff = facts
+            .iter()
+            .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
+        let starts = (coff && !request.entry_is_named)
+            .then(link_exe::default_entries)
+            .into_iter()
+            .flatten();
+        let scripts = || inputs.scripts.iter();
+        let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
+        let late = request
+            .late_undefined
+            .iter()
+            .chain(defsyms())
+            .chain(scripts().flat_map(|script| &script.needed));
+        // Without archive members, the reading order does not matter.
+        let has_members = images.iter().any(|image| lazy[image.input_object]);
+        let (reading, in_place) = if has_members && !coff {
+            reading(&self.linker)
+        } else {
+            (Reading::AnyOrder, false)
+        };
+        let (loads, shared) = if has_members {
+            loads(inputs, request.defsyms.iter().filter(|_| in_place))
+        } else {
+            Default::default()
+        };
+        let of_defsyms = defsyms().filter(|_| !in_place);
+        let of_scripts = scripts()
+            .flat_map(|script| script.external.iter().chain(&script.needed))
+            .filter(|_| reading != Reading::InTurn);
+        let options = SelectOptions {
+            should_extract: request.should_extract.clone(),
+            roots: request
+                .undefined
+                .iter()
+                .chain(of_defsyms)
+                .chain(of_scripts)
+                .cloned()
+                .chain(starts)
+                .collect(),
+            late_roots: late.cloned().collect(),
+            globs: globs(request)?,
+            wrapped: request.wrapped_symbols.clone(),
+            alternate_names: request
+                .alternate_names
+                .iter()
+                .chain(scripts().flat_map(|script| &script.provided))
+                .cloned()
+                .collect(),
+            reading,
+            loads,
+            shared,
+        };
+        let origins: Vec<String> = inputs
+            .objects
+            .iter()
+            .map(|input_object| input_object.origin().to_string())
+            .collect();
+        let selection = select::select(images, host_code, facts, &lazy, &origins, &options)?;
+        if request.why {
+            selection
+                .why
+                .iter()
+                .for_each(|line| session.shell.line(line));
+        }
+        selection
+            .warnings
+            .iter()
+            .for_each(|warning| session.shell.warn(warning));
+        let (registered, unknown): (Vec<_>, Vec<_>) = selection
+            .jobs
+            .into_iter()
+            .partition(|job| job.kinds.iter().next().is_some());
+        for job in unknown {
+            let names: Vec<String> = job
+                .inputs
+                .iter()
+                .map(|input| input.origin.to_string())
+                .collect();
+            session.shell.warn(&format!(
+                "device code for {} has no offload kind and is not registered, so the program cannot use it: {}",
+                job.target,
+                names.join(", ")
+            ));
+        }
+        Ok(registered)
+    }
+
+    /// Reports, before any device link, that images cannot be registered for this host.
+    /// `--emit-fatbin-only` registers none.
+    pub(super) fn check_host(&self, host_triple: &str) -> Result<()> {
+        if self.request.emit_fatbin_only {
+            return Ok(());
+        }
+        if self.request.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
+            bail!("Relocatable linking is not supported on COFF targets");
+        }
+        registration::host::check(host_triple)
+    }
+
+    /// Returns the compiler for the device links of `jobs`. Prints the warning about the choice, if
+    /// there is one.
+    pub(super) fn compiler(&self, jobs: &[DeviceJob<'_>]) -> Result<Compiler> {
+        // The newest LLVM among the producers of the bitcode that is linked.
+        let producer = jobs
+            .iter()
+            .flat_map(|job| &job.inputs)
+            .filter_map(|input| bitcode::producer_major(&input.bytes))
+            .max();
+        let choice = toolchain::device_compiler(self.request.offld_clang.as_deref(), producer)?;
+        if let Some(warning) = &choice.warning {
+            self.session.shell.warn(warning);
+        }
+        Ok(choice.compiler)
+    }
+
+    /// Returns the data that SYCL's runtime expects. The option `--offld-sycl-registration`
+    /// decides. Without it, the newest LLVM among the producers of the SYCL device code and the
+    /// compilers decides. Device code from releases with different registrations is an error.
+    pub(super) fn sycl(
+        &self,
+        jobs: &[DeviceJob<'_>],
+        compiler: &Compiler,
+    ) -> Result<sycl::Registration> {
+        if let Some(release) = self.request.sycl_release {
+            return Ok(sycl::Registration::of_release(release));
+        }
+        let images = || {
+            jobs.iter()
+                .flat_map(|job| &job.inputs)
+                .filter(|image| image.kinds.contains(OffloadKind::Sycl))
+        };
+        if images().next().is_none() {
+            return Ok(sycl::Registration::default());
+        }
+        let producers: Vec<(&DeviceImage<'_>, u32)> = images()
+            .filter_map(|image| Some((*image, bitcode::producer_major(&image.bytes)?)))
+            .collect();
+        let with_binary =
+            |major: u32| sycl::Registration::of_release(major) > sycl::Registration::Llvm22;
+        let first = |binary: bool| {
+            producers
+                .iter()
+                .find(|(_, major)| with_binary(*major) == binary)
+        };
+        if let (Some((old, old_major)), Some((new, new_major))) = (first(false), first(true)) {
+            bail!(
+                "the SYCL code in {} is from LLVM {old_major} and the code in {} from LLVM {new_major}, whose runtimes register device \
+                 code differently: compile both with the same LLVM, or select the runtime with --offld-sycl-registration=22, 23 or 24",
+                old.origin,
+                new.origin
+            );
+        }
+        let majors = producers.iter().map(|(_, major)| *major);
+        let newest = majors
+            .chain(compiler.major)
+            .chain(toolchain::calling_release())
+            .max();
+        Ok(newest.map_or_else(sycl::Registration::default, sycl::Registration::of_release))
+    }
+
+    /// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the
+    /// kernels in another form.
+    pub(super) fn sycl_of_linked(&self, linked: &[Linked]) -> Result<sycl::Registration> {
+        if let Some(release) = self.request.sycl_release {
+            return Ok(sycl::Registration::of_release(release));
+        }
+        for image in linked
+            .iter()
+            .filter(|image| image.kinds.contains(OffloadKind::Sycl))
+        {
+            let bytes = Bytes::of(&image.path)?;
+            let images = offload_binary::read_all(bytes.as_slice())
+                .with_context(|| format!("`{}`", image.path.display()))?;
+            if images.iter().any(sycl::has_table) {
+                return Ok(sycl::Registration::Llvm23);
+            }
+        }
+        Ok(sycl::Registration::default())
+    }
+
+    /// Returns the arguments that the host link lacks for the OpenMP runtime. Prints a warning if
+    /// that runtime lacks a feature that the objects need.
+    pub(super) fn runtime(
+        &self,
+        scanned: &Scanned<'_>,
+        jobs: &[DeviceJob<'_>],
+        compiler: &Compiler,
+    ) -> Result<Vec<OsString>> {
+        let Scanned { inputs, facts, .. } = *scanned;
+        let images: Vec<&DeviceImage<'_>> =
+            jobs.iter().flat_map(|job| &job.inputs).copied().collect();
+        let runtime =
+            host::openmp_runtime(self.request, inputs, facts, &images, &self.search, compiler)?;
+        if let Some(warning) = &runtime.warning {
+            self.session.shell.warn(warning);
+        }
+        Ok(runtime.args)
+    }
+
+    /// Runs the host link with the user's command line, and with `endings` if the output of a
+    /// relocatable link needs a library. This process becomes the linker, unless the linker runs
+    /// already or a trace is wanted. An error of a linker that runs already is printed by the
+    /// linker alone, as if this process had become the linker.
+    pub(super) fn plain_link(&self, endings: &[OsString]) -> Result<()> {
+        let (request, session) = (self.request, self.session);
+        let line = host::command(self.ledger, &self.linker, &[], endings);
+        let preloaded = self.background.take_linker();
+        let result = if preloaded.is_none() && request.time_trace.is_none() {
+            session.runner.replace(&line)
+        } else {
+            let mut host = session.trace.span(span::HOST, 0);
+            host.set_arg("linker", line.program.display().to_string());
+            let in_its_place =
+                preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
+            let ran = session
+                .runner
+                .run_preloaded(preloaded, &line, &|| ())
+                .map(drop);
+            ran.map_err(|error| {
+                if in_its_place {
+                    silent_if_reported(error)
+                } else {
+                    error
+                }
+            })
+        };
+        self.remove_output_if_stopped(result)
+    }
+
+    /// Runs the host link with the registration objects `objects`, and for `-r` renames the entry
+    /// tables `tables` in its output. A signal or a full disk leaves no partial output.
+    pub(super) fn host_link(
+        &self,
+        host: HostLink,
+        objects: &[PathBuf],
+        tables: &[&str],
+    ) -> Result<()> {
+        let (request, session, output) = (self.request, self.session, self.output);
+        let additions = host::additions(request, &self.linker, &host.triple, objects);
+        let endings = host::endings(request, host.runtime);
+        let mut line = host::command(self.ledger, &self.linker, &additions, &endings);
+        line.inputs = host.inputs;
+        let preloaded = self.background.take_linker();
+        let mut trace = session.trace.span(span::HOST, 0);
+        trace.set_arg("linker", line.program.display().to_string());
+        let started = SystemTime::now();
+        let ran = session
+            .runner
+            .run_preloaded(preloaded, &line, &|| ())
+            .map_err(|error| self.shortened(error));
+        let mut result = ran
+            .map(|(usage, _)| trace.record_usage(usage))
+            .and_then(|()| self.after_link(objects, output));
+        if request.relocatable && result.is_ok() {
+            let commands = || {
+                Ok(host::objcopy_command(output, tables, request)?
+                    .into_iter()
+                    .collect())
+            };
+            result = session.runner.show_in_process(&commands).and_then(|()| {
+                session.runner.edit(output, &|output| {
+                    host::finish_relocatable(output, tables, &self.linker)
+                })
+            });
+            if result.is_err() {
+                // The entry tables still have their original names, and a later link would register
+                // them again.
+                host::remove_partial(output);
+            }
+        }
+        if let Err(error) = &result {
+            let crashed = step_failed(error).is_some_and(|failed| failed.status >= 128);
+            host::remove_leftovers(output, started, crashed);
+        }
+        self.remove_output_if_stopped(result)
+    }
+
+    /// Follows each host link with registration objects. Removes the file `written` if it is
+    /// truncated, and removes temporary names from other files that the linker wrote.
+    pub(super) fn after_link(&self, objects: &[PathBuf], written: &Path) -> Result<()> {
+        let whole = self
+            .session
+            .runner
+            .edit(written, &|output| host::check_whole(output, &self.linker));
+        if whole.is_err() {
+            host::remove_partial(written);
+        }
+        let done = Done {
+            ledger: self.ledger,
+            request: self.request,
+            linker: &self.linker,
+            objects,
+            output: self.output,
+            written,
+        };
+        whole.and_then(|()| host::clean(&done, self.session))
+    }
+
+    /// Returns `result`. After a signal, removes the linker's partial output and returns the
+    /// signal's error instead.
+    fn remove_output_if_stopped(&self, result: Result<()>) -> Result<()> {
+        if let Err(stopped) = self.session.signals.check() {
+            host::remove_partial(self.output);
+            // The signal may have arrived after the linker succeeded. The output is removed, so
+            // this is an error as well.
+            return result.and(Err(stopped));
+        }
+        result
+    }
+
+    /// Shortens the report of a host linker that has printed a message about its inputs or options.
+    /// Omits its command and inputs, which can be hundreds of arguments.
+    pub(super) fn shortened(&self, error: anyhow::Error) -> anyhow::Error {
+        match has_reported(&error) {
+            Some(StepFailed { report, status, .. }) if !self.request.verbose => {
+                let report = format!("{report} (--wrapper-verbose shows its command)");
+                StepFailed::new(report, *status).into()
+            }
+            _ => error,
+        }
+    }
+}
+
+impl Scanned<'_> {
+    /// Returns the report of failed device links, with advice about the symbols that they left
+    /// undefined.
+    pub(super) fn with_hints(
+        &self,
+        error: anyhow::Error,
+        jobs: &[DeviceJob<'_>],
+        runtime: &dyn Fn(&Target) -> Option<String>,
+    ) -> anyhow::Error {
+        let Some(failed) = error.downcast_ref::<StepFailed>() else {
+            return error;
+        };
+        let missing = select::undefined_but_on_the_host(jobs, self.facts);
+        let mut hints: Vec<String> = missing
+            .iter()
+            .map(|missing| is_host_code(missing, self.inputs))
+            .collect();
+        hints.extend(for_another_target(jobs, self.images));
+        hints.extend(
+            jobs.iter()
+                .filter(|job| job.kinds.contains(OffloadKind::OpenMp))
+                .filter_map(|job| runtime(&job.target)),
+        );
+        hints.extend(
+            jobs.iter()
+                .filter(|job| job.target.is_cpu())
+                .find_map(gpu_calls_on_a_cpu),
+        );
+        if hints.is_empty() {
+            return error;
+        }
+        hints.dedup();
+        failed.with_details(&hints.join("\n  ")).into()
+    }
+
+    /// Reports CPU device code that calls functions of the program that were compiled for the host
+    /// alone. Linkers report this, unless the image takes a sanitizer's functions from the program.
+    pub(super) fn expect_device_code(&self, jobs: &[DeviceJob<'_>]) -> Result<()> {
+        let Scanned { inputs, facts, .. } = *self;
+        for job in jobs.iter().filter(|job| job.target.is_cpu()) {
+            let missing = select::undefined_but_on_the_host(std::slice::from_ref(job), facts);
+            // Archives are libraries of the image as well.
+            let of_archive =
+                |object: usize| inputs.files[inputs.objects[object].file].kind == Magic::Archive;
+            let of_program = missing.iter().filter(|missing| !of_archive(missing.object));
+            let reports: Vec<String> = of_program
+                .map(|missing| is_host_code(missing, inputs))
+                .collect();
+            if !reports.is_empty() {
+                bail!("device link for {}: {}", job.target, reports.join("\n  "));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the control-flow protection of the host objects: the bits that all objects with
+    /// device code have in common. Archive members count only if no other object has device code,
+    /// because a member may be linked for a device alone. Bitcode objects do not count, because
+    /// their protection is known only when they are compiled. If only bitcode has device code, the
+    /// result is every protection: linkers give a program the protections that all of its objects
+    /// have, so an object can claim too little, but not too much.
+    pub(super) fn protection(&self, jobs: &[DeviceJob<'_>], host_triple: &str) -> u32 {
+        let images = jobs
+            .iter()
+            .flat_map(|job| &job.inputs)
+            .filter(|image| image.kinds.iter().next().is_some());
+        let (members, regular): (Vec<usize>, Vec<usize>) = images
+            .map(|image| image.input_object)
+            .partition(|object| self.inputs.objects[*object].lazy);
+        let counted = if regular.is_empty() { members } else { regular };
+        let known = counted
+            .iter()
+            .filter_map(|object| self.facts[*object].protection)
+            .reduce(|all, one| all & one);
+        known.unwrap_or_else(|| registration::host::whole_protection(host_triple))
     }
 }
 
@@ -133,144 +615,6 @@ fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> O
     ))
 }
 
-/// Writes the tar that reproduces this link elsewhere, if the user requested one.
-pub(super) fn write_reproduction(
-    ledger: &ArgumentList,
-    request: &LinkRequest,
-    linker: &Path,
-) -> Result<()> {
-    let search = search(request);
-    reproduce::write(&reproduce::LinkToReproduce {
-        ledger,
-        request,
-        inputs: &|| input_specs(request, &search),
-        search: &search,
-        linker,
-    })
-}
-
-/// Reports, before any device link, that images cannot be registered for this host.
-/// `--emit-fatbin-only` registers none.
-pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
-    if request.emit_fatbin_only {
-        return Ok(());
-    }
-    if request.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
-        bail!("Relocatable linking is not supported on COFF targets");
-    }
-    registration::host::check(host_triple)
-}
-
-/// Runs the host link with the user's command line, and with `endings` if the output of a
-/// relocatable link needs a library. This process becomes the linker, unless the linker runs
-/// already or a trace is wanted. An error of a linker that runs already is printed by the linker
-/// alone, as if this process had become the linker.
-pub(super) fn plain_link(
-    ledger: &ArgumentList,
-    preloaded: Option<PreloadedLinker>,
-    request: &LinkRequest,
-    linker: &Path,
-    endings: &[OsString],
-    session: &Session,
-) -> Result<()> {
-    let line = host::command(ledger, linker, &[], endings);
-    let result = if preloaded.is_none() && request.time_trace.is_none() {
-        session.runner.replace(&line)
-    } else {
-        let mut host = session.trace.span(span::HOST, 0);
-        host.set_arg("linker", line.program.display().to_string());
-        let in_its_place =
-            preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
-        let ran = session
-            .runner
-            .run_preloaded(preloaded, &line, &|| ())
-            .map(drop);
-        ran.map_err(|error| {
-            if in_its_place {
-                silent_if_reported(error)
-            } else {
-                error
-            }
-        })
-    };
-    remove_output_if_stopped(result, request, session)
-}
-
-/// Runs the host link `done`, and for `-r` renames the entry tables `tables` in its output. A
-/// signal or a full disk leaves no partial output.
-pub(super) fn host_link(
-    line: &Cmd,
-    preloaded: Option<PreloadedLinker>,
-    tables: &[&str],
-    done: &Done<'_>,
-    session: &Session,
-) -> Result<()> {
-    let request = done.request;
-    let mut host = session.trace.span(span::HOST, 0);
-    host.set_arg("linker", line.program.display().to_string());
-    let started = SystemTime::now();
-    let ran = session
-        .runner
-        .run_preloaded(preloaded, line, &|| ())
-        .map_err(|error| {
-            if request.verbose {
-                error
-            } else {
-                one_line(error)
-            }
-        });
-    let mut result = ran
-        .map(|(usage, _)| host.record_usage(usage))
-        .and_then(|()| after_link(done, session));
-    if request.relocatable && result.is_ok() {
-        let output = out_name(request);
-        let commands = || {
-            Ok(host::objcopy_command(output, tables, request)?
-                .into_iter()
-                .collect())
-        };
-        result = session.runner.show_in_process(&commands).and_then(|()| {
-            session.runner.edit(output, &|output| {
-                host::finish_relocatable(output, tables, done.linker)
-            })
-        });
-        if result.is_err() {
-            // The entry tables still have their original names, and a later link would register
-            // them again.
-            host::remove_partial(out_name(request));
-        }
-    }
-    if let Err(error) = &result {
-        let crashed = step_failed(error).is_some_and(|failed| failed.status >= 128);
-        host::remove_leftovers(out_name(request), started, crashed);
-    }
-    remove_output_if_stopped(result, request, session)
-}
-
-/// Follows each host link with registration objects. Removes the output if it is truncated, and
-/// removes temporary names from other files that the linker wrote.
-pub(super) fn after_link(done: &Done<'_>, session: &Session) -> Result<()> {
-    let whole = session.runner.edit(done.written, &|output| {
-        host::check_whole(output, done.linker)
-    });
-    if whole.is_err() {
-        host::remove_partial(done.written);
-    }
-    whole.and_then(|()| host::clean(done, session))
-}
-
-/// Shortens the report of a host linker that has printed a message about its inputs or options.
-/// Omits its command and inputs, which can be hundreds of arguments.
-pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
-    match has_reported(&error) {
-        Some(StepFailed { report, status, .. }) => {
-            let report = format!("{report} (--wrapper-verbose shows its command)");
-            StepFailed::new(report, *status).into()
-        }
-        None => error,
-    }
-}
-
 /// Returns an error without text if the linker exited with a status of its own, because it has
 /// printed the message itself.
 fn silent_if_reported(error: anyhow::Error) -> anyhow::Error {
@@ -286,40 +630,6 @@ fn has_reported(error: &anyhow::Error) -> Option<&StepFailed> {
     step_failed(error).filter(|failed| failed.has_exited && failed.status < 128)
 }
 
-/// Returns the report of failed device links, with advice about the symbols that they left
-/// undefined.
-pub(super) fn with_hints(
-    error: anyhow::Error,
-    (jobs, found, facts): (&[DeviceJob<'_>], &[DeviceImage<'_>], &[HostFacts<'_>]),
-    inputs: &Inputs,
-    runtime: &dyn Fn(&Target) -> Option<String>,
-) -> anyhow::Error {
-    let Some(failed) = error.downcast_ref::<StepFailed>() else {
-        return error;
-    };
-    let missing = select::undefined_but_on_the_host(jobs, facts);
-    let mut hints: Vec<String> = missing
-        .iter()
-        .map(|missing| is_host_code(missing, inputs))
-        .collect();
-    hints.extend(for_another_target(jobs, found));
-    hints.extend(
-        jobs.iter()
-            .filter(|job| job.kinds.contains(OffloadKind::OpenMp))
-            .filter_map(|job| runtime(&job.target)),
-    );
-    hints.extend(
-        jobs.iter()
-            .filter(|job| job.target.is_cpu())
-            .find_map(gpu_calls_on_a_cpu),
-    );
-    if hints.is_empty() {
-        return error;
-    }
-    hints.dedup();
-    failed.with_details(&hints.join("\n  ")).into()
-}
-
 fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {
     format!(
         "`{}` is host code: {} defines it, for no device. Put it between `#pragma omp begin declare target` and `#pragma omp end declare \
@@ -327,29 +637,6 @@ fn is_host_code(missing: &OnTheHost, inputs: &Inputs) -> String {
         printable_name(&missing.symbol),
         inputs.objects[missing.object].origin()
     )
-}
-
-/// Reports CPU device code that calls functions of the program that were compiled for the host
-/// alone. Linkers report this, unless the image takes a sanitizer's functions from the program.
-pub(super) fn expect_device_code(
-    jobs: &[DeviceJob<'_>],
-    facts: &[HostFacts<'_>],
-    inputs: &Inputs,
-) -> Result<()> {
-    for job in jobs.iter().filter(|job| job.target.is_cpu()) {
-        let missing = select::undefined_but_on_the_host(std::slice::from_ref(job), facts);
-        // Archives are libraries of the image as well.
-        let of_archive =
-            |object: usize| inputs.files[inputs.objects[object].file].kind == Magic::Archive;
-        let of_program = missing.iter().filter(|missing| !of_archive(missing.object));
-        let reports: Vec<String> = of_program
-            .map(|missing| is_host_code(missing, inputs))
-            .collect();
-        if !reports.is_empty() {
-            bail!("device link for {}: {}", job.target, reports.join("\n  "));
-        }
-    }
-    Ok(())
 }
 
 /// Returns the advice for CPU device code with calls that only GPU runtimes define. flang generates
@@ -423,164 +710,6 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
     each.into_iter().map(hint).collect()
 }
 
-/// Returns the arguments that a command line without device code lacks for the runtime. It needs a
-/// runtime if an output of a relocatable link registers images.
-pub(super) fn late_runtime(
-    request: &LinkRequest,
-    inputs: &Inputs,
-    session: &Session,
-) -> Result<Vec<OsString>> {
-    if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
-        return Ok(Vec::new());
-    }
-    let facts = scan::host_facts(inputs, true)?;
-    // Without a compiler, the command line stays unchanged: it may name everything that it needs.
-    let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else {
-        return Ok(Vec::new());
-    };
-    runtime(request, inputs, &facts, &[], &choice.compiler, session)
-}
-
-/// Warns if another wrapper has linked the device code before it called the linker `offld`. clang
-/// runs its own wrapper when its command line has offload options.
-pub(super) fn warn_if_wrapped(
-    request: &LinkRequest,
-    facts: &[HostFacts<'_>],
-    inputs: &Inputs,
-    session: &Session,
-) {
-    let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld)
-    else {
-        return;
-    };
-    let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
-    let (before, folder) = folder.map_or(
-        ("run `offld links DIR`, and ", "DIR".to_owned()),
-        |folder| ("", folder),
-    );
-    session.shell.warn(&format!(
-        "{object} registers device code already: another wrapper has linked it, such as clang's own. offld only does the host link. To \
-         link device code with offld, {before}add `-B {folder}` to clang's command line, or remove clang's offload options",
-    ));
-}
-
-/// Returns `result`. After a signal, removes the linker's partial output and returns the signal's
-/// error instead.
-fn remove_output_if_stopped(
-    result: Result<()>,
-    request: &LinkRequest,
-    session: &Session,
-) -> Result<()> {
-    if let Err(stopped) = session.signals.check() {
-        host::remove_partial(out_name(request));
-        // The signal may have arrived after the linker succeeded. The output is removed, so this is
-        // an error as well.
-        return result.and(Err(stopped));
-    }
-    result
-}
-
-/// Returns the compiler for the device links of `jobs`. Prints the warning about the choice, if
-/// there is one.
-pub(super) fn compiler(
-    request: &LinkRequest,
-    jobs: &[DeviceJob<'_>],
-    session: &Session,
-) -> Result<Compiler> {
-    let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
-    if let Some(warning) = &choice.warning {
-        session.shell.warn(warning);
-    }
-    Ok(choice.compiler)
-}
-
-/// Returns the data that SYCL's runtime expects. The option `--offld-sycl-registration` decides.
-/// Without it, the newest LLVM among the producers of the SYCL device code and the compilers
-/// decides. Device code from releases with different registrations is an error.
-pub(super) fn sycl(
-    request: &LinkRequest,
-    jobs: &[DeviceJob<'_>],
-    compiler: &Compiler,
-) -> Result<sycl::Registration> {
-    if let Some(release) = request.sycl_release {
-        return Ok(sycl::Registration::of_release(release));
-    }
-    let images = || {
-        jobs.iter()
-            .flat_map(|job| &job.inputs)
-            .filter(|image| image.kinds.contains(OffloadKind::Sycl))
-    };
-    if images().next().is_none() {
-        return Ok(sycl::Registration::default());
-    }
-    let producers: Vec<(&DeviceImage<'_>, u32)> = images()
-        .filter_map(|image| Some((*image, bitcode::producer_major(&image.bytes)?)))
-        .collect();
-    let with_binary =
-        |major: u32| sycl::Registration::of_release(major) > sycl::Registration::Llvm22;
-    let first = |binary: bool| {
-        producers
-            .iter()
-            .find(|(_, major)| with_binary(*major) == binary)
-    };
-    if let (Some((old, old_major)), Some((new, new_major))) = (first(false), first(true)) {
-        bail!(
-            "the SYCL code in {} is from LLVM {old_major} and the code in {} from LLVM {new_major}, whose runtimes register device \
-             code differently: compile both with the same LLVM, or select the runtime with --offld-sycl-registration=22, 23 or 24",
-            old.origin,
-            new.origin
-        );
-    }
-    let majors = producers.iter().map(|(_, major)| *major);
-    let newest = majors
-        .chain(compiler.major)
-        .chain(toolchain::calling_release())
-        .max();
-    Ok(newest.map_or_else(sycl::Registration::default, sycl::Registration::of_release))
-}
-
-/// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the
-/// kernels in another form.
-pub(super) fn sycl_of_linked(
-    request: &LinkRequest,
-    linked: &[Linked],
-) -> Result<sycl::Registration> {
-    if let Some(release) = request.sycl_release {
-        return Ok(sycl::Registration::of_release(release));
-    }
-    for image in linked
-        .iter()
-        .filter(|image| image.kinds.contains(OffloadKind::Sycl))
-    {
-        let bytes = Bytes::of(&image.path)?;
-        let images = offload_binary::read_all(bytes.as_slice())
-            .with_context(|| format!("`{}`", image.path.display()))?;
-        if images.iter().any(sycl::has_table) {
-            return Ok(sycl::Registration::Llvm23);
-        }
-    }
-    Ok(sycl::Registration::default())
-}
-
-/// Returns the arguments that the host link lacks for the OpenMP runtime. Prints a warning if that
-/// runtime lacks a feature that the objects need.
-pub(super) fn runtime(
-    request: &LinkRequest,
-    inputs: &Inputs,
-    facts: &[HostFacts<'_>],
-    jobs: &[DeviceJob<'_>],
-    compiler: &Compiler,
-    session: &Session,
-) -> Result<Vec<OsString>> {
-    let images: Vec<&DeviceImage<'_>> = jobs.iter().flat_map(|job| &job.inputs).copied().collect();
-    let runtime =
-        host::openmp_runtime(request, inputs, facts, &images, &search(request), compiler)?;
-    if let Some(warning) = &runtime.warning {
-        session.shell.warn(warning);
-    }
-    Ok(runtime.args)
-}
-
 /// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^`
 /// negates.
 fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
@@ -595,158 +724,4 @@ fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
         glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
     };
     request.undefined_globs.iter().map(pattern).collect()
-}
-
-/// Returns the host code in archives that device code for the host's own CPU may call.
-pub(super) fn host_code<'a>(
-    request: &LinkRequest,
-    inputs: &'a Inputs,
-    found: &[DeviceImage<'_>],
-    facts: &[HostFacts<'_>],
-) -> Result<Vec<DeviceImage<'a>>> {
-    let triple = host::triple(request, facts)?;
-    Ok(scan::host_code(
-        inputs,
-        found,
-        triple.split('-').next().unwrap_or_default(),
-    ))
-}
-
-/// Returns one job for each image of the program. Warns of images without an offload kind and omits
-/// them.
-pub(super) fn select<'a>(
-    request: &LinkRequest,
-    linker: &Path,
-    inputs: &Inputs,
-    found: &'a [DeviceImage<'a>],
-    host_code: &'a [DeviceImage<'a>],
-    facts: &[HostFacts<'_>],
-    session: &Session,
-) -> Result<Vec<DeviceJob<'a>>> {
-    let lazy: Vec<bool> = inputs
-        .objects
-        .iter()
-        .map(|input_object| input_object.lazy)
-        .collect();
-    let coff = facts
-        .iter()
-        .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-    let starts = (coff && !request.entry_is_named)
-        .then(link_exe::default_entries)
-        .into_iter()
-        .flatten();
-    let scripts = || inputs.scripts.iter();
-    let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
-    let late = request
-        .late_undefined
-        .iter()
-        .chain(defsyms())
-        .chain(scripts().flat_map(|script| &script.needed));
-    // Without archive members, the reading order does not matter.
-    let has_members = found.iter().any(|image| lazy[image.input_object]);
-    let (reading, in_place) = if has_members && !coff {
-        reading(linker)
-    } else {
-        (Reading::AnyOrder, false)
-    };
-    let (loads, shared) = if has_members {
-        loads(inputs, request.defsyms.iter().filter(|_| in_place))
-    } else {
-        Default::default()
-    };
-    let of_defsyms = defsyms().filter(|_| !in_place);
-    let of_scripts = scripts()
-        .flat_map(|script| script.external.iter().chain(&script.needed))
-        .filter(|_| reading != Reading::InTurn);
-    let options = SelectOptions {
-        should_extract: request.should_extract.clone(),
-        roots: request
-            .undefined
-            .iter()
-            .chain(of_defsyms)
-            .chain(of_scripts)
-            .cloned()
-            .chain(starts)
-            .collect(),
-        late_roots: late.cloned().collect(),
-        globs: globs(request)?,
-        wrapped: request.wrapped_symbols.clone(),
-        alternate_names: request
-            .alternate_names
-            .iter()
-            .chain(scripts().flat_map(|script| &script.provided))
-            .cloned()
-            .collect(),
-        reading,
-        loads,
-        shared,
-    };
-    let origins: Vec<String> = inputs
-        .objects
-        .iter()
-        .map(|input_object| input_object.origin().to_string())
-        .collect();
-    let selection = select::select(found, host_code, facts, &lazy, &origins, &options)?;
-    if request.why {
-        selection
-            .why
-            .iter()
-            .for_each(|line| session.shell.line(line));
-    }
-    selection
-        .warnings
-        .iter()
-        .for_each(|warning| session.shell.warn(warning));
-    let (registered, unknown): (Vec<_>, Vec<_>) = selection
-        .jobs
-        .into_iter()
-        .partition(|job| job.kinds.iter().next().is_some());
-    for job in unknown {
-        let names: Vec<String> = job
-            .inputs
-            .iter()
-            .map(|input| input.origin.to_string())
-            .collect();
-        session.shell.warn(&format!(
-            "device code for {} has no offload kind and is not registered, so the program cannot use it: {}",
-            job.target,
-            names.join(", ")
-        ));
-    }
-    Ok(registered)
-}
-
-/// Returns the control-flow protection of the host objects: the bits that all objects with device
-/// code have in common. Archive members count only if no other object has device code, because a
-/// member may be linked for a device alone. Bitcode objects do not count, because their protection
-/// is known only when they are compiled. If only bitcode has device code, the result is every
-/// protection: linkers give a program the protections that all of its objects have, so an object
-/// can claim too little, but not too much.
-pub(super) fn protection(
-    jobs: &[DeviceJob<'_>],
-    facts: &[HostFacts<'_>],
-    inputs: &Inputs,
-    host_triple: &str,
-) -> u32 {
-    let images = jobs
-        .iter()
-        .flat_map(|job| &job.inputs)
-        .filter(|image| image.kinds.iter().next().is_some());
-    let (members, regular): (Vec<usize>, Vec<usize>) = images
-        .map(|image| image.input_object)
-        .partition(|object| inputs.objects[*object].lazy);
-    let counted = if regular.is_empty() { members } else { regular };
-    let known = counted
-        .iter()
-        .filter_map(|object| facts[*object].protection)
-        .reduce(|all, one| all & one);
-    known.unwrap_or_else(|| registration::host::whole_protection(host_triple))
-}
-
-/// Returns the newest LLVM among the producers of the bitcode that is linked.
-fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
-    let inputs = jobs.iter().flat_map(|job| &job.inputs);
-    inputs
-        .filter_map(|input| bitcode::producer_major(&input.bytes))
-        .max()
 }

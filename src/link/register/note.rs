@@ -20,8 +20,9 @@ pub(super) fn write(
     context: &RegisterContext<'_>,
 ) -> Result<()> {
     let describe = || format!("cannot write `{}`", path.display());
-    let wanted =
-        first && context.note && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;
+    let wanted = first
+        && !context.request.no_note
+        && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;
     if !wanted {
         return std::fs::write(path, object).with_context(describe);
     }

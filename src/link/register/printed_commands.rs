@@ -25,12 +25,13 @@ pub(super) fn commands(
     object: &Path,
     session: &Session,
 ) -> Result<Vec<Equivalent>> {
+    let request = context.request;
     let known = payload.generation == Generation::Llvm21
         && (payload.kind != OffloadKind::Sycl || context.sycl == sycl::Registration::Llvm22);
     if !known {
         return Ok(Vec::new());
     }
-    let tool = |name| toolchain::llvm_tool(name, context.offld_clang);
+    let tool = |name| toolchain::llvm_tool(name, request.offld_clang.as_deref());
     let mut commands = Vec::new();
     let mut inputs: Vec<PathBuf> = Vec::new();
     for image in &payload.images {
@@ -57,7 +58,7 @@ pub(super) fn commands(
         format!("--triple={triple}").into(),
         format!("--kind={}", payload.kind.name()).into(),
     ];
-    if context.relocatable && payload.kind == OffloadKind::OpenMp {
+    if request.relocatable && payload.kind == OffloadKind::OpenMp {
         args.push("--relocatable".into());
     }
     args.extend(["-o".into(), bitcode.into()]);
@@ -65,7 +66,8 @@ pub(super) fn commands(
     commands.push((tool("llvm-offload-wrapper"), args));
 
     let clang = session.runner.program(
-        toolchain::device_compiler(context.offld_clang, None).map(|choice| choice.compiler.path),
+        toolchain::device_compiler(request.offld_clang.as_deref(), None)
+            .map(|choice| choice.compiler.path),
         "clang",
     )?;
     let arguments = [

@@ -26,7 +26,7 @@ fn shown_plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
         planned(
             payload,
             &RegisterContext {
-                print: true,
+                request: &printed(),
                 ..*context
             },
         )
@@ -40,6 +40,14 @@ fn sycl_plan_of(payload: &Payload, sycl: sycl::Registration) -> Result<(Plan, Ve
     in_context("a.out", false, later)
 }
 
+/// The settings that print the module.
+fn printed() -> LinkRequest {
+    LinkRequest {
+        print_wrapped_module: true,
+        ..LinkRequest::default()
+    }
+}
+
 /// Returns the result of `work` for a link to `output` without LLVM or a cache.
 fn in_context<T>(
     output: &str,
@@ -49,17 +57,14 @@ fn in_context<T>(
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
     work(&RegisterContext {
-        host_triple: "x86_64-unknown-linux-gnu",
+        request: &LinkRequest {
+            relocatable,
+            ..LinkRequest::default()
+        },
         output: Path::new(output),
-        relocatable,
-        print: false,
-        offld_clang: None,
-        keep_bitcode: false,
-        dry_run: false,
-        late: false,
+        host_triple: "x86_64-unknown-linux-gnu",
         sycl: sycl::Registration::Llvm22,
-        verbose: false,
-        note: true,
+        late: false,
         device_compiler: Some(22),
         protection: 0,
         llvm: &Llvm::new(&session),
@@ -166,7 +171,7 @@ fn registration_code_does_not_depend_on_the_images() -> Outcome {
         in_context("a.out", false, |context| plan::before(
             group,
             &RegisterContext {
-                print: true,
+                request: &printed(),
                 ..*context
             }
         )),
