@@ -243,3 +243,13 @@ struct Moved {
     old: Range<u64>,
     new: Range<u64>,
 }
+
+impl Moved {
+    /// The same in the file, where what it was a part of was at `old` and is at `new`.
+    fn within(self, old: u64, new: u64) -> Moved {
+        Moved {
+            old: old + self.old.start..old + self.old.end,
+            new: new + self.new.start..new + self.new.end,
+        }
+    }
+}

@@ -6,7 +6,6 @@ use super::rewriter::{Location, Rewriter};
 use super::{Changed, Outcome};
 use crate::formats::archive::resize::plan;
 use crate::formats::archive::{ArchiveFault, MemberContents, members};
-use crate::formats::compose::Part;
 use crate::io::rope::Rope;
 
 /// The archive at `location`, with what becomes of the images in its members.
@@ -37,28 +36,9 @@ pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, location: &Location) -> Resul
     if changed.is_empty() {
         return Ok(Outcome::Same);
     }
-    let (sizes, mut ropes): (Vec<_>, Vec<_>) = changed
-        .into_iter()
-        .map(|(size, rope)| (size, Some(rope)))
-        .unzip();
-    let mut bytes = Rope::default();
-    for part in plan(location.piece.bytes(), &sizes).map_err(describe)? {
-        match part {
-            Part::Old(range) => bytes.push_piece(
-                location
-                    .piece
-                    .slice(range.start, range.end.saturating_sub(range.start))
-                    .with_context(|| location.place.clone())?,
-            ),
-            Part::New(place) => bytes.append(
-                ropes
-                    .get_mut(place)
-                    .and_then(Option::take)
-                    .unwrap_or_default(),
-            ),
-            Part::Bytes(new) => bytes.push_bytes(new),
-            Part::Zeros(count) => bytes.push_zeros(count),
-        }
-    }
+    let (sizes, ropes): (Vec<_>, Vec<_>) = changed.into_iter().unzip();
+    let parts = plan(location.piece.bytes(), &sizes).map_err(describe)?;
+    let bytes =
+        Rope::of_parts(&location.piece, parts, ropes).with_context(|| location.place.clone())?;
     Ok(Outcome::New(bytes.into()))
 }

@@ -120,11 +120,11 @@ pub(super) fn lay_out(
         bytes.pad_to(start);
         let size = new.size();
         bytes.append(new);
-        let of_inner = |Moved { old: was, new: is }: Moved| Moved {
-            old: old.start + was.start..old.start + was.end,
-            new: start + is.start..start + is.end,
-        };
-        moved.extend(inner.into_iter().map(of_inner));
+        moved.extend(
+            inner
+                .into_iter()
+                .map(|moved| moved.within(old.start, start)),
+        );
         moved.push(Moved {
             new: start..start + size,
             old,

@@ -17,6 +17,7 @@ use crate::formats::compressed::{self, Header, Method};
 use crate::formats::fatbin;
 use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::file_slice::FileSlice;
+use crate::io::rope::Rope;
 
 /// A format of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,36 +373,33 @@ fn compressed_size(data: &[u8]) -> Result<u64> {
     }
 }
 
-/// A container put together of `parts` of the old one, in which `slots` are the images.
+/// The container that is assembled from `parts` of `piece`, in which `slots` are the images.
 fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
     let mut kept: Vec<Range<u64>> = Vec::new();
-    // By the places of the items that the parts were made of.
-    let mut new: Vec<Option<(Range<u64>, Changed)>> = Vec::new();
+    // By the index of their items.
+    let (mut ranges, mut new, mut inner) = (Vec::new(), Vec::new(), Vec::new());
     for Slot { old, outcome } in slots {
-        match outcome {
+        let changed = match outcome {
+            Outcome::Gone => continue,
             Outcome::Same => {
-                kept.push(old);
-                new.push(None);
+                kept.push(old.clone());
+                Changed::default()
             }
-            Outcome::Gone => {}
-            Outcome::New(changed) => new.push(Some((old, changed))),
-        }
+            Outcome::New(changed) => changed,
+        };
+        ranges.push(old);
+        new.push(changed.bytes);
+        inner.push(changed.moved);
     }
-    let mut changed = Changed::default();
-    for part in parts {
-        let start = changed.bytes.size();
+    let (mut moved, mut start) = (Vec::new(), 0);
+    for part in &parts {
+        let size = part.size(|index| new.get(index).map_or(0, Rope::size));
         match part {
             Part::Old(range) => {
-                let size = range.end.saturating_sub(range.start);
-                changed.bytes.push_piece(
-                    piece
-                        .slice(range.start, size)
-                        .context("a range past the end")?,
-                );
                 let is_here = |old: &&Range<u64>| {
                     range.start <= old.start && old.end <= range.end && !old.is_empty()
                 };
-                changed.moved.extend(kept.iter().filter(is_here).map(|old| {
+                moved.extend(kept.iter().filter(is_here).map(|old| {
                     let at = start + (old.start - range.start);
                     Moved {
                         old: old.clone(),
@@ -409,22 +407,19 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outco
                     }
                 }));
             }
-            Part::New(place) => {
-                let new = new.get_mut(place).and_then(Option::take);
-                let (old, Changed { bytes, moved }) = new.context("an image without contents")?;
-                changed.moved.extend(moved.into_iter().map(|moved| Moved {
-                    old: old.start + moved.old.start..old.start + moved.old.end,
-                    new: start + moved.new.start..start + moved.new.end,
-                }));
-                changed.moved.push(Moved {
-                    old,
-                    new: start..start + bytes.size(),
-                });
-                changed.bytes.append(bytes);
+            Part::New(index) => {
+                if let Some((old, inner)) = ranges.get(*index).zip(inner.get_mut(*index)) {
+                    moved.extend(inner.drain(..).map(|moved| moved.within(old.start, start)));
+                    moved.push(Moved {
+                        old: old.clone(),
+                        new: start..start + size,
+                    });
+                }
             }
-            Part::Bytes(bytes) => changed.bytes.push_bytes(bytes),
-            Part::Zeros(count) => changed.bytes.push_zeros(count),
+            Part::Bytes(_) | Part::Zeros(_) => {}
         }
+        start += size;
     }
-    Ok(Outcome::New(changed))
+    let bytes = Rope::of_parts(piece, parts, new)?;
+    Ok(Outcome::New(Changed { bytes, moved }))
 }

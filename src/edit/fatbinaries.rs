@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::rewriter::{Location, Rewriter};
 use super::{Outcome, Repack, Verdict};
 use crate::contents::inflate;
-use crate::formats::compose::{Item, Part};
+use crate::formats::compose::Item;
 use crate::formats::fatbin::{self, Code, Entry, Kind, Method, compose};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
@@ -67,7 +67,7 @@ impl Rewriter<'_> {
             }
             let Some(plain) = code else {
                 items.push(Item::Old(number));
-                new.push(None);
+                new.push(Rope::default());
                 continue;
             };
             let (code, bytes) = packed(
@@ -80,7 +80,7 @@ impl Rewriter<'_> {
             if matches!(verdict, Verdict::Keep) {
                 if self.levels.only_smaller && bytes.size() >= entry.stored.len() as u64 {
                     items.push(Item::Old(number));
-                    new.push(None);
+                    new.push(Rope::default());
                     continue;
                 }
                 self.recompressed.smaller += 1;
@@ -90,7 +90,7 @@ impl Rewriter<'_> {
                 entry: number,
                 size: code,
             });
-            new.push(Some(bytes));
+            new.push(bytes);
         }
         if !changes {
             return Ok(Outcome::Same);
@@ -98,26 +98,8 @@ impl Rewriter<'_> {
         if items.is_empty() && !entries.is_empty() {
             self.emptied.push(location.place.clone());
         }
-        let mut bytes = Rope::default();
-        for part in compose(location.piece.bytes(), &items).with_context(place)? {
-            match part {
-                Part::Old(range) => {
-                    bytes.push_piece(
-                        location
-                            .piece
-                            .slice(range.start, range.end.saturating_sub(range.start))
-                            .with_context(place)?,
-                    );
-                }
-                Part::New(place) => bytes.append(
-                    new.get_mut(place)
-                        .and_then(Option::take)
-                        .unwrap_or_default(),
-                ),
-                Part::Bytes(new) => bytes.push_bytes(new),
-                Part::Zeros(count) => bytes.push_zeros(count),
-            }
-        }
+        let parts = compose(location.piece.bytes(), &items).with_context(place)?;
+        let bytes = Rope::of_parts(&location.piece, parts, new).with_context(place)?;
         Ok(Outcome::New(bytes.into()))
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use super::Outcome;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, NewObject};
-use crate::formats::compose::{Item, Likeness, Part, by_likeness};
+use crate::formats::compose::{Item, Likeness, by_likeness};
 use crate::formats::gpu::AmdArch;
 use crate::formats::kernels;
 use crate::io::file_slice::FileSlice;
@@ -46,22 +46,7 @@ pub(super) fn sorted(plain: &FileSlice) -> Result<Outcome> {
         return Ok(Outcome::Same);
     };
     let items: Vec<Item<NewObject<'_>>> = order.into_iter().map(Item::Old).collect();
-    let mut bytes = Rope::default();
-    for part in bundle::compose(plain.bytes(), &items)? {
-        match part {
-            Part::Old(range) => {
-                let size = range.end.saturating_sub(range.start);
-                bytes.push_piece(
-                    plain
-                        .slice(range.start, size)
-                        .context("a range past the end of the bundle")?,
-                );
-            }
-            Part::Bytes(new) => bytes.push_bytes(new),
-            Part::Zeros(count) => bytes.push_zeros(count),
-            Part::New(_) => {}
-        }
-    }
+    let bytes = Rope::of_parts(plain, bundle::compose(plain.bytes(), &items)?, [])?;
     // Nothing outside of a compressed stream points to what is in it.
     Ok(Outcome::New(bytes.into()))
 }

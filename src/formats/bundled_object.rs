@@ -31,9 +31,9 @@ mod tests;
 pub use read::{BundleSection, Kind, bundle_sections, hip_sections, kind};
 
 use std::fmt;
-use std::ops::Range;
 
 use super::bundle::MAGIC;
+use super::compose::Part;
 use crate::error::Malformed;
 
 /// A section to add to an object.
@@ -43,40 +43,6 @@ pub struct NewSection<'a> {
     pub id: &'a str,
     /// The size in bytes.
     pub size: u64,
-}
-
-/// A new object as a list of parts to write in order, so that large sections need not be in memory.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ObjectPlan {
-    /// The parts, in order.
-    pub parts: Vec<ObjectPart>,
-}
-
-/// A part of a new object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObjectPart {
-    /// This range of the original object.
-    Object(Range<u64>),
-    /// The bytes of the new section with this index.
-    Section(usize),
-    /// These bytes.
-    Made(Vec<u8>),
-    /// This many zeros.
-    Zeros(u64),
-}
-
-impl ObjectPlan {
-    /// The size of the new file.
-    pub fn size(&self, new: &[NewSection<'_>]) -> u64 {
-        let sizes = self.parts.iter().map(|part| match part {
-            ObjectPart::Object(range) => range.end - range.start,
-            ObjectPart::Section(index) => new.get(*index).map_or(0, |section| section.size),
-            ObjectPart::Made(bytes) => bytes.len() as u64,
-            ObjectPart::Zeros(count) => *count,
-        });
-        sizes.sum()
-    }
 }
 
 /// Reasons why an object cannot be rewritten.
@@ -117,15 +83,16 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Adds sections for `new` to `object`, in order. The sections have no special type and are flagged
+/// The parts of `object` with sections added for `new`, in order. `Part::New` has the index of a new
+/// section. The sections have no special type and are flagged
 /// so that linkers omit them.
-pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
+pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<Vec<Part>, Fault> {
     rewrite(object, &|_| false, new)
 }
 
-/// Removes the sections of bundles from `object`. The result is the original output of the host
+/// The parts of `object` without the sections of bundles. The result is the original output of the host
 /// compiler, byte for byte if that was clang.
-pub fn without_bundles(object: &[u8]) -> Result<ObjectPlan, Fault> {
+pub fn without_bundles(object: &[u8]) -> Result<Vec<Part>, Fault> {
     rewrite(object, &|name| name.starts_with(MAGIC), &[])
 }
 
@@ -133,7 +100,7 @@ fn rewrite(
     object: &[u8],
     remove: &dyn Fn(&[u8]) -> bool,
     new: &[NewSection<'_>],
-) -> Result<ObjectPlan, Fault> {
+) -> Result<Vec<Part>, Fault> {
     match kind(object) {
         Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
         Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),
@@ -149,7 +116,7 @@ fn section_name(id: &str) -> Vec<u8> {
 
 #[derive(Default)]
 struct Planner {
-    plan: ObjectPlan,
+    parts: Vec<Part>,
     end: u64,
 }
 
@@ -157,23 +124,23 @@ impl Planner {
     /// Adds zeros up to offset `at`, which must not be less than the size so far.
     fn pad_to(&mut self, at: u64) {
         if at > self.end {
-            self.plan.parts.push(ObjectPart::Zeros(at - self.end));
+            self.parts.push(Part::Zeros(at - self.end));
             self.end = at;
         }
     }
 
     fn made(&mut self, bytes: Vec<u8>) {
         self.end += bytes.len() as u64;
-        self.plan.parts.push(ObjectPart::Made(bytes));
+        self.parts.push(Part::Bytes(bytes));
     }
 
     fn object(&mut self, at: u64, size: u64) {
         self.end += size;
-        self.plan.parts.push(ObjectPart::Object(at..at + size));
+        self.parts.push(Part::Old(at..at + size));
     }
 
     fn section(&mut self, index: usize, size: u64) {
         self.end += size;
-        self.plan.parts.push(ObjectPart::Section(index));
+        self.parts.push(Part::New(index));
     }
 }

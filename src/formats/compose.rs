@@ -63,6 +63,18 @@ pub enum Item<N, S = u64> {
     New(N),
 }
 
+impl Part {
+    /// Number of bytes. `new` has the size of the new contents with an index.
+    pub fn size(&self, new: impl FnOnce(usize) -> u64) -> u64 {
+        match self {
+            Part::Old(range) => range.end.saturating_sub(range.start),
+            Part::New(index) => new(*index),
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Zeros(count) => *count,
+        }
+    }
+}
+
 impl<N, S> Item<N, S> {
     /// The entry's index in the old container, or `None` for a new entry.
     pub fn old(&self) -> Option<usize> {

@@ -9,7 +9,7 @@ use crate::error::Malformed;
 use crate::formats::coff;
 pub(crate) use crate::formats::elf::resize::NO_ROOM;
 pub use crate::formats::elf::resize::Patch;
-use crate::formats::elf::resize::{self, NewSize, Part, plan};
+use crate::formats::elf::resize::{self, NewSize, plan};
 
 /// New contents for a section.
 #[derive(Debug, Clone)]
@@ -73,10 +73,10 @@ pub(crate) fn resize_with(
 ) -> Result<Rope, Malformed> {
     let size = |new: &Replacement| new_size(new.section, new.contents.size(), movable);
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
-    assemble(
+    Rope::of_parts(
         file,
-        replacements,
         plan(file.bytes(), &sizes, &patches, pointers)?,
+        replacements.into_iter().map(|new| new.contents),
     )
 }
 
@@ -92,10 +92,10 @@ pub(crate) fn resize_coff(
 ) -> Result<Rope, Malformed> {
     let size = |new: &Replacement| new_size(new.section, new.contents.size(), &[]);
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
-    assemble(
+    Rope::of_parts(
         file,
-        replacements,
         coff::resize::plan(file.bytes(), &sizes)?,
+        replacements.into_iter().map(|new| new.contents),
     )
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn with_front_page(file: &FileSlice) -> Result<Option<(u64, Rope)>, M
     let Some((page, parts)) = resize::with_front_page(file.bytes())? else {
         return Ok(None);
     };
-    Ok(Some((page, assemble(file, Vec::new(), parts)?)))
+    Ok(Some((page, Rope::of_parts(file, parts, [])?)))
 }
 
 /// Returns the program `file` with a section called `name` for each of `ranges`. The ranges are in
@@ -123,43 +123,8 @@ pub(crate) fn divide(
     ranges: &[Range<u64>],
     name: &str,
 ) -> Result<Rope, Malformed> {
-    assemble(
-        file,
-        Vec::new(),
-        resize::divide(file.bytes(), ranges, name.as_bytes())?,
-    )
-}
-
-fn assemble(
-    file: &FileSlice,
-    replacements: Vec<Replacement>,
-    parts: Vec<Part>,
-) -> Result<Rope, Malformed> {
-    let mut contents: Vec<Option<Rope>> = replacements
-        .into_iter()
-        .map(|new| Some(new.contents))
-        .collect();
-    let mut rope = Rope::default();
-    for part in parts {
-        match part {
-            Part::Old(range) => {
-                let size = range.end.saturating_sub(range.start);
-                rope.push_piece(
-                    file.slice(range.start, size)
-                        .ok_or(Malformed::new("a range past the end", range.start))?,
-                );
-            }
-            Part::New(place) => rope.append(
-                contents
-                    .get_mut(place)
-                    .and_then(Option::take)
-                    .unwrap_or_default(),
-            ),
-            Part::Bytes(bytes) => rope.push_bytes(bytes),
-            Part::Zeros(count) => rope.push_zeros(count),
-        }
-    }
-    Ok(rope)
+    let parts = resize::divide(file.bytes(), ranges, name.as_bytes())?;
+    Rope::of_parts(file, parts, [])
 }
 
 /// Returns the addresses in memory of new contents, for sections of a program or shared library

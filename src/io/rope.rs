@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::error::Malformed;
+use crate::formats::compose::Part;
 use crate::io::copy::{self, GRAIN};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::Output;
@@ -82,6 +84,35 @@ impl Rope {
             .with_context(|| format!("cannot read `{}`", path.display()))?;
         let mut all = Rope::default();
         all.push_file(path, 0, meta.len());
+        Ok(all)
+    }
+
+    /// A file that is assembled from `parts` of `old`, with `new` as the new contents.
+    ///
+    /// # Errors
+    /// A part is outside of `old`, or `new` has too few elements.
+    pub fn of_parts(
+        old: &FileSlice,
+        parts: Vec<Part>,
+        new: impl IntoIterator<Item = Rope>,
+    ) -> Result<Self, Malformed> {
+        let mut new: Vec<Option<Rope>> = new.into_iter().map(Some).collect();
+        let mut all = Rope::default();
+        for part in parts {
+            match part {
+                Part::Old(range) => all.push_piece(
+                    old.slice(range.start, range.end.saturating_sub(range.start))
+                        .ok_or(Malformed::new("a range past the end", range.start))?,
+                ),
+                Part::New(index) => all.append(
+                    new.get_mut(index)
+                        .and_then(Option::take)
+                        .ok_or(Malformed::new("new contents are missing", 0))?,
+                ),
+                Part::Bytes(bytes) => all.push_bytes(bytes),
+                Part::Zeros(count) => all.push_zeros(count),
+            }
+        }
         Ok(all)
     }
 

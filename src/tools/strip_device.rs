@@ -102,19 +102,7 @@ fn stripped(image: &Image, spool: &mut Spool) -> Result<Option<FileSlice>> {
     {
         return Ok(None);
     }
-    let mut rope = Rope::default();
-    for part in parts {
-        match part {
-            Part::Old(range) => {
-                let part = piece.slice(range.start, range.end.saturating_sub(range.start));
-                rope.push_piece(
-                    part.with_context(|| format!("image {}: a range past the end", image.index))?,
-                );
-            }
-            Part::Bytes(bytes) => rope.push_bytes(bytes),
-            Part::Zeros(count) => rope.push_zeros(count),
-            Part::New(_) => {}
-        }
-    }
+    let rope =
+        Rope::of_parts(piece, parts, []).with_context(|| format!("image {}", image.index))?;
     Ok(Some(rope.into_piece(spool)?))
 }

@@ -17,7 +17,6 @@ use crate::contents::report::{FileReport, Image};
 use crate::contents::selection::{Choice, Selection};
 use crate::contents::what::{START, may_have_device_code};
 use crate::edit::{Fixed, Levels, Recompressed, Repack, Verdict};
-use crate::formats::compose::Part;
 use crate::formats::zip::resize::{NewContents, plan};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
 use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
@@ -229,29 +228,11 @@ fn put_together(
         all.extend(new_record(piece, record, &all, gone, session)?);
     }
     let contents: Vec<NewContents> = all.iter().map(|packed| packed.contents).collect();
-    let mut bytes: Vec<Option<Rope>> = all.into_iter().map(|packed| Some(packed.bytes)).collect();
-    let mut rope = Rope::default();
     let gone: HashSet<u64> = gone.values().copied().collect();
-    for part in plan(piece.bytes(), &contents, &gone).with_context(|| path.display().to_string())? {
-        match part {
-            Part::Old(range) => {
-                rope.push_piece(
-                    piece
-                        .slice(range.start, range.end.saturating_sub(range.start))
-                        .context("a range past the end")?,
-                );
-            }
-            Part::New(place) => rope.append(
-                bytes
-                    .get_mut(place)
-                    .and_then(Option::take)
-                    .unwrap_or_default(),
-            ),
-            Part::Bytes(new) => rope.push_bytes(new),
-            Part::Zeros(count) => rope.push_zeros(count),
-        }
-    }
-    Ok(rope)
+    let context = || path.display().to_string();
+    let parts = plan(piece.bytes(), &contents, &gone).with_context(context)?;
+    let new = all.into_iter().map(|packed| packed.bytes);
+    Ok(Rope::of_parts(piece, parts, new)?)
 }
 
 /// A member that may have device code, and what is in it.

@@ -16,8 +16,7 @@ use super::lockstep::{Build, Locations, Shape};
 use crate::contents::report::{Image, Step};
 use crate::edit::{Changed, Outcome};
 use crate::formats::archive::resize::plan;
-use crate::formats::compose::Part;
-use crate::io::file_slice::{FileSlice, Spool};
+use crate::io::file_slice::Spool;
 use crate::io::rope::Rope;
 
 /// The file merged of `builds`, with the images that `units` name
@@ -145,7 +144,7 @@ impl Joiner<'_> {
         let parts = plan(base.piece.bytes(), &sizes)
             .map_err(|fault| anyhow!(fault.in_archive(&base.place)))?;
         Ok(Outcome::New(
-            assembled(&base.piece, parts, ropes)
+            Rope::of_parts(&base.piece, parts, ropes)
                 .with_context(|| base.place.clone())?
                 .into(),
         ))
@@ -205,30 +204,4 @@ fn outermost(image: &Image) -> Option<u64> {
         Step::Container { offset, .. } => Some(*offset),
         _ => None,
     })?
-}
-
-/// The parts of what `base` becomes, put together; `new` has the contents of the new ones, by their
-/// places.
-fn assembled(base: &FileSlice, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope> {
-    let mut new: Vec<Option<Rope>> = new.into_iter().map(Some).collect();
-    let mut bytes = Rope::default();
-    for part in parts {
-        match part {
-            Part::Old(range) => {
-                let size = range.end.saturating_sub(range.start);
-                bytes.push_piece(
-                    base.slice(range.start, size)
-                        .context("a range past the end")?,
-                );
-            }
-            Part::New(place) => bytes.append(
-                new.get_mut(place)
-                    .and_then(Option::take)
-                    .context("contents are missing")?,
-            ),
-            Part::Bytes(own) => bytes.push_bytes(own),
-            Part::Zeros(count) => bytes.push_zeros(count),
-        }
-    }
-    Ok(bytes)
 }

@@ -3,8 +3,9 @@
 //! object with too many sections for the small format becomes a big object.
 
 use super::strings::Strings;
-use super::{NewSection, ObjectPlan, Planner, section_name};
+use super::{NewSection, Planner, section_name};
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 
 mod read;
 mod symbols;
@@ -32,7 +33,7 @@ pub(super) fn rewrite(
     data: &[u8],
     remove: &dyn Fn(&[u8]) -> bool,
     new: &[NewSection<'_>],
-) -> Result<ObjectPlan, Malformed> {
+) -> Result<Vec<Part>, Malformed> {
     let mut object = Object::parse(data)?;
     symbols::remove_sections(&mut object, remove)?;
     let names: Vec<Vec<u8>> = new.iter().map(|section| section_name(section.id)).collect();
@@ -113,7 +114,7 @@ fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
 }
 
 /// Assigns an offset to every section and lists the parts to write.
-fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<ObjectPlan, Malformed> {
+fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<Vec<Part>, Malformed> {
     let big = object.sections.len() > MOST_SECTIONS;
     let head_size: u64 = if big { 56 } else { 20 };
     let mut end = head_size + SECTION_HEADER_SIZE * object.sections.len() as u64;
@@ -155,7 +156,7 @@ fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<ObjectPlan, Mal
     let size = u32::try_from(strings.size()).map_err(|_| TOO_LARGE)?;
     planner.made(symbols.bytes);
     planner.made(strings.bytes(&size.to_le_bytes()));
-    Ok(planner.plan)
+    Ok(planner.parts)
 }
 
 fn head(object: &Object<'_>, big: bool, table_at: u32, symbols: u32) -> Result<Vec<u8>, Malformed> {

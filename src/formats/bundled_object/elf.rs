@@ -9,8 +9,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::strings::Strings;
-use super::{NewSection, ObjectPlan, Planner, section_name};
+use super::{NewSection, Planner, section_name};
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
 use crate::formats::elf::raw::{
@@ -43,7 +44,7 @@ pub(super) fn rewrite(
     data: &[u8],
     remove: &dyn Fn(&[u8]) -> bool,
     new: &[NewSection<'_>],
-) -> Result<ObjectPlan, Malformed> {
+) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
     object.check_overlap()?;
     let edit = Edit {
@@ -278,7 +279,7 @@ fn lay_out(
     object: &Object<'_>,
     mut sections: Vec<OutputSection<'_>>,
     names: usize,
-) -> Result<ObjectPlan, Malformed> {
+) -> Result<Vec<Part>, Malformed> {
     let class = object.class;
     let mut end = segments(data, object)?
         .iter()
@@ -349,7 +350,7 @@ fn lay_out(
     }
     planner.pad_to(table_at);
     planner.made(table);
-    Ok(planner.plan)
+    Ok(planner.parts)
 }
 
 /// The file header and the section headers, with the values of llvm-objcopy.

@@ -2,6 +2,7 @@
 //! output.
 
 use super::*;
+use crate::formats::compose::join;
 use crate::formats::reference::{Outcome, missing, run, tools};
 use std::path::Path;
 
@@ -12,22 +13,6 @@ const IDS: [&str; 3] = [
     "hip-amdgcn-amd-amdhsa--gfx906",
 ];
 const PAYLOADS: [&[u8]; 3] = [b"\0", b"A code object of no particular length", b""];
-
-/// The output of a plan.
-fn written(plan: &ObjectPlan, object: &[u8], payloads: &[&[u8]]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for part in &plan.parts {
-        match part {
-            ObjectPart::Object(range) => {
-                out.extend_from_slice(&object[range.start as usize..range.end as usize])
-            }
-            ObjectPart::Section(index) => out.extend_from_slice(payloads[*index]),
-            ObjectPart::Made(bytes) => out.extend_from_slice(bytes),
-            ObjectPart::Zeros(count) => out.resize(out.len() + *count as usize, 0),
-        }
-    }
-    out
-}
 
 fn new_sections() -> Vec<NewSection<'static>> {
     IDS.iter()
@@ -90,6 +75,13 @@ fn same(ours: &[u8], theirs: &[u8], what: &str) {
     }
 }
 
+fn size(parts: &[Part], new: &[NewSection<'_>]) -> u64 {
+    parts
+        .iter()
+        .map(|part| part.size(|index| new[index].size))
+        .sum()
+}
+
 /// Adds and removes the sections, and compares with llvm-objcopy. Returns the resulting host
 /// object.
 fn round(
@@ -100,9 +92,9 @@ fn round(
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (fat, bare) = reference(objcopy, folder, object)?;
     let new = new_sections();
-    let plan = with_sections(object, &new)?;
-    let ours = written(&plan, object, &PAYLOADS);
-    assert_eq!(plan.size(&new), ours.len() as u64);
+    let parts = with_sections(object, &new)?;
+    let ours = join(object, &parts, &PAYLOADS)?;
+    assert_eq!(size(&parts, &new), ours.len() as u64);
     same(&ours, &fat, &format!("{what}, fat"));
     let found = bundle_sections(&fat)?;
     assert_eq!(
@@ -117,7 +109,7 @@ fn round(
             "{what}"
         );
     }
-    let ours = written(&without_bundles(&fat)?, &fat, &[]);
+    let ours = join(&fat, &without_bundles(&fat)?, &[])?;
     same(&ours, &bare, &format!("{what}, bare"));
     Ok(ours)
 }
@@ -203,18 +195,18 @@ fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
 
 /// Computes the size only, because the output may be too large for memory. Every range must be
 /// inside the object.
-fn check_plan(plan: &ObjectPlan, object: &[u8], new: &[NewSection<'_>]) {
-    for part in &plan.parts {
+fn check_plan(parts: &[Part], object: &[u8], new: &[NewSection<'_>]) {
+    for part in parts {
         match part {
-            ObjectPart::Object(range) => {
+            Part::Old(range) => {
                 assert!(range.start <= range.end && range.end <= object.len() as u64)
             }
-            ObjectPart::Section(index) => assert!(*index < new.len()),
-            ObjectPart::Made(_) | ObjectPart::Zeros(_) => {}
+            Part::New(index) => assert!(*index < new.len()),
+            Part::Bytes(_) | Part::Zeros(_) => {}
         }
     }
     let payload: u64 = new.iter().map(|section| section.size).sum();
-    assert!(plan.size(new) < payload + (1 << 32) + (128 << 20));
+    assert!(size(parts, new) < payload + (1 << 32) + (128 << 20));
 }
 
 /// A small object of each format.
@@ -296,7 +288,7 @@ fn payloads_too_large_for_the_object_are_errors() -> Outcome {
         .map(|object| with_sections(object, &new))
         .collect::<Vec<_>>();
     assert!(
-        matches!(&results[0], Ok(plan) if plan.size(&new) > 5 << 30),
+        matches!(&results[0], Ok(parts) if size(parts, &new) > 5 << 30),
         "64 bits are enough"
     );
     assert!(results[1..].iter().all(Result::is_err));
@@ -348,7 +340,7 @@ fn b19_symbols_of_sections_go_with_them() -> Outcome {
                 "bare.o",
             ],
         )?;
-        let ours = written(&without_bundles(&both)?, &both, &[]);
+        let ours = join(&both, &without_bundles(&both)?, &[])?;
         same(
             &ours,
             &std::fs::read(folder.join("bare.o"))?,
@@ -545,7 +537,7 @@ fn b19_coff_symbols_of_sections_go_with_them() -> Outcome {
                 "bare.o",
             ],
         )?;
-        let ours = written(&without_bundles(&object)?, &object, &[]);
+        let ours = join(&object, &without_bundles(&object)?, &[])?;
         same(&ours, &std::fs::read(folder.join("bare.o"))?, target);
     }
     Ok(())

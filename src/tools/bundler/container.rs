@@ -342,33 +342,6 @@ fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
 
 /// Returns `object` without its bundles.
 fn host_object(object: &FileSlice) -> Result<Rope> {
-    let plan = bundled_object::without_bundles(object.bytes())?;
-    rewritten(plan, object, &[])
-}
-
-/// Returns `object` changed according to `plan`, with `payloads` as the contents of new sections.
-pub(crate) fn rewritten(
-    plan: bundled_object::ObjectPlan,
-    object: &FileSlice,
-    payloads: &[FileSlice],
-) -> Result<Rope> {
-    let mut rope = Rope::default();
-    for one in plan.parts {
-        match one {
-            bundled_object::ObjectPart::Object(range) => {
-                rope.push_piece(part(object, range.start, range.end - range.start)?)
-            }
-            bundled_object::ObjectPart::Section(index) => {
-                rope.push_piece(
-                    payloads
-                        .get(index)
-                        .context("a section without contents")?
-                        .clone(),
-                );
-            }
-            bundled_object::ObjectPart::Made(bytes) => rope.push_bytes(bytes),
-            bundled_object::ObjectPart::Zeros(count) => rope.push_zeros(count),
-        }
-    }
-    Ok(rope)
+    let parts = bundled_object::without_bundles(object.bytes())?;
+    Ok(Rope::of_parts(object, parts, [])?)
 }

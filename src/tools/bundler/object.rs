@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Request;
-use super::container::rewritten;
 use super::input::CodeObject;
 use crate::formats::bundle::MAGIC;
 use crate::formats::bundled_object::{self, NewSection};
 use crate::io::file_slice::FileSlice;
 use crate::io::outputs::{Outputs, io_error};
+use crate::io::rope::Rope;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
@@ -47,12 +47,9 @@ pub(super) fn bundle(
             size: piece.size(),
         })
         .collect();
-    let plan = bundled_object::with_sections(object.bytes(), &sections);
-    let whole = rewritten(
-        plan.with_context(|| host.input.path.display().to_string())?,
-        object,
-        &payloads,
-    )?;
+    let parts = bundled_object::with_sections(object.bytes(), &sections)
+        .with_context(|| host.input.path.display().to_string())?;
+    let whole = Rope::of_parts(object, parts, payloads.into_iter().map(Rope::from))?;
     let mut outputs = Outputs::new(session);
     let mut made = outputs.create_anew_or_stdout(output)?;
     if let Ok(about) = std::fs::metadata(&host.input.path) {

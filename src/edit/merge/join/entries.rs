@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::row::Found;
-use super::{Fate, Joiner, assembled};
+use super::{Fate, Joiner};
 use crate::contents::inflate;
 use crate::edit::containers::Kind;
 use crate::edit::{Levels, Outcome, compress};
@@ -133,7 +133,7 @@ impl Joiner<'_> {
         }
         let (first, header) = plain.first().context("no builds to merge")?;
         let parts = bundle::compose(first.bytes(), &items).with_context(|| base.place.clone())?;
-        let bytes = assembled(first, parts, new).with_context(|| base.place.clone())?;
+        let bytes = Rope::of_parts(first, parts, new).with_context(|| base.place.clone())?;
         match header {
             Some(header) => compress::bundle(&bytes, *header, Levels::default(), self.spool),
             None => Ok(Outcome::New(bytes.into())),
@@ -194,7 +194,7 @@ impl Joiner<'_> {
         let parts =
             fatbin::compose(base.piece.bytes(), &items).with_context(|| base.place.clone())?;
         Ok(Outcome::New(
-            assembled(&base.piece, parts, new)
+            Rope::of_parts(&base.piece, parts, new)
                 .with_context(|| base.place.clone())?
                 .into(),
         ))

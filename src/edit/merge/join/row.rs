@@ -7,7 +7,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 
 use super::super::lockstep::Location;
-use super::{Fate, Joiner, assembled};
+use super::{Fate, Joiner};
 use crate::edit::blocks::{Block, lay_out};
 use crate::edit::containers::{Kind, recognize};
 use crate::edit::{Changed, Moved, Outcome};
@@ -263,7 +263,7 @@ impl Joiner<'_> {
         };
         let items: Vec<Item<Entry<'_>>> = fates.iter().enumerate().filter_map(stays).collect();
         let parts = offload_binary::compose(data, &items).with_context(place)?;
-        assembled(&found.piece, parts, Vec::new()).with_context(place)
+        Rope::of_parts(&found.piece, parts, []).with_context(place)
     }
 
     /// The images in a container: their numbers, and how deep they are.
