@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use super::{Levels, Outcome};
 use crate::formats::compressed::{Compressor, Header, Method, Options, Version};
+use crate::formats::u64_at;
 use crate::io::file_slice::Spool;
 use crate::io::rope::Rope;
 
@@ -52,21 +53,11 @@ pub(super) fn offload_binary(
     spool: &mut Spool,
 ) -> Result<Outcome> {
     let whole = plain.clone().into_piece(spool)?;
+    let head = whole.bytes().get(..48);
+    let entries_at = u64_at(head.context("OffloadBinary without a header")?, 16);
     let mut head = whole
         .bytes()
-        .get(..48)
-        .context("OffloadBinary without a header")?
-        .to_vec();
-    let entries_at = u64::from_le_bytes(
-        *head
-            .get(16..)
-            .and_then(|rest| rest.first_chunk())
-            .unwrap_or(&[0; 8]),
-    );
-    let start = usize::try_from(entries_at)?;
-    head = whole
-        .bytes()
-        .get(..start)
+        .get(..usize::try_from(entries_at)?)
         .context("entries past the end")?
         .to_vec();
     let packed = spool.add(|file| {

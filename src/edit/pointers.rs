@@ -2,11 +2,10 @@
 //! their number, and the structs through which CUDA and HIP are given a container.
 
 use anyhow::{Context, Result, bail};
-use object::{
-    Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind,
-};
+use object::{File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
 
 use super::{Changed, Moved};
+use crate::formats::elf::raw::Class;
 use crate::io::resize::Patch;
 use crate::registration::read::{Bounds, Descriptor, Registered, Slot, SyclDescriptor};
 
@@ -425,8 +424,7 @@ fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
 /// Gathers changes of a file.
 struct Writer<'d> {
     data: &'d [u8],
-    word: u64,
-    endian: Endianness,
+    class: Class,
     patches: Vec<Patch>,
 }
 
@@ -434,17 +432,15 @@ impl<'d> Writer<'d> {
     fn new(data: &'d [u8], file: &File<'_>) -> Self {
         Writer {
             data,
-            word: if file.is_64() { 8 } else { 4 },
-            endian: file.endianness(),
+            class: Class::of_file(file),
             patches: Vec::new(),
         }
     }
 
     fn number(&mut self, offset: u64, value: u32) {
-        use object::Endian;
         self.patches.push(Patch {
             offset,
-            bytes: self.endian.write_u32(value).to_vec(),
+            bytes: self.class.word_bytes(value).to_vec(),
         });
     }
 
@@ -452,7 +448,7 @@ impl<'d> Writer<'d> {
         use object::Endian;
         self.patches.push(Patch {
             offset,
-            bytes: self.endian.write_u16(value).to_vec(),
+            bytes: self.class.endian.write_u16(value).to_vec(),
         });
     }
 
@@ -513,21 +509,14 @@ impl<'d> Writer<'d> {
     }
 
     fn word_at(&self, offset: u64) -> Option<u64> {
-        use object::Endian;
-        let rest = self.data.get(usize::try_from(offset).ok()?..)?;
-        if self.word == 8 {
-            Some(self.endian.read_u64(*rest.first_chunk()?))
-        } else {
-            Some(self.endian.read_u32(*rest.first_chunk()?).into())
-        }
+        self.class
+            .address(self.data.get(usize::try_from(offset).ok()?..)?)
     }
 
     fn word_bytes(&self, value: u64) -> Result<Vec<u8>> {
-        use object::Endian;
-        Ok(if self.word == 8 {
-            self.endian.write_u64(value).to_vec()
-        } else {
-            self.endian.write_u32(u32::try_from(value)?).to_vec()
-        })
+        if !self.class.is_64 {
+            u32::try_from(value)?;
+        }
+        Ok(self.class.address_bytes(value))
     }
 }

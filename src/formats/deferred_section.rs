@@ -25,8 +25,9 @@ mod tests;
 
 use super::elf::raw::{FileHeader, Record, SectionHeader};
 use super::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
-use super::slice;
+use super::{slice, u32_at};
 use crate::error::Malformed;
+use crate::formats;
 use object::{
     Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind,
 };
@@ -161,13 +162,7 @@ const COFF_SYMBOL: u64 = 18;
 /// Renames the section with this index, counted from 1, and its symbol. The name is appended to the
 /// object, whose string table is last.
 fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
-    let number = |object: &[u8], at: u64, size: u64| {
-        let bytes = slice(object, at, size, "header past the end", at)?;
-        Ok(bytes
-            .iter()
-            .rev()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
-    };
+    let number = |object: &[u8], at, size| formats::number(object, at, size, "header past the end");
     let (symbols_at, symbols) = (number(object, 8, 4)?, number(object, 12, 4)?);
     let strings_at = symbols_at + symbols * COFF_SYMBOL;
     let offset = number(object, strings_at, 4)?;
@@ -210,8 +205,10 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
 fn set_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
     // Objects have no optional header.
     let row = COFF_HEADER + COFF_SECTION * (index as u64 - 1);
-    let flags = slice(object, row + 36, 4, "section header past the end", row)?;
-    let flags = u32::from_le_bytes(flags.try_into().unwrap_or_default());
+    let flags = u32_at(
+        slice(object, row + 36, 4, "section header past the end", row)?,
+        0,
+    );
     let other_flags = flags & !(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_WRITE.0);
     put(object, row + 20, &(at as u32).to_le_bytes())?;
     put(

@@ -35,7 +35,7 @@ mod tests;
 pub use compose::{Code, NewEntry, compose, lz4};
 
 use super::elf::raw::{FileHeader, Record, SectionHeader};
-use super::slice;
+use super::{slice, u16_at, u32_at, u64_at};
 use crate::error::Malformed;
 
 /// The first four bytes.
@@ -129,11 +129,11 @@ pub fn size(data: &[u8]) -> Result<u64, Malformed> {
         return Err(Malformed::new("not a fatbinary", 0));
     }
     let header = slice(data, 0, HEADER_SIZE, "fatbinary header past the end", 0)?;
-    let header_size = number(header, 6, 2);
+    let header_size: u64 = u16_at(header, 6).into();
     if header_size < HEADER_SIZE {
         return Err(Malformed::new("fatbinary header size too small", 6));
     }
-    let size = number(header, 8, 8)
+    let size = u64_at(header, 8)
         .checked_add(header_size)
         .ok_or(Malformed::new("fatbinary size past the end", 8))?;
     slice(data, 0, size, "fatbinary size past the end", 8)?;
@@ -227,8 +227,8 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
 /// damaged entry hides the position of the next one.
 pub fn entries(data: &[u8]) -> (Vec<Entry<'_>>, Option<Malformed>) {
     let mut entries = Vec::new();
-    let mut at = match size(data) {
-        Ok(_) => number(data, 6, 2),
+    let mut at: u64 = match size(data) {
+        Ok(_) => u16_at(data, 6).into(),
         Err(fault) => return (entries, Some(fault)),
     };
     while at < data.len() as u64 {
@@ -250,7 +250,7 @@ fn read(data: &[u8]) -> Result<Fatbin<'_>, Malformed> {
     match entries(whole) {
         (entries, None) => Ok(Fatbin {
             entries,
-            version: number(whole, 4, 2) as u16,
+            version: u16_at(whole, 4),
             at: 0,
             size,
         }),
@@ -262,7 +262,7 @@ fn read(data: &[u8]) -> Result<Fatbin<'_>, Malformed> {
 fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     let fault = |what| Malformed::new(what, at);
     let header = slice(whole, at, ENTRY_SIZE, "fatbinary entry past the end", at)?;
-    let header_size = number(header, 4, 4);
+    let header_size: u64 = u32_at(header, 4).into();
     if header_size < ENTRY_SIZE {
         return Err(fault("header size of a fatbinary entry too small"));
     }
@@ -273,7 +273,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         "header of a fatbinary entry past the end",
         at,
     )?;
-    let size = number(header, 8, 8);
+    let size = u64_at(header, 8);
     let start = at + header_size;
     let padded = slice(
         whole,
@@ -282,7 +282,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         "code of a fatbinary entry past the end",
         at,
     )?;
-    let flags = number(header, 40, 8);
+    let flags = u64_at(header, 40);
     let method = match (flags & FLAG_ZSTD != 0, flags & FLAG_LZ4 != 0) {
         (true, _) => Some(Method::Zstd),
         (_, true) => Some(Method::Lz4),
@@ -290,7 +290,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     };
     let (stored, plain_size) = match method {
         Some(_) => {
-            let packed = number(header, 16, 4);
+            let packed = u32_at(header, 16).into();
             (
                 slice(
                     padded,
@@ -299,7 +299,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
                     "compressed code of a fatbinary entry past the end",
                     at,
                 )?,
-                number(header, 56, 8),
+                u64_at(header, 56),
             )
         }
         None => (padded, size),
@@ -311,19 +311,19 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
     };
     let name = slice(
         header,
-        number(header, 32, 4),
-        number(header, 36, 4),
+        u32_at(header, 32).into(),
+        u32_at(header, 36).into(),
         "name of a fatbinary entry past the end",
         at,
     )?;
     let entry = Entry {
-        kind: match number(header, 0, 2) as u16 {
+        kind: match u16_at(header, 0) {
             1 => Kind::Ptx,
             2 => Kind::Elf,
             8 => Kind::LtoIr,
             other => Kind::Other(other),
         },
-        arch: format!("sm_{}{suffix}", number(header, 28, 4)),
+        arch: format!("sm_{}{suffix}", u32_at(header, 28)),
         is_64: flags & FLAG_64_BIT != 0,
         debug: flags & FLAG_DEBUG != 0,
         name,
@@ -334,14 +334,4 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         header,
     };
     Ok((entry, start + size))
-}
-
-/// The little-endian number of `len` bytes at `at`. Missing bytes count as zero, but callers have
-/// checked the length.
-fn number(data: &[u8], at: usize, len: usize) -> u64 {
-    data.iter()
-        .skip(at)
-        .take(len)
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

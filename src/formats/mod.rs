@@ -35,6 +35,8 @@ pub(crate) mod reference;
 pub mod tar;
 pub mod zip;
 
+use std::ops::Range;
+
 use crate::error::Malformed;
 
 /// Returns `len` bytes of `data` from `offset`. A range outside of `data` is the fault `what` at
@@ -50,4 +52,58 @@ pub(crate) fn slice<'a>(
     let start = usize::try_from(offset).map_err(|_| fault)?;
     let end = usize::try_from(offset.checked_add(len).ok_or(fault)?).map_err(|_| fault)?;
     data.get(start..end).ok_or(fault)
+}
+
+/// The range of `size` bytes from `offset` on.
+pub(crate) fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
+    let end = offset
+        .checked_add(size)
+        .ok_or(Malformed::new("a range past the largest offset", offset))?;
+    Ok(offset..end)
+}
+
+/// Whether both ranges have a byte in common.
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}
+
+/// The little-endian number at `at`. It is 0 if a byte of it is missing.
+pub(crate) fn u16_at(data: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes_at(data, at))
+}
+
+/// The little-endian number at `at`. It is 0 if a byte of it is missing.
+pub(crate) fn u32_at(data: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes_at(data, at))
+}
+
+/// The little-endian number at `at`. It is 0 if a byte of it is missing.
+pub(crate) fn u64_at(data: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes_at(data, at))
+}
+
+fn bytes_at<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    let bytes = data.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.copied().unwrap_or([0; N])
+}
+
+/// Replaces the bytes at `at`, unless the range is outside of `bytes`.
+pub(crate) fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
+    if let Some(old) = bytes.get_mut(at..at + new.len()) {
+        old.copy_from_slice(new);
+    }
+}
+
+/// The little-endian number of `size` bytes, at most 8, at `at`. Missing bytes are the fault `what`.
+pub(crate) fn number(
+    data: &[u8],
+    at: u64,
+    size: u64,
+    what: &'static str,
+) -> Result<u64, Malformed> {
+    let bytes = slice(data, at, size, what, at)?;
+    Ok(bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }

@@ -35,7 +35,7 @@ pub use write::{
     Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write,
 };
 
-use super::slice;
+use super::{slice, u16_at, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::model::ImageKind;
 use std::borrow::Cow;
@@ -331,21 +331,4 @@ fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
         .position(|byte| *byte == 0)
         .ok_or(fault("string without a terminating zero"))?;
     Ok(tail.get(..len).unwrap_or_default())
-}
-
-// Callers pass only offsets within tables whose length they have checked.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the callers have checked the length of the table"
-)]
-fn u16_at(data: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([data[at], data[at + 1]])
-}
-
-fn u32_at(data: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(data, at)) | u32::from(u16_at(data, at + 2)) << 16
-}
-
-fn u64_at(data: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
 }

@@ -6,7 +6,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind, elf};
 
 use super::elf::section;
-use super::{bitcode, magic};
+use super::{bitcode, magic, u32_at};
 use crate::model::llvm_major;
 
 /// The largest number of producers per image. A file has one for each compiler and linker.
@@ -105,7 +105,7 @@ fn tool(note: &[u8]) -> Option<String> {
     const HEADER: usize = 24;
     let (header, strings) = note.split_at_checked(HEADER)?;
     let string = |field: usize| {
-        let offset = u32::from_le_bytes(header.get(field * 4..field * 4 + 4)?.try_into().ok()?);
+        let offset = u32_at(header, 4 * field);
         let text = strings
             .get(offset as usize..)?
             .split(|byte| *byte == 0)

@@ -8,7 +8,7 @@ use object::{FileKind, LittleEndian};
 
 use super::sweep::Claim;
 use super::{Label, Names, Part};
-use crate::formats::offload_entries;
+use crate::formats::{offload_entries, u32_at};
 
 /// The depths of claims.
 const SECTION: u32 = 2;
@@ -65,10 +65,7 @@ fn object<H: CoffHeader>(
     let start = u64::from(header.pointer_to_symbol_table());
     if start != 0 {
         let size = u64::from(header.number_of_symbols()) * size_of::<H::SymbolBytes>() as u64;
-        let strings = data
-            .get(usize::try_from(start + size).unwrap_or(usize::MAX)..)
-            .and_then(|rest| rest.first_chunk());
-        let strings = strings.map_or(0, |size: &[u8; 4]| u64::from(u32::from_le_bytes(*size)));
+        let strings = u64::from(u32_at(data, (start + size) as usize));
         claims.push(claim(
             start,
             size + strings,
@@ -112,10 +109,7 @@ fn program(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>
         // MinGW's linkers leave them there: symbols, and then the names of all of them.
         let size = u64::from(header.number_of_symbols.get(LittleEndian))
             * size_of::<pe::ImageSymbolBytes>() as u64;
-        let strings = data
-            .get(usize::try_from(symbols + size).unwrap_or(usize::MAX)..)
-            .and_then(|rest| rest.first_chunk());
-        let strings = strings.map_or(0, |size: &[u8; 4]| u64::from(u32::from_le_bytes(*size)));
+        let strings = u64::from(u32_at(data, (symbols + size) as usize));
         claims.push(claim(
             symbols,
             size + strings,

@@ -54,7 +54,7 @@ pub(super) fn is_device(section: &Section<'_>) -> bool {
 }
 
 fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
-    let word = if class.is_64 { 8 } else { 4 };
+    let word = class.address_size() as u64;
     let mut all = Vec::new();
     for descriptor in &found.descriptors {
         all.push(descriptor.offset..descriptor.offset.saturating_add(COUNT));

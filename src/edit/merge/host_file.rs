@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, bail};
+use object::Endianness;
 use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
 use object::pod::{self, Pod};
 use object::read::elf::{self as read, CrelIterator, Rel, Rela, RelrIterator};
-use object::{Endian, Endianness};
 
 use super::coff_file;
 use crate::error::Malformed;
@@ -192,11 +192,6 @@ impl<'d> HostFile<'d> {
         self.header.kind == elf::ET_EXEC
     }
 
-    /// The size of a pointer.
-    pub(super) fn word(&self) -> usize {
-        if self.class.is_64 { 8 } else { 4 }
-    }
-
     /// The sections in which relocations are, by the section that they are for.
     pub(super) fn relocation_tables(&self) -> BTreeMap<usize, Vec<usize>> {
         if let Relocations::Coff(all) = &self.relocations {
@@ -268,15 +263,6 @@ impl<'d> HostFile<'d> {
                 .map(|place| at(place.into()))
                 .collect(),
         )
-    }
-
-    /// The number at `at` of `bytes`, as wide as `width` says: 4 or 8 bytes.
-    pub(super) fn number(&self, bytes: &[u8], at: usize, width: usize) -> Option<u64> {
-        let bytes = bytes.get(at..)?;
-        match width {
-            8 => Some(self.class.endian.read_u64(*bytes.first_chunk()?)),
-            _ => Some(self.class.endian.read_u32(*bytes.first_chunk()?).into()),
-        }
     }
 }
 

@@ -146,7 +146,7 @@ fn in_memory_only(object: &Object<'_>, header: &SectionHeader) -> bool {
 fn align_table(class: Class, header: &mut SectionHeader) {
     let relocations = matches!(header.kind, elf::SHT_REL | elf::SHT_RELA) && !header.is_allocated();
     if header.kind == elf::SHT_SYMTAB || relocations {
-        header.align = if class.is_64 { 8 } else { 4 };
+        header.align = class.address_size() as u64;
     }
 }
 
@@ -317,7 +317,7 @@ fn lay_out(
             start + header.size
         };
     }
-    let table_at = end.next_multiple_of(if class.is_64 { 8 } else { 4 });
+    let table_at = end.next_multiple_of(class.address_size() as u64);
     if !class.is_64 && table_at > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }

@@ -13,7 +13,7 @@ use object::pe;
 use crate::error::Malformed;
 use crate::formats::compose::{Part, push_old, push_zeros};
 use crate::formats::elf::resize::NewSize;
-use crate::formats::slice;
+use crate::formats::{number, slice};
 
 /// Data moves by multiples of this, so that it keeps its alignment.
 const MOVE_ALIGN: u64 = 16;
@@ -147,7 +147,7 @@ impl Fields<'_> {
     fn set(&mut self, at: u64, value: u64) -> Result<(), Malformed> {
         let value =
             u32::try_from(value).map_err(|_| Malformed::new("too large for a COFF object", at))?;
-        if number(self.data, at, 4)? != u64::from(value) {
+        if field(self.data, at, 4)? != u64::from(value) {
             self.new.insert(at, value.to_le_bytes().to_vec());
         }
         Ok(())
@@ -192,12 +192,12 @@ impl Fields<'_> {
             let at = head.symbols_at + index * head.symbol;
             let is_big = head.symbol > 18;
             let (section, value) = (
-                number(self.data, at + 12, if is_big { 4 } else { 2 })?,
-                number(self.data, at + 8, 4)?,
+                field(self.data, at + 12, if is_big { 4 } else { 2 })?,
+                field(self.data, at + 8, 4)?,
             );
             let (class, more) = (
-                number(self.data, at + head.symbol - 2, 1)?,
-                number(self.data, at + head.symbol - 1, 1)?,
+                field(self.data, at + head.symbol - 2, 1)?,
+                field(self.data, at + head.symbol - 1, 1)?,
             );
             if more >= head.symbols - index {
                 return Err(Malformed::new("symbols past the end", at));
@@ -230,7 +230,7 @@ fn check_apart(
     used.push(0..head.sections_at + head.sections * SECTION);
     if head.symbols_at != 0 {
         let end = head.symbols_at + head.symbols * head.symbol;
-        let strings = number(data, end, 4).unwrap_or(0);
+        let strings = field(data, end, 4).unwrap_or(0);
         used.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
     }
     let of_sections = sections
@@ -257,23 +257,23 @@ fn check_apart(
 }
 
 fn head(data: &[u8]) -> Result<Head, Malformed> {
-    let is_big = number(data, 0, 4)? == 0xffff_0000;
+    let is_big = field(data, 0, 4)? == 0xffff_0000;
     let head = if is_big {
         Head {
             sections_at: 56,
-            sections: number(data, 44, 4)?,
+            sections: field(data, 44, 4)?,
             symbols_field: 48,
-            symbols_at: number(data, 48, 4)?,
-            symbols: number(data, 52, 4)?,
+            symbols_at: field(data, 48, 4)?,
+            symbols: field(data, 52, 4)?,
             symbol: 20,
         }
     } else {
         Head {
-            sections_at: 20 + number(data, 16, 2)?,
-            sections: number(data, 2, 2)?,
+            sections_at: 20 + field(data, 16, 2)?,
+            sections: field(data, 2, 2)?,
             symbols_field: 8,
-            symbols_at: number(data, 8, 4)?,
-            symbols: number(data, 12, 4)?,
+            symbols_at: field(data, 8, 4)?,
+            symbols: field(data, 12, 4)?,
             symbol: 18,
         }
     };
@@ -299,13 +299,13 @@ fn head(data: &[u8]) -> Result<Head, Malformed> {
 
 fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     let at = head.sections_at + index * SECTION;
-    let flags = number(data, at + 36, 4)? as u32;
-    let (size, raw) = (number(data, at + 16, 4)?, number(data, at + 20, 4)?);
-    let (relocations, lines) = (number(data, at + 24, 4)?, number(data, at + 28, 4)?);
-    let (mut count, line_count) = (number(data, at + 32, 2)?, number(data, at + 34, 2)?);
+    let flags = field(data, at + 36, 4)? as u32;
+    let (size, raw) = (field(data, at + 16, 4)?, field(data, at + 20, 4)?);
+    let (relocations, lines) = (field(data, at + 24, 4)?, field(data, at + 28, 4)?);
+    let (mut count, line_count) = (field(data, at + 32, 2)?, field(data, at + 34, 2)?);
     if count == 0xffff && flags & pe::IMAGE_SCN_LNK_NRELOC_OVFL.0 != 0 {
         // The first relocation has the total number.
-        count = number(data, relocations, 4)?;
+        count = field(data, relocations, 4)?;
     }
     let range = |start: u64, size: u64| {
         let range = start..if start == 0 { 0 } else { start + size };
@@ -329,11 +329,6 @@ fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     })
 }
 
-/// The number of `size` bytes, at most 4, at `at`.
-fn number(data: &[u8], at: u64, size: u64) -> Result<u64, Malformed> {
-    let bytes = slice(data, at, size, "a field past the end", at)?;
-    Ok(bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte)))
+fn field(data: &[u8], at: u64, size: u64) -> Result<u64, Malformed> {
+    number(data, at, size, "a field past the end")
 }

@@ -64,7 +64,7 @@ pub(crate) fn note(class: Class, machine: elf::Machine, features: u32) -> Option
         .into_iter()
         .flat_map(|word| class.word_bytes(word))
         .collect();
-    property.resize(property.len().next_multiple_of(alignment(class)), 0);
+    property.resize(property.len().next_multiple_of(class.address_size()), 0);
     let mut section = Vec::new();
     append_note(
         class,
@@ -74,9 +74,4 @@ pub(crate) fn note(class: Class, machine: elf::Machine, features: u32) -> Option
         &mut section,
     );
     Some(section)
-}
-
-/// The alignment of the section and of each property in it.
-pub(crate) fn alignment(class: Class) -> usize {
-    if class.is_64 { 8 } else { 4 }
 }

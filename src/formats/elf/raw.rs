@@ -6,9 +6,9 @@ use crate::error::Malformed;
 use crate::formats::slice;
 use object::endian::{U16, U32, U64};
 use object::pod::{self, Pod};
-use object::{Endian, Endianness, elf};
+use object::{Endian, Endianness, File, Object, elf};
 
-/// The class and byte order of an ELF file.
+/// The class and byte order of an ELF file, or of another object file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
     /// 64-bit.
@@ -39,6 +39,14 @@ impl Class {
         Ok(Class { is_64, endian })
     }
 
+    /// The class of an object file of any format.
+    pub(crate) fn of_file(file: &File<'_>) -> Class {
+        Class {
+            is_64: file.is_64(),
+            endian: file.endianness(),
+        }
+    }
+
     /// Whether `data` is a 32-bit ELF file. This selects the raw structs of `object` to read it
     /// with.
     pub(crate) fn is_32_bit(data: &[u8]) -> bool {
@@ -50,12 +58,25 @@ impl Class {
         Some(self.endian.read_u32(*bytes.first_chunk()?))
     }
 
+    /// The number in the first 1, 2, 4 or 8 bytes; too few bytes are none.
+    pub(crate) fn number(self, bytes: &[u8], size: usize) -> Option<u64> {
+        match size {
+            1 => bytes.first().copied().map(u64::from),
+            2 => Some(self.endian.read_u16(*bytes.first_chunk()?).into()),
+            4 => self.word(bytes).map(u64::from),
+            8 => Some(self.endian.read_u64(*bytes.first_chunk()?)),
+            _ => None,
+        }
+    }
+
+    /// The size of an address in bytes.
+    pub(crate) fn address_size(self) -> usize {
+        if self.is_64 { 8 } else { 4 }
+    }
+
     /// A number that is as wide as an address of this class; too few bytes are none.
     pub(crate) fn address(self, bytes: &[u8]) -> Option<u64> {
-        match self.is_64 {
-            true => Some(self.endian.read_u64(*bytes.first_chunk()?)),
-            false => self.word(bytes).map(u64::from),
-        }
+        self.number(bytes, self.address_size())
     }
 
     /// A number as the bytes of an address of this class.

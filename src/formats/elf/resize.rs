@@ -18,13 +18,13 @@ mod symbols;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use object::elf;
 
 use super::edit::read::Object;
 use crate::error::Malformed;
-pub(crate) use crate::formats::compose::Part;
+use crate::formats::compose::Part;
+use crate::formats::{overlap, range};
 use bytes::Bytes;
 pub(crate) use divide::divide;
 pub(crate) use front_page::with_front_page;
@@ -171,11 +171,11 @@ impl Sizes {
     /// Checks that a patch changes nothing that is replaced or written anew.
     fn check_patch(&self, object: &Object<'_>, patch: &Patch) -> Result<(), Malformed> {
         let fault = |what| Err(Malformed::new(what, patch.offset));
-        let range = range(patch.offset, patch.bytes.len() as u64)?;
+        let patched = range(patch.offset, patch.bytes.len() as u64)?;
         for index in self.by_index.keys() {
             let of_section = object.sections.get(*index).map(|section| section.header);
             if let Some(header) = of_section
-                && overlap(&range, &self::range(header.offset, header.size)?)
+                && overlap(&patched, &range(header.offset, header.size)?)
             {
                 return fault("patched bytes are in a section with new contents");
             }
@@ -188,23 +188,10 @@ impl Sizes {
             (head.shoff, sections),
             (head.phoff, segments),
         ] {
-            if overlap(&range, &self::range(at, size)?) {
+            if overlap(&patched, &range(at, size)?) {
                 return fault("patched bytes are in the headers of the file");
             }
         }
         Ok(())
     }
-}
-
-/// The `size` bytes from `offset` on.
-fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
-    let end = offset
-        .checked_add(size)
-        .ok_or(Malformed::new("a range past the largest offset", offset))?;
-    Ok(offset..end)
-}
-
-/// Whether both ranges have a byte in common.
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start.max(other.start) < one.end.min(other.end)
 }

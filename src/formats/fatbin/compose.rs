@@ -5,10 +5,10 @@ mod tests;
 
 use std::ops::Range;
 
-use super::{ENTRY_SIZE, FLAG_LZ4, FLAG_ZSTD, HEADER_SIZE, Method, entry, number, size};
+use super::{ENTRY_SIZE, FLAG_LZ4, FLAG_ZSTD, HEADER_SIZE, Method, entry, size};
 use crate::error::Malformed;
 use crate::formats::compose::{Item, Part, check_kept, is_same, push_old, push_zeros};
-use crate::formats::slice;
+use crate::formats::{overwrite, slice, u16_at, u32_at, u64_at};
 
 /// The alignment of entries, from the start of the fatbinary.
 const ALIGN: u64 = 8;
@@ -84,7 +84,7 @@ pub struct NewEntry<'a> {
 /// ```
 pub fn compose(data: &[u8], items: &[Item<NewEntry<'_>, Code>]) -> Result<Vec<Part>, Malformed> {
     let whole = slice(data, 0, size(data)?, "fatbinary size past the end", 8)?;
-    let header_size = number(whole, 6, 2);
+    let header_size: u64 = u16_at(whole, 6).into();
     let olds = places(whole, header_size)?;
     if is_same(items, olds.len()) {
         return Ok(vec![Part::Old(0..whole.len() as u64)]);
@@ -172,7 +172,7 @@ fn push_entry(
     place: usize,
 ) -> Result<u64, Malformed> {
     let length = header.len() as u64;
-    if length < ENTRY_SIZE || number(header, 4, 4) != length {
+    if length < ENTRY_SIZE || u64::from(u32_at(header, 4)) != length {
         return Err(Malformed::new("not a header of a fatbinary entry", 0));
     }
     let padded = code.padded()?;
@@ -188,25 +188,18 @@ fn push_entry(
         ),
         None => (0, 0),
     };
-    let flags = number(header, 40, 8) & !(FLAG_LZ4 | FLAG_ZSTD) | flag;
+    let flags = u64_at(header, 40) & !(FLAG_LZ4 | FLAG_ZSTD) | flag;
     let mut header = header.to_vec();
-    set(&mut header, 8, &padded.to_le_bytes());
-    set(&mut header, 16, &packed.to_le_bytes());
-    set(&mut header, 40, &flags.to_le_bytes());
-    set(&mut header, 56, &plain_size.to_le_bytes());
+    overwrite(&mut header, 8, &padded.to_le_bytes());
+    overwrite(&mut header, 16, &packed.to_le_bytes());
+    overwrite(&mut header, 40, &flags.to_le_bytes());
+    overwrite(&mut header, 56, &plain_size.to_le_bytes());
     parts.push(Part::Bytes(header));
     if code.stored > 0 {
         parts.push(Part::New(place));
     }
     push_zeros(parts, padded - code.stored);
     length.checked_add(padded).ok_or(TOO_LARGE)
-}
-
-/// Overwrites the bytes at `at`.
-fn set(header: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(field) = header.get_mut(at..at + bytes.len()) {
-        field.copy_from_slice(bytes);
-    }
 }
 
 /// Compresses `plain` as one LZ4 block, which every CUDA release reads. Only for entries that used

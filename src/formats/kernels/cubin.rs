@@ -13,6 +13,7 @@ use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
 
 use super::{Image, Kernel};
+use crate::formats::{u16_at, u32_at};
 
 /// The bit of a symbol's `st_other` that distinguishes a kernel from a function that kernels call.
 const STO_CUDA_ENTRY: u8 = 0x10;
@@ -21,7 +22,7 @@ const PARAMETERS_SIZE: u8 = 0x19;
 const MAX_THREADS: u8 = 0x05;
 const MIN_STACK_SIZE: u8 = 0x12;
 const REGISTERS: u8 = 0x2f;
-const UNKNOWN: u64 = 0xffff_ffff;
+const UNKNOWN: u32 = u32::MAX;
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'_, Elf>,
@@ -33,16 +34,16 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
     )?;
     // Registers and stack are pairs of a symbol and a number. The stack size of a recursive kernel
     // is unknown.
-    let pairs: HashMap<(u8, u64), u64> = all
+    let pairs: HashMap<(u8, u32), u32> = all
         .iter()
         .rev()
-        .map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4)))
+        .map(|(attribute, value)| ((*attribute, u32_at(value, 0)), u32_at(value, 4)))
         .collect();
     let symbol_value = |attribute: u8, symbol: usize| {
         pairs
-            .get(&(attribute, symbol as u64))
-            .copied()
-            .filter(|value| *value != UNKNOWN)
+            .get(&(attribute, symbol as u32))
+            .filter(|value| **value != UNKNOWN)
+            .map(|value| u64::from(*value))
     };
     let mut kernels = Vec::new();
     for function in elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])? {
@@ -68,10 +69,10 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
             registers: symbol_value(REGISTERS, function.symbol).or(in_header),
             shared: Some(section(".nv.shared.").map_or(0, |section| section.size)),
             scratch: symbol_value(MIN_STACK_SIZE, function.symbol),
-            arguments: kernel_value(PARAMETERS_SIZE).map(|value| number(value, 0, 2)),
+            arguments: kernel_value(PARAMETERS_SIZE).map(|value| u16_at(value, 0).into()),
             max_workgroup: kernel_value(MAX_THREADS).map(|size| {
                 [0, 4, 8]
-                    .map(|at| number(size, at, 4).max(1))
+                    .map(|at| u64::from(u32_at(size, at)).max(1))
                     .iter()
                     .product()
             }),
@@ -121,23 +122,16 @@ pub(in crate::formats) fn attributes<'a>(
     let damaged = || anyhow!("damaged section {section}");
     let mut all = Vec::new();
     while !data.is_empty() {
-        let head = data.split_off(..4).ok_or_else(damaged)?;
-        let (format, attribute) = (number(head, 0, 1) as u8, number(head, 1, 1) as u8);
-        let value = if format == VALUE_FOLLOWS {
-            data.split_off(..number(head, 2, 2) as usize)
+        let [format, attribute, short @ ..] = data.split_off(..4).ok_or_else(damaged)? else {
+            return Err(damaged());
+        };
+        let value = if *format == VALUE_FOLLOWS {
+            data.split_off(..usize::from(u16_at(short, 0)))
                 .ok_or_else(damaged)?
         } else {
-            head.get(2..).unwrap_or_default()
+            short
         };
-        all.push((attribute, value));
+        all.push((*attribute, value));
     }
     Ok(all)
-}
-
-fn number(data: &[u8], at: usize, len: usize) -> u64 {
-    data.iter()
-        .skip(at)
-        .take(len)
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

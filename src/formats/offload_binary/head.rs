@@ -1,8 +1,8 @@
 //! OffloadBinary headers: enough to skip a binary, or to decompress it elsewhere.
 
-use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
+use super::{HEADER_SIZE, is_offload_binary};
 use crate::error::Malformed;
-use crate::formats::{magic, slice};
+use crate::formats::{magic, slice, u32_at, u64_at};
 
 /// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A
 /// header that claims more is wrong.

@@ -3,10 +3,10 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use super::{Head, LONG_HEADER_SIZE, is_offload_binary, u32_at, u64_at};
+use super::{Head, LONG_HEADER_SIZE, is_offload_binary};
 use crate::error::{Error, Malformed};
 use crate::formats::recipe::Recipe;
-use crate::formats::{magic, slice};
+use crate::formats::{magic, slice, u32_at, u64_at};
 
 /// A compressed binary.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Malformed;
 use crate::formats::compose::Part;
-use crate::formats::slice;
+use crate::formats::{overwrite, slice, u16_at, u32_at, u64_at};
 
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
 const CENTRAL: [u8; 4] = *b"PK\x01\x02";
@@ -190,9 +190,9 @@ fn member(
     )?
     .to_vec();
     let flags = u16_at(&header, 6);
-    put(&mut header, 6, &(flags & !SIZES_FOLLOW).to_le_bytes());
-    put(&mut header, 8, &new.method.to_le_bytes());
-    put(&mut header, 14, &new.crc.to_le_bytes());
+    overwrite(&mut header, 6, &(flags & !SIZES_FOLLOW).to_le_bytes());
+    overwrite(&mut header, 8, &new.method.to_le_bytes());
+    overwrite(&mut header, 14, &new.crc.to_le_bytes());
     let extra_at = (LOCAL_SIZE + name) as usize;
     sizes(&mut header, (18, 22), extra_at, new).ok_or(fault("no room for the new sizes"))?;
     out.bytes(header);
@@ -222,7 +222,7 @@ fn central(
     );
     if u32_at(&bytes, 42) == u32::MAX {
         let field = zip64(&bytes, extra_at, extra_end).ok_or(fault("no offset of the member"))?;
-        put(
+        overwrite(
             &mut bytes,
             field + 8 * (usize::from(plain_full) + usize::from(packed_full)),
             &header.to_le_bytes(),
@@ -230,13 +230,13 @@ fn central(
     } else {
         let short =
             u32::try_from(header).map_err(|_| fault("no room for the new offset of the member"))?;
-        put(&mut bytes, 42, &short.to_le_bytes());
+        overwrite(&mut bytes, 42, &short.to_le_bytes());
     }
     if let Some(new) = new {
         let flags = u16_at(&bytes, 8);
-        put(&mut bytes, 8, &(flags & !SIZES_FOLLOW).to_le_bytes());
-        put(&mut bytes, 10, &new.method.to_le_bytes());
-        put(&mut bytes, 16, &new.crc.to_le_bytes());
+        overwrite(&mut bytes, 8, &(flags & !SIZES_FOLLOW).to_le_bytes());
+        overwrite(&mut bytes, 10, &new.method.to_le_bytes());
+        overwrite(&mut bytes, 16, &new.crc.to_le_bytes());
         sizes(&mut bytes, (20, 24), extra_at, new).ok_or(fault("no room for the new sizes"))?;
     }
     Ok(bytes)
@@ -257,9 +257,9 @@ fn sizes(
     let end = header.len();
     let field = zip64(header, extra_at, end);
     if plain_full {
-        put(header, field?, &new.plain.to_le_bytes());
+        overwrite(header, field?, &new.plain.to_le_bytes());
     } else {
-        put(
+        overwrite(
             header,
             plain_at,
             &u32::try_from(new.plain)
@@ -269,13 +269,13 @@ fn sizes(
         );
     }
     if packed_full {
-        put(
+        overwrite(
             header,
             field? + 8 * usize::from(plain_full),
             &new.packed.to_le_bytes(),
         );
     } else {
-        put(
+        overwrite(
             header,
             packed_at,
             &u32::try_from(new.packed)
@@ -324,12 +324,12 @@ fn ends(
                 .filter(|rest| rest.len() >= 8)
                 .map_or(0, |rest| u64_at(rest, 0))
                 .saturating_sub(lost);
-            put(&mut rest, count, &left.to_le_bytes());
+            overwrite(&mut rest, count, &left.to_le_bytes());
         }
-        put(&mut rest, within(at) + 40, &size.to_le_bytes());
-        put(&mut rest, within(at) + 48, &place.to_le_bytes());
+        overwrite(&mut rest, within(at) + 40, &size.to_le_bytes());
+        overwrite(&mut rest, within(at) + 48, &place.to_le_bytes());
         let moved = (out.size + (at - directory.start - directory.size)) - directory.base;
-        put(
+        overwrite(
             &mut rest,
             within(directory.end) - 20 + 8,
             &moved.to_le_bytes(),
@@ -341,7 +341,7 @@ fn ends(
         let old = u16_at(&rest, count);
         if old != u16::MAX || directory.end_64.is_none() {
             let left = u64::from(old).saturating_sub(lost);
-            put(
+            overwrite(
                 &mut rest,
                 count,
                 &u16::try_from(left).unwrap_or_default().to_le_bytes(),
@@ -350,7 +350,7 @@ fn ends(
     }
     for (field, value) in [(12, size), (16, place)] {
         if u32_at(&rest, end + field) != u32::MAX || directory.end_64.is_none() {
-            put(
+            overwrite(
                 &mut rest,
                 end + field,
                 &u32::try_from(value).map_err(|_| fault)?.to_le_bytes(),
@@ -452,31 +452,4 @@ fn entries(data: &[u8], directory: &Directory) -> Result<Vec<Entry>, Malformed> 
         at += len;
     }
     Ok(entries)
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
-    }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |bytes| u16::from_le_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

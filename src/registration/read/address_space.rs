@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 use object::elf::{self, RelocationType};
 use object::read::elf::{ElfFile, FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{
-    BinaryFormat, Endian, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol,
+    BinaryFormat, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol,
     RelocationKind, RelocationTarget, SectionIndex, SymbolIndex,
 };
 
 use super::sections::{self, Section, text};
+use crate::formats::elf::raw::Class;
 
 /// The target of a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ struct Filled<'d> {
 /// The memory of an object or program.
 pub(super) struct AddressSpace<'d> {
     data: &'d [u8],
-    endian: Endianness,
+    class: Class,
     /// The size of a pointer in bytes.
     pub(super) word: u64,
     linked: bool,
@@ -83,8 +84,8 @@ impl<'d> AddressSpace<'d> {
         let sections = sections::of(&file, data.len() as u64, linked)?;
         let mut space = AddressSpace {
             data,
-            endian: file.endianness(),
-            word: if file.is_64() { 8 } else { 4 },
+            class: Class::of_file(&file),
+            word: Class::of_file(&file).address_size() as u64,
             linked,
             fixed: matches!(file.kind(), ObjectKind::Executable),
             addresses: sections
@@ -203,28 +204,9 @@ impl<'d> AddressSpace<'d> {
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// Reads the 16 bits at an address.
-    pub(super) fn u16(&self, address: u64) -> Option<u16> {
-        Some(self.endian.read_u16(*self.from(address)?.first_chunk()?))
-    }
-
-    /// Reads the 32 bits at an address.
-    pub(super) fn u32(&self, address: u64) -> Option<u32> {
-        Some(self.endian.read_u32(*self.from(address)?.first_chunk()?))
-    }
-
-    /// Reads the 64 bits at an address.
-    pub(super) fn u64(&self, address: u64) -> Option<u64> {
-        Some(self.endian.read_u64(*self.from(address)?.first_chunk()?))
-    }
-
-    /// Reads the word at an address, which has the size of a pointer.
-    pub(super) fn size_at(&self, address: u64) -> Option<u64> {
-        if self.word == 8 {
-            self.u64(address)
-        } else {
-            self.u32(address).map(u64::from)
-        }
+    /// Reads the number of `size` bytes at an address.
+    pub(super) fn number(&self, address: u64, size: u64) -> Option<u64> {
+        self.class.number(self.from(address)?, size as usize)
     }
 
     fn filled(&self, address: u64) -> Option<&Filled<'d>> {
@@ -240,7 +222,7 @@ impl<'d> AddressSpace<'d> {
         if let Some(filled) = self.filled(address) {
             return filled.pointer;
         }
-        match self.size_at(address) {
+        match self.number(address, self.word) {
             Some(0) => Pointer::Null,
             Some(value) if self.fixed && self.end_offset(value).is_some() => Pointer::To(value),
             _ => Pointer::Unknown,
@@ -280,10 +262,7 @@ impl<'d> AddressSpace<'d> {
                     let bytes = self.from(first).unwrap_or_default();
                     bytes.chunks_exact(word).zip(0..).filter_map(
                         move |(bytes, index): (&[u8], u64)| {
-                            let value = match bytes.first_chunk() {
-                                Some(bytes) => self.endian.read_u64(*bytes),
-                                None => u64::from(self.endian.read_u32(*bytes.first_chunk()?)),
-                            };
+                            let value = self.class.address(bytes)?;
                             let address = first + index * self.word;
                             (value != 0
                                 && self.section(value).is_some()
@@ -316,7 +295,7 @@ impl<'d> AddressSpace<'d> {
                 }
                 let address = section.address.wrapping_add(within);
                 let implicit = if relocation.has_implicit_addend() {
-                    self.size_at(address).unwrap_or_default()
+                    self.number(address, self.word).unwrap_or_default()
                 } else {
                     0
                 };
@@ -376,7 +355,7 @@ impl<'d> AddressSpace<'d> {
         file: &ElfFile<'d, Elf>,
     ) -> Result<()> {
         let (data, endian) = (self.data, file.endian());
-        let kinds = PointerRelocations::of(file.elf_header().e_machine(endian), self.word == 8);
+        let kinds = PointerRelocations::of(file.elf_header().e_machine(endian), self.class.is_64);
         for section in file
             .elf_section_table()
             .iter()
@@ -405,7 +384,8 @@ impl<'d> AddressSpace<'d> {
                 self.count(all.len())?;
                 for record in all {
                     let address = record.r_offset(endian).into();
-                    let (Some(addend), Some(place)) = (self.size_at(address), self.offset(address))
+                    let (Some(addend), Some(place)) =
+                        (self.number(address, self.word), self.offset(address))
                     else {
                         continue;
                     };
@@ -420,7 +400,8 @@ impl<'d> AddressSpace<'d> {
                 for address in all {
                     self.count(1)?;
                     let address = address.into();
-                    let (Some(value), stored) = (self.size_at(address), self.offset(address))
+                    let (Some(value), stored) =
+                        (self.number(address, self.word), self.offset(address))
                     else {
                         continue;
                     };
@@ -458,11 +439,14 @@ impl<'d> AddressSpace<'d> {
                 return;
             };
             let (section, value): (_, u64) = (
-                symbol.st_shndx(self.endian),
-                symbol.st_value(self.endian).into(),
+                symbol.st_shndx(self.class.endian),
+                symbol.st_value(self.class.endian).into(),
             );
             let pointer = if section == elf::SHN_UNDEF {
-                let name = table.symbol_name(self.endian, symbol).ok().and_then(text);
+                let name = table
+                    .symbol_name(self.class.endian, symbol)
+                    .ok()
+                    .and_then(text);
                 name.map_or(Pointer::Unknown, Pointer::Symbol)
             } else {
                 Pointer::To(value.wrapping_add(addend))

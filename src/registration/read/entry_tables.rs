@@ -121,16 +121,7 @@ impl Layout {
 
     fn number(&self, space: &AddressSpace<'_>, entry: u64, field: EntryField) -> Option<u64> {
         let (offset, kind) = self.at(field)?;
-        match kind {
-            Field::U8 => space
-                .from(entry + offset)?
-                .first()
-                .map(|byte| u64::from(*byte)),
-            Field::U16 => space.u16(entry + offset).map(u64::from),
-            Field::U32 => space.u32(entry + offset).map(u64::from),
-            Field::U64 => space.u64(entry + offset),
-            Field::Size | Field::Pointer => space.size_at(entry + offset),
-        }
+        space.number(entry + offset, self.size(kind))
     }
 
     /// Reads the entry at an address. Returns none if it is all zeros, which is padding.

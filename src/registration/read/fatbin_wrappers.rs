@@ -45,12 +45,13 @@ fn of_section(
     while at + size <= section.size {
         let address = section.address + at;
         // Each struct is aligned to 8 bytes.
-        if space.u32(address) != Some(contract.magic) {
+        if space.number(address, 4) != Some(contract.magic.into()) {
             at += 8;
             continue;
         }
         at += size;
-        let (Some(version), Some(pointer)) = (space.u32(address + 4), space.slot(address + 8))
+        let (Some(version), Some(pointer)) =
+            (space.number(address + 4, 4), space.slot(address + 8))
         else {
             continue;
         };
@@ -67,7 +68,7 @@ fn of_section(
             runtime,
             section,
             offset,
-            version,
+            version: version as u32,
             pointer,
             container,
         });

@@ -9,7 +9,7 @@ use super::address_space::{AddressSpace, Pointer};
 use super::{Bounds, Descriptor, ImageRow};
 
 /// Limit on the number of images of a descriptor.
-const MOST_IMAGES: u32 = 4096;
+const MOST_IMAGES: u64 = 4096;
 
 /// Returns the descriptors of a file, in the order of their addresses.
 ///
@@ -23,7 +23,7 @@ pub(super) fn find(space: &AddressSpace<'_>) -> Result<Vec<Descriptor>> {
         .iter()
         .fold(0, |sum: u64, section| sum.saturating_add(section.size));
     let (mut rows_left, mut bytes_left) = (
-        u64::from(MOST_IMAGES) + size / (4 * space.word),
+        MOST_IMAGES + size / (4 * space.word),
         size.saturating_mul(4),
     );
     let mut found: Vec<(u64, Descriptor)> = Vec::new();
@@ -63,14 +63,19 @@ fn descriptor(
 ) -> Option<Descriptor> {
     let word = space.word;
     let count = space
-        .u32(start)
+        .number(start, 4)
         .filter(|count| (1..=MOST_IMAGES).contains(count))?;
     // The number has 32 bits; the bytes between it and the pointer are padding.
-    if word == 8 && space.u32(start.checked_add(4)?) != Some(0) {
+    if word == 8 && space.number(start.checked_add(4)?, 4) != Some(0) {
         return None;
     }
     let pair = |at: u64| Some([space.pointer(at), space.pointer(at.checked_add(word)?)]);
-    let words = |at: u64| Some([space.size_at(at)?, space.size_at(at.checked_add(word)?)?]);
+    let words = |at: u64| {
+        Some([
+            space.number(at, word)?,
+            space.number(at.checked_add(word)?, word)?,
+        ])
+    };
     let table_at = start.checked_add(2 * word)?;
     let table = pair(table_at)?;
     let table_words = words(table_at)?;

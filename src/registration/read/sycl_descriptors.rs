@@ -7,7 +7,7 @@ use super::{SyclDescriptor, SyclRow};
 use crate::registration::sycl::{DESCRIPTOR_VERSION, DEVICE_IMAGE_VERSION, KIND};
 
 /// Limit on the number of images of a descriptor.
-const MOST_IMAGES: u16 = 4096;
+const MOST_IMAGES: u64 = 4096;
 /// The number of pointers in a row.
 const POINTERS: u64 = 9;
 /// The indices of the pointers that are the bounds of the image.
@@ -20,7 +20,7 @@ pub(super) fn find(space: &AddressSpace<'_>) -> Vec<SyclDescriptor> {
         .sections()
         .iter()
         .fold(0, |sum: u64, section| sum.saturating_add(section.size));
-    let mut left = u64::from(MOST_IMAGES) + size / (POINTERS * space.word);
+    let mut left = MOST_IMAGES + size / (POINTERS * space.word);
     let found = space.pointers().filter_map(|(address, rows)| {
         let start = address.checked_sub(space.word)?;
         descriptor(space, start, rows, &mut left).map(|descriptor| (start, descriptor))
@@ -43,10 +43,10 @@ fn descriptor(
 ) -> Option<SyclDescriptor> {
     let word = space.word;
     let count = space
-        .u16(start.checked_add(2)?)
+        .number(start.checked_add(2)?, 2)
         .filter(|count| (1..=MOST_IMAGES).contains(count))?;
-    let is_padded = word == 4 || space.u32(start.checked_add(4)?) == Some(0);
-    if u64::from(space.u16(start)?) != DESCRIPTOR_VERSION || !is_padded {
+    let is_padded = word == 4 || space.number(start.checked_add(4)?, 4) == Some(0);
+    if space.number(start, 2)? != DESCRIPTOR_VERSION || !is_padded {
         return None;
     }
     if [2, 3].iter().any(|entries| {
@@ -61,8 +61,8 @@ fn descriptor(
     for index in 0..u64::from(count) {
         *left = left.checked_sub(1)?;
         let row = rows.checked_add(index * row_size)?;
-        let kind = u64::from(*space.from(row.checked_add(2)?)?.first()?);
-        if u64::from(space.u16(row)?) != DEVICE_IMAGE_VERSION || kind != KIND {
+        let kind = space.number(row.checked_add(2)?, 1)?;
+        if space.number(row, 2)? != DEVICE_IMAGE_VERSION || kind != KIND {
             return None;
         }
         let at = |number: u64| row.checked_add((1 + number) * word);

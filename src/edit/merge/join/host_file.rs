@@ -258,11 +258,7 @@ fn with_pointers(
     array: u64,
 ) -> Result<Rope> {
     let data = base.bytes();
-    let word = if FileHeader::read(data)?.0.is_64 {
-        8
-    } else {
-        4
-    };
+    let word = FileHeader::read(data)?.0.address_size() as u64;
     let (mut patches, mut words): (Vec<Patch>, Vec<u64>) = (Vec::new(), Vec::new());
     for table in tables {
         let ends = table

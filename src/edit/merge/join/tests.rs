@@ -9,6 +9,7 @@ use crate::contents::{Options, Reader};
 use crate::edit::merge::{check_images, name_kinds};
 use crate::formats::fatbin::{MAGIC, read_all};
 use crate::formats::offload_binary;
+use crate::io::file_slice::FileSlice;
 use crate::model::ImageKind;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;

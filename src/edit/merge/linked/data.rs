@@ -15,7 +15,7 @@ pub(super) fn explained(
     at: usize,
     done: usize,
 ) -> Option<usize> {
-    let word = compared.word;
+    let word = compared.class.address_size();
     let pointer = start_of(stretch, at, word).filter(|start| *start >= done);
     if let Some(start) = pointer.filter(|start| is_pointer(compared, stretch, *start)) {
         return Some(start + word);
@@ -51,7 +51,7 @@ fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) 
     let may_be = compared.is_fixed
         || stretch.name.starts_with(b".got")
         || compared.filled.contains(&address);
-    let numbers = compared.numbers(stretch, start, compared.word);
+    let numbers = compared.numbers(stretch, start, compared.class.address_size());
     may_be && numbers.is_some_and(|[one, other]| compared.moves.is_same(one, other))
 }
 

@@ -18,6 +18,7 @@ use object::elf;
 use super::ParsedHost;
 use super::difference::{Difference, Differences, Names};
 use super::strings;
+use crate::formats::elf::raw::Class;
 use moves::{Kind, Moves, Stretch, shown};
 
 /// How many differences of one stretch are told.
@@ -27,11 +28,9 @@ const MOST_OF_STRETCH: usize = 4;
 struct Compared<'c, 'd> {
     moves: &'c Moves<'d>,
     machine: elf::Machine,
-    endian: object::Endianness,
+    class: Class,
     /// Whether they are linked for fixed addresses.
     is_fixed: bool,
-    /// The size of a pointer.
-    word: usize,
     /// The ends of thread-local memory in both.
     tls_ends: Option<[u64; 2]>,
     /// The addresses of the first program that the dynamic loader fills in.
@@ -57,9 +56,8 @@ pub(super) fn compare(
     let compared = Compared {
         moves: &moves,
         machine: one.file.header.machine,
-        endian: one.file.class.endian,
+        class: one.file.class,
         is_fixed: one.file.is_fixed(),
-        word: one.file.word(),
         tls_ends: one
             .file
             .tls_end
@@ -140,15 +138,7 @@ impl Compared<'_, '_> {
 
     /// The number of `width` bytes (4 or 8) at a place of both programs.
     fn numbers(&self, stretch: &Stretch<'_>, at: usize, width: usize) -> Option<[u64; 2]> {
-        use object::Endian;
-        let number = |bytes: &[u8]| {
-            let bytes = bytes.get(at..)?;
-            Some(if width == 8 {
-                self.endian.read_u64(*bytes.first_chunk()?)
-            } else {
-                self.endian.read_u32(*bytes.first_chunk()?).into()
-            })
-        };
+        let number = |bytes: &[u8]| self.class.number(bytes.get(at..)?, width);
         let [one, other] = stretch.bytes;
         Some([number(one)?, number(other)?])
     }

@@ -218,10 +218,12 @@ fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
     else {
         return Vec::new();
     };
-    let word = file.word();
+    let (class, word) = (file.class, file.class.address_size());
     let pairs = section.body.chunks_exact(2 * word);
-    let pairs = pairs
-        .filter_map(|pair| Some((file.number(pair, 0, word)?, file.number(pair, word, word)?)));
+    let pairs = pairs.filter_map(|pair| {
+        let (tag, value) = pair.split_at(word);
+        Some((class.address(tag)?, class.address(value)?))
+    });
     pairs.take_while(|(tag, _)| *tag != 0).collect()
 }
 

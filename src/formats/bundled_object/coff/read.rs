@@ -1,7 +1,7 @@
 //! Reads the parts of a COFF object that rewriting needs.
 
 use crate::error::Malformed;
-use crate::formats::slice;
+use crate::formats::{self, slice};
 
 pub(super) const RELOCATION_SIZE: u64 = 10;
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
@@ -76,12 +76,8 @@ pub(super) struct Symbol<'a> {
     pub aux: &'a [u8],
 }
 
-fn number(data: &[u8], at: u64, len: u64, what: &'static str) -> Result<u32, Malformed> {
-    let bytes = slice(data, at, len, what, at)?;
-    Ok(bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u32::from(*byte)))
+fn number(data: &[u8], at: u64, size: u64, what: &'static str) -> Result<u32, Malformed> {
+    formats::number(data, at, size, what).map(|value| value as u32)
 }
 
 /// The values of the header.

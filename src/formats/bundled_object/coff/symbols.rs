@@ -7,7 +7,7 @@ use super::is_long;
 use super::read::{Body, Object, RELOCATION_SIZE, Relocations, Symbol};
 use crate::error::Malformed;
 use crate::formats::bundled_object::strings::Strings;
-use crate::formats::slice;
+use crate::formats::{overwrite, slice, u16_at};
 
 /// The size of the contents of an auxiliary record, also in big objects.
 const AUX_SIZE: usize = 18;
@@ -37,14 +37,10 @@ impl Symbol<'_> {
     fn section_definition(&self, big: bool) -> Option<(u32, u8)> {
         // Section symbols are static. Other symbols with such a record are functions.
         let defines = self.class == STATIC && !self.aux.is_empty() && self.section > 0;
-        let half = |at: usize| {
-            Some(u32::from(u16::from_le_bytes(
-                *self.aux.get(at..)?.first_chunk()?,
-            )))
-        };
-        let low = half(12).filter(|_| defines)?;
-        let high = half(16).filter(|_| big).unwrap_or(0);
-        Some((high << 16 | low, *self.aux.get(14)?))
+        let half = |at: usize| u32::from(u16_at(self.aux, at));
+        let high = if big { half(16) } else { 0 };
+        let selection = *self.aux.get(14).filter(|_| defines)?;
+        Some((high << 16 | half(12), selection))
     }
 
     /// Whether the auxiliary record has the index of a fallback symbol for an undefined one.
@@ -295,11 +291,7 @@ fn aux(
             (16, &high.to_le_bytes()),
             (8, changed.as_ref().map_or(&[], |sum| sum)),
         ] {
-            records
-                .iter_mut()
-                .skip(at)
-                .zip(bytes)
-                .for_each(|(to, from)| *to = *from);
+            overwrite(&mut records, at, bytes);
         }
     }
     if let Some(indices) = object.indices.as_ref().filter(|_| one && symbol.is_weak()) {

@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use object::elf;
 
+use super::Part;
 use super::bytes::Bytes;
-use super::{Part, overlap};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::tables;
 use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol};
+use crate::formats::overlap;
 
 /// What the table of sections is aligned to.
 const TABLE_ALIGN: u64 = 8;

@@ -2,11 +2,12 @@
 //! each section at its alignment.
 
 use super::bytes::Bytes;
-use super::{Part, Sizes, range, symbols};
+use super::{Part, Sizes, symbols};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{file_align, tables};
 use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
+use crate::formats::range;
 
 /// What has a place in the object.
 struct Block {
@@ -97,7 +98,7 @@ pub(super) fn lay_out(
 /// what begins where it does.
 fn blocks(object: &Object<'_>) -> Vec<Block> {
     let table = (object.sections.len() * SectionHeader::size(object.class)) as u64;
-    let align = if object.class.is_64 { 8 } else { 4 };
+    let align = object.class.address_size() as u64;
     let mut blocks = vec![Block {
         section: None,
         offset: object.head.shoff,

@@ -11,7 +11,7 @@ use crate::formats::compose::{Part, push_old, push_zeros};
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::tables;
 use crate::formats::elf::raw::{FileHeader, ProgramHeader, Record, SectionHeader};
-use crate::formats::slice;
+use crate::formats::{overlap, range, slice};
 
 /// The alignment of the tables of sections and segments, and of bytes of which nothing is known.
 const TABLE_ALIGN: u64 = 8;
@@ -258,16 +258,4 @@ fn unknown(
     }
     look(end, size)?;
     Ok(found)
-}
-
-/// The `size` bytes from `offset` on.
-fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
-    let end = offset
-        .checked_add(size)
-        .ok_or(Malformed::new("a range past the largest offset", offset))?;
-    Ok(offset..end)
-}
-
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start.max(other.start) < one.end.min(other.end)
 }

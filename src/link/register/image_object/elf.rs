@@ -77,7 +77,7 @@ pub(super) fn skeleton(
     let end = elf.reserve(0, 1);
     let property_at = property
         .as_ref()
-        .map(|note| elf.reserve(note.len() as u64, property::alignment(class) as u64));
+        .map(|note| elf.reserve(note.len() as u64, class.address_size() as u64));
     let section_name = elf.add_section_name(layout.section.name.as_bytes());
     let stack_name = elf.add_section_name(b".note.GNU-stack");
     let property_name = property
@@ -198,7 +198,7 @@ fn image_header(
 
 /// `.note.gnu.property`: the control-flow protection of this object.
 fn property_header(class: Class, sh_name: u32, sh_offset: u64, sh_size: u64) -> SectionHeader {
-    let sh_addralign = property::alignment(class) as u64;
+    let sh_addralign = class.address_size() as u64;
     SectionHeader {
         sh_name,
         sh_type: elf::SHT_NOTE,

@@ -10,7 +10,7 @@ use object::elf;
 use super::changes::Change;
 use super::segments::{Linked, has_bytes};
 use crate::formats::elf::raw::{ProgramHeader, Record};
-use crate::formats::elf::resize::{overlap, range};
+use crate::formats::{overlap, range};
 
 /// The largest alignment of what moves.
 pub(super) const LARGEST_ALIGN: u64 = 64;

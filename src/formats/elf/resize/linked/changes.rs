@@ -9,7 +9,8 @@ use super::blocks::LARGEST_ALIGN;
 use super::segments::{Linked, has_bytes};
 use crate::error::Malformed;
 use crate::formats::elf::raw::{ProgramHeader, SectionHeader};
-use crate::formats::elf::resize::{Sizes, range};
+use crate::formats::elf::resize::Sizes;
+use crate::formats::range;
 
 /// How many bytes a segment keeps, at most, of which no section has any: those of a section without
 /// contents.

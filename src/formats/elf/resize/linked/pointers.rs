@@ -141,7 +141,7 @@ impl Pointers {
 
     fn add_array(&mut self, linked: &Linked<'_>, count: usize) -> Result<(), Malformed> {
         let object = linked.object;
-        let word = object.class.address_bytes(0).len() as u64;
+        let word = object.class.address_size() as u64;
         let size = |words: u64| {
             let size = (count as u64).checked_mul(words * word);
             size.ok_or(Malformed::new("more pointers than fit into memory", 0))
@@ -295,7 +295,7 @@ impl Pointers {
             .collect();
         contents.insert(self.place_of_array(), vec![Part::Bytes(words)]);
         if let Some(table) = &self.relocations {
-            let word = class.address_bytes(0).len();
+            let word = class.address_size();
             let mut entries = Vec::with_capacity(pointers.len() * 3 * word);
             for (number, pointer) in pointers.iter().enumerate() {
                 let at = Self::address(layout).saturating_add((number * word) as u64);
@@ -323,7 +323,7 @@ impl Pointers {
         bytes: &mut Bytes<'_>,
     ) -> Result<(), Malformed> {
         let class = linked.object.class;
-        let word = class.address_bytes(0).len() as u64;
+        let word = class.address_size() as u64;
         let place = self.place_of_relocations();
         let moved = layout
             .changes

@@ -7,7 +7,7 @@ use crate::formats::elf::edit::file_align;
 use crate::formats::elf::edit::read::Object;
 pub(super) use crate::formats::elf::raw::ProgramHeader;
 use crate::formats::elf::raw::{Record, SectionHeader};
-use crate::formats::elf::resize::{overlap, range};
+use crate::formats::{overlap, range};
 
 /// The smallest page of any system, in bytes.
 pub(in crate::formats::elf::resize) const PAGE: u64 = 4096;
@@ -148,7 +148,7 @@ impl<'a> Linked<'a> {
     /// The entries of the dynamic section.
     pub(super) fn dynamic(&self) -> impl Iterator<Item = Dynamic> {
         let class = self.object.class;
-        let size = if class.is_64 { 8 } else { 4 };
+        let size = class.address_size();
         let section = self
             .object
             .sections
