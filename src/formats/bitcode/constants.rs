@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::module::Module;
 use super::types::Types;
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
+use crate::formats::bitstream::cursor::{Cursor, Scope};
 
 const SET_TYPE: u64 = 1;
 const STRING: u64 = 8;
@@ -45,17 +45,7 @@ impl<'a> Texts<'_, 'a> {
     fn block(&mut self, cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<(), Malformed> {
         let (mut value_type, mut values) = (0, Vec::new());
         cursor.again(&scope);
-        loop {
-            let id = match cursor.next(&mut scope)? {
-                StreamEntry::End => return Ok(()),
-                StreamEntry::Block(inner) => {
-                    cursor.skip(inner)?;
-                    continue;
-                }
-                StreamEntry::Abbreviation(_) => continue,
-                StreamEntry::Record(id) => id,
-            };
-            let open = cursor.open(&scope, id)?;
+        while let Some(open) = cursor.next_record(&mut scope)? {
             if open.code == SET_TYPE {
                 cursor.values(open, 2, &mut values)?;
                 value_type = values.get(1).copied().unwrap_or(0);
@@ -76,5 +66,6 @@ impl<'a> Texts<'_, 'a> {
             }
             self.next += 1;
         }
+        Ok(())
     }
 }

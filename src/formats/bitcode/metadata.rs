@@ -7,7 +7,7 @@ use memchr::memmem;
 use super::module::Module;
 use crate::error::Malformed;
 use crate::formats::bitstream::bits::Bits;
-use crate::formats::bitstream::cursor::{Cursor, Open, Scope, StreamEntry};
+use crate::formats::bitstream::cursor::{Cursor, Open, Scope};
 use crate::formats::offload_sections::NAME;
 
 const OLD_STRING: u64 = 1;
@@ -58,27 +58,17 @@ impl Table {
     fn block(&mut self, cursor: &mut Cursor<'_>, mut scope: Scope) -> Result<(), Malformed> {
         let mut values = Vec::new();
         cursor.again(&scope);
-        loop {
-            match cursor.next(&mut scope)? {
-                StreamEntry::End => return Ok(()),
-                StreamEntry::Block(inner) => cursor.skip(inner)?,
-                StreamEntry::Abbreviation(_) => {}
-                StreamEntry::Record(id) => {
-                    let open = cursor.open(&scope, id)?;
-                    // Strings come first. Without the section's name there are no rows, so the
-                    // rest, which may be long, is skipped.
-                    if open.code == STRINGS
-                        && !self.strings(cursor, open)?
-                        && self.sections.is_empty()
-                    {
-                        return Ok(());
-                    }
-                    if open.code != STRINGS {
-                        self.record(cursor, open, &mut values)?;
-                    }
-                }
+        while let Some(open) = cursor.next_record(&mut scope)? {
+            // Strings come first. Without the section's name there are no rows, so the rest, which
+            // may be long, is skipped.
+            if open.code == STRINGS && !self.strings(cursor, open)? && self.sections.is_empty() {
+                return Ok(());
+            }
+            if open.code != STRINGS {
+                self.record(cursor, open, &mut values)?;
             }
         }
+        Ok(())
     }
 
     fn record(

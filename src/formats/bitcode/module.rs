@@ -180,37 +180,26 @@ impl<'a> Module<'a> {
     fn take_names(&mut self, scope: &Scope) -> Result<(), Malformed> {
         let (mut cursor, mut scope, mut values) = (self.cursor.clone(), scope.clone(), Vec::new());
         cursor.again(&scope);
-        loop {
-            match cursor.next(&mut scope)? {
-                StreamEntry::End => return Ok(()),
-                StreamEntry::Block(inner) => cursor.skip(inner)?,
-                StreamEntry::Abbreviation(_) => {}
-                StreamEntry::Record(id) => {
-                    let open = cursor.open(&scope, id)?;
-                    // A character takes at least six bits, which limits the length of a name.
-                    let most = usize::try_from(cursor.left())
-                        .unwrap_or(usize::MAX)
-                        .saturating_mul(2);
-                    cursor.values(open, most, &mut values)?;
-                    let (id, name) = match &values[..] {
-                        [NAMED_VALUE, id, name @ ..] | [NAMED_FUNCTION, id, _, name @ ..] => {
-                            (*id, name)
-                        }
-                        _ => continue,
-                    };
-                    let name: Option<Vec<u8>> =
-                        name.iter().map(|char| u8::try_from(*char).ok()).collect();
-                    let name =
-                        name.ok_or_else(|| cursor.fault("a character of more than 8 bits"))?;
-                    if let Some(value) = usize::try_from(id)
-                        .ok()
-                        .and_then(|id| self.values.get_mut(id))
-                    {
-                        value.name = Cow::Owned(name);
-                    }
-                }
+        while let Some(open) = cursor.next_record(&mut scope)? {
+            // A character takes at least six bits, which limits the length of a name.
+            let most = usize::try_from(cursor.left())
+                .unwrap_or(usize::MAX)
+                .saturating_mul(2);
+            cursor.values(open, most, &mut values)?;
+            let (id, name) = match &values[..] {
+                [NAMED_VALUE, id, name @ ..] | [NAMED_FUNCTION, id, _, name @ ..] => (*id, name),
+                _ => continue,
+            };
+            let name: Option<Vec<u8>> = name.iter().map(|char| u8::try_from(*char).ok()).collect();
+            let name = name.ok_or_else(|| cursor.fault("a character of more than 8 bits"))?;
+            if let Some(value) = usize::try_from(id)
+                .ok()
+                .and_then(|id| self.values.get_mut(id))
+            {
+                value.name = Cow::Owned(name);
             }
         }
+        Ok(())
     }
 
     /// The name of the section of `global`. Empty for none.

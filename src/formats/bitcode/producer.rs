@@ -2,7 +2,7 @@
 //! block is read.
 
 use super::stream::unwrapped;
-use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
+use crate::formats::bitstream::cursor::{Cursor, Scope};
 
 const IDENTIFICATION_BLOCK: u32 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
@@ -28,20 +28,13 @@ pub fn producer(bitcode: &[u8]) -> Option<String> {
 }
 
 fn identification(cursor: &mut Cursor<'_>, mut scope: Scope) -> Option<String> {
-    loop {
-        match cursor.next(&mut scope).ok()? {
-            StreamEntry::End => return None,
-            StreamEntry::Block(inner) => cursor.skip(inner).ok()?,
-            StreamEntry::Abbreviation(_) => {}
-            StreamEntry::Record(id) => {
-                let open = cursor.open(&scope, id).ok()?;
-                if open.code == IDENTIFICATION_STRING {
-                    return String::from_utf8(cursor.bytes(open).ok()?.into_owned()).ok();
-                }
-                cursor.pass(open).ok()?;
-            }
+    while let Some(open) = cursor.next_record(&mut scope).ok()? {
+        if open.code == IDENTIFICATION_STRING {
+            return String::from_utf8(cursor.bytes(open).ok()?.into_owned()).ok();
         }
+        cursor.pass(open).ok()?;
     }
+    None
 }
 
 #[cfg(test)]

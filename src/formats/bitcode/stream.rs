@@ -1,7 +1,7 @@
 //! The top level of a bitcode file: the wrapper header, the modules, and their string tables.
 
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
+use crate::formats::bitstream::cursor::{Cursor, Scope};
 use crate::formats::magic::BITCODE_WRAPPER;
 use crate::formats::slice;
 
@@ -86,18 +86,10 @@ fn string_table<'a>(
     mut scope: Scope,
 ) -> Result<Option<&'a [u8]>, Malformed> {
     let (mut table, mut values) = (None, Vec::new());
-    loop {
-        match cursor.next(&mut scope)? {
-            StreamEntry::End => return Ok(table),
-            StreamEntry::Block(inner) => cursor.skip(inner)?,
-            StreamEntry::Abbreviation(_) => {}
-            StreamEntry::Record(id) => {
-                let open = cursor.open(&scope, id)?;
-                if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?)
-                {
-                    table = Some(blob);
-                }
-            }
+    while let Some(open) = cursor.next_record(&mut scope)? {
+        if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?) {
+            table = Some(blob);
         }
     }
+    Ok(table)
 }

@@ -4,7 +4,6 @@
 use super::layout::Layout;
 use super::module::{Global, Module};
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::StreamEntry;
 
 const COUNT: u64 = 1;
 const INTEGER: u64 = 7;
@@ -42,30 +41,23 @@ impl Types {
         };
         let (mut cursor, mut values, mut types) = (module.cursor.clone(), Vec::new(), Vec::new());
         cursor.again(&scope);
-        loop {
-            match cursor.next(&mut scope)? {
-                StreamEntry::End => return Ok(Types(types)),
-                StreamEntry::Block(inner) => cursor.skip(inner)?,
-                StreamEntry::Abbreviation(_) => {}
-                StreamEntry::Record(id) => {
-                    let open = cursor.open(&scope, id)?;
-                    cursor.values(open, MAX_FIELDS, &mut values)?;
-                    types.push(match values[..] {
-                        [COUNT | STRUCT_NAME, ..] => continue,
-                        [INTEGER, width, ..] => Type::Integer(width),
-                        [POINTER, to, ref space @ ..] => {
-                            Type::Pointer(Some(to), space.first().copied().unwrap_or(0))
-                        }
-                        [OPAQUE_POINTER, space, ..] => Type::Pointer(None, space),
-                        [ARRAY, count, element, ..] => Type::Array(count, element),
-                        [STRUCT | NAMED_STRUCT, packed, ref fields @ ..] => {
-                            Type::Struct(packed != 0, fields.to_vec())
-                        }
-                        _ => Type::Other,
-                    });
+        while let Some(open) = cursor.next_record(&mut scope)? {
+            cursor.values(open, MAX_FIELDS, &mut values)?;
+            types.push(match values[..] {
+                [COUNT | STRUCT_NAME, ..] => continue,
+                [INTEGER, width, ..] => Type::Integer(width),
+                [POINTER, to, ref space @ ..] => {
+                    Type::Pointer(Some(to), space.first().copied().unwrap_or(0))
                 }
-            }
+                [OPAQUE_POINTER, space, ..] => Type::Pointer(None, space),
+                [ARRAY, count, element, ..] => Type::Array(count, element),
+                [STRUCT | NAMED_STRUCT, packed, ref fields @ ..] => {
+                    Type::Struct(packed != 0, fields.to_vec())
+                }
+                _ => Type::Other,
+            });
         }
+        Ok(Types(types))
     }
 
     fn get(&self, number: u64) -> Option<&Type> {

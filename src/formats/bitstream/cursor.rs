@@ -189,6 +189,22 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Opens the next record of the block `scope`, past inner blocks. Returns `None` at the end of
+    /// the block. The caller must read the rest of the record next.
+    pub(crate) fn next_record<'s>(
+        &mut self,
+        scope: &'s mut Scope,
+    ) -> Result<Option<Open<'s>>, Malformed> {
+        loop {
+            match self.next(scope)? {
+                StreamEntry::End => return Ok(None),
+                StreamEntry::Block(inner) => self.skip(inner)?,
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => return self.open(scope, id).map(Some),
+            }
+        }
+    }
+
     /// Moves back to the first entry of a block that was skipped or read.
     pub(crate) fn again(&mut self, scope: &Scope) {
         self.bits = Bits::new(self.bits.data(), scope.start);
