@@ -8,25 +8,25 @@
 //! names (a member of a thin archive) is opened by [`FileSlice::open_member`], which accepts
 //! regular files only.
 
-mod archive;
 #[cfg(test)]
 mod tests;
-mod zip;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rustix::io::Errno;
 
-pub(crate) use archive::{member_of, write_archive};
-pub(crate) use zip::{check_zip_member, start_of_zip_member, zip_member};
-
+use crate::error::Malformed;
+use crate::formats::archive::{MemberContents, NewMember, member_at, write};
+use crate::formats::zip::{ZipMember, ZipMethod, ZipReader};
+use crate::formats::{bitcode, magic};
 use crate::io::bytes::Bytes;
 use crate::io::copy;
 use crate::io::outputs::{Output, io_error};
@@ -440,5 +440,144 @@ impl Spool {
             .try_clone()
             .context("cannot duplicate the handle of a temporary file")?;
         Ok((file, Arc::new(Source::Open(other))))
+    }
+}
+
+/// Returns the member with its header at offset `header` of the archive at `path`. A thin archive
+/// refers to members of other archives this way.
+pub(crate) fn member_of(path: &Path, header: u64) -> Result<FileSlice> {
+    let archive = FileSlice::open_member(path)?;
+    let found = member_at(archive.bytes(), header)
+        .map_err(|fault| anyhow!(fault.in_archive(&path.display())))?;
+    let piece = found.and_then(|member| match member.contents {
+        MemberContents::Within { offset, size } => archive.slice(offset, size),
+        _ => None,
+    });
+    piece.with_context(|| {
+        format!(
+            "{}: no member at offset {header:#x}: the archive has changed",
+            path.display()
+        )
+    })
+}
+
+/// Writes a GNU archive of `members`, each with its name, to `out`. Its symbol index covers native
+/// objects and bitcode. Unreadable bitcode is stored without symbols, with a warning.
+pub(crate) fn write_archive<'a>(
+    members: impl IntoIterator<Item = (&'a str, &'a FileSlice)>,
+    out: &mut Output,
+    session: &Session,
+) -> io::Result<()> {
+    let members: Vec<(&str, &FileSlice)> = members.into_iter().collect();
+    for (name, piece) in &members {
+        if magic::is_bitcode(piece.bytes())
+            && let Err(fault) = bitcode::symbols(piece.bytes())
+        {
+            session.shell.warn(&format!(
+                "'{name}': its symbols are missing from the archive's index: cannot read the bitcode at offset {:#x}: {}",
+                fault.at, fault.what
+            ));
+        }
+    }
+    let pieces = members
+        .iter()
+        .map(|(_, piece)| (address(piece.bytes()), *piece))
+        .collect();
+    let members = members.into_iter().map(|(name, piece)| NewMember {
+        name: name.to_owned(),
+        bytes: Box::new(piece),
+    });
+    write(members.collect(), &mut PieceWriter { out, pieces })
+}
+
+/// Copies a piece's bytes from its file if the archive writer writes exactly that piece, and passes
+/// everything else on. The writer gets byte slices only, so a piece is recognised by the address of
+/// its slice.
+struct PieceWriter<'a> {
+    out: &'a mut Output,
+    pieces: HashMap<(usize, usize), &'a FileSlice>,
+}
+
+/// The address and length of a slice.
+fn address(bytes: &[u8]) -> (usize, usize) {
+    (bytes.as_ptr().addr(), bytes.len())
+}
+
+impl Write for PieceWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.pieces.get(&address(bytes)) {
+            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
+            None => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Seek for PieceWriter<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}
+
+/// Returns `member` of the zip file `zip`: a part of the file, or decompressed, in an unnamed
+/// temporary file that is removed with the piece. Decompressed data is compared with its checksum; for
+/// stored data, use [`check_zip_member`].
+pub(crate) fn zip_member(zip: &FileSlice, member: &ZipMember<'_>) -> Result<FileSlice> {
+    let stored = stored_zip_member(zip, member)?;
+    if member.method == ZipMethod::Stored {
+        return Ok(stored);
+    }
+    FileSlice::made(|out| {
+        io::copy(&mut zip_reader(&stored, member)?, out)
+            .map_err(|error| zip_error(member, error))?;
+        Ok(())
+    })
+}
+
+/// Returns up to `len` bytes from the start of `member` of the zip file `zip`.
+pub(crate) fn start_of_zip_member(
+    zip: &FileSlice,
+    member: &ZipMember<'_>,
+    len: u64,
+) -> Result<Vec<u8>> {
+    let stored = stored_zip_member(zip, member)?;
+    let mut start = Vec::new();
+    zip_reader(&stored, member)?
+        .take(len)
+        .read_to_end(&mut start)
+        .map_err(|error| zip_error(member, error))?;
+    Ok(start)
+}
+
+/// Compares all of a `member` of the zip file `zip` with its checksum.
+pub(crate) fn check_zip_member(zip: &FileSlice, member: &ZipMember<'_>) -> Result<()> {
+    let stored = stored_zip_member(zip, member)?;
+    io::copy(&mut zip_reader(&stored, member)?, &mut io::sink())
+        .map_err(|error| zip_error(member, error))?;
+    Ok(())
+}
+
+/// The bytes of `member` as they are in the zip file.
+fn stored_zip_member(zip: &FileSlice, member: &ZipMember<'_>) -> Result<FileSlice> {
+    zip.slice(member.offset, member.size)
+        .ok_or_else(|| anyhow!(member.fault("past the end of the zip file")))
+}
+
+fn zip_reader<'p>(
+    stored: &'p FileSlice,
+    member: &ZipMember<'_>,
+) -> Result<ZipReader<BufReader<PieceReader<'p>>>> {
+    ZipReader::new(member, BufReader::with_capacity(BUFFER, stored.reader()))
+        .map_err(|fault| anyhow!(member.fault(fault.what)))
+}
+
+/// A read error: damaged contents become a fault of the member, and system errors stay unchanged.
+fn zip_error(member: &ZipMember<'_>, error: io::Error) -> anyhow::Error {
+    match Malformed::of(&error) {
+        Some(fault) => anyhow!(member.fault(fault.what)),
+        None => error.into(),
     }
 }
