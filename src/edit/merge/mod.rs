@@ -1,7 +1,7 @@
 //! Merging builds of one source that were each compiled for other devices: the proof that this can
 //! be done, the plan, and the file.
 //!
-//! [`differences`] goes through all builds at once (`alike`, `hosts`). [`compare_hosts`] compares
+//! [`differences`] goes through all builds at once (`lockstep`). [`compare_hosts`] compares
 //! the host halves of two files, everything but their device code (`device`): objects section by
 //! section (`objects`), programs and shared libraries so that an address counts for what stands
 //! there (`linked`), since device code of another size moves everything behind it. `place_names`
@@ -25,14 +25,12 @@ mod coff_file;
 mod device;
 mod difference;
 mod host_file;
-mod hosts;
 mod images;
 mod join;
 mod linked;
 mod lockstep;
 mod objects;
 mod place_names;
-mod strings;
 #[cfg(test)]
 mod tests;
 
@@ -45,10 +43,10 @@ use object::elf;
 use device::ranges as device_ranges;
 use difference::{Difference, Differences};
 use host_file::{HostFile, Section};
-pub(crate) use hosts::differences;
 pub(crate) use images::{MergedUnit, check_images};
 pub(crate) use join::join;
 pub(crate) use lockstep::{Build, name_kinds};
+use lockstep::{Location, Locations, Shape};
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;
@@ -79,6 +77,84 @@ const NOT_COMPARED: [&str; 13] = [
     // depends on where it stands.
     ".relro_padding",
 ];
+
+/// Where the host halves of `builds` differ from that of the first one, each with its place and,
+/// where one is known, the remedy. Nothing where they agree.
+///
+/// # Errors
+/// A build is damaged, is of a format that cannot be merged, or of another one than the first.
+pub(crate) fn differences(builds: &[Build<'_>]) -> Result<Vec<HostDifference>> {
+    let mut found = Vec::new();
+    compare_builds(&Locations::of(builds), &mut found)?;
+    Ok(found)
+}
+
+/// A difference between two builds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostDifference {
+    /// Where it is and what differs.
+    pub(crate) text: String,
+    /// Whether the text says what makes them agree.
+    pub(crate) has_remedy: bool,
+}
+
+fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Result<()> {
+    let base = locations.base()?;
+    match locations.shape()? {
+        Shape::Same => {}
+        // What is in containers is compared when they are put together.
+        Shape::Containers => {}
+        Shape::Archive => {
+            for member in locations.members()? {
+                compare_builds(&member, found)?;
+                member.release();
+            }
+        }
+        Shape::Host => {
+            let ranges = device_ranges(base.piece.bytes()).with_context(|| base.place.clone())?;
+            let first = HostHalf {
+                name: &base.place,
+                data: base.piece.bytes(),
+                device: &ranges,
+            };
+            for location in locations.all.iter().skip(1) {
+                let ranges = device_ranges(location.piece.bytes())
+                    .with_context(|| location.place.clone())?;
+                let other = HostHalf {
+                    name: &location.place,
+                    data: location.piece.bytes(),
+                    device: &ranges,
+                };
+                let differences = compare_hosts(&first, &other)?;
+                let told = |difference: Difference| HostDifference {
+                    text: format!(
+                        "{} differs from {}: {difference}",
+                        location.place, base.place
+                    ),
+                    has_remedy: difference.remedy.is_some(),
+                };
+                found.extend(differences.into_iter().map(told));
+            }
+        }
+        Shape::Other => {
+            let differs = locations
+                .all
+                .iter()
+                .skip(1)
+                .filter(|location| !location.piece.has_bytes_of(&base.piece));
+            let told = |other: &Location| HostDifference {
+                text: format!(
+                    "{} differs from {} and has no host half to compare; make the file the same in every build, or remove it from \
+                     all builds",
+                    other.place, base.place
+                ),
+                has_remedy: false,
+            };
+            found.extend(differs.map(told));
+        }
+    }
+    Ok(())
+}
 
 /// A file, or a member of an archive, of which the host half is compared.
 #[derive(Debug, Clone, Copy)]

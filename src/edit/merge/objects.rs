@@ -11,7 +11,7 @@ use object::elf;
 
 use super::difference::{Difference, Differences, Names};
 use super::host_file::{HostFile, Key, Section, Symbol};
-use super::{ParsedHost, device, is_left_out, place_names, strings};
+use super::{ParsedHost, device, is_left_out, place_names};
 use crate::model::{printable, printable_name};
 
 /// Adds the differences of two objects.
@@ -203,7 +203,7 @@ impl Pair<'_, '_, '_> {
                 second.size,
                 printable(self.other.0.half.name)
             );
-            let remedy = strings::remedy_of_all(one.body, other.body);
+            let remedy = place_names::remedy_of_all(one.body, other.body);
             found.add(Difference {
                 section: one.shown(),
                 symbol: None,
@@ -235,7 +235,7 @@ impl Pair<'_, '_, '_> {
                 continue;
             };
             let at = part.start as usize + at;
-            let remedy = strings::remedy_at(one.body, at, other.body, at);
+            let remedy = place_names::remedy_at(one.body, at, other.body, at);
             let what = if remedy.is_some() {
                 "names differ"
             } else {

@@ -3,7 +3,7 @@
 //! exactly.
 
 use super::moves::Stretch;
-use super::{Compared, Differences, MOST_OF_STRETCH, data, next_difference};
+use super::{Compared, Differences, MOST_OF_STRETCH, in_data, next_difference};
 
 /// Of each register, how many of the pages that were put into it last are tried: code is not run
 /// here, and another path may have changed it in between.
@@ -75,7 +75,7 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
         });
         if !by_distance {
             // Tables of jumps and constants may stand in code.
-            match data::explained(compared, stretch, at, done) {
+            match in_data(compared, stretch, at, done) {
                 Some(end) => done = end,
                 None => unexplained.push(at),
             }

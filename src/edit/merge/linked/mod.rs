@@ -1,12 +1,10 @@
 //! Compares the host halves of two programs or shared libraries. Images of different sizes move
 //! what is behind them, and with it every address and distance in the host's code and data, so
-//! bytes that differ are asked what they are: `code` and `aarch64` know where processors keep
-//! distances, `data` where compilers keep pointers, `tables` compares what the dynamic loader
+//! bytes that differ are asked what they are: `in_code` and `aarch64` know where processors keep
+//! distances, `in_data` where compilers keep pointers, `tables` compares what the dynamic loader
 //! reads. What leads to the same byte of the same section in both (`moves`) is no difference.
 
 mod aarch64;
-mod code;
-mod data;
 mod moves;
 mod tables;
 
@@ -17,12 +15,16 @@ use object::elf;
 
 use super::ParsedHost;
 use super::difference::{Difference, Differences, Names};
-use super::strings;
+use super::place_names;
 use crate::formats::elf::raw::Class;
 use moves::{Kind, Moves, Stretch, shown};
 
 /// How many differences of one stretch are told.
 const MOST_OF_STRETCH: usize = 4;
+/// How far before an entry a table may begin from where its distances count.
+const LARGEST_TABLE: u64 = 1 << 16;
+/// What may follow a distance in its instruction: a constant of so many bytes.
+const CONSTANTS: [u64; 4] = [0, 1, 2, 4];
 
 /// Two programs, and what has moved between them.
 struct Compared<'c, 'd> {
@@ -91,9 +93,9 @@ impl Compared<'_, '_> {
         let mut told = 0;
         while let Some(at) = next_difference(one, other, done) {
             let explained = match (stretch.kind, self.machine) {
-                (Kind::Code, elf::EM_X86_64) => code::explained(self, stretch, at, done),
+                (Kind::Code, elf::EM_X86_64) => in_code(self, stretch, at, done),
                 (Kind::Code, _) => None,
-                _ => data::explained(self, stretch, at, done),
+                _ => in_data(self, stretch, at, done),
             };
             done = explained.unwrap_or_else(|| {
                 self.add(stretch, at, found);
@@ -110,7 +112,7 @@ impl Compared<'_, '_> {
     fn add(&self, stretch: &Stretch<'_>, at: usize, found: &mut Differences) {
         let [one, other] = stretch.bytes;
         let remedy = if stretch.kind == Kind::Data {
-            strings::remedy_at(one, at, other, at)
+            place_names::remedy_at(one, at, other, at)
         } else {
             None
         };
@@ -161,4 +163,163 @@ fn next_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
 /// A distance of 32 bits as an address counts it.
 fn distance(number: u64) -> u64 {
     i64::from(number as u32 as i32) as u64
+}
+
+/// Where the field ends that explains the difference at `at` in data: a pointer, or a distance of
+/// 32 bits as tables of jumps and of unwinding have them. What is before `done` is part of another
+/// one.
+fn in_data(
+    compared: &Compared<'_, '_>,
+    stretch: &Stretch<'_>,
+    at: usize,
+    done: usize,
+) -> Option<usize> {
+    let word = compared.class.address_size();
+    let pointer = start_of(stretch, at, word).filter(|start| *start >= done);
+    if let Some(start) = pointer.filter(|start| is_pointer(compared, stretch, *start)) {
+        return Some(start + word);
+    }
+    let is_distance = |start: &usize| *start >= done && leads_to_same(compared, stretch, *start);
+    let aligned = start_of(stretch, at, 4).filter(is_distance);
+    let anywhere = || {
+        (at.saturating_sub(3)..=at)
+            .rev()
+            .filter(|_| stretch.kind == Kind::Frames)
+            .find(is_distance)
+    };
+    aligned.or_else(anywhere).map(|start| start + 4)
+}
+
+/// Where the aligned field of `width` bytes begins that `at` is in; none where it is aligned in one
+/// program and not in the other.
+fn start_of(stretch: &Stretch<'_>, at: usize, width: usize) -> Option<usize> {
+    let within = |address: u64| (address.wrapping_add(at as u64) % width as u64) as usize;
+    let back = within(stretch.one);
+    if back == within(stretch.other) {
+        at.checked_sub(back)
+    } else {
+        None
+    }
+}
+
+/// Whether a word is a pointer that leads to the same in both programs. Without fixed addresses the
+/// loader must know of it, but for the tables of linkage, which hold addresses of this file that
+/// the loader knows by its own table.
+fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
+    let address = stretch.one.wrapping_add(start as u64);
+    let may_be = compared.is_fixed
+        || stretch.name.starts_with(b".got")
+        || compared.filled.contains(&address);
+    let numbers = compared.numbers(stretch, start, compared.class.address_size());
+    may_be && numbers.is_some_and(|[one, other]| compared.moves.is_same(one, other))
+}
+
+/// Whether a distance leads to the same in both programs. It counts from itself, or from the start
+/// of the table that it is in: for unwinding that is the section, otherwise somewhere before it in
+/// the same stretch, which has moved like it.
+fn leads_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
+    let Some([one, other]) = compared.numbers(stretch, start, 4) else {
+        return false;
+    };
+    let [one, other] = [one, other].map(distance);
+    let place = stretch.one.wrapping_add(start as u64);
+    let moved = stretch.other.wrapping_sub(stretch.one);
+    if stretch.kind == Kind::Frames {
+        let is_same = |base: u64| {
+            let (first, second) = (
+                base.wrapping_add(one),
+                base.wrapping_add(moved).wrapping_add(other),
+            );
+            compared.moves.moved(first) == Some(second)
+        };
+        return is_same(place) || is_same(stretch.one);
+    }
+    let lowest = place.saturating_sub(LARGEST_TABLE).max(stretch.one);
+    let target = |base: u64| base.checked_add_signed(one as i64);
+    let shift = moved.wrapping_add(other.wrapping_sub(one));
+    target(place).is_some_and(|last| {
+        compared
+            .moves
+            .reaches(target(lowest).unwrap_or(0).min(last), last, shift)
+    })
+}
+
+/// Where the field ends that explains the difference at `at` in code for x86-64: a distance of 32
+/// bits from the end of an instruction, or an address in a program that is linked for fixed ones.
+/// Instructions are not decoded; the bytes before a field tell whether a distance can stand there.
+/// What is before `done` is part of another one.
+fn in_code(
+    compared: &Compared<'_, '_>,
+    stretch: &Stretch<'_>,
+    at: usize,
+    done: usize,
+) -> Option<usize> {
+    // The field may begin with bytes that are equal.
+    let starts = |width: usize| (at.saturating_sub(width - 1).max(done)..=at).rev();
+    let is_distance = |start: &usize| {
+        has_distance(stretch.bytes[0], *start) && jumps_to_same(compared, stretch, *start)
+    };
+    if let Some(start) = starts(4).find(is_distance) {
+        return Some(start + 4);
+    }
+    // GNU ld counts a thread-local variable that is not there (a weak one) from the end of
+    // thread-local memory like all others, as if it stood at address 0. No code uses what comes of
+    // it.
+    let is_no_variable = |start: &usize| {
+        let numbers = compared.numbers(stretch, *start, 4).zip(compared.tls_ends);
+        numbers.is_some_and(|([one, other], [end, other_end])| {
+            distance(one) == end.wrapping_neg() && distance(other) == other_end.wrapping_neg()
+        })
+    };
+    if let Some(start) = starts(4).find(is_no_variable) {
+        return Some(start + 4);
+    }
+    if !compared.is_fixed {
+        return None;
+    }
+    let is_address = |start: usize, width: usize| {
+        compared
+            .numbers(stretch, start, width)
+            .is_some_and(|[one, other]| compared.moves.is_same(one, other))
+    };
+    let found = [4, 8].into_iter().find_map(|width| {
+        Some((
+            starts(width).find(|start| is_address(*start, width))?,
+            width,
+        ))
+    });
+    found.map(|(start, width)| start + width)
+}
+
+/// Whether the bytes before `start` are those of an instruction with a distance there: a jump, a
+/// call, or any with an operand relative to the instruction pointer (Intel's manual, volume 2,
+/// 2.2.1.6).
+fn has_distance(code: &[u8], start: usize) -> bool {
+    let before = |back: usize| start.checked_sub(back).and_then(|at| code.get(at)).copied();
+    match before(1) {
+        // call, jmp
+        Some(0xe8 | 0xe9) => true,
+        // Jumps under a condition, and the start of a transaction.
+        Some(0x80..=0x8f) if before(2) == Some(0x0f) => true,
+        Some(0xf8) if before(2) == Some(0xc7) => true,
+        // ModRM: mod 00, rm 101.
+        Some(modrm) => modrm & 0xc7 == 0x05,
+        None => false,
+    }
+}
+
+fn jumps_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
+    let Some([one, other]) = compared.numbers(stretch, start, 4) else {
+        return false;
+    };
+    let target = |base: u64, number: u64, constant: u64| {
+        base.wrapping_add(start as u64 + 4 + constant)
+            .wrapping_add(distance(number))
+    };
+    CONSTANTS.iter().any(|constant| {
+        compared.moves.is_same(
+            target(stretch.one, one, *constant),
+            target(stretch.other, other, *constant),
+        )
+    })
 }
