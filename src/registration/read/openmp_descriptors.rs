@@ -109,7 +109,7 @@ fn descriptor(
         ))
     };
     let mut images = Vec::new();
-    for index in 0..u64::from(count) {
+    for index in 0..count {
         *left = left.checked_sub(1)?;
         let (row, _) = image_row(index)?;
         if row.start >= row.end {
@@ -118,7 +118,7 @@ fn descriptor(
         images.push(row);
     }
     let mut spare = Vec::new();
-    while let Some((row, true)) = image_row(u64::from(count) + spare.len() as u64) {
+    while let Some((row, true)) = image_row(count + spare.len() as u64) {
         *left = left.checked_sub(1)?;
         spare.push(row);
     }

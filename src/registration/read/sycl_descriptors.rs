@@ -58,7 +58,7 @@ fn descriptor(
     }
     let row_size = (POINTERS + 1) * word;
     let mut images = Vec::new();
-    for index in 0..u64::from(count) {
+    for index in 0..count {
         *left = left.checked_sub(1)?;
         let row = rows.checked_add(index * row_size)?;
         let kind = space.number(row.checked_add(2)?, 1)?;
