@@ -7,7 +7,6 @@
 //! files and archives, `containers` into containers, `objects` into objects and finished programs,
 //! whose pointers `pointers` makes right.
 
-mod archives;
 pub(crate) mod backpatch;
 mod blocks;
 mod compress;
@@ -15,12 +14,9 @@ mod containers;
 mod embedded_images;
 mod fatbinaries;
 pub(crate) mod files;
-mod header_space;
 pub(crate) mod image_ranges;
 pub(crate) mod merge;
 mod objects;
-mod order;
-pub(crate) mod pack;
 mod pointers;
 mod rewriter;
 pub(crate) mod split_manifest;
@@ -30,14 +26,14 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::contents::report::FileReport;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::OffloadKind;
-use rewriter::{Location, Rewriter};
+use rewriter::Rewriter;
 
 /// What becomes of an image.
 #[derive(Debug, Clone, Default)]
@@ -175,29 +171,8 @@ pub(crate) fn edit(
     levels: Levels,
     spool: &mut Spool,
 ) -> Result<Edited> {
-    if let Some(error) = report.errors.first() {
-        bail!("{error}");
-    }
-    let mut rewriter = Rewriter {
-        images: &report.images,
-        verdicts,
-        next: 0,
-        levels,
-        spool,
-        emptied: Vec::new(),
-        places: None,
-        recompressed: Recompressed::default(),
-    };
-    let place = path.display().to_string();
-    let location = Location {
-        piece: piece.clone(),
-        file: place.clone(),
-        place,
-        inside: false,
-        depth: 0,
-    };
-    let outcome = rewriter.enter(&location)?;
-    rewriter.check_all_met(&location)?;
+    let mut rewriter = Rewriter::new(report, verdicts, levels, spool)?;
+    let outcome = rewriter.file(path, piece)?;
     let is_gone = matches!(outcome, Outcome::Gone);
     let bytes = match outcome {
         Outcome::Same => None,

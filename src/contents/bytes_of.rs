@@ -49,7 +49,8 @@ pub(crate) fn quick_digest(piece: &FileSlice) -> io::Result<u128> {
     Ok(hash.digest128())
 }
 
-fn chunks(piece: &FileSlice, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+/// Passes the bytes to `take` in chunks.
+pub(crate) fn chunks(piece: &FileSlice, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut reader = piece.reader();
     let mut buffer = vec![
         0;

@@ -11,10 +11,10 @@ use object::{File, Object, ObjectSection, SectionFlags, elf};
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::files::build_id;
+use super::files::build_id_place;
 use super::objects::targets;
 use super::pointers::{self, NewSection};
-use super::{Changed, Moved, header_space};
+use super::{Changed, Moved};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{Patch, Replacement, resize_with};
 use crate::io::rope::Rope;
@@ -71,7 +71,7 @@ pub(crate) fn fill(
     let (mut new, places) = sections(file, fillings)?;
     // All that points to a placeholder is known: nobody else has seen it.
     let movable: Vec<usize> = new.iter().map(|section| section.index).collect();
-    let placed = header_space::place(file, &mut new, 0, &movable, spool)?;
+    let placed = pointers::place(file, &mut new, 0, &movable, spool)?;
     let file = placed.piece.as_ref().unwrap_or(file);
     let registered = read::read(file.bytes())?;
     let mut emptied = Vec::new();
@@ -103,13 +103,9 @@ pub(crate) fn fill(
     if new_build_id {
         patches.extend(build_id_of(file, fillings)?);
     }
-    let replacement = |section: NewSection| Replacement {
-        section: section.index,
-        contents: section.changed.bytes,
-    };
     Ok(resize_with(
         file,
-        new.into_iter().map(replacement).collect(),
+        new.into_iter().map(Replacement::from).collect(),
         patches,
         &[],
         &movable,
@@ -262,7 +258,7 @@ fn with_images(
 
 /// The build id of the program with these images.
 fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> {
-    let Some((offset, len)) = build_id::place(file.bytes()) else {
+    let Some((offset, len)) = build_id_place(file.bytes()) else {
         return Ok(None);
     };
     let digest = |filling: &Filling| -> Result<u128> {

@@ -5,7 +5,6 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 
 use super::compress;
-use super::order;
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Moved, Outcome, Repack};
 use crate::contents::inflate;
@@ -294,7 +293,7 @@ impl Rewriter<'_> {
             Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => {
                 let sorted = if self.levels.sort {
-                    order::sorted(&plain).with_context(place)?
+                    compress::sorted(&plain).with_context(place)?
                 } else {
                     Outcome::Same
                 };

@@ -1,20 +1,24 @@
 //! Files on disk get other images: each is read, decided on, written beside its place, read again,
 //! and put in its place. Either the whole new file is there, or the old one.
 
-pub(in crate::edit) mod build_id;
 mod place;
-mod signed;
 pub(crate) mod wheel;
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, elf};
 use rayon::prelude::*;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use super::{Fixed, Levels, Recompressed, Repack, Verdict, edit};
-use crate::contents::bytes_of::{rope_sha256, sha256};
+use crate::contents::bytes_of::{chunks, rope_sha256, sha256};
 use crate::contents::report::{FileReport, Image};
 use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
@@ -22,10 +26,16 @@ use crate::error;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::{Output, Outputs};
 use crate::io::rope::Rope;
+use crate::sys::attributes;
 use crate::sys::progress::{Meter, Reached};
 use crate::sys::session::Session;
 use crate::sys::threads;
 pub(crate) use place::{Entry, To, entries, tree};
+
+/// How files end to which the kernel's `sign-file` has added a signature.
+const APPENDED_SIGNATURE: &[u8] = b"~Module signature appended~\n";
+/// Sections in which tools keep a signature of the file.
+const SIGNATURE_SECTIONS: [&str; 3] = [".signature", ".sig", ".sgn"];
 
 /// How files are changed.
 #[derive(Debug, Clone)]
@@ -286,7 +296,7 @@ fn one(
         return Ok(Some(change));
     }
     if change.changed && !options.force {
-        signed::check(path, &piece)?;
+        check_unsigned(path, &piece)?;
     }
     change.after = bytes.as_ref().map_or(piece.size(), Rope::size);
     if options.digests {
@@ -442,7 +452,7 @@ fn write(
         .copy_to(&mut output)
         .with_context(context)?;
     if is_changed && options.new_build_id {
-        build_id::renew(&mut output).with_context(context)?;
+        renew_build_id(&mut output).with_context(context)?;
     }
     subject.keep_attributes(&output).with_context(context)?;
     if options.digests && is_changed {
@@ -561,4 +571,98 @@ fn write_checked(
     }
     drop(output);
     outputs.commit()
+}
+
+/// That the file at `path` is not signed: with other bytes the signature is wrong, and what checks
+/// it refuses the file.
+///
+/// # Errors
+/// It is; the error says by what.
+fn check_unsigned(path: &Path, piece: &FileSlice) -> Result<()> {
+    let by = if piece.bytes().ends_with(APPENDED_SIGNATURE) {
+        Some("with a signature at its end".to_owned())
+    } else {
+        signing_attribute(path)?.or_else(|| signing_section(piece.bytes()))
+    };
+    match by {
+        None => Ok(()),
+        Some(by) => bail!(
+            "{}: the file is signed {by}, and a change would invalidate the signature; pass --force to change it anyway",
+            path.display()
+        ),
+    }
+}
+
+fn signing_attribute(path: &Path) -> Result<Option<String>> {
+    if path == Path::new("-") {
+        return Ok(None);
+    }
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let name = attributes::signature(&file).with_context(|| path.display().to_string())?;
+    Ok(name.map(|name| format!("by its extended attribute `{name}`")))
+}
+
+fn signing_section(data: &[u8]) -> Option<String> {
+    let file = object::File::parse(data).ok()?;
+    file.sections().find_map(|section| {
+        let name = section.name().ok()?;
+        (SIGNATURE_SECTIONS.contains(&name) && section.size() > 0)
+            .then(|| format!("in its section `{name}`"))
+    })
+}
+
+/// Gives the file that has been written to `output` a new build id, where it has one: the start of
+/// the SHA-256 of the file with the old one in it, of the same length.
+///
+/// # Errors
+/// The file cannot be read or written.
+fn renew_build_id(output: &mut Output) -> Result<()> {
+    output.flush()?;
+    let piece = FileSlice::try_open(&PathBuf::from(format!(
+        "/proc/self/fd/{}",
+        output.file().as_raw_fd()
+    )))?;
+    let Some((offset, len)) = build_id_place(piece.bytes()) else {
+        return Ok(());
+    };
+    let mut hash = Sha256::new();
+    chunks(&piece, |chunk| hash.update(chunk))?;
+    let digest = hash.finalize();
+    let id: Vec<u8> = digest.iter().cycle().take(len).copied().collect();
+    let end = output.seek(SeekFrom::End(0))?;
+    output.seek(SeekFrom::Start(offset))?;
+    output.write_all(&id).context("the build id")?;
+    output.seek(SeekFrom::Start(end))?;
+    Ok(())
+}
+
+/// Where the build id of the ELF file `data` is, and how long it is.
+pub(in crate::edit) fn build_id_place(data: &[u8]) -> Option<(u64, usize)> {
+    let of = |id: &[u8]| {
+        (
+            id.as_ptr().addr().wrapping_sub(data.as_ptr().addr()) as u64,
+            id.len(),
+        )
+    };
+    match object::FileKind::parse(data).ok()? {
+        object::FileKind::Elf64 => build_id::<elf::FileHeader64<Endianness>>(data).map(of),
+        object::FileKind::Elf32 => build_id::<elf::FileHeader32<Endianness>>(data).map(of),
+        _ => None,
+    }
+}
+
+fn build_id<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<&[u8]> {
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    for segment in header.program_headers(endian, data).ok()? {
+        let Some(mut notes) = segment.notes(endian, data).ok().flatten() else {
+            continue;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                return Some(note.desc());
+            }
+        }
+    }
+    None
 }

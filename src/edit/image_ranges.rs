@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::rewriter::{Location, Rewriter};
-use super::{Levels, Recompressed, Verdict};
+use super::{Levels, Verdict};
 use crate::contents::report::FileReport;
 use crate::io::file_slice::{FileSlice, Spool};
 
@@ -48,33 +48,13 @@ pub(crate) fn places(
     report: &FileReport,
     spool: &mut Spool,
 ) -> Result<Vec<Place>> {
-    if let Some(error) = report.errors.first() {
-        bail!("{error}");
-    }
     let verdicts = vec![Verdict::Keep; report.images.len()];
-    let mut rewriter = Rewriter {
-        images: &report.images,
-        verdicts: &verdicts,
-        next: 0,
-        levels: Levels::default(),
-        spool,
-        emptied: Vec::new(),
-        recompressed: Recompressed::default(),
-        places: Some(Places {
-            base: piece.file_offset(0).unwrap_or_default(),
-            found: Vec::new(),
-        }),
-    };
-    let place = path.display().to_string();
-    let location = Location {
-        piece: piece.clone(),
-        file: place.clone(),
-        place,
-        inside: false,
-        depth: 0,
-    };
-    rewriter.enter(&location)?;
-    rewriter.check_all_met(&location)?;
+    let mut rewriter = Rewriter::new(report, &verdicts, Levels::default(), spool)?;
+    rewriter.places = Some(Places {
+        base: piece.file_offset(0).unwrap_or_default(),
+        found: Vec::new(),
+    });
+    rewriter.file(path, piece)?;
     let mut found = rewriter
         .places
         .map(|places| places.found)

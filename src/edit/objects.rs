@@ -10,7 +10,6 @@ use object::elf;
 
 use super::blocks::{Block, lay_out};
 use super::embedded_images::Divided;
-use super::header_space;
 use super::pointers::{self, NewSection};
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Fixed, Outcome};
@@ -20,7 +19,7 @@ use crate::contents::what::is_container;
 use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
-use crate::io::file_slice::{FileSlice, Spool};
+use crate::io::file_slice::FileSlice;
 use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
@@ -255,7 +254,7 @@ impl Rewriter<'_> {
         }
         if !gone.is_empty() {
             let piece = bytes.into_piece(self.spool)?;
-            bytes = without(&piece, &gone, self.spool).with_context(place)?;
+            bytes = without(&piece, &gone).with_context(place)?;
         }
         Ok(Outcome::New(bytes.into()))
     }
@@ -289,13 +288,7 @@ impl Rewriter<'_> {
                     section.name
                 );
             }
-            new.push(NewSection {
-                offset: section.offset,
-                size: section.size,
-                index: section.index,
-                address: 0,
-                changed: Changed::default(),
-            });
+            new.push(NewSection::of(&section, Changed::default()));
         }
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(location, &section)?;
@@ -330,15 +323,9 @@ impl Rewriter<'_> {
                     "{place}: cannot move the section, which becomes larger: no known code registers the container at {at:#x}"
                 );
             }
-            new.push(NewSection {
-                offset: section.offset,
-                size: section.size,
-                index: section.index,
-                address: 0,
-                changed: laid,
-            });
+            new.push(NewSection::of(&section, laid));
         }
-        let placed = header_space::place(&location.piece, &mut new, 0, &movable, self.spool)
+        let placed = pointers::place(&location.piece, &mut new, 0, &movable, self.spool)
             .with_context(place)?;
         let (file, registered) = match placed.piece {
             Some(larger) => (
@@ -351,11 +338,7 @@ impl Rewriter<'_> {
             self.emptied.push(format!("{}: {what}", location.place));
         })
         .with_context(place)?;
-        let replacement = |section: NewSection| Replacement {
-            section: section.index,
-            contents: section.changed.bytes,
-        };
-        let new = new.into_iter().map(replacement).collect();
+        let new = new.into_iter().map(Replacement::from).collect();
         let bytes = resize_with(&file, new, patches, &[], &movable).with_context(place)?;
         Ok(Outcome::New(Changed::from(bytes)))
     }
@@ -413,12 +396,15 @@ pub(super) fn targets(registered: &Registered) -> Vec<u64> {
 }
 
 /// The object `piece` without these sections.
-fn without(piece: &FileSlice, gone: &[DeviceSection], spool: &mut Spool) -> Result<Rope> {
+fn without(piece: &FileSlice, gone: &[DeviceSection]) -> Result<Rope> {
     let is_gone = |view: SectionView<'_>| gone.iter().any(|section| section.index == view.index);
     let edit = Edit {
         remove: &is_gone,
         ..Edit::default()
     };
-    let rewritten = edit::plan(piece.bytes(), &edit)?;
-    Ok(spool.add(|file| Ok(rewritten.write_to(file)?))?.into())
+    Ok(Rope::of_parts(
+        piece,
+        edit::plan(piece.bytes(), &edit)?,
+        [],
+    )?)
 }

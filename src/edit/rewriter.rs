@@ -2,15 +2,18 @@
 //! images in the order in which [`contents`](crate::contents) has reported them, which is checked
 //! at each of them.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, anyhow, bail};
 use object::FileKind;
 
 use super::image_ranges::Places;
 use super::{Changed, Fixed, Levels, Outcome, Recompressed, Verdict};
 use crate::contents::is_device_elf;
-use crate::contents::report::{Image, Step};
+use crate::contents::report::{FileReport, Image, Step};
 use crate::contents::what::{ByteKind, byte_kind};
-use crate::formats::archive::MAX_NESTING;
+use crate::formats::archive::resize::plan;
+use crate::formats::archive::{ArchiveFault, MAX_NESTING, MemberContents, members};
 use crate::formats::magic;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
@@ -82,6 +85,53 @@ impl Location {
 }
 
 impl<'a> Rewriter<'a> {
+    /// Starts with the first image of `report`; each image has one of `verdicts`.
+    ///
+    /// # Errors
+    /// The report has errors.
+    pub(super) fn new(
+        report: &'a FileReport,
+        verdicts: &'a [Verdict],
+        levels: Levels,
+        spool: &'a mut Spool,
+    ) -> Result<Self> {
+        if let Some(error) = report.errors.first() {
+            bail!("{error}");
+        }
+        Ok(Rewriter {
+            images: &report.images,
+            verdicts,
+            next: 0,
+            levels,
+            spool,
+            emptied: Vec::new(),
+            recompressed: Recompressed::default(),
+            places: None,
+        })
+    }
+
+    /// What becomes of the file `piece`, which was opened at `path`. Every image of the report must
+    /// be in it.
+    pub(super) fn file(&mut self, path: &Path, piece: &FileSlice) -> Result<Outcome> {
+        let place = path.display().to_string();
+        let location = Location {
+            piece: piece.clone(),
+            file: place.clone(),
+            place,
+            inside: false,
+            depth: 0,
+        };
+        let outcome = self.enter(&location)?;
+        match self.images.get(self.next) {
+            None => Ok(outcome),
+            Some(image) => bail!(
+                "{}: cannot change image {} at its location",
+                location.place,
+                image.index
+            ),
+        }
+    }
+
     /// What becomes of the bytes at `location`.
     pub(super) fn enter(&mut self, location: &Location) -> Result<Outcome> {
         if location.depth > MAX_NESTING {
@@ -314,23 +364,50 @@ impl<'a> Rewriter<'a> {
             .all(Verdict::is_keep)
     }
 
-    /// That every image of the report was met.
-    pub(super) fn check_all_met(&self, location: &Location) -> Result<()> {
-        match self.images.get(self.next) {
-            None => Ok(()),
-            Some(image) => Err(anyhow!(
-                "{}: cannot change image {} at its location",
-                location.place,
-                image.index
-            )),
-        }
-    }
-
+    /// The archive at `location`, with what becomes of the images in its members. The rest of it
+    /// stays to the byte.
     fn archive(&mut self, location: &Location) -> Result<Outcome> {
         if location.piece.bytes().starts_with(&magic::THIN_ARCHIVE) {
             return self.pinned(location, "a thin archive; edit the member files");
         }
-        super::archives::rewrite(self, location).with_context(|| location.place.clone())
+        self.members(location)
+            .with_context(|| location.place.clone())
+    }
+
+    fn members(&mut self, location: &Location) -> Result<Outcome> {
+        let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&location.place));
+        let mut changed: Vec<((u64, u64), Rope)> = Vec::new();
+        for member in members(location.piece.bytes()).map_err(describe)? {
+            let member = member.map_err(describe)?;
+            let place = format!("{}({})", location.place, member.shown_name());
+            let MemberContents::Within { offset, size } = member.contents else {
+                bail!("{place}: cannot change a member of a thin archive: edit the member file");
+            };
+            let piece = location
+                .piece
+                .slice(offset, size)
+                .with_context(|| place.clone())?;
+            let inner = location.member(piece, place);
+            match self.enter(&inner)? {
+                Outcome::Same => {}
+                Outcome::Gone => {
+                    self.emptied.push(inner.place);
+                    changed.push(((offset, 0), Rope::default()));
+                }
+                Outcome::New(Changed { bytes, .. }) => {
+                    changed.push(((offset, bytes.size()), bytes))
+                }
+            }
+            location.piece.release();
+        }
+        if changed.is_empty() {
+            return Ok(Outcome::Same);
+        }
+        let (sizes, ropes): (Vec<_>, Vec<_>) = changed.into_iter().unzip();
+        let parts = plan(location.piece.bytes(), &sizes).map_err(describe)?;
+        let bytes = Rope::of_parts(&location.piece, parts, ropes)
+            .with_context(|| location.place.clone())?;
+        Ok(Outcome::New(bytes.into()))
     }
 }
 

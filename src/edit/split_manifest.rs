@@ -1,14 +1,19 @@
 //! What a file was taken apart into, and how it is put together again: the host part, which has
 //! everything but device images and the recipe, and one part for each device. All of them are
 //! OffloadBinaries of version 2 (docs/spec/containers.md, 4.6), so that other tools can list them.
+//! Compressed streams are compressed again, so that the same bytes come out.
+
+use std::io::{BufReader, Write};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::files::wheel::LEVEL;
 use crate::contents::bytes_of::quick_digest;
 use crate::formats::offload_binary::{self, Entry, Image, spaced_frame};
-use crate::io::file_slice::FileSlice;
+use crate::formats::recipe::{self, Recipe};
+use crate::io::file_slice::{FileSlice, PieceReader, Spool};
 use crate::io::rope::Rope;
 use crate::model::ImageKind;
 
@@ -339,5 +344,69 @@ pub(crate) fn read_part(piece: &FileSlice) -> Result<Part> {
         host,
         file,
         images: pieces,
+    })
+}
+
+/// How streams of zip files are made, in recipes.
+const DEFLATE: &str = "deflate";
+
+/// How `stream` is made of `plain`, for [`pack`]; none if that is not known here. `deflate`: it is
+/// a stream as zip files have it.
+///
+/// # Errors
+/// One of them cannot be read.
+pub(crate) fn find(
+    stream: &FileSlice,
+    plain: &FileSlice,
+    deflate: bool,
+    spool: &mut Spool,
+) -> Result<Option<String>> {
+    if !deflate {
+        let found = recipe::find(|| buffered(stream), || buffered(plain), plain.size())?;
+        return Ok(found.map(|recipe| recipe.to_string()));
+    }
+    let how = format!("{DEFLATE} {LEVEL}");
+    let again = pack(&plain.clone().into(), &how, spool)?;
+    Ok(
+        (again.size() == stream.size() && Checksum::of(&again)? == Checksum::of(stream)?)
+            .then_some(how),
+    )
+}
+
+fn buffered(piece: &FileSlice) -> BufReader<PieceReader<'_>> {
+    BufReader::with_capacity(256 << 10, piece.reader())
+}
+
+/// `plain`, compressed as `how` says.
+///
+/// # Errors
+/// It cannot be read, or `how` is nothing that is known here.
+pub(crate) fn pack(plain: &Rope, how: &str, spool: &mut Spool) -> Result<FileSlice> {
+    if let Some(level) = how
+        .strip_prefix(DEFLATE)
+        .and_then(|level| level.trim().parse::<u32>().ok())
+    {
+        return spool.add(|file| {
+            let mut encoder = flate2::write::DeflateEncoder::new(
+                &mut *file,
+                flate2::Compression::new(level.min(9)),
+            );
+            plain.write_to(&mut encoder)?;
+            encoder.finish()?.flush()?;
+            Ok(())
+        });
+    }
+    let recipe: Recipe = how
+        .parse()
+        .map_err(|error| anyhow::Error::msg(format!("`{how}`: {error}")))?;
+    let plain = plain
+        .clone()
+        .into_piece(spool)
+        .context("cannot read a stream")?;
+    spool.add(|file| {
+        recipe
+            .pack(plain.reader(), plain.size(), &mut *file)?
+            .flush()?;
+        Ok(())
     })
 }

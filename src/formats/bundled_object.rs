@@ -113,34 +113,3 @@ fn rewrite(
 fn section_name(id: &str) -> Vec<u8> {
     [MAGIC, id.as_bytes()].concat()
 }
-
-#[derive(Default)]
-struct Planner {
-    parts: Vec<Part>,
-    end: u64,
-}
-
-impl Planner {
-    /// Adds zeros up to offset `at`, which must not be less than the size so far.
-    fn pad_to(&mut self, at: u64) {
-        if at > self.end {
-            self.parts.push(Part::Zeros(at - self.end));
-            self.end = at;
-        }
-    }
-
-    fn made(&mut self, bytes: Vec<u8>) {
-        self.end += bytes.len() as u64;
-        self.parts.push(Part::Bytes(bytes));
-    }
-
-    fn object(&mut self, at: u64, size: u64) {
-        self.end += size;
-        self.parts.push(Part::Old(at..at + size));
-    }
-
-    fn section(&mut self, index: usize, size: u64) {
-        self.end += size;
-        self.parts.push(Part::New(index));
-    }
-}

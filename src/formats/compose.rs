@@ -146,6 +146,37 @@ pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malfo
     Ok(all)
 }
 
+/// Parts in the order of the new file, and their size so far.
+#[derive(Default)]
+pub(super) struct PartList {
+    pub(super) parts: Vec<Part>,
+    pub(super) size: u64,
+}
+
+impl PartList {
+    pub(super) fn old(&mut self, range: Range<u64>) {
+        self.size += range.end.saturating_sub(range.start);
+        push_old(&mut self.parts, range);
+    }
+
+    /// Adds the `size` bytes of the new contents with this index.
+    pub(super) fn contents(&mut self, index: usize, size: u64) {
+        self.size += size;
+        self.parts.push(Part::New(index));
+    }
+
+    pub(super) fn bytes(&mut self, bytes: Vec<u8>) {
+        self.size += bytes.len() as u64;
+        self.parts.push(Part::Bytes(bytes));
+    }
+
+    /// Adds zeros up to the offset `at`.
+    pub(super) fn pad_to(&mut self, at: u64) {
+        push_zeros(&mut self.parts, at.saturating_sub(self.size));
+        self.size = self.size.max(at);
+    }
+}
+
 /// Adds zeros to `parts` if `count` is not 0.
 pub(super) fn push_zeros(parts: &mut Vec<Part>, count: u64) {
     if count > 0 {

@@ -23,6 +23,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::coff::SECTION_SIZE;
 use super::elf::raw::{FileHeader, Record, SectionHeader};
 use super::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use super::{slice, u32_at};
@@ -154,9 +155,8 @@ fn set_in_elf(
     put(object, row, &header.to_bytes(class))
 }
 
-/// The sizes of COFF's file header, of a section header and of a symbol.
+/// The sizes of COFF's file header and of a symbol.
 const COFF_HEADER: u64 = 20;
-const COFF_SECTION: u64 = 40;
 const COFF_SYMBOL: u64 = 18;
 
 /// Renames the section with this index, counted from 1, and its symbol. The name is appended to the
@@ -182,7 +182,7 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     text.resize(8, 0);
     put(
         object,
-        COFF_HEADER + COFF_SECTION * (index as u64 - 1),
+        COFF_HEADER + SECTION_SIZE * (index as u64 - 1),
         &text,
     )?;
     let mut at = symbols_at;
@@ -204,7 +204,7 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
 /// Gives the section with this index, counted from 1, read-only contents.
 fn set_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
     // Objects have no optional header.
-    let row = COFF_HEADER + COFF_SECTION * (index as u64 - 1);
+    let row = COFF_HEADER + SECTION_SIZE * (index as u64 - 1);
     let flags = u32_at(
         slice(object, row + 36, 4, "section header past the end", row)?,
         0,

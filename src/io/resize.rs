@@ -37,7 +37,7 @@ pub fn resize(
     replacements: Vec<Replacement>,
     patches: Vec<Patch>,
 ) -> Result<Rope, Malformed> {
-    resize_with_pointers(file, replacements, patches, &[])
+    resize_with(file, replacements, patches, &[], &[])
 }
 
 /// Like `resize`, and adds an array of `pointers` to a program or shared library. The array is
@@ -45,25 +45,14 @@ pub fn resize(
 /// are addresses in the file, none of them null. The loader relocates them to the file's load
 /// address.
 ///
+/// New contents of the sections with the indices `movable` may begin at a later address even if
+/// they fit into their old location. This requires that `patches` cover all pointers to them. Then
+/// they do not directly follow the program headers, to which other tools add more. `addresses_with`
+/// returns the addresses.
+///
 /// # Errors
 /// Those of `resize`. There are pointers for an object, or for a position-independent file whose
 /// relocations cannot be extended.
-pub(crate) fn resize_with_pointers(
-    file: &FileSlice,
-    replacements: Vec<Replacement>,
-    patches: Vec<Patch>,
-    pointers: &[u64],
-) -> Result<Rope, Malformed> {
-    resize_with(file, replacements, patches, pointers, &[])
-}
-
-/// Like `resize_with_pointers`. New contents of the sections with the indices `movable` may begin
-/// at a later address even if they fit into their old location. This requires that `patches` cover
-/// all pointers to them. Then they do not directly follow the program headers, to which other tools
-/// add more. `addresses_with` returns the addresses.
-///
-/// # Errors
-/// Those of `resize_with_pointers`.
 pub(crate) fn resize_with(
     file: &FileSlice,
     replacements: Vec<Replacement>,

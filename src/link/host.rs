@@ -9,7 +9,6 @@ mod side_outputs;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +21,8 @@ use crate::args::{ArgumentList, Dialect, Role};
 use crate::formats::elf::edit;
 use crate::formats::offload_sections;
 use crate::io::bytes::Bytes;
+use crate::io::file_slice::FileSlice;
+use crate::io::rope::Rope;
 use crate::link::inputs::search::Naming;
 use crate::link::inputs::{InputObject, Inputs};
 use crate::link::scan::{HostFacts, Machine};
@@ -177,14 +178,14 @@ pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) 
         // For example `/dev/null`, whose contents cannot be read.
         return Ok(());
     }
-    let linked = Bytes::of(output)?;
-    check_bounds(linked.as_slice(), tables, linker)
+    let linked = FileSlice::try_open_member(output)
+        .with_context(|| format!("cannot read `{}`", output.display()))?;
+    check_bounds(linked.bytes(), tables, linker)
         .with_context(|| format!("`{}`", output.display()))?;
-    let tag = edit::entry_table_tag(linked.as_slice());
+    let tag = edit::entry_table_tag(linked.bytes());
     let edited = atomic_file::replace(output, |out| {
-        let mut writer = BufWriter::new(out);
-        edit::rename_entry_tables(linked.as_slice(), &tag, &mut writer)?;
-        Ok(writer.flush()?)
+        let parts = edit::rename_entry_tables(linked.bytes(), &tag)?;
+        Ok(Rope::of_parts(&linked, parts, [])?.write_to(out)?)
     });
     edited.with_context(|| format!("cannot rename the entry tables of `{}`", output.display()))
 }

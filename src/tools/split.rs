@@ -14,11 +14,11 @@ use crate::contents::report::FileReport;
 use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
-use crate::edit::pack;
 use crate::edit::split_manifest::{
     self, Checksum, Device, NewImage, PackedStep, Piecewise, SCHEMA, SplitManifest, Step,
 };
 use crate::edit::{Levels, Repack, Verdict, edit};
+use crate::formats::recipe;
 use crate::formats::zip::{ZipMember, is_zip};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
@@ -270,7 +270,8 @@ impl<'s> Builder<'s> {
 
     /// Takes a stream apart; none where it stays whole.
     fn stream(&mut self, packed: &FileSlice, stream: &chunks::Stream) -> Result<Option<Step>> {
-        let Some(how) = pack::find(packed, &stream.plain, stream.deflate, self.spool)? else {
+        let Some(how) = split_manifest::find(packed, &stream.plain, stream.deflate, self.spool)?
+        else {
             self.lost += 1;
             return Ok(None);
         };
@@ -298,7 +299,7 @@ impl<'s> Builder<'s> {
         let recipe = SplitManifest {
             schema: SCHEMA,
             generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
-            compressor: self.has_streams.then(pack::compressor),
+            compressor: self.has_streams.then(recipe::compressor),
             recompressed: repacked,
             file: name.clone(),
             size,

@@ -222,10 +222,10 @@ fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
         ));
         return Ok(());
     }
-    let changed = wrapper_notes::add(source.bytes()).map_err(|fault| anyhow!(fault));
-    let changed =
-        changed.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
-    source.replace(changed.head, changed.tail_at, changed.tail);
+    let parts = wrapper_notes::add(source.bytes()).map_err(|fault| anyhow!(fault));
+    let parts =
+        parts.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
+    source.replace(parts)?;
     let name = source
         .path()
         .file_name()

@@ -2,7 +2,7 @@
 //! wheel's `RECORD` gets their new digests and sizes, and every other byte stays.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -363,14 +363,16 @@ fn one(
 
 /// Packs the new contents of a member by the method of the old ones.
 fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed> {
-    let mut sums = Sums {
-        crc: flate2::Crc::new(),
-        sha256: Sha256::new(),
+    let (mut crc, mut sha256) = (flate2::Crc::new(), Sha256::new());
+    let mut digest = |chunk: &[u8]| {
+        crc.update(chunk);
+        sha256.update(chunk);
+        Ok(())
     };
     let plain = bytes.size();
     let (method, bytes) = match member.method {
         ZipMethod::Stored => {
-            bytes.write_to(&mut sums)?;
+            bytes.for_each_chunk(digest)?;
             (STORED, bytes)
         }
         // Every unpacker knows deflate.
@@ -378,7 +380,10 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
             let packed = spool.add(|file| {
                 let mut encoder =
                     flate2::write::DeflateEncoder::new(&mut *file, flate2::Compression::new(LEVEL));
-                bytes.write_to(&mut Both(&mut encoder, &mut sums))?;
+                bytes.for_each_chunk(|chunk| {
+                    encoder.write_all(chunk)?;
+                    digest(chunk)
+                })?;
                 encoder.finish()?;
                 Ok(())
             })?;
@@ -388,7 +393,7 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
     let contents = NewContents {
         header: member.header,
         method,
-        crc: sums.crc.sum(),
+        crc: crc.sum(),
         packed: bytes.size(),
         plain,
     };
@@ -396,40 +401,8 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
         name: member.name.to_vec(),
         contents,
         bytes,
-        sha256: sums.sha256.finalize().into(),
+        sha256: sha256.finalize().into(),
     })
-}
-
-struct Sums {
-    crc: flate2::Crc,
-    sha256: Sha256,
-}
-
-impl Write for Sums {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.crc.update(bytes);
-        self.sha256.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Writes to both.
-struct Both<'w, A, B>(&'w mut A, &'w mut B);
-
-impl<A: Write, B: Write> Write for Both<'_, A, B> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_all(bytes)?;
-        self.1.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }
 
 /// Whether a member is the list of a wheel's files (the specification "Recording installed

@@ -6,7 +6,7 @@ mod tests;
 
 use super::{Bundle, Entry, frame, read_at};
 use crate::error::Malformed;
-use crate::formats::compose::{Item, Part, check_kept, is_same, push_old, push_zeros};
+use crate::formats::compose::{Item, Part, PartList, check_kept, is_same};
 
 /// The largest alignment that [`alignment`] tries. By default, no writer uses more than the 4096
 /// bytes of HIP.
@@ -56,22 +56,21 @@ pub fn compose(data: &[u8], items: &[Item<NewObject<'_>>]) -> Result<Vec<Part>, 
     check_kept(kept.map(|(_, (_, size))| *size), bundle.size, 0)?;
     let frame = frame(&objects, alignment(&bundle))
         .map_err(|_| Malformed::new("too large for a bundle", 0))?;
-    let mut end = frame.head.len() as u64;
-    let mut parts = vec![Part::Bytes(frame.head)];
+    let mut out = PartList::default();
+    out.bytes(frame.head);
     for (place, ((item, (_, size)), offset)) in
         items.iter().zip(&objects).zip(frame.offsets).enumerate()
     {
-        push_zeros(&mut parts, offset.saturating_sub(end));
+        out.pad_to(offset);
         match item.old().map(entry).transpose()? {
             Some(old) if matches!(item, Item::Old(_)) => {
-                push_old(&mut parts, old.at..old.at.saturating_add(*size))
+                out.old(old.at..old.at.saturating_add(*size))
             }
-            _ if *size > 0 => parts.push(Part::New(place)),
+            _ if *size > 0 => out.contents(place, *size),
             _ => {}
         }
-        end = offset.saturating_add(*size);
     }
-    Ok(parts)
+    Ok(out.parts)
 }
 
 /// The alignment that reproduces the offsets of the code objects of `bundle` when they are written

@@ -3,21 +3,21 @@
 //! object with too many sections for the small format becomes a big object.
 
 use super::strings::Strings;
-use super::{NewSection, Planner, section_name};
+use super::{NewSection, section_name};
 use crate::error::Malformed;
-use crate::formats::compose::Part;
+use crate::formats::coff::{RELOCATION_SIZE, SECTION_SIZE};
+use crate::formats::compose::{Part, PartList};
 
 mod read;
 mod symbols;
 
-use read::{Object, RELOCATION_SIZE, Section};
+use read::{Object, Section};
 
 /// IMAGE_SCN_MEM_READ and IMAGE_SCN_LNK_REMOVE: the linker omits the section.
 const LINKER_REMOVES: u32 = 0x4000_0800;
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
 /// The largest number of sections in a small object.
 const MOST_SECTIONS: usize = 65279;
-const SECTION_HEADER_SIZE: u64 = 40;
 /// The class ID in a big object's header, after machine and time.
 const BIG_CLASS: [u8; 16] = [
     0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc, 0xb8,
@@ -117,7 +117,7 @@ fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
 fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<Vec<Part>, Malformed> {
     let big = object.sections.len() > MOST_SECTIONS;
     let head_size: u64 = if big { 56 } else { 20 };
-    let mut end = head_size + SECTION_HEADER_SIZE * object.sections.len() as u64;
+    let mut end = head_size + SECTION_SIZE * object.sections.len() as u64;
     let mut headers = Vec::new();
     for section in &object.sections {
         let count = section.relocations.count;
@@ -147,16 +147,16 @@ fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<Vec<Part>, Malf
     }
     let table_at = u32::try_from(end).map_err(|_| TOO_LARGE)?;
     let symbols = symbols::table(object, strings, big)?;
-    let mut planner = Planner::default();
-    planner.made(head(object, big, table_at, symbols.count)?);
-    planner.made(headers);
+    let mut out = PartList::default();
+    out.bytes(head(object, big, table_at, symbols.count)?);
+    out.bytes(headers);
     for section in &object.sections {
-        write_section(object, section, &mut planner)?;
+        write_section(object, section, &mut out)?;
     }
     let size = u32::try_from(strings.size()).map_err(|_| TOO_LARGE)?;
-    planner.made(symbols.bytes);
-    planner.made(strings.bytes(&size.to_le_bytes()));
-    Ok(planner.parts)
+    out.bytes(symbols.bytes);
+    out.bytes(strings.bytes(&size.to_le_bytes()));
+    Ok(out.parts)
 }
 
 fn head(object: &Object<'_>, big: bool, table_at: u32, symbols: u32) -> Result<Vec<u8>, Malformed> {
@@ -187,28 +187,27 @@ fn head(object: &Object<'_>, big: bool, table_at: u32, symbols: u32) -> Result<V
 fn write_section(
     object: &Object<'_>,
     section: &Section<'_>,
-    planner: &mut Planner,
+    out: &mut PartList,
 ) -> Result<(), Malformed> {
     let size = u64::from(section.raw_size);
     match &section.body {
-        read::Body::Lent(at) => planner.object(*at, size),
-        read::Body::Made(bytes) => planner.made(bytes.clone()),
-        read::Body::New(index) => planner.section(*index, size),
+        read::Body::Lent(at) => out.old(*at..*at + size),
+        read::Body::Made(bytes) => out.bytes(bytes.clone()),
+        read::Body::New(index) => out.contents(*index, size),
         // The section had no bytes in the file but gets some here.
-        read::Body::None => planner.pad_to(planner.end + size),
+        read::Body::None => out.pad_to(out.size + size),
     }
     let relocations = &section.relocations;
     if relocations.count >= 0xffff {
         let mut first = (relocations.count + 1).to_le_bytes().to_vec();
         first.resize(RELOCATION_SIZE as usize, 0);
-        planner.made(first);
+        out.bytes(first);
     }
     match symbols::relocations(object, relocations)? {
-        Some(bytes) => planner.made(bytes),
-        None if relocations.count > 0 => planner.object(
-            relocations.at,
-            RELOCATION_SIZE * u64::from(relocations.count),
-        ),
+        Some(bytes) => out.bytes(bytes),
+        None if relocations.count > 0 => {
+            out.old(relocations.at..relocations.at + RELOCATION_SIZE * u64::from(relocations.count))
+        }
         None => {}
     }
     Ok(())

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::strings::Strings;
-use super::{NewSection, Planner, section_name};
+use super::{NewSection, section_name};
 use crate::error::Malformed;
-use crate::formats::compose::Part;
+use crate::formats::compose::{Part, PartList};
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
 use crate::formats::elf::raw::{
@@ -323,11 +323,9 @@ fn lay_out(
     }
     let headers: Vec<SectionHeader> = sections.iter().map(|section| section.header).collect();
     let (head, table) = own_tables(object, headers, names, table_at);
-    let mut planner = Planner::default();
-    planner.made(head);
-    if linked > planner.end {
-        planner.object(planner.end, linked - planner.end);
-    }
+    let mut out = PartList::default();
+    out.bytes(head);
+    out.old(out.size..linked);
     for (_, index) in order {
         let Some(section) = sections.get_mut(index) else {
             continue;
@@ -335,22 +333,22 @@ fn lay_out(
         match &mut section.body {
             Body::Lent(0) => continue,
             Body::Lent(size) => {
-                planner.pad_to(section.header.offset);
-                planner.object(section.old_offset, *size);
+                out.pad_to(section.header.offset);
+                out.old(section.old_offset..section.old_offset + *size);
             }
             Body::Made(bytes) => {
-                planner.pad_to(section.header.offset);
-                planner.made(std::mem::take(bytes));
+                out.pad_to(section.header.offset);
+                out.bytes(std::mem::take(bytes));
             }
             Body::New(new) => {
-                planner.pad_to(section.header.offset);
-                planner.section(*new, section.header.size);
+                out.pad_to(section.header.offset);
+                out.contents(*new, section.header.size);
             }
         }
     }
-    planner.pad_to(table_at);
-    planner.made(table);
-    Ok(planner.parts)
+    out.pad_to(table_at);
+    out.bytes(table);
+    Ok(out.parts)
 }
 
 /// The file header and the section headers, with the values of llvm-objcopy.

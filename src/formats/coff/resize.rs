@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use object::pe;
 
+use super::{Header, RELOCATION_SIZE, SECTION_SIZE};
 use crate::error::Malformed;
 use crate::formats::compose::{Part, push_old, push_zeros};
 use crate::formats::elf::resize::NewSize;
@@ -17,24 +18,8 @@ use crate::formats::{number, slice};
 
 /// Data moves by multiples of this, so that it keeps its alignment.
 const MOVE_ALIGN: u64 = 16;
-/// The size of a section header.
-const SECTION: u64 = 40;
-/// The sizes of a relocation and of a line number.
-const RELOCATION: u64 = 10;
-const LINE: u64 = 6;
-
-/// The header of an object.
-struct Head {
-    /// The offset and number of the section headers.
-    sections_at: u64,
-    sections: u64,
-    /// The offset of the header field with the symbol table's offset.
-    symbols_field: u64,
-    symbols_at: u64,
-    symbols: u64,
-    /// The size of a symbol. Objects with many sections have longer ones.
-    symbol: u64,
-}
+/// The size of a line number.
+const LINE_SIZE: u64 = 6;
 
 /// The file ranges in a section header.
 struct Section {
@@ -54,8 +39,8 @@ struct Section {
 /// The object is damaged, or a value does not fit into its field. A section is listed twice, has no
 /// bytes in the file, has relocations, is a COMDAT section, or shares bytes with other data.
 pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
-    let head = head(data)?;
-    let sections = (0..head.sections)
+    let head = header(data)?;
+    let sections = (0..u64::from(head.sections))
         .map(|index| section(data, &head, index))
         .collect::<Result<Vec<_>, _>>()?;
     let mut changes: BTreeMap<u64, (Range<u64>, usize, u64)> = BTreeMap::new();
@@ -155,12 +140,12 @@ impl Fields<'_> {
 
     fn headers(
         &mut self,
-        head: &Head,
+        head: &Header,
         sections: &[Section],
         sizes: &[NewSize],
     ) -> Result<(), Malformed> {
         if head.symbols_at != 0 {
-            self.set(head.symbols_field, self.moved(head.symbols_at))?;
+            self.set(symbols_field(head), self.moved(head.symbols_at))?;
         }
         for (section, place) in sections.iter().zip(1usize..) {
             let new = sizes.iter().find(|new| new.section == place);
@@ -186,20 +171,20 @@ impl Fields<'_> {
     }
 
     /// Updates the symbols of sections with new contents.
-    fn symbols(&mut self, head: &Head, sizes: &[NewSize]) -> Result<(), Malformed> {
+    fn symbols(&mut self, head: &Header, sizes: &[NewSize]) -> Result<(), Malformed> {
         let mut index = 0;
-        while index < head.symbols {
-            let at = head.symbols_at + index * head.symbol;
-            let is_big = head.symbol > 18;
+        let (symbols, size) = (u64::from(head.symbols), head.symbol_size());
+        while index < symbols {
+            let at = head.symbols_at + index * size;
             let (section, value) = (
-                field(self.data, at + 12, if is_big { 4 } else { 2 })?,
+                field(self.data, at + 12, if head.big { 4 } else { 2 })?,
                 field(self.data, at + 8, 4)?,
             );
             let (class, more) = (
-                field(self.data, at + head.symbol - 2, 1)?,
-                field(self.data, at + head.symbol - 1, 1)?,
+                field(self.data, at + size - 2, 1)?,
+                field(self.data, at + size - 1, 1)?,
             );
-            if more >= head.symbols - index {
+            if more >= symbols - index {
                 return Err(Malformed::new("symbols past the end", at));
             }
             if let Some(new) = sizes.iter().find(|new| new.section as u64 == section) {
@@ -207,8 +192,8 @@ impl Fields<'_> {
                     class == u64::from(pe::IMAGE_SYM_CLASS_STATIC.0) && value == 0 && more > 0;
                 if describes {
                     // The length, and the checksum, which only matters for COMDAT sections.
-                    self.set(at + head.symbol, new.size)?;
-                    self.set(at + head.symbol + 8, 0)?;
+                    self.set(at + size, new.size)?;
+                    self.set(at + size + 8, 0)?;
                 } else if value > new.size {
                     self.set(at + 8, 0)?;
                 }
@@ -222,14 +207,14 @@ impl Fields<'_> {
 /// Checks that the replaced bytes contain nothing else.
 fn check_apart(
     data: &[u8],
-    head: &Head,
+    head: &Header,
     sections: &[Section],
     changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
 ) -> Result<(), Malformed> {
     let mut used = Vec::with_capacity(2 + 3 * sections.len());
-    used.push(0..head.sections_at + head.sections * SECTION);
+    used.push(0..head.sections_at + u64::from(head.sections) * SECTION_SIZE);
     if head.symbols_at != 0 {
-        let end = head.symbols_at + head.symbols * head.symbol;
+        let end = head.strings_at();
         let strings = field(data, end, 4).unwrap_or(0);
         used.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
     }
@@ -256,31 +241,12 @@ fn check_apart(
     Ok(())
 }
 
-fn head(data: &[u8]) -> Result<Head, Malformed> {
-    let is_big = field(data, 0, 4)? == 0xffff_0000;
-    let head = if is_big {
-        Head {
-            sections_at: 56,
-            sections: field(data, 44, 4)?,
-            symbols_field: 48,
-            symbols_at: field(data, 48, 4)?,
-            symbols: field(data, 52, 4)?,
-            symbol: 20,
-        }
-    } else {
-        Head {
-            sections_at: 20 + field(data, 16, 2)?,
-            sections: field(data, 2, 2)?,
-            symbols_field: 8,
-            symbols_at: field(data, 8, 4)?,
-            symbols: field(data, 12, 4)?,
-            symbol: 18,
-        }
-    };
+fn header(data: &[u8]) -> Result<Header, Malformed> {
+    let head = Header::read(data)?;
     slice(
         data,
         head.sections_at,
-        head.sections * SECTION,
+        u64::from(head.sections) * SECTION_SIZE,
         "section headers past the end",
         head.sections_at,
     )?;
@@ -288,17 +254,22 @@ fn head(data: &[u8]) -> Result<Head, Malformed> {
         slice(
             data,
             head.symbols_at,
-            head.symbols * head.symbol,
+            head.strings_at() - head.symbols_at,
             "symbols past the end",
-            head.symbols_field,
+            symbols_field(&head),
         )?;
         return Ok(head);
     }
-    Ok(Head { symbols: 0, ..head })
+    Ok(Header { symbols: 0, ..head })
 }
 
-fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
-    let at = head.sections_at + index * SECTION;
+/// The offset of the header field with the symbol table's offset.
+fn symbols_field(head: &Header) -> u64 {
+    if head.big { 48 } else { 8 }
+}
+
+fn section(data: &[u8], head: &Header, index: u64) -> Result<Section, Malformed> {
+    let at = head.sections_at + index * SECTION_SIZE;
     let flags = field(data, at + 36, 4)? as u32;
     let (size, raw) = (field(data, at + 16, 4)?, field(data, at + 20, 4)?);
     let (relocations, lines) = (field(data, at + 24, 4)?, field(data, at + 28, 4)?);
@@ -323,8 +294,8 @@ fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
     Ok(Section {
         at,
         raw,
-        relocations: range(relocations, count * RELOCATION)?,
-        lines: range(lines, line_count * LINE)?,
+        relocations: range(relocations, count * RELOCATION_SIZE)?,
+        lines: range(lines, line_count * LINE_SIZE)?,
         flags,
     })
 }

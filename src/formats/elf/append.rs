@@ -3,29 +3,18 @@
 
 use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
+use crate::formats::compose::{Part, push_zeros};
 use crate::formats::slice;
 use object::elf;
 
-/// A file with a section added.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Changed {
-    /// The new start, which replaces as many bytes of the file.
-    pub head: Vec<u8>,
-    /// The offset of the tail; zeros fill the gap between the file and it.
-    pub tail_at: u64,
-    /// The bytes after the file.
-    pub tail: Vec<u8>,
-}
-
-/// The ELF file `data` with one more section, the last one: its name, its type, flags and
+/// The parts of the ELF file `data` with one more section, the last one: its name, its type, flags and
 /// alignment, which is 8 at most, and its contents.
 pub(crate) fn section(
     data: &[u8],
     name: &str,
     header: SectionHeader,
     contents: &[u8],
-) -> Result<Changed, Malformed> {
+) -> Result<Vec<Part>, Malformed> {
     let (class, mut head) = FileHeader::read(data)?;
     let names_index = usize::from(head.shstrndx.0);
     let no_sections = head.shnum == 0;
@@ -99,9 +88,11 @@ pub(crate) fn section(
     // The number is less than the first one with a special meaning.
     head.shnum = headers.len() as u16;
     head.shstrndx = elf::SymbolSection(names_index as u16);
-    Ok(Changed {
-        head: head.to_bytes(class),
-        tail_at,
-        tail,
-    })
+    let head = head.to_bytes(class);
+    let end = data.len() as u64;
+    let rest = Part::Old(head.len() as u64..end);
+    let mut parts = vec![Part::Bytes(head), rest];
+    push_zeros(&mut parts, tail_at - end);
+    parts.push(Part::Bytes(tail));
+    Ok(parts)
 }

@@ -1,8 +1,8 @@
 //! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections,
 //! renames sections and symbols, and marks sections for linkers to keep. All else stays as it is,
 //! to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes
-//! of removed sections are gone from the file. What is kept is lent, not copied: an object of
-//! gigabytes is written with little memory.
+//! of removed sections are gone from the file. The result is a list of parts: what is kept is
+//! copied from file to file.
 //!
 //! New names go to the end of the string table; old ones stay in it, because other strings may
 //! share their tails. Linked programs and libraries are not edited here: their layout is part of
@@ -19,10 +19,10 @@ mod symbols;
 pub(in crate::formats::elf) mod tests;
 
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
-pub use layout::Rewritten;
 pub(in crate::formats) use layout::{Edited, file_align, renumber, tables};
 
 use crate::error::Malformed;
+use crate::formats::compose::{Part, join};
 use crate::formats::elf::raw::Class;
 use names::Names;
 use object::elf;
@@ -86,11 +86,11 @@ impl Default for Edit<'_> {
     }
 }
 
-/// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to
+/// The parts of the object `data` with `edit` made. The same bytes when there is nothing to
 /// change. A section that others need (a relocation, a link, a group's signature) cannot be
 /// removed: that is an error, told where it is needed. Nor can one that holds symbols, strings or a
 /// group, whatever its name is.
-pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
+pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     let Changed {
         object,
         numbers,
@@ -103,7 +103,7 @@ pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malfor
         .zip(&edited)
         .all(|(section, edited)| section.header == edited.header);
     if names.is_empty() && numbers.all_stay() && same_headers {
-        return Ok(Rewritten::unchanged(data));
+        return Ok(vec![Part::Old(0..data.len() as u64)]);
     }
     object.check_overlap()?;
     names.append_to(&mut edited)?;
@@ -149,7 +149,7 @@ pub(in crate::formats) fn change<'a>(
 
 /// `plan`, written to memory.
 pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
-    Ok(plan(data, edit)?.to_vec())
+    join(data, &plan(data, edit)?, &[])
 }
 
 /// Which sections go: those asked for, the relocations of those, and groups of which nothing is

@@ -2,9 +2,10 @@
 //! versions of offld and of the device compiler. It is part of the program in memory, so that
 //! `strip` leaves it.
 
-use super::append::{self, Changed};
+use super::append;
 use super::raw::{FileHeader, SectionHeader, append_note};
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 use object::Endianness;
 use object::elf;
 use object::read::elf::{ProgramHeader, SectionHeader as _};
@@ -39,8 +40,8 @@ impl LinkedBy {
     }
 }
 
-/// The ELF object `data` with a note that says `by`.
-pub fn add(data: &[u8], by: &LinkedBy) -> Result<Changed, Malformed> {
+/// The parts of the ELF object `data` with a note that says `by`.
+pub fn add(data: &[u8], by: &LinkedBy) -> Result<Vec<Part>, Malformed> {
     let (class, _) = FileHeader::read(data)?;
     let owner = [OWNER, b"\0"].concat();
     let mut notes = Vec::new();
@@ -114,6 +115,7 @@ fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::compose::join;
     use object::write::Object;
     use object::{Architecture, BinaryFormat, Endianness, SectionKind};
 
@@ -130,16 +132,7 @@ mod tests {
     }
 
     fn noted(data: &[u8], by: &LinkedBy) -> Result<Vec<u8>, Malformed> {
-        let Changed {
-            head,
-            tail_at,
-            tail,
-        } = add(data, by)?;
-        let mut noted = head.clone();
-        noted.extend(&data[head.len()..]);
-        noted.resize(tail_at as usize, 0);
-        noted.extend(tail);
-        Ok(noted)
+        join(data, &add(data, by)?, &[])
     }
 
     #[test]

@@ -52,11 +52,7 @@ pub fn strip_debug(data: &[u8]) -> Result<Vec<Part>, Malformed> {
     let Some((layout, gone)) = without(data, &object, asked)? else {
         return Ok(vec![Part::Old(0..data.len() as u64)]);
     };
-    let headers: Vec<SectionHeader> = object
-        .sections
-        .iter()
-        .map(|section| section.header)
-        .collect();
+    let headers: Vec<SectionHeader> = object.headers().collect();
     let removed = if keeps_numbers(&object, &gone) {
         remove(&headers, &gone)
     } else {

@@ -4,11 +4,10 @@
 #[cfg(test)]
 mod tests;
 
-pub use super::append::Changed;
-
 use super::append;
 use super::raw::{FileHeader, SectionHeader, append_note};
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 use crate::model::LLVM_RELEASE;
 use object::elf;
 
@@ -19,8 +18,8 @@ const OWNER: &[u8] = b"LLVMOMPOFFLOAD\0";
 /// The notes by their types from 1 on: version of the notes, producer, its version.
 const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 
-/// The ELF file `image` with notes.
-pub fn add(image: &[u8]) -> Result<Changed, Malformed> {
+/// The parts of the ELF file `image` with notes.
+pub fn add(image: &[u8]) -> Result<Vec<Part>, Malformed> {
     let (class, _) = FileHeader::read(image)?;
     let mut notes = Vec::new();
     for (text, kind) in NOTES.iter().zip(1..) {

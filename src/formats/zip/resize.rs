@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Malformed;
-use crate::formats::compose::Part;
+use crate::formats::compose::{Part, PartList};
 use crate::formats::{overwrite, slice, u16_at, u32_at, u64_at};
 
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
@@ -89,7 +89,7 @@ pub(crate) fn plan(
         if entry.header < at {
             return Err(Malformed::new("members share their bytes", entry.header));
         }
-        out.old(at, entry.header);
+        out.old(at..entry.header);
         moved.insert(entry.header, out.size);
         let next = order
             .get(index + 1)
@@ -106,7 +106,7 @@ pub(crate) fn plan(
             None => entry.header,
         };
     }
-    out.old(at, directory.start);
+    out.old(at..directory.start);
     let start = out.size;
     for entry in entries
         .iter()
@@ -139,26 +139,6 @@ pub(crate) fn plan(
     }
     ends(data, &directory, (start, size), lost as u64, &mut out)?;
     Ok(out.parts)
-}
-
-#[derive(Default)]
-struct PartList {
-    parts: Vec<Part>,
-    size: u64,
-}
-
-impl PartList {
-    fn old(&mut self, start: u64, end: u64) {
-        if start < end {
-            self.size += end - start;
-            self.parts.push(Part::Old(start..end));
-        }
-    }
-
-    fn bytes(&mut self, bytes: Vec<u8>) {
-        self.size += bytes.len() as u64;
-        self.parts.push(Part::Bytes(bytes));
-    }
 }
 
 /// Writes a member with new contents. Data between the old contents and `next` stays, except sizes
@@ -196,8 +176,7 @@ fn member(
     let extra_at = (LOCAL_SIZE + name) as usize;
     sizes(&mut header, (18, 22), extra_at, new).ok_or(fault("no room for the new sizes"))?;
     out.bytes(header);
-    out.parts.push(Part::New(place));
-    out.size += new.packed;
+    out.contents(place, new.packed);
     let end = (entry.header + whole)
         .checked_add(entry.packed)
         .filter(|end| *end <= next)

@@ -1,13 +1,12 @@
 //! Note in a registration object that names the linker of the device code. Cached objects have no
 //! note, so that links with other compilers share them.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::RegisterContext;
+use crate::formats::compose::join;
 use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::model::ObjectFormat;
 
@@ -28,12 +27,7 @@ pub(super) fn write(
     }
     let by = LinkedBy::this(context.device_compiler);
     let noted = link_note::add(object, &by)
+        .and_then(|parts| join(object, &parts, &[]))
         .with_context(|| format!("cannot add a note to `{}`", path.display()))?;
-    let rest = object.get(noted.head.len()..).unwrap_or_default();
-    let gap = (noted.tail_at as usize).saturating_sub(object.len());
-    let mut out = File::create(path).with_context(describe)?;
-    for part in [&noted.head, rest, &vec![0; gap], &noted.tail] {
-        out.write_all(part).with_context(describe)?;
-    }
-    Ok(())
+    std::fs::write(path, noted).with_context(describe)
 }

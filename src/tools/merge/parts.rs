@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
-use crate::edit::pack::{compressor, pack};
 use crate::edit::split_manifest::{
-    self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, read_host, read_part,
+    self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, pack, read_host, read_part,
 };
+use crate::formats::recipe::compressor;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::printable;

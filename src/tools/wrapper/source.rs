@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 use crate::formats::offload_binary;
 use crate::io::file_slice::FileSlice;
 use crate::io::outputs::io_error;
@@ -56,15 +57,10 @@ impl Source {
             .ok_or(Malformed::new("image past the end", at))
     }
 
-    /// Replaces the contents to wrap by those of the file with `head` over its first bytes and
-    /// `tail` from `tail_at` on.
-    pub(super) fn replace(&mut self, head: Vec<u8>, tail_at: u64, tail: Vec<u8>) {
-        let rest = self.piece.from(head.len() as u64);
-        let mut content = Rope::from(head);
-        content.push_piece(rest);
-        content.pad_to(tail_at);
-        content.push_bytes(tail);
-        self.content = content;
+    /// Replaces the contents to wrap by these parts of the file.
+    pub(super) fn replace(&mut self, parts: Vec<Part>) -> Result<(), Malformed> {
+        self.content = Rope::of_parts(&self.piece, parts, [])?;
+        Ok(())
     }
 
     /// With `--save-temps`, writes the contents to the temporary file `<stem>.tmp` and prints its

@@ -13,12 +13,11 @@ use super::{Joiner, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
 use crate::contents::what::is_container;
 use crate::edit::Changed;
-use crate::edit::header_space;
 use crate::edit::pointers::{self, NewSection};
 use crate::error::Malformed;
 use crate::formats::elf::raw::FileHeader;
 use crate::io::file_slice::{FileSlice, Spool};
-use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with_pointers};
+use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
@@ -220,13 +219,7 @@ fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> R
         else {
             continue;
         };
-        new.push(NewSection {
-            index: section.index,
-            offset: section.offset,
-            size: section.size,
-            address: 0,
-            changed,
-        });
+        new.push(NewSection::of(section, changed));
         grown.push(Grown { sections, placed });
     }
     let tables = tables(&registered, &grown).with_context(place)?;
@@ -235,8 +228,7 @@ fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> R
         .filter(|table| table.is_new(first))
         .map(|table| 4 * table.rows.len())
         .sum();
-    let placed =
-        header_space::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
+    let placed = pointers::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
     let bytes = match placed.piece {
         Some(larger) => {
             let first = read::read(larger.bytes()).with_context(place)?;
@@ -291,15 +283,12 @@ fn with_pointers(
         ..first.clone()
     };
     patches.extend(pointers::patches(data, &others, &new, &mut |_| {})?);
-    let replacement = |section: NewSection| Replacement {
-        section: section.index,
-        contents: section.changed.bytes,
-    };
-    Ok(resize_with_pointers(
+    Ok(resize_with(
         base,
-        new.into_iter().map(replacement).collect(),
+        new.into_iter().map(Replacement::from).collect(),
         patches,
         &words,
+        &[],
     )?)
 }
 

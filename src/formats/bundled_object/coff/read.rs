@@ -1,9 +1,9 @@
 //! Reads the parts of a COFF object that rewriting needs.
 
 use crate::error::Malformed;
+use crate::formats::coff::{Header, RELOCATION_SIZE, SECTION_SIZE};
 use crate::formats::{self, slice};
 
-pub(super) const RELOCATION_SIZE: u64 = 10;
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
 
 /// A COFF object, small or big.
@@ -80,76 +80,30 @@ fn number(data: &[u8], at: u64, size: u64, what: &'static str) -> Result<u32, Ma
     formats::number(data, at, size, what).map(|value| value as u32)
 }
 
-/// The values of the header.
-struct Head {
-    machine: u16,
-    time: u32,
-    characteristics: u16,
-    sections: u32,
-    sections_at: u64,
-    symbols_at: u64,
-    symbols: u32,
-    big: bool,
-}
-
-impl Head {
-    fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let field = |at, len| number(data, at, len, "COFF header past the end");
-        let big = field(0, 4)? == 0xffff_0000;
-        Ok(if big {
-            Head {
-                machine: field(6, 2)? as u16,
-                time: field(8, 4)?,
-                characteristics: 0,
-                sections: field(44, 4)?,
-                sections_at: 56,
-                symbols_at: field(48, 4)?.into(),
-                symbols: field(52, 4)?,
-                big,
-            }
-        } else {
-            Head {
-                machine: field(0, 2)? as u16,
-                time: field(4, 4)?,
-                characteristics: field(18, 2)? as u16,
-                sections: field(2, 2)?,
-                sections_at: 20 + u64::from(field(16, 2)?),
-                symbols_at: field(8, 4)?.into(),
-                symbols: field(12, 4)?,
-                big,
-            }
-        })
+/// The table of long names, which starts with its size.
+fn strings<'a>(head: &Header, data: &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let at = head.strings_at();
+    if head.symbols_at == 0 || at >= data.len() as u64 {
+        return Ok(&[]);
     }
-
-    fn symbol_size(&self) -> u64 {
-        if self.big { 20 } else { 18 }
-    }
-
-    /// The table of long names, which starts with its size.
-    fn strings<'a>(&self, data: &'a [u8]) -> Result<&'a [u8], Malformed> {
-        let at = self.symbols_at + u64::from(self.symbols) * self.symbol_size();
-        if self.symbols_at == 0 || at >= data.len() as u64 {
-            return Ok(&[]);
-        }
-        let size = number(data, at, 4, "string table past the end")?;
-        slice(data, at, size.into(), "string table past the end", at)
-    }
+    let size = number(data, at, 4, "string table past the end")?;
+    slice(data, at, size.into(), "string table past the end", at)
 }
 
 impl<'a> Object<'a> {
     pub(super) fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
-        let head = Head::read(data)?;
-        let strings = head.strings(data)?;
+        let head = Header::read(data)?;
+        let strings = strings(&head, data)?;
         let table = slice(
             data,
             head.sections_at,
-            u64::from(head.sections) * 40,
+            u64::from(head.sections) * SECTION_SIZE,
             "section headers past the end",
             0,
         )?;
         let mut sections = Vec::with_capacity(head.sections as usize);
-        for (index, record) in table.chunks_exact(40).enumerate() {
-            let at = head.sections_at + 40 * index as u64;
+        for (index, record) in table.chunks_exact(SECTION_SIZE as usize).enumerate() {
+            let at = head.sections_at + SECTION_SIZE * index as u64;
             sections.push(section(data, record, strings, at)?);
         }
         let size_in_file: u64 = sections.iter().map(Section::size_in_file).sum();
@@ -160,7 +114,7 @@ impl<'a> Object<'a> {
         }
         let symbols = symbols(data, &head, strings)?;
         let numbers = (1..=head.sections).map(Some).collect();
-        let Head {
+        let Header {
             machine,
             time,
             characteristics,
@@ -276,7 +230,7 @@ fn section_name<'a>(record: &'a [u8], strings: &'a [u8], at: u64) -> Result<&'a 
 
 fn symbols<'a>(
     data: &'a [u8],
-    head: &Head,
+    head: &Header,
     strings: &'a [u8],
 ) -> Result<Vec<Symbol<'a>>, Malformed> {
     let size = head.symbol_size();

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::is_long;
-use super::read::{Body, Object, RELOCATION_SIZE, Relocations, Symbol};
+use super::read::{Body, Object, Relocations, Symbol};
 use crate::error::Malformed;
 use crate::formats::bundled_object::strings::Strings;
+use crate::formats::coff::RELOCATION_SIZE;
 use crate::formats::{overwrite, slice, u16_at};
 
 /// The size of the contents of an auxiliary record, also in big objects.

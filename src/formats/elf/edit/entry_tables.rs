@@ -4,11 +4,11 @@
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
+use crate::formats::compose::Part;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_entries::TABLES;
 use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use md5::{Digest, Md5};
-use std::io::Write;
 
 /// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19
 /// makes a hidden global symbol of, which two relocatable outputs must not both define.
@@ -39,10 +39,10 @@ pub fn entry_table_tag(output: &[u8]) -> String {
     format!("{number:x}")
 }
 
-/// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names
+/// The parts of the relocatable output `data` without its fat sections, and with `_<tag>` after the names
 /// of its entry tables and of their bounds. Linkers must keep the tables: nothing refers to an
 /// entry, and by default the bounds of a table do not keep it alive in ld.lld.
-pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<(), Error> {
+pub fn rename_entry_tables(data: &[u8], tag: &str) -> Result<Vec<Part>, Error> {
     if tag.is_empty()
         || !tag
             .bytes()
@@ -65,8 +65,7 @@ pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Resu
         rename_symbol: &rename_symbol,
         retain: &is_table,
     };
-    plan(data, &edit)?.write_to(out)?;
-    Ok(())
+    Ok(plan(data, &edit)?)
 }
 
 fn goes_with_a_table(symbol: &[u8]) -> bool {

@@ -4,10 +4,10 @@
 use super::Numbers;
 use super::read::{Object, Section};
 use crate::error::Malformed;
+use crate::formats::compose::{Part, PartList};
 use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
 use object::elf;
 use std::borrow::Cow;
-use std::io::{self, Write};
 
 /// The largest alignment of a section in the file, whatever its alignment in memory.
 const MAX_FILE_ALIGN: u64 = 4096;
@@ -27,59 +27,13 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// An edited object, ready to be written. It borrows the bytes that have not changed.
-#[derive(Debug)]
-pub struct Rewritten<'a> {
-    /// The parts and their offsets, ascending; zeros fill the gaps.
-    parts: Vec<(u64, Cow<'a, [u8]>)>,
-}
-
-impl<'a> Rewritten<'a> {
-    pub(super) fn unchanged(data: &'a [u8]) -> Self {
-        Rewritten {
-            parts: vec![(0, Cow::Borrowed(data))],
-        }
-    }
-
-    /// The size of the new file.
-    pub fn size(&self) -> u64 {
-        self.parts
-            .last()
-            .map_or(0, |(at, bytes)| at + bytes.len() as u64)
-    }
-
-    /// Writes the new file.
-    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut at = 0;
-        for (start, bytes) in &self.parts {
-            // A gap is less than an alignment, and no part starts before the one in front of it
-            // ends.
-            let gap = start.saturating_sub(at).min(MAX_FILE_ALIGN) as usize;
-            out.write_all([0; MAX_FILE_ALIGN as usize].get(..gap).unwrap_or_default())?;
-            out.write_all(bytes)?;
-            at = start + bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// The new file in memory.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut file = Vec::with_capacity(self.size() as usize);
-        for (start, bytes) in &self.parts {
-            file.resize(*start as usize, 0);
-            file.extend_from_slice(bytes);
-        }
-        file
-    }
-}
-
 /// Lays out the remaining sections and renumbers them.
-pub(super) fn lay_out<'a>(
-    object: &Object<'a>,
+pub(super) fn lay_out(
+    object: &Object<'_>,
     numbers: &Numbers,
-    edited: Vec<Edited<'a>>,
-) -> Result<Rewritten<'a>, Malformed> {
-    let mut kept: Vec<(usize, Edited<'a>)> = edited
+    edited: Vec<Edited<'_>>,
+) -> Result<Vec<Part>, Malformed> {
+    let mut kept: Vec<(usize, Edited<'_>)> = edited
         .into_iter()
         .enumerate()
         .filter(|(index, _)| numbers.of(*index).is_some())
@@ -88,33 +42,41 @@ pub(super) fn lay_out<'a>(
         renumber(&mut section.header, numbers)?;
     }
     kept.sort_by_key(|(index, section)| (section.header.offset, *index));
-    let mut parts = Vec::new();
-    let mut end = FileHeader::size(object.class) as u64;
+    // The file header is added last: it has the offset of the section headers.
+    let mut out = PartList {
+        size: FileHeader::size(object.class) as u64,
+        ..PartList::default()
+    };
     for (index, section) in &mut kept {
         if *index == 0 {
             continue;
         }
         if section.header.kind == elf::SHT_NOBITS {
-            section.header.offset = end;
+            section.header.offset = out.size;
             continue;
         }
-        let start = end.next_multiple_of(file_align(section.header.align));
+        let start = out.size.next_multiple_of(file_align(section.header.align));
+        let (old, size) = (section.header.offset, section.body.len() as u64);
+        out.pad_to(start);
+        match std::mem::take(&mut section.body) {
+            Cow::Borrowed(_) => out.old(old..old + size),
+            Cow::Owned(body) => out.bytes(body),
+        }
         section.header.offset = start;
-        section.header.size = section.body.len() as u64;
-        end = start + section.header.size;
-        parts.push((start, std::mem::take(&mut section.body)));
+        section.header.size = size;
     }
     kept.sort_by_key(|(index, _)| *index);
-    let table_at = end.next_multiple_of(8);
+    let table_at = out.size.next_multiple_of(8);
     if !object.class.is_64 && table_at > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
     let headers: Vec<SectionHeader> = kept.iter().map(|(_, section)| section.header).collect();
     let names = numbers.of(object.names).unwrap_or(0);
     let (head, table) = tables(object.class, object.head, headers, names, table_at);
-    parts.insert(0, (0, Cow::Owned(head)));
-    parts.push((table_at, Cow::Owned(table)));
-    Ok(Rewritten { parts })
+    out.pad_to(table_at);
+    out.bytes(table);
+    out.parts.insert(0, Part::Bytes(head));
+    Ok(out.parts)
 }
 
 /// The alignment in a file of a section with this alignment.

@@ -109,6 +109,11 @@ impl<'a> Object<'a> {
         })
     }
 
+    /// The headers of all sections.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = SectionHeader> {
+        self.sections.iter().map(|section| section.header)
+    }
+
     /// Checks that no bytes are in more than one section. They would be written once for each
     /// section, so that a small file could need terabytes of output.
     pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {

@@ -158,9 +158,7 @@ fn relocate(
 }
 
 fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    rename_entry_tables(data, "c0ffee", &mut out)?;
-    Ok(out)
+    Ok(join(data, &rename_entry_tables(data, "c0ffee")?, &[])?)
 }
 
 /// `digest(before)` as the edit should leave it.
@@ -200,23 +198,6 @@ fn every_class_and_byte_order_keeps_all_else() -> Outcome {
 fn nothing_to_change_is_the_same_bytes() -> Outcome {
     let data = sample(Architecture::X86_64, Endianness::Little);
     assert_eq!(rewrite(&data, &Edit::default())?, data);
-    Ok(())
-}
-
-#[test]
-fn streamed_and_in_memory_are_the_same() -> Outcome {
-    let data = sample(Architecture::X86_64, Endianness::Little);
-    let rewritten = plan(
-        &data,
-        &Edit {
-            remove: &is_fat_section,
-            ..Edit::default()
-        },
-    )?;
-    let mut streamed = Vec::new();
-    rewritten.write_to(&mut streamed)?;
-    assert_eq!(streamed, rewritten.to_vec());
-    assert_eq!(streamed.len() as u64, rewritten.size());
     Ok(())
 }
 
@@ -434,7 +415,7 @@ fn the_tag_is_llvms() {
 fn a_tag_keeps_names_c_identifiers() {
     let data = sample(Architecture::X86_64, Endianness::Little);
     for tag in ["", "a-b", "a.b", "a\0b"] {
-        assert!(rename_entry_tables(&data, tag, &mut Vec::new()).is_err());
+        assert!(rename_entry_tables(&data, tag).is_err());
     }
 }
 
@@ -455,7 +436,7 @@ fn a_section_that_is_none_may_say_anything() -> Outcome {
         ..Edit::default()
     };
     let after = rewrite(&data, &edit)?;
-    assert_eq!(plan(&after, &Edit::default())?.size(), after.len() as u64);
+    assert_eq!(rewrite(&after, &Edit::default())?, after);
     Ok(())
 }
 

@@ -74,11 +74,7 @@ pub(crate) fn with_front_page(data: &[u8]) -> Result<Option<(u64, Vec<Part>)>, M
             segment.offset = moved(segment.offset, page)?;
         }
     }
-    let mut headers: Vec<SectionHeader> = object
-        .sections
-        .iter()
-        .map(|section| section.header)
-        .collect();
+    let mut headers: Vec<SectionHeader> = object.headers().collect();
     for header in headers
         .iter_mut()
         .skip(1)

@@ -26,11 +26,7 @@ pub(super) fn lay_out(
     sizes: &Sizes,
     mut bytes: Bytes<'_>,
 ) -> Result<Vec<Part>, Malformed> {
-    let mut headers: Vec<SectionHeader> = object
-        .sections
-        .iter()
-        .map(|section| section.header)
-        .collect();
+    let mut headers: Vec<SectionHeader> = object.headers().collect();
     symbols::correct(object, sizes, &symbols::Renumbered::default(), &mut bytes)?;
     let head_size = FileHeader::size(object.class) as u64;
     let mut end = head_size;

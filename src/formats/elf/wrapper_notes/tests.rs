@@ -1,20 +1,12 @@
 //! Notes in images of every class and byte order, read by someone else's reader.
 
 use super::*;
+use crate::formats::compose::join;
 use object::write::Object as Writer;
 use object::{Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection};
 
 fn applied(image: &[u8]) -> Vec<u8> {
-    let Changed {
-        head,
-        tail_at,
-        tail,
-    } = add(image).unwrap();
-    let mut whole = image.to_vec();
-    whole[..head.len()].copy_from_slice(&head);
-    whole.resize(tail_at as usize, 0);
-    whole.extend(tail);
-    whole
+    join(image, &add(image).unwrap(), &[]).unwrap()
 }
 
 fn image(architecture: Architecture, endian: Endianness) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Edited objects against those of LLVM's objcopy, and in programs.
 
 use super::digest::{digest, retained};
+use crate::formats::compose::join;
 use crate::formats::elf::edit::{entry_table_tag, rename_entry_tables};
 use crate::formats::reference::{Outcome, run, tools};
 use std::path::Path;
@@ -56,12 +57,9 @@ fn objects(folder: &Path) -> Result<Option<Vec<String>>, Box<dyn std::error::Err
 }
 
 fn edit(folder: &Path, input: &str, tag: &str, output: &str) -> Outcome {
-    let mut out = std::fs::File::create(folder.join(output))?;
-    Ok(rename_entry_tables(
-        &std::fs::read(folder.join(input))?,
-        tag,
-        &mut out,
-    )?)
+    let data = std::fs::read(folder.join(input))?;
+    let edited = join(&data, &rename_entry_tables(&data, tag)?, &[])?;
+    Ok(std::fs::write(folder.join(output), edited)?)
 }
 
 #[test]

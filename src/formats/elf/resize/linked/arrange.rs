@@ -390,7 +390,7 @@ impl Arranging<'_> {
 
 /// Whether a section with code is in this segment.
 fn has_code(linked: &Linked<'_>, load: &Load) -> bool {
-    let mut sections = linked.object.sections.iter().map(|section| section.header);
+    let mut sections = linked.object.headers();
     let is_code = elf::SHF_ALLOC | elf::SHF_EXECINSTR;
     sections.any(|header| {
         header.flags.contains(is_code) && (load.start..load.end).contains(&header.addr)

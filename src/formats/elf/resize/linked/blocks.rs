@@ -80,7 +80,7 @@ pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
 /// The tables of the loader that nothing but the dynamic section leads to, and that can be
 /// anywhere.
 fn tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
-    let sections = linked.object.sections.iter().map(|section| section.header);
+    let sections = linked.object.headers();
     sections.filter(has_bytes).filter_map(|header| {
         let tag = tag_of_table(header.kind)?;
         let entry = linked

@@ -167,7 +167,7 @@ fn ends_what_is_loaded(linked: &Linked<'_>, change: &Change) -> bool {
     // Memory behind the bytes of the file would be in the way, and so would another section without
     // bytes.
     let is_free = load.memsz == load.filesz && end == linked.loaded_end();
-    let above = linked.object.sections.iter().map(|section| section.header);
+    let above = linked.object.headers();
     let mut above =
         above.filter(|other| other.is_allocated() && other.kind != elf::SHT_NULL && other.size > 0);
     let is_top = !above.any(|other| other.addr > change.header.addr);

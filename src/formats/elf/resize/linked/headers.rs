@@ -296,12 +296,7 @@ impl Layout {
 
     fn section_headers(&self, linked: &Linked<'_>) -> Vec<SectionHeader> {
         let edits = &self.arranged.edits;
-        let mut headers: Vec<SectionHeader> = linked
-            .object
-            .sections
-            .iter()
-            .map(|section| section.header)
-            .collect();
+        let mut headers: Vec<SectionHeader> = linked.object.headers().collect();
         for header in headers
             .iter_mut()
             .skip(1)

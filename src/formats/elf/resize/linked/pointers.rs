@@ -417,7 +417,7 @@ fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>,
     };
     let length = entry(linked, elf::DT_RELASZ).map(|entry| entry.value);
     let is_known = entry(linked, elf::DT_RELAENT).is_some_and(|entry| entry.value == size);
-    let mut sections = linked.object.sections.iter().map(|section| section.header);
+    let mut sections = linked.object.headers();
     let found = sections.position(|header| {
         let is_it = header.addr == table.value && Some(header.size) == length;
         is_it && header.kind == elf::SHT_RELA && header.is_allocated() && has_bytes(&header)

@@ -118,7 +118,7 @@ impl<'a> Linked<'a> {
             .filter(|(_, load)| load.offset.saturating_add(load.filesz) > offset);
         let pages = behind.map(|(_, load)| load.align.max(PAGE)).max();
         pages.unwrap_or_else(|| {
-            let unloaded = self.object.sections.iter().map(|section| section.header);
+            let unloaded = self.object.headers();
             let behind =
                 unloaded.filter(|header| header.offset >= offset && !header.is_empty_in_file());
             behind
@@ -225,13 +225,7 @@ impl<'a> Linked<'a> {
         };
         let own = range(section.offset, section.size)?;
         let fault = |what| Malformed::new(what, section.offset);
-        for (other, header) in self
-            .object
-            .sections
-            .iter()
-            .map(|section| section.header)
-            .enumerate()
-        {
+        for (other, header) in self.object.headers().enumerate() {
             if other != index
                 && has_bytes(&header)
                 && overlap(&own, &range(header.offset, header.size)?)
