@@ -96,7 +96,7 @@ check: $(SETUP)
 	$(CARGO) test --no-default-features --lib --test hygiene --test docs -- --skip releases::
 	OFFLD_TEST_CHECK=1 $(CARGO) test $(WITHOUT_REMOTE) --test suite
 
-# Only tests/suite.rs has tests with these names; it is the harness for all tests except unit tests. The last step tests an offld without LLVM.
+# Only tests/suite/ has tests with these names; it is one harness for all tests that run offld. The last step tests an offld without LLVM.
 # Other LLVM releases and the CUDA tools are hidden: a test that needs them must be named releases::, or it fails here as on a fresh machine.
 test: $(SETUP)
 	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases:: --skip cluster:: --skip book::

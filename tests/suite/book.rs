@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::size_page::browser::{self, Browser};
+use super::size::page::browser::{self, Browser};
 use super::support::{Outcome, Work, ensure, missing, passed, root, test};
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -1,7 +1,8 @@
 //! liboffld as C programs use it (`tests/capi`: directly, under valgrind, with the C compiler's
 //! sanitizers), its header, its exports, and the example of `examples/c`. The library is built
 //! here, by the same cargo and next to the program under test. C is a feature, so it is compiled
-//! once more, from the crates that `make test-no-llvm` needs too.
+//! once more, from the crates that `make test-no-llvm` needs too. Also the example of the Rust
+//! library (`examples/library`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("capi::cpp_program", cpp_program),
         with_llvm("capi::example_of_either_library", example),
         test("capi::what_the_document_shows_compiles", document),
+        with_llvm(
+            "capi::the_rust_example_lists_and_extracts_images",
+            lists_and_extracts,
+        ),
     ]
 }
 
@@ -411,5 +416,66 @@ fn document() -> Outcome {
             .arg(root().join("include"));
         run(compile.args(["-c", "block.c", "-o", "block.o"]))?;
     }
+    passed()
+}
+
+/// The path of the example, which `cargo test` builds next to the program.
+fn rust_example() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_offld"))
+        .with_file_name("examples")
+        .join("library")
+}
+
+fn lists_and_extracts() -> Outcome {
+    if !rust_example().exists() {
+        return missing("examples/library (cargo build --example library)");
+    }
+    let work = Work::new();
+    work.file(
+        "part.c",
+        "int f(int x) {\n#pragma omp target map(tofrom: x)\n  x += 1;\n  return x;\n}\n",
+    );
+    work.run(
+        llvm("clang"),
+        OFFLOAD
+            .iter()
+            .copied()
+            .chain(["-O1", "-c", "part.c", "-o", "part.o"]),
+    )?;
+    let listed = work.run(rust_example(), ["part.o", "images"])?;
+    let [line] = &listed.lines().collect::<Vec<_>>()[..] else {
+        return Err(format!("not one image:\n{listed}").into());
+    };
+    let start = "0 openmp x86_64-pc-linux-gnu ";
+    ensure(
+        line.starts_with(start) && line.contains(" .llvm.offloading "),
+        || format!("{line} is not {start}…"),
+    )?;
+
+    // The extracted bytes equal those of LLVM's own tool.
+    work.run(
+        llvm("llvm-offload-binary"),
+        ["part.o", "--image=file=theirs,triple=x86_64-pc-linux-gnu"],
+    )?;
+    let name = std::fs::read_dir(work.path().join("images"))?
+        .next()
+        .ok_or("nothing is extracted")??;
+    let (ours, theirs) = (
+        std::fs::read(name.path())?,
+        std::fs::read(work.path().join("theirs"))?,
+    );
+    expect_equal("size", &theirs.len().to_string(), &ours.len().to_string())?;
+    ensure(
+        ours == theirs,
+        || "other bytes than llvm-offload-binary extracts",
+    )?;
+
+    let mut nothing = work.command(rust_example());
+    let ended = output(nothing.arg("none.o"))?;
+    ensure(
+        !ended.status.success(),
+        || "a file that is not there is no error",
+    )?;
+    expect_in(&text(&ended.stderr), "'none.o': No such file or directory")?;
     passed()
 }

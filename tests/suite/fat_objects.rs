@@ -40,9 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             partial_link,
         ),
     ];
-    trials.extend(archives::trials());
-    trials.extend(checked::trials());
-    trials.extend(releases::trials());
+    trials.extend(trials_of! { archives checked releases });
     trials
 }
 

@@ -15,6 +15,11 @@ use super::support::{
     missing, passed, run, run_offloaded, test,
 };
 
+/// Programs that are linked without [`FAST`], with the options that users have.
+const AS_USERS_LINK: [&str; 3] = ["archive-members", "reduction", "shared-and-main"];
+/// GNU ld otherwise reads the symbols of libLLVM.so, which libomptarget.so needs, in each link.
+const FAST: &str = "-Wl,--allow-shlib-undefined";
+
 /// One test per program and host linker.
 pub(crate) fn trials() -> Vec<Trial> {
     let folder = super::support::root().join("tests/programs");
@@ -286,7 +291,8 @@ impl Program {
             (false, Linked::Linker) => drop(command.arg("-fopenmp").args(&release.link)),
             (false, _) => drop(command.args(OFFLOAD).args(&release.link)),
         }
-        command.args(self.flags("flags"));
+        let fast = !AS_USERS_LINK.contains(&self.name.as_str());
+        command.args(fast.then_some(FAST)).args(self.flags("flags"));
         command
     }
 

@@ -22,13 +22,7 @@ pub(crate) const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
 pub(crate) const GFX90A: &str = "hip-amdgcn-amd-amdhsa--gfx90a";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = messages::trials();
-    trials.extend(types::trials());
-    trials.extend(releases::trials());
-    trials.extend(faults::trials());
-    trials.extend(damaged::trials());
-    trials.extend(large::trials());
-    trials
+    trials_of! { messages types releases faults damaged large }
 }
 
 /// offld, under the name of the bundler.

@@ -3,9 +3,10 @@
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, told, words};
+use super::{GFX90A, GFX906, HOST, bundler, done, ours, read, theirs, told, words};
 use crate::support::{
-    Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, output, passed, run, with_llvm,
+    Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, output, passed, run, run_failing,
+    with_llvm,
 };
 
 /// All file types except archives.
@@ -31,6 +32,8 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("bundler::ob_27_ob_35_targets_keep_their_order", order),
         with_llvm("bundler::ob_56_verbose_tells_what_llvms_tells", verbose),
         with_llvm("bundler::stdin_and_stdout", streams),
+        with_llvm("bundler::hip_and_hipv4_are_two_kinds", two_kinds),
+        with_llvm("bundler::dashes_after_an_id_are_no_target_id", dashes),
     ]
 }
 
@@ -455,6 +458,62 @@ fn streams() -> Outcome {
             equal_files(&work, "piped", "whole")?;
             equal_files(&work, "again", "bytes")?;
         }
+    }
+    passed()
+}
+
+fn two_kinds() -> Outcome {
+    let work = Work::new();
+    for (name, text) in [("host", "HOST"), ("code", "CODE"), ("code4", "OTHER")] {
+        work.file(name, text);
+    }
+    let hipv4 = "hipv4-amdgcn-amd-amdhsa--gfx906:xnack+";
+    let line =
+        format!("-type=bc -targets={HOST},{GFX906},{hipv4} -input=host -input=code -input=code4");
+    done(&work, ours(), &format!("{line} -output=bundle"))?;
+    done(&work, theirs(), &format!("{line} -output=theirs"))?;
+    equal_files(&work, "bundle", "theirs")?;
+    // LLVM's bundler extracts the first compatible entry for every requested ID. offld extracts the
+    // entry with the exact ID.
+    for (id, text) in [(GFX906, "CODE"), (hipv4, "OTHER")] {
+        let line = format!("-type=bc -unbundle -input=bundle -output=out -targets={id}");
+        done(&work, ours(), &line)?;
+        expect_equal(id, text, &read(&work, "out")?)?;
+    }
+    // Within one kind, the IDs conflict.
+    let line = format!(
+        "-type=bc -targets={HOST},{GFX906},{GFX906}:xnack+ -input=host -input=code -input=code -output=bundle"
+    );
+    for tool in [ours(), theirs()] {
+        run_failing(&mut bundler(&work, tool, &words(&line)))?;
+    }
+    passed()
+}
+
+fn dashes() -> Outcome {
+    let work = Work::new();
+    work.file("code", "CODE");
+    work.file("host", "HOST");
+    let cpu = "openmp-x86_64-pc-linux-gnu-";
+    let line = format!(
+        "-type=bc -targets={HOST},{cpu},{GFX906} -input=host -input=code -input=code -output=bundle"
+    );
+    done(&work, ours(), &line)?;
+    for (id, text) in [(HOST, "HOST"), (cpu, "CODE")] {
+        for more in ["", "-", "--"] {
+            for tool in [ours(), theirs()] {
+                let line =
+                    format!("-type=bc -unbundle -input=bundle -output=out -targets={id}{more}");
+                done(&work, tool, &line)?;
+                expect_equal(&format!("{id}{more}"), text, &read(&work, "out")?)?;
+            }
+        }
+    }
+    // Before an architecture, additional dashes are part of its name, for both tools.
+    for tool in [ours(), theirs()] {
+        let line =
+            "-type=bc -unbundle -input=bundle -output=out -targets=hip-amdgcn-amd-amdhsa---gfx906";
+        run_failing(&mut bundler(&work, tool, &words(line)))?;
     }
     passed()
 }

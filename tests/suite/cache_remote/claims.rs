@@ -19,16 +19,19 @@ const PART: usize = 4 << 20;
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         claims(
-            "regressions::g18a_few_bytes_do_not_fill_the_disk",
+            "cache_remote::claims::few_bytes_do_not_fill_the_disk",
             few_bytes,
         ),
         claims(
-            "regressions::g18b_nothing_larger_than_the_caches_limit_is_fetched",
+            "cache_remote::claims::nothing_larger_than_the_caches_limit_is_fetched",
             larger_than_the_cache,
         ),
-        claims("regressions::g18c_inflating_counts_as_waiting", inflating),
         claims(
-            "regressions::g18d_what_is_mostly_zeros_is_shared_all_the_same",
+            "cache_remote::claims::inflating_counts_as_waiting",
+            inflating,
+        ),
+        claims(
+            "cache_remote::claims::what_is_mostly_zeros_is_shared_all_the_same",
             zeros,
         ),
     ]

@@ -5,7 +5,6 @@
 mod claims;
 mod damage;
 mod links;
-mod registration;
 mod servers;
 mod signed;
 mod trouble;
@@ -22,12 +21,7 @@ use servers::{PASSWORD, Server, Strange, program};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
-    trials.extend(claims::trials());
-    trials.extend(damage::trials());
-    trials.extend(links::trials());
-    trials.extend(registration::trials());
-    trials.extend(signed::trials());
-    trials.extend(trust::trials());
+    trials.extend(trials_of! { claims damage links signed trust });
     trials.extend([
         shared("redis", &["redis-server"], || {
             over(&redis_url(&Server::redis(false)?, ""))

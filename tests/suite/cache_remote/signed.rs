@@ -15,7 +15,7 @@ use super::super::support::{
     OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made,
     missing, passed, run, run_failing, stderr_of,
 };
-use super::registration::names_below;
+use super::links::names_below;
 use super::servers::Server;
 use super::{Machine, key, named, noise, over_with, redis_url, shared};
 

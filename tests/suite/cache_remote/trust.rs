@@ -10,7 +10,7 @@ use offld::programs::BlobName;
 use super::super::support::{
     Outcome, Work, ensure, expect_in, expect_not_in, have_llvm, missing, passed,
 };
-use super::registration::names_below;
+use super::links::names_below;
 use super::signed::{compiled, key_file, link, unsigned};
 use super::{named, shared};
 

@@ -2,6 +2,7 @@
 //! with damaged files and wrong clocks. The processes are links, and this program itself, as
 //! `worker` starts it.
 
+mod directory;
 mod disks;
 mod links;
 mod worker;
@@ -39,9 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         test("cache_store::clear_stats_and_path", commands),
         test("cache_store::garbage_for_counters", garbage),
     ];
-    trials.extend(disks::trials());
-    trials.extend(worker::trials());
-    trials.extend(links::trials());
+    trials.extend(trials_of! { disks worker links directory });
     trials
 }
 

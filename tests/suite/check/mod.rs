@@ -15,16 +15,7 @@ use serde_json::Value;
 use super::support::{OFFLOAD, Work, expect_equal, llvm, made, output, run, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [
-        agreement::trials(),
-        devices::trials(),
-        modules::trials(),
-        output::trials(),
-        sabotage::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    trials_of! { agreement devices modules output sabotage }
 }
 
 /// The report of `offld check --json`.

@@ -1,5 +1,8 @@
 //! Programs linked on the cluster equal those linked locally, for every kind of input, number of
-//! jobs and location. Cache hits start no job.
+//! jobs and location. Cache hits start no job. A job costs little: links through the launcher
+//! alternate with local links.
+
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
@@ -15,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         on_cluster("odd_paths", odd_paths),
         on_cluster("a_second_build_submits_no_job", second_build),
         on_cluster("units_of_thinlto_over_two_nodes", units),
+        on_cluster("a_job_costs_little", overhead),
     ]
 }
 
@@ -195,4 +199,50 @@ fn units(lent: &mut Lent) -> Outcome {
         expect_equal("jobs", "0", &(lent.submitted()? - before - 1).to_string())?;
     }
     passed()
+}
+
+const ROUNDS: usize = 15;
+/// The maximum additional time of a small link through the launcher.
+const MOST: Duration = Duration::from_millis(100);
+
+fn overhead(lent: &mut Lent) -> Outcome {
+    // Other load only makes links slower, so the best of three counts.
+    let mut medians = Vec::new();
+    for _ in 0..3 {
+        let median = median_over(lent)?;
+        medians.push(median);
+        if median <= MOST.as_secs_f64() {
+            eprintln!(
+                "cluster: a small link through Slurm takes {:.0} ms longer than here",
+                median * 1000.0
+            );
+            return passed();
+        }
+    }
+    Err(format!(
+        "medians of what a link takes longer than here: {medians:.3?} s, all above {MOST:?}"
+    )
+    .into())
+}
+
+/// The median over all rounds of the difference between both links, in seconds.
+fn median_over(lent: &Lent) -> Result<f64, Failed> {
+    let work = lent.work();
+    let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "full")?;
+    let once = |launcher: &str| -> Result<f64, Failed> {
+        let mut link = program.link(lent, &work, launcher, &[]);
+        let since = Instant::now();
+        program.linked(&work, &mut link)?;
+        Ok(since.elapsed().as_secs_f64())
+    };
+    let mut over = Vec::new();
+    // The first round is a warm-up.
+    for round in 0..=ROUNDS {
+        let (here, there) = (once("")?, once(SRUN)?);
+        if round > 0 {
+            over.push(there - here);
+        }
+    }
+    over.sort_by(f64::total_cmp);
+    Ok(over[ROUNDS / 2])
 }

@@ -7,7 +7,6 @@ mod ends;
 mod fixture;
 mod held;
 mod program;
-mod speed;
 mod trouble;
 
 use libtest_mimic::Trial;
@@ -15,9 +14,5 @@ use libtest_mimic::Trial;
 pub(crate) use fixture::stop;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = builds::trials();
-    trials.extend(trouble::trials());
-    trials.extend(ends::trials());
-    trials.extend(speed::trials());
-    trials
+    trials_of! { builds trouble ends }
 }

@@ -3,7 +3,6 @@
 
 mod archives;
 mod program;
-mod wrappers;
 
 use libtest_mimic::{Failed, Trial};
 
@@ -51,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("coff::objects_go_after_the_last_output", placement),
     ]);
     all.extend(archives::trials());
-    all.extend(wrappers::trials());
+    all.extend(program::trials());
     all
 }
 

@@ -5,6 +5,7 @@
 
 mod rules;
 mod shown;
+mod steps;
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -83,6 +84,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         "dry_run::missing_inputs_are_errors_as_in_a_real_link",
         missing_inputs,
     ));
+    trials.extend(steps::trials());
     trials
 }
 

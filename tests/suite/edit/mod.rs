@@ -2,7 +2,6 @@
 //! `strip-device`.
 
 mod coff;
-pub(crate) mod everywhere;
 mod fixed;
 mod kills;
 mod ledgers;
@@ -14,7 +13,7 @@ mod prune;
 mod real_files;
 mod releases;
 mod replace;
-mod split;
+pub(crate) mod split;
 mod strip_device;
 mod sycl;
 mod wheels;
@@ -28,28 +27,10 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [
-        ledgers::trials(),
-        members::trials(),
-        prune::trials(),
-        split::trials(),
-        sycl::trials(),
-        replace::trials(),
-        strip_device::trials(),
-        kills::trials(),
-        merge::trials(),
-        modules::trials(),
-        coff::trials(),
-        fixed::trials(),
-        nvcc::trials(),
-        releases::trials(),
-        wheels::trials(),
-        whole_builds::trials(),
-        real_files::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    trials_of! {
+        ledgers members prune split sycl replace strip_device kills merge modules coff fixed
+        nvcc releases wheels whole_builds real_files
+    }
 }
 
 /// A program that reports where its target region ran. It includes no header, because those of

@@ -19,21 +19,8 @@ use libtest_mimic::Trial;
 
 /// Every test in this directory.
 pub(crate) fn trials() -> Vec<Trial> {
-    [
-        line::trials(),
-        large::trials(),
-        inputs::trials(),
-        jobs::trials(),
-        kinds::trials(),
-        images::trials(),
-        options::trials(),
-        relocatable::trials(),
-        steps::trials(),
-        stopped::trials(),
-        full_disk::trials(),
-        hostile::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    trials_of! {
+        line large inputs jobs kinds images options relocatable steps stopped full_disk
+        hostile
+    }
 }

@@ -2,10 +2,13 @@
 //! container format, kernels and damaged files. LLVM's and NVIDIA's own tools must show the same.
 
 mod containers;
+mod files;
 mod kernels;
 mod packages;
 pub(crate) mod programs;
+mod provenance;
 mod releases;
+mod wheels;
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +19,7 @@ use super::size::adds_up;
 use super::support::{Work, expect_equal, llvm, output, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all = [
-        containers::trials(),
-        kernels::trials(),
-        packages::trials(),
-        programs::trials(),
-        releases::trials(),
-    ];
-    all.into_iter().flatten().collect()
+    trials_of! { containers files kernels packages programs provenance releases wheels }
 }
 
 /// The result of `offld inspect --json`.

@@ -17,16 +17,7 @@ use super::edit::SOURCE;
 use super::support::{Work, llvm, made, run, run_offloaded};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [
-        bytes::trials(),
-        everywhere::trials(),
-        failures::trials(),
-        layout::trials(),
-        output::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    trials_of! { bytes everywhere failures layout output }
 }
 
 /// Host linkers as values of clang's `-fuse-ld=`.

@@ -39,9 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         with_llvm("launcher::wrong_values_are_errors", wrong_values),
     ];
-    trials.extend(trouble::trials());
-    trials.extend(stopped::trials());
-    trials.extend(units::trials());
+    trials.extend(trials_of! { trouble stopped units });
     trials
 }
 

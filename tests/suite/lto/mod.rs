@@ -3,7 +3,6 @@
 
 mod distributed;
 mod parts;
-mod releases;
 mod thin;
 mod trouble;
 
@@ -16,12 +15,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::support::{LLVM, Release, Work, ensure, made, run, stderr_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = thin::trials();
-    trials.extend(trouble::trials());
-    trials.extend(distributed::trials());
-    trials.extend(parts::trials());
-    trials.extend(releases::trials());
-    trials
+    trials_of! { thin trouble distributed parts }
 }
 
 /// The number of translation units of a program.

@@ -1,4 +1,5 @@
-//! Which ThinLTO units are cache hits, and which are not.
+//! Which ThinLTO units are cache hits, and which are not, also with the linkers of earlier
+//! releases.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,11 +9,11 @@ use libtest_mimic::Trial;
 use super::{COUNT, Units, files};
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
-    passed, run, run_offloaded, stderr_of, with_llvm,
+    missing, passed, run, run_offloaded, stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         with_llvm("lto::only_the_changed_unit_is_compiled", one_changed),
         with_llvm("lto::the_image_is_the_same_with_any_number_of_jobs", jobs),
         with_llvm("lto::what_units_depend_on", depends),
@@ -21,7 +22,19 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("lto::links_at_once", at_once),
         with_llvm("lto::a_program_for_the_cpu_runs", cpu),
         with_llvm("lto::full_lto_and_single_units_have_no_units", none),
-    ]
+    ];
+    trials.extend({
+        let mut trials: Vec<Trial> = [15, 16, 19]
+            .map(|major| {
+                test(format!("releases::lto::units_of_{major}"), move || {
+                    release_links(major)
+                })
+            })
+            .into();
+        trials.push(test("releases::lto::full_bitcode_in_spite_of_thin", of_14));
+        trials
+    });
+    trials
 }
 
 fn one_changed() -> Outcome {
@@ -272,5 +285,45 @@ fn none() -> Outcome {
     )?;
     expect_in(&stderr, "no earlier link of this output")?;
     expect_not_in(&stderr, "--thinlto-cache-dir")?;
+    passed()
+}
+
+/// The compiler of LLVM 14 writes bitcode for full LTO even if ThinLTO is requested. offld goes by
+/// the bitcode.
+fn of_14() -> Outcome {
+    let Some(release) = Release::of(14) else {
+        return missing("LLVM 14 (make setup-releases)");
+    };
+    let units = Units::with_release(release, "thin")?;
+    let right = units.right(&[])?;
+    for _ in 0..2 {
+        let (said, made) = units.linked(&units.cache(), &[])?;
+        expect_not_in(&said, "--thinlto-")?;
+        ensure(made == right, || {
+            format!("another library than without the cache\n{said}")
+        })?;
+    }
+    passed()
+}
+
+fn release_links(major: u32) -> Outcome {
+    let Some(release) = Release::of(major) else {
+        return missing(format!("LLVM {major} (make setup-releases)"));
+    };
+    let units = Units::with_release(release, "thin")?;
+    units.expect(0, COUNT, &[])?;
+    units.compile(0, 2)?;
+    units.expect(COUNT - 1, 1, &[])?;
+    let right = units.right(&[])?;
+    for jobs in ["1", "8"] {
+        let (said, made) = units.linked(
+            &units.work.path().join(format!("cache.{jobs}")),
+            &[&format!("--wrapper-jobs={jobs}")],
+        )?;
+        ensure(made == right, || {
+            format!("another library with {jobs} jobs\n{said}")
+        })?;
+        expect_in(&said, "--thinlto-jobs=")?;
+    }
     passed()
 }

@@ -2,7 +2,6 @@
 //! stale images.
 
 mod kept;
-mod many;
 mod reads;
 mod stale;
 
@@ -19,15 +18,7 @@ use crate::log::outcomes;
 use crate::support::{Outcome, Release, Work, cuda_tools, llvm, made, missing, run};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [
-        kept::trials(),
-        many::trials(),
-        reads::trials(),
-        stale::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    trials_of! { kept reads stale }
 }
 
 /// A program with device code for an NVIDIA GPU, and its own toolkit.

@@ -1,6 +1,7 @@
 //! Device links and memory: stand-ins for the compiler allocate a set amount of memory for a set
 //! time, under a control group with a limit. Several offld processes run at once.
 
+mod limits;
 pub(crate) mod stand_in;
 mod trouble;
 
@@ -26,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             with_a_jobserver,
         ),
     ];
-    trials.extend(trouble::trials());
+    trials.extend(trials_of! { limits trouble });
     trials
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "wrapper::wr_22_od_12_the_runtime_finds_its_image",
             offloaded,
         ),
+        with_llvm("wrapper::two_modules_in_one_program", two_modules),
         with_llvm("wrapper::a_pipe_is_an_input_too", pipes),
         with_llvm("wrapper::what_fails_leaves_nothing", nothing_left),
         with_llvm("wrapper::two_gib_are_wrapped_in_64_mib", two_gib),
@@ -463,6 +464,71 @@ fn two_gib() -> Outcome {
             )?;
         }
         std::fs::remove_file(out)?;
+    }
+    passed()
+}
+
+/// Host code with one entry of the old layout.
+const ONE_ENTRY: &str = r#"#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+struct entry { void *address; char *name; size_t size; int32_t flags, reserved; };
+void kernel(void) {}
+__attribute__((section("omp_offloading_entries"), retain, used, aligned(1))) struct entry entries[] = {
+    { (void *)&kernel, "kernel", 0, 0, 0 } };
+int main(void) { puts("main"); return 0; }
+"#;
+
+/// Links two offld modules as objects, through `-r` and through LLVM's text form. Both register
+/// their images.
+fn two_modules() -> Outcome {
+    let work = Work::new();
+    work.file("main.c", ONE_ENTRY);
+    let wrap = made().links.join("clang-offload-wrapper");
+    for (image, form) in [("one", "o"), ("two", "ll")] {
+        work.file(image, format!("IMAGE {image}"));
+        run(work
+            .command(&wrap)
+            .args(["-target", HOST, "-o", &format!("{image}.{form}"), image]))?;
+    }
+    work.run(llvm("clang"), ["-c", "two.ll", "-o", "two.o"])?;
+    for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
+        for relocatable in [false, true] {
+            let mut inputs = vec!["one.o", "two.o"];
+            if relocatable {
+                work.run(
+                    llvm("clang"),
+                    ["-r", "-nostdlib", linker, "one.o", "two.o", "-o", "both.o"],
+                )?;
+                inputs = vec!["both.o"];
+            }
+            let mut link = work.command(llvm("clang"));
+            link.arg("main.c").args(inputs).args([
+                "-Wl,--gc-sections",
+                linker,
+                "-lomptarget",
+                "-o",
+                "program",
+                "-L",
+            ]);
+            run(link.arg(&made().stub))?;
+            let printed = run(work
+                .command("./program")
+                .env("LD_LIBRARY_PATH", &made().stub)
+                .env_remove("OFFLD_LEDGER"))?;
+            expect_not_in(&printed, "BAD:")?;
+            for lib in [0, 1] {
+                expect_in(
+                    &printed,
+                    &format!("openmp register lib={lib} images=1 entries=1 layout=32"),
+                )?;
+                expect_in(
+                    &printed,
+                    &format!("openmp image lib={lib} index=0 is=raw in=none size=9"),
+                )?;
+                expect_in(&printed, &format!("openmp unregister lib={lib}"))?;
+            }
+        }
     }
     passed()
 }

@@ -1,0 +1,418 @@
+//! Archive members that the host link pulls for symbols that no input object references: those of
+//! options and scripts, and versioned ones. Each program runs offloaded. If a member is missed, its
+//! kernel is missing and the program fails.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, passed, run, run_offloaded,
+    with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let pulled =
+        |name: &str, case: Case| with_llvm(&format!("archives::{name}"), move || check(&case));
+    let (extern_f, alias, provide) = ("EXTERN(f)", "alias = f;", "PROVIDE(alias = f);");
+    let both: &[&str] = &["bfd", "lld"];
+    vec![
+        pulled(
+            "undefined_glob",
+            Case {
+                linkers: &["lld"],
+                words: &["-Wl,--undefined-glob=[^a-e]", "LIB"],
+                ..CONSTRUCTED
+            },
+        ),
+        pulled(
+            "extern_of_a_script",
+            Case {
+                script: extern_f,
+                words: &["s.ld", "LIB"],
+                ..CONSTRUCTED
+            },
+        ),
+        pulled(
+            "extern_of_a_script_by_option",
+            Case {
+                script: extern_f,
+                ..CONSTRUCTED
+            }
+            .by_option_of_bfd(),
+        ),
+        pulled(
+            "extern_of_a_script_of_lld",
+            Case {
+                script: extern_f,
+                ..CONSTRUCTED
+            }
+            .by_option_of_lld(),
+        ),
+        pulled(
+            "assignment_of_a_script_of_lld",
+            Case {
+                script: alias,
+                ..ALIASED
+            }
+            .by_option_of_lld(),
+        ),
+        pulled(
+            "assignment_of_a_script_by_option",
+            Case {
+                script: alias,
+                ..ALIASED
+            }
+            .by_option_of_bfd(),
+        ),
+        pulled(
+            "provide_of_a_script_of_lld",
+            Case {
+                script: provide,
+                ..ALIASED
+            }
+            .by_option_of_lld(),
+        ),
+        pulled(
+            "provide_of_a_script_by_option",
+            Case {
+                script: provide,
+                ..ALIASED
+            }
+            .by_option_of_bfd(),
+        ),
+        pulled(
+            "assignment_of_a_script",
+            Case {
+                script: alias,
+                words: &["s.ld", "LIB"],
+                linkers: both,
+                ..ALIASED
+            },
+        ),
+        pulled(
+            "assignment_before_the_objects",
+            Case {
+                script: alias,
+                words: &["LIB", "s.ld"],
+                linkers: &["lld"],
+                ..ALIASED
+            },
+        ),
+        pulled(
+            "provide_of_a_script",
+            Case {
+                script: provide,
+                words: &["s.ld", "LIB"],
+                linkers: both,
+                ..ALIASED
+            },
+        ),
+        pulled(
+            "versioned_definitions",
+            Case {
+                linkers: both,
+                ..VERSIONED
+            },
+        ),
+        pulled(
+            "symver_without_a_default",
+            Case {
+                version: "f@V1",
+                linkers: both,
+                main: OLD_VERSION,
+                ..VERSIONED
+            },
+        ),
+        with_llvm("archives::a_defsym_counts_from_its_place", defsym_in_place),
+        with_llvm(
+            "archives::what_a_script_provides_to_nobody_pulls_nothing",
+            not_provided,
+        ),
+    ]
+}
+
+/// A program from `main` and `f.c`. The latter is in an archive and, with ld.lld, also between
+/// `--start-lib` and `--end-lib`.
+#[derive(Clone, Copy)]
+struct Case {
+    linkers: &'static [&'static str],
+    main: &'static str,
+    script: &'static str,
+    /// The link arguments after the main object. `LIB` stands for the archive.
+    words: &'static [&'static str],
+    /// The symbol version of `f`, or an empty string.
+    version: &'static str,
+}
+
+impl Case {
+    /// A script given with `-T`, which replaces GNU ld's own script.
+    const fn by_option_of_bfd(self) -> Case {
+        Case {
+            words: &["-Wl,-T,s.ld", "LIB"],
+            linkers: &["bfd"],
+            ..self
+        }
+    }
+
+    /// The same with ld.lld, where a script without `SECTIONS` replaces nothing.
+    const fn by_option_of_lld(self) -> Case {
+        Case {
+            words: &["-Wl,--script=s.ld", "LIB"],
+            linkers: &["lld"],
+            ..self
+        }
+    }
+}
+
+/// Nothing calls `f`. A constructor in the same member prints.
+const CONSTRUCTED: Case = Case {
+    linkers: &["bfd", "lld"],
+    main: "int main(void) { return 0; }",
+    script: "",
+    words: &["LIB"],
+    version: "",
+};
+/// The program calls `f` through an alias.
+const ALIASED: Case = Case {
+    main: "int alias(void); int main(void) { return alias() != 7; }",
+    ..CONSTRUCTED
+};
+const VERSIONED: Case = Case {
+    main: "int f(void); int main(void) { return f() != 7; }",
+    version: "f@@V1",
+    ..CONSTRUCTED
+};
+const OLD_VERSION: &str =
+    "int g(void); __asm__(\".symver g, f@V1\"); int main(void) { return g() != 7; }";
+
+const LIBRARY: &str = "
+#include <omp.h>
+#include <stdio.h>
+VERSION
+int NAME(void) {
+  int x = 0, host = 1;
+#pragma omp target map(from : host) map(tofrom : x)
+  { host = omp_is_initial_device(); x = 7; }
+  printf(\"device %d\\n\", !host);
+  return x;
+}
+__attribute__((constructor)) static void first(void) { if (NAME() != 7) printf(\"wrong\\n\"); }
+";
+
+fn compile(work: &Work, case: &Case) -> Result<(), Failed> {
+    work.file(
+        "main.c",
+        format!("int used(void) {{\n int y;\n#pragma omp target map(from : y)\n y = 1;\n return y; }}\n{}", case.main),
+    );
+    let (name, version) = match case.version {
+        "" => ("f", String::new()),
+        version => ("real", format!("__asm__(\".symver real, {version}\");")),
+    };
+    work.file(
+        "f.c",
+        LIBRARY.replace("NAME", name).replace("VERSION", &version),
+    );
+    for source in ["main.c", "f.c"] {
+        run(work
+            .command(llvm("clang"))
+            .args(OFFLOAD)
+            .args(["-O1", "-fPIC", "-c", source]))?;
+    }
+    work.file(
+        "s.ld",
+        if case.words.contains(&"-Wl,-T,s.ld") {
+            default_script(work, case.script)?
+        } else {
+            case.script.to_owned()
+        },
+    );
+    work.file("v.map", "V1 { f; };");
+    work.archive("libf.a", &["f.o"])?;
+    Ok(())
+}
+
+/// GNU ld's own script, extended with `more`. A script given with `-T` replaces it.
+fn default_script(work: &Work, more: &str) -> Result<String, Failed> {
+    let stdout = work.run("ld.bfd", ["-pie", "--verbose"])?;
+    let script = stdout
+        .split("==================================================")
+        .nth(1)
+        .ok_or("no script")?;
+    Ok(format!("{script}\n{more}\n"))
+}
+
+fn check(case: &Case) -> Outcome {
+    let work = Work::new();
+    compile(&work, case)?;
+    for linker in case.linkers {
+        let start_lib = ["-Wl,--start-lib", "f.o", "-Wl,--end-lib"];
+        let forms: &[&[&str]] = if *linker == "lld" {
+            &[&["libf.a"], &start_lib]
+        } else {
+            &[&["libf.a"]]
+        };
+        for form in forms {
+            for as_linker in [false, true] {
+                let mut link = driver(&work, linker, as_linker);
+                link.arg("main.o");
+                if !case.version.is_empty() {
+                    link.args(["-Wl,--version-script=v.map", "-rdynamic"]);
+                }
+                for word in case.words {
+                    if *word == "LIB" {
+                        link.args(*form)
+                    } else {
+                        link.arg(word)
+                    };
+                }
+                run(link.args(["-o", "program"]))?;
+                let printed = run_offloaded(&mut work.command("./program"))?;
+                expect_in(&printed, "device 1\n")?;
+                work.expect_no_temps()?;
+            }
+        }
+    }
+    passed()
+}
+
+fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
+    let mut link = work.command(llvm("clang"));
+    if as_linker {
+        let real = if linker == "lld" {
+            format!("{LLVM}/ld.lld")
+        } else {
+            format!("ld.{linker}")
+        };
+        link.arg("-fopenmp")
+            .arg(format!(
+                "--ld-path={}",
+                made().links.join("ld.offld").display()
+            ))
+            .env("OFFLD_LINKER", real);
+    } else {
+        link.args(OFFLOAD)
+            .arg(format!("-fuse-ld={linker}"))
+            .arg("-B")
+            .arg(&made().links);
+    }
+    link
+}
+
+/// A member with an undefined device symbol would not link.
+fn not_provided() -> Outcome {
+    let work = Work::new();
+    let case = Case {
+        script: "PROVIDE(alias = f);",
+        ..CONSTRUCTED
+    };
+    compile(&work, &case)?;
+    for linker in ["bfd", "lld"] {
+        let mut link = driver(&work, linker, false);
+        let stderr = crate::support::stderr_of(link.args([
+            "main.o",
+            "s.ld",
+            "libf.a",
+            "-Wl,--wrapper-why",
+            "-o",
+            "program",
+        ]))?;
+        expect_in(&stderr, "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ")?;
+        expect_equal(
+            "not in the program",
+            "",
+            &run_offloaded(&mut work.command("./program"))?,
+        )?;
+    }
+    passed()
+}
+
+/// Two archives define `f`, each with a kernel. `--defsym` needs `f` from its position on with GNU
+/// ld, and from the beginning with gold. With ld.lld, it needs `f` at the end, when ld.lld has
+/// already read the first archive. The device code comes from the member that the host link pulls.
+fn defsym_in_place() -> Outcome {
+    let work = Work::new();
+    compile(&work, &ALIASED)?;
+    work.file(
+        "other.c",
+        LIBRARY
+            .replace("NAME", "f")
+            .replace("VERSION", "")
+            .replace("\"device", "\"other device"),
+    );
+    work.file("caller.c", "int f(void); int alias(void) { return f(); }");
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(["-O1", "-fPIC", "-c", "other.c", "caller.c"]))?;
+    work.archive("libother.a", &["other.o"])?;
+    let defsym = "-Wl,--defsym=alias=f";
+    let (first, later) = ("\ndevice 1\n", "\nother device 1\n");
+    // The linker reads a group again for references from an object in the group, too.
+    let by_object = [
+        "-Wl,--start-group",
+        "libf.a",
+        "caller.o",
+        "-Wl,--end-group",
+        "libother.a",
+    ];
+    for (words, by_bfd, by_others) in [
+        (by_object.as_slice(), first, first),
+        (&["libf.a", defsym, "libother.a"], later, first),
+        (&[defsym, "libf.a", "libother.a"], first, first),
+        (
+            &[
+                "-Wl,--start-group",
+                "libf.a",
+                defsym,
+                "libother.a",
+                "-Wl,--end-group",
+            ],
+            later,
+            first,
+        ),
+        (
+            &[
+                "-Wl,--start-group",
+                "libf.a",
+                defsym,
+                "-Wl,--end-group",
+                "libother.a",
+            ],
+            first,
+            first,
+        ),
+        (
+            &[
+                "-Wl,--start-group",
+                "libf.a",
+                "libother.a",
+                defsym,
+                "-Wl,--end-group",
+            ],
+            first,
+            first,
+        ),
+        (
+            &["libf.a", "libother.a", defsym, "libother.a"],
+            later,
+            first,
+        ),
+    ] {
+        for (linker, as_linker, printed) in [
+            ("bfd", true, by_bfd),
+            ("lld", false, by_others),
+            ("gold", false, by_others),
+        ] {
+            let mut link = driver(&work, linker, as_linker);
+            run(link.arg("main.o").args(words).args(["-o", "program"]))?;
+            let told = run_offloaded(&mut work.command("./program"));
+            let told = told.map_err(|failed| {
+                format!(
+                    "{linker}, {words:?}: {}",
+                    failed.message().unwrap_or_default()
+                )
+            })?;
+            expect_in(&format!("\n{told}"), printed)?;
+        }
+    }
+    passed()
+}
