@@ -109,6 +109,22 @@ impl Case {
         match word {
             "" | "#" => {}
             "$" => return self.command(rest),
+            "stand-ins" => {
+                let [clang, _] = self.work.stand_ins();
+                self.work.reference_wrapper();
+                self.env
+                    .push(("OFFLD_CLANG".to_owned(), clang.display().to_string()));
+            }
+            "images" | "contents" => {
+                let images = self.work.images()?.into_iter();
+                let shown = images.map(|(name, contents)| match word {
+                    "images" => format!("| {name}: {contents}\n"),
+                    _ => format!("| {contents}\n"),
+                });
+                let shown = shown.collect();
+                self.work.forget();
+                return Ok(shown);
+            }
             "host" => self.host = rest.to_owned(),
             "code" => self.code = Some(format!("{rest}\n")),
             "env" => {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use libtest_mimic::Failed;
 
-use super::support::{LLVM, Work, ensure, llvm, made};
+use super::support::{LLVM, Work, llvm, made};
 
 /// A device image for a host object.
 #[derive(Clone, Copy)]
@@ -241,22 +241,32 @@ impl Work {
 
     /// LLVM's wrapper, with the stand-ins and `arguments`.
     pub(crate) fn reference<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
-        let wrapper = self.path().join("tools/clang-linker-wrapper");
-        let mut command = self.command(&wrapper);
+        self.stand_ins();
+        let mut command = self.command(self.reference_wrapper());
         self.with_stand_ins(&mut command)
             .args(arguments)
             .env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
-        // LLVM's wrapper looks for clang in its own directory, after resolving symlinks, so it must
-        // be a copy.
-        if !wrapper.exists() {
-            std::fs::copy(llvm("clang-linker-wrapper"), &wrapper).expect("LLVM's wrapper");
-        }
         command
     }
 
+    /// Creates the stand-ins for the device compiler and for the host linker.
+    pub(crate) fn stand_ins(&self) -> [PathBuf; 2] {
+        [("tools/clang", DEVICE), ("tools/linker", LINKER)]
+            .map(|(name, script)| self.stand_in(name, script))
+    }
+
+    /// A copy of LLVM's wrapper next to the stand-ins: it looks for clang in its own directory,
+    /// after resolving symlinks.
+    pub(crate) fn reference_wrapper(&self) -> PathBuf {
+        let wrapper = self.path().join("tools/clang-linker-wrapper");
+        if !wrapper.exists() {
+            std::fs::copy(llvm("clang-linker-wrapper"), &wrapper).expect("LLVM's wrapper");
+        }
+        wrapper
+    }
+
     fn with_stand_ins<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        let clang = self.stand_in("tools/clang", DEVICE);
-        let linker = self.stand_in("tools/linker", LINKER);
+        let [clang, linker] = self.stand_ins();
         let mut option = std::ffi::OsString::from("--linker-path=");
         option.push(linker);
         command
@@ -278,14 +288,6 @@ impl Work {
     /// The arguments of the host linker.
     pub(crate) fn host_line(&self) -> Result<Vec<String>, Failed> {
         lines(&self.path().join("host-line"))
-    }
-
-    /// Fails if the host linker was run.
-    pub(crate) fn expect_no_host_link(&self) -> Result<(), Failed> {
-        ensure(
-            !self.path().join("host-line").exists(),
-            || "the host linker was run, but should not have been",
-        )
     }
 
     /// The arguments of each device link, by the name of its output.

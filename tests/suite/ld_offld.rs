@@ -20,7 +20,6 @@ pub(super) fn trials() -> Vec<Trial> {
             "ld_offld::a_relocatable_output_in_an_archive",
             relocatable_in_archive,
         ),
-        with_llvm("ld_offld::the_runtime_of_gpus", gpu_runtime),
         with_llvm("ld_offld::undefined_host_symbols", undefined_on_the_host),
         with_llvm("ld_offld::a_missing_library", missing_library),
         with_llvm(
@@ -256,81 +255,6 @@ fn relocatable_in_archive() -> Outcome {
             }
         }
     }
-    passed()
-}
-
-/// A stand-in for a clang that has the runtime library in its directories.
-fn gpu_runtime() -> Outcome {
-    runtime_of("amdgcn-amd-amdhsa", "gfx90a")?;
-    runtime_of("nvptx64-nvidia-cuda", "sm_70")
-}
-
-fn runtime_of(triple: &str, arch: &str) -> Outcome {
-    let work = Work::new();
-    work.fat(
-        "a.o",
-        &[Image {
-            triple,
-            arch,
-            kind: "openmp",
-            bytes: b"A",
-        }],
-    )?;
-    let clang = work.tool(
-        "llvm/bin/clang",
-        "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nprintf '%s\\n' \"$@\" > device-line\n\
-         [ -e fails ] && exit 1\nwhile [ \"$1\" != -o ]; do shift; done; echo image > \"$2\"\n",
-    );
-    let linker = work.tool("tools/linker", "#!/bin/sh\nexit 0\n");
-    let link = |words: &[&str]| {
-        let mut link = work.command(made().links.join("ld.offld"));
-        link.env("OFFLD_CLANG", &clang)
-            .env("OFFLD_LINKER", &linker)
-            .args(["-o", "x", "a.o", "-lomptarget"])
-            .args(words);
-        link
-    };
-    let line = || std::fs::read_to_string(work.path().join("device-line"));
-    run(&mut link(&[]))?;
-    expect_not_in(&line()?, "ompdevice")?;
-    // The library is missing and the link fails.
-    work.file("fails", "");
-    let stderr = run_failing(&mut link(&[]))?;
-    expect_in(
-        &stderr,
-        &format!(
-            "OpenMP device code for {triple} ({arch}) needs libompdevice, which is missing in "
-        ),
-    )?;
-    expect_in(&stderr, &format!("llvm/lib/{triple}: install "))?;
-    std::fs::remove_file(work.path().join("fails"))?;
-    let folder = format!("llvm/lib/{triple}");
-    for name in ["libompdevice.a", "libc.a"] {
-        work.file(&format!("{folder}/{name}"), "!<arch>\n");
-    }
-    work.file(&format!("llvm/include/{triple}/stdio.h"), "");
-    run(&mut link(&[]))?;
-    let added = line()?;
-    expect_in(&added, "-Xlinker\n-L/")?;
-    expect_in(
-        &added,
-        &format!("{folder}\n-Xlinker\n-lompdevice\n-Xlinker\n-lc\n"),
-    )?;
-    // Nothing changes for a library in the arguments, and nothing for the arguments of a wrapper.
-    run(&mut link(&[&format!(
-        "--device-linker={triple}=/my/libompdevice.a"
-    )]))?;
-    expect_not_in(&line()?, "-lompdevice")?;
-    run(&mut link(&["--no-offload-runtime"]))?;
-    expect_not_in(&line()?, "-lompdevice")?;
-    let mut wrapper = work.command(made().links.join("clang-linker-wrapper"));
-    wrapper
-        .env("OFFLD_CLANG", &clang)
-        .arg("--host-triple=x86_64-unknown-linux-gnu");
-    run(wrapper
-        .arg(format!("--linker-path={}", linker.display()))
-        .args(["-o", "x", "a.o"]))?;
-    expect_not_in(&line()?, "-lompdevice")?;
     passed()
 }
 

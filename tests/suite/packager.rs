@@ -36,10 +36,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         with_llvm("packager::p2_hip_of_any_release_is_found", old_hip),
         with_llvm("packager::p5_members_have_names_of_their_own", archives),
-        with_llvm(
-            "packager::members_out_of_an_archive_keep_their_names",
-            archives_of_archives,
-        ),
         with_llvm("packager::memory_does_not_grow_with_the_images", memory),
         with_llvm(
             "packager::what_is_compressed_is_one_binary_of_version_3",
@@ -624,72 +620,6 @@ fn archives() -> Outcome {
         "in-t-two.0.bc\nin-t-two.1.\n",
         &folder.run(llvm("llvm-ar"), ["t", "two.a"])?,
     )?;
-    passed()
-}
-
-/// If images come from an archive, LLVM names the new members after the old ones. It gives several
-/// images of one member the same name.
-fn archives_of_archives() -> Outcome {
-    let folder = Work::new();
-    folder.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    folder.fat("b.o", &[Image::amd("gfx908", "B")])?;
-    folder.fat(
-        "two.o",
-        &[Image::amd("gfx90a", "C"), Image::amd("gfx908", "D")],
-    )?;
-    std::fs::create_dir_all(folder.path().join("sub"))?;
-    std::fs::copy(folder.path().join("b.o"), folder.path().join("sub/a.o"))?;
-    folder.archive("l.a", &["a.o", "b.o"])?;
-    for (mode, name, members) in [
-        ("qcs", "twice.a", &["a.o", "sub/a.o"][..]),
-        ("rcsT", "thin.a", &["a.o", "sub/a.o"]),
-        ("qc", "nested.a", &["two.o", "l.a"]),
-        ("qcs", "several.a", &["a.o", "two.o", "two.o"]),
-    ] {
-        folder.run(llvm("llvm-ar"), [&[mode, name], members].concat())?;
-    }
-    for name in ["llvm-offload-binary", "clang-offload-packager"] {
-        let program = made().links.join(name);
-        for (input, filter, expected) in [
-            ("l.a", "kind=openmp", "a.o b.o"),
-            ("l.a", "arch=gfx908", "b.o"),
-            ("twice.a", "kind=openmp", "a.o a.o"),
-            ("thin.a", "kind=openmp", "a.o sub/a.o"),
-            ("nested.a", "arch=gfx90a", "two.o a.o"),
-            ("several.a", "arch=gfx908", "two.o two.o"),
-            (
-                "several.a",
-                "kind=openmp",
-                "a.o two-amdgcn-amd-amdhsa-gfx90a.1.o two-amdgcn-amd-amdhsa-gfx908.2.o \
-                 two-amdgcn-amd-amdhsa-gfx90a.3.o two-amdgcn-amd-amdhsa-gfx908.4.o",
-            ),
-            ("a.o", "kind=openmp", "a-amdgcn-amd-amdhsa-gfx90a.0.o"),
-        ] {
-            folder.run(
-                &program,
-                [input, "--archive", &format!("--image=file=out.a,{filter}")],
-            )?;
-            let members = folder.run(llvm("llvm-ar"), ["t", "out.a"])?;
-            expect_equal(
-                &format!("{name}: {input}"),
-                expected,
-                &members.split_whitespace().collect::<Vec<_>>().join(" "),
-            )?;
-            // LLVM uses the same names, except for several images of one member.
-            if input != "a.o" && !expected.contains("-amdgcn-") {
-                folder.run(
-                    llvm("llvm-offload-binary"),
-                    [input, "--archive", &format!("--image=file=out.a,{filter}")],
-                )?;
-                let members = folder.run(llvm("llvm-ar"), ["t", "out.a"])?;
-                expect_equal(
-                    "LLVM",
-                    expected,
-                    &members.split_whitespace().collect::<Vec<_>>().join(" "),
-                )?;
-            }
-        }
-    }
     passed()
 }
 

@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::kit::Image;
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, made, offld, passed, run,
-    run_failing, stderr_of, test, with_llvm,
+    stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -24,16 +24,6 @@ pub(super) fn trials() -> Vec<Trial> {
         test(
             "usage::no_help_names_a_file_that_is_not_installed",
             help_without_files,
-        ),
-        with_llvm("usage::a_misspelled_option_of_ours_is_told", misspelled),
-        with_llvm(
-            "usage::an_error_names_the_variable_that_was_wrong",
-            wrong_variables,
-        ),
-        with_llvm("usage::a_compiler_that_is_not_a_clang_is_told", not_a_clang),
-        with_llvm(
-            "usage::a_dry_run_says_that_its_files_are_gone",
-            dry_run_note,
         ),
         with_llvm("usage::printed_commands_run_when_pasted", pasted),
         with_llvm("usage::a_bad_setting_of_the_cache_warns_once", bad_settings),
@@ -140,113 +130,6 @@ fn help_without_files() -> Outcome {
     passed()
 }
 
-fn misspelled() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    for (wrong, right) in [
-        ("--wrapper-vebose", "--wrapper-verbose"),
-        ("--wrapper-jobs", "--wrapper-jobs=<value>"),
-        ("--offld-clnag=/x", "--offld-clang=<value>"),
-        ("--save-tmps", "--save-temps"),
-    ] {
-        let stderr = stderr_of(&mut work.wrapper(["-o", "x", "a.o", wrong]))?;
-        expect_in(
-            &stderr,
-            &format!(
-                "warning: unknown offld option `{wrong}` passed to the linker; did you mean `{right}`?"
-            ),
-        )?;
-    }
-    let others = [
-        "--gc-sections",
-        "--compress-debug-sections=zlib",
-        "--hash-style=gnu",
-        "--build-id",
-        "-soname=x",
-        "--reproducible",
-    ];
-    let stderr = stderr_of(work.wrapper(["-o", "x", "a.o"]).args(others))?;
-    expect_not_in(&stderr, "did you mean `--wrapper")?;
-    expect_not_in(&stderr, "did you mean `--compress")?;
-    passed()
-}
-
-fn wrong_variables() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    let link = || work.wrapper(["-o", "x", "a.o"]);
-    expect_in(
-        &run_failing(link().env("OFFLD_CLANG", "/no/clang"))?,
-        "error: OFFLD_CLANG: cannot find the device compiler `/no/clang`",
-    )?;
-    let option = run_failing(link().arg("--offld-clang=/no/clang"))?;
-    expect_in(
-        &option,
-        "error: --offld-clang=: cannot find the device compiler `/no/clang`",
-    )?;
-    let mut linker = work.command(made().links.join("ld.offld"));
-    linker
-        .args(["-o", "x", "a.o"])
-        .env("OFFLD_LINKER", "/no/ld");
-    expect_in(
-        &run_failing(&mut linker)?,
-        "error: OFFLD_LINKER: cannot find the host linker `/no/ld`",
-    )?;
-    expect_in(
-        &run_failing(link().env("OFFLD_LLVM", "/no/llvm"))?,
-        "OFFLD_LLVM names `/no/llvm`",
-    )?;
-    let other = run_failing(link().env("OFFLD_LLVM", "/bin/true"))?;
-    expect_in(
-        &other,
-        "error: OFFLD_LLVM: `/bin/true` is not a working offld-llvm: ",
-    )?;
-    work.file("text", "no program");
-    let none = work.path().join("text");
-    expect_in(
-        &run_failing(link().env("OFFLD_LLVM", &none))?,
-        "text` is not a working offld-llvm: ",
-    )?;
-    let temporary = run_failing(link().env("TMPDIR", "/no/folder"))?;
-    expect_in(
-        &temporary,
-        "error: cannot create a temporary directory in `/no/folder` (set by TMPDIR): ",
-    )?;
-    let reproduction = run_failing(link().env("OFFLD_REPRODUCE", none.join("x")))?;
-    expect_in(
-        &reproduction,
-        "error: OFFLD_REPRODUCE: cannot write the reproduction of this link: ",
-    )?;
-    let timeout = run_failing(link().env("OFFLD_LLVM_TIMEOUT", "soon"))?;
-    expect_in(
-        &timeout,
-        "error: OFFLD_LLVM_TIMEOUT=soon: expected a number of seconds",
-    )?;
-    passed()
-}
-
-fn not_a_clang() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    for other in ["/bin/true", "gcc"] {
-        let stderr = run_failing(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CLANG", other))?;
-        expect_in(&stderr, "error: OFFLD_CLANG: `")?;
-        expect_in(&stderr, "is not clang")?;
-        expect_equal("lines", "1", &stderr.lines().count().to_string())?;
-    }
-    // A compiler with another name is accepted if its version text says that it is clang.
-    work.tool(
-        "mycc",
-        "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'Acme clang version 22.0'; exit; }; exit 5\n",
-    );
-    let stderr = run_failing(
-        work.wrapper(["-o", "x", "a.o"])
-            .env("OFFLD_CLANG", work.path().join("mycc")),
-    )?;
-    expect_in(&stderr, "device link for amdgcn-amd-amdhsa (gfx90a) failed")?;
-    passed()
-}
-
 fn top_folder() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
@@ -270,28 +153,6 @@ fn top_folder() -> Outcome {
             listed.clone()
         })?;
         expect_in(&listed, &format!("{top}run.sh\n"))?;
-    }
-    passed()
-}
-
-fn dry_run_note() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    work.fat("plain.o", &[])?;
-    let stderr = stderr_of(&mut work.wrapper(["--dry-run", "-o", "x", "a.o"]))?;
-    expect_in(
-        stderr.lines().last().unwrap_or_default(),
-        "note: these commands cannot be run: ",
-    )?;
-    expect_in(&stderr, "pass --save-temps")?;
-    for words in [
-        &["--dry-run", "--save-temps", "-o", "x", "a.o"][..],
-        &["--dry-run", "-o", "x", "plain.o"],
-    ] {
-        expect_not_in(
-            &stderr_of(&mut work.wrapper(words.iter().copied()))?,
-            "note:",
-        )?;
     }
     passed()
 }

@@ -1,13 +1,11 @@
-//! Archives: which members a link extracts, which definitions it uses, and in which images their
-//! device code is.
+//! Archives: which members a link extracts, and which definitions it uses. In which images their
+//! device code is, `tests/cases/clang-linker-wrapper/archive-*.case` test.
 
-mod half_images;
 mod host_pulls;
 mod same_definitions;
-mod thin;
 
 use libtest_mimic::Trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials_of! { half_images host_pulls same_definitions thin }
+    trials_of! { host_pulls same_definitions }
 }

@@ -55,6 +55,10 @@ pub(super) fn trials() -> Vec<Trial> {
                 &["bfd", "lld"],
             )
         }),
+        with_llvm(
+            "archives::a_plain_function_of_the_same_archive",
+            plain_function,
+        ),
     ]
 }
 
@@ -170,6 +174,63 @@ fn check(words: &[&str], linkers: &[&str]) -> Outcome {
             run(link.args(words).args(["-o", "program"]))?;
             let printed = run_offloaded(&mut work.command("./program"))?;
             expect_equal(&format!("{words:?} with {linker}"), "the same\n", &printed)?;
+        }
+    }
+    passed()
+}
+
+/// Kernels of an archive that call a plain function in the same archive. The function's member has
+/// no device code, or has its own.
+fn plain_function() -> Outcome {
+    const MEMBER: &str = "
+int helper(int);
+int member(void) {
+  int x = 0;
+#pragma omp target map(tofrom : x)
+  x = helper(5);
+  return x;
+}
+";
+    const MAIN: &str = "
+#include <stdio.h>
+int member(void);
+int main(void) {
+  int device = 0;
+#pragma omp target map(from : device)
+  device = 1;
+  printf(\"device %d, %d\\n\", device, member());
+}
+";
+    let work = Work::new();
+    work.file("main.c", MAIN);
+    work.file("member.c", MEMBER);
+    work.file(
+        "helper.c",
+        "static int table[3] = {1, 2, 3}; int deeper(void); int helper(int x) { return x * table[1] + deeper(); }",
+    );
+    work.file("deeper.c", "int deeper(void) { return 1; }");
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(["-c", "main.c", "member.c", "deeper.c"]))?;
+    for offload in [&[][..], &OFFLOAD] {
+        run(work
+            .command(llvm("clang"))
+            .args(offload)
+            .args(["-c", "helper.c"]))?;
+        work.archive("lib.a", &["member.o", "helper.o", "deeper.o"])?;
+        for linker in ["bfd", "lld"] {
+            let mut link = work.command(llvm("clang"));
+            link.args(OFFLOAD)
+                .arg(format!("-fuse-ld={linker}"))
+                .arg("-B")
+                .arg(&made().links);
+            run(link.args(["main.o", "lib.a", "-o", "program"]))?;
+            expect_equal(
+                "stdout",
+                "device 1, 11\n",
+                &run_offloaded(&mut work.command("./program"))?,
+            )?;
         }
     }
     passed()

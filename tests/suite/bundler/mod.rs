@@ -1,9 +1,8 @@
 //! `clang-offload-bundler` compared with LLVM's: the same messages for the same command lines, and
 //! bundles that each reads of the other, with the bundlers of LLVM 14 to 22. Also the faults of
-//! LLVM's bundler (docs/spec/faults.md, B1 to B24).
+//! LLVM's bundler (docs/spec/faults.md, B1 to B24), of which `tests/cases/clang-offload-bundler/`
+//! has the most.
 
-mod damaged;
-mod faults;
 mod large;
 mod messages;
 mod releases;
@@ -15,14 +14,14 @@ use std::process::{Command, Output};
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{Work, expect_equal, expect_in, llvm, made, output, run_failing, text};
+use crate::support::{Work, expect_equal, llvm, made, output, text};
 
 pub(crate) const HOST: &str = "host-x86_64-unknown-linux-gnu-";
 pub(crate) const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
 pub(crate) const GFX90A: &str = "hip-amdgcn-amd-amdhsa--gfx90a";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials_of! { messages types releases faults damaged large }
+    trials_of! { messages types releases large }
 }
 
 /// offld, under the name of the bundler.
@@ -95,14 +94,6 @@ pub(crate) fn read(work: &Work, name: &str) -> Result<String, Failed> {
     let bytes =
         std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Runs a command line that offld must refuse with a message that contains `with`.
-pub(crate) fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
-    expect_in(
-        &run_failing(&mut bundler(work, ours(), &words(line)))?,
-        with,
-    )
 }
 
 /// Writes three files to bundle.

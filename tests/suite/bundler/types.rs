@@ -3,7 +3,7 @@
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{GFX90A, GFX906, HOST, bundler, done, ours, read, theirs, told, words};
+use super::{GFX90A, GFX906, HOST, bundle, bundler, done, files, ours, read, theirs, told, words};
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, output, passed, run, run_failing,
     with_llvm,
@@ -34,6 +34,11 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("bundler::stdin_and_stdout", streams),
         with_llvm("bundler::hip_and_hipv4_are_two_kinds", two_kinds),
         with_llvm("bundler::dashes_after_an_id_are_no_target_id", dashes),
+        with_llvm("bundler::b3_code_objects_of_hip_by_themselves", b3),
+        with_llvm(
+            "bundler::ob_06_what_is_missing_is_empty",
+            missing_bundles_are_empty,
+        ),
     ]
 }
 
@@ -514,6 +519,86 @@ fn dashes() -> Outcome {
         let line =
             "-type=bc -unbundle -input=bundle -output=out -targets=hip-amdgcn-amd-amdhsa---gfx906";
         run_failing(&mut bundler(&work, tool, &words(line)))?;
+    }
+    passed()
+}
+
+fn b3() -> Outcome {
+    let work = Work::new();
+    work.file("a.c", "int x;\n");
+    run(work.command(llvm("clang")).args([
+        "--target=x86_64-unknown-linux-gnu",
+        "-c",
+        "a.c",
+        "-o",
+        "a.hsaco",
+    ]))?;
+    let line = |output: &str, kind: &str| {
+        format!(
+            "-type={kind} -targets={GFX906},{GFX90A} -input=a.hsaco -input=a.c -output={output}"
+        )
+    };
+    let ended = output(&mut bundler(&work, theirs(), &words(&line("theirs", "o"))))?;
+    if ended.status.success() {
+        return Err("LLVM's no longer crashes: see what it writes".into());
+    }
+    done(&work, ours(), &line("ours", "o"))?;
+    // The result equals a binary bundle.
+    done(&work, theirs(), &line("theirs", "bc"))?;
+    expect_equal("the bundle", &read(&work, "theirs")?, &read(&work, "ours")?)?;
+    done(
+        &work,
+        theirs(),
+        &format!("-unbundle -type=o -targets={GFX906} -input=ours -output=out"),
+    )?;
+    expect_equal(
+        "the code object",
+        &read(&work, "a.hsaco")?,
+        &read(&work, "out")?,
+    )?;
+    passed()
+}
+
+/// With `-allow-missing-bundles`, missing code objects are empty. A file without any bundle is
+/// taken as the host's.
+fn missing_bundles_are_empty() -> Outcome {
+    let work = Work::new();
+    files(&work);
+    bundle(&work, "bc", [HOST, GFX906, GFX90A], "made")?;
+    let other = "hip-amdgcn-amd-amdhsa--gfx1100";
+    let without_host =
+        format!("-type=bc -targets={GFX906},{GFX90A} -input=one -input=two -output=hostless");
+    done(&work, ours(), &without_host)?;
+    for (kind, input, targets) in [
+        ("bc", "made", format!("{other},{GFX906}")),
+        ("bc", "made", other.to_owned()),
+        ("bc", "made", format!("openmp-x86_64-pc-linux-gnu-,{other}")),
+        ("bc", "one", format!("{HOST},{GFX906}")),
+        ("i", "one", format!("{GFX906},{HOST}")),
+        ("o", "one", GFX906.to_owned()),
+        ("bc", "hostless", format!("{HOST},{other}")),
+        ("bc", "hostless", format!("{HOST},{GFX906}")),
+        ("o", "/dev/null", format!("{HOST},{GFX906}")),
+    ] {
+        let count = targets.split(',').count();
+        let mut seen = Vec::new();
+        for tool in [theirs(), ours()] {
+            let outputs: String = (0..count)
+                .map(|index| format!(" -output=out{index}"))
+                .collect();
+            done(
+                &work,
+                tool,
+                &format!(
+                    "-unbundle -allow-missing-bundles -type={kind} -targets={targets} -input={input}{outputs}"
+                ),
+            )?;
+            let outputs = (0..count)
+                .map(|index| read(&work, &format!("out{index}")))
+                .collect::<Result<Vec<_>, _>>()?;
+            seen.push(format!("{outputs:?}"));
+        }
+        expect_equal(&format!("{targets} of {input}"), &seen[0], &seen[1])?;
     }
     passed()
 }

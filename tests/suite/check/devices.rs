@@ -23,7 +23,6 @@ pub(super) fn trials() -> Vec<Trial> {
             prelinked,
         ),
         with_llvm("check::devices::of_this_machine", native),
-        with_llvm("check::devices::what_is_no_device", usage),
     ]
 }
 
@@ -271,24 +270,5 @@ fn native() -> Outcome {
         "0",
         &check(&work, ["--for", "native", "cpu"])?.status.to_string(),
     )?;
-    passed()
-}
-
-fn usage() -> Outcome {
-    let work = Work::new();
-    work.file("file", "");
-    for device in ["gfx", "nonsense", "gfx1100:xnack+", "x86-64-v9"] {
-        let stderr = text(
-            &output(
-                work.command(crate::support::offld())
-                    .args(["check", "--for", device, "file"]),
-            )?
-            .stderr,
-        );
-        expect_in(
-            &stderr,
-            &format!("invalid device `{device}`; examples: gfx90a:xnack+"),
-        )?;
-    }
     passed()
 }

@@ -4,13 +4,13 @@
 mod archives;
 mod program;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
 use self::program::{HOSTS, Host, MSVC, Program, RUNTIME, kernel};
 use crate::kit::{AMD, Image};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, llvm, made, output, passed, run, run_failing,
-    shown, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, made, passed, run, run_failing, text,
+    with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -43,11 +43,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             "coff::response_files_are_quoted_as_lld_link_reads_them",
             long_command_line,
         ),
-        with_llvm(
-            "coff::relocatable_is_refused_before_device_links",
-            relocatable,
-        ),
-        with_llvm("coff::objects_go_after_the_last_output", placement),
     ]);
     all.extend(archives::trials());
     all.extend(program::trials());
@@ -401,57 +396,5 @@ fn long_command_line() -> Outcome {
         "int f(void); int main(void) { return f(); }",
     )?;
     run(&mut work.wrapper(words(&line)))?;
-    passed()
-}
-
-fn relocatable() -> Outcome {
-    for host in [MSVC, HOSTS[3], HOSTS[4]] {
-        let work = Work::new();
-        work.coff(host, "a.o", &[Image::amd("gfx90a", "I")], "int a;")?;
-        let mut line = host.line(&["a.o"]);
-        line.push("-r".to_owned());
-        let mut command = work.wrapper(words(&line));
-        let ended = output(&mut command)?;
-        expect_in(
-            &text(&ended.stderr),
-            "error: Relocatable linking is not supported on COFF targets",
-        )?;
-        let ran = ended.status.success()
-            || !work.device_lines()?.is_empty()
-            || work.path().join("a.exe").exists();
-        if ran {
-            return Err(Failed::from(format!(
-                "something was linked: {}",
-                shown(&command, &ended)
-            )));
-        }
-        work.expect_no_temps()?;
-    }
-    passed()
-}
-
-fn placement() -> Outcome {
-    let work = Work::new();
-    work.coff(MSVC, "a.o", &[Image::amd("gfx90a", "I")], "int a;")?;
-    let msvc = "--host-triple=x86_64-pc-windows-msvc";
-    for (line, expected) in [
-        (
-            vec![msvc, "/OUT:x.exe", "-debug", "-out:y.exe", "a.o"],
-            "/OUT:x.exe -debug -out:y.exe W I a.o",
-        ),
-        (
-            vec![msvc, "-debug", "/nodefaultlib", "a.o", "b.lib"],
-            "-debug /nodefaultlib W I a.o b.lib",
-        ),
-    ] {
-        run(&mut work.wrapper(line))?;
-        let name = |word: &String| match word {
-            code if code.ends_with(".openmp.image.wrapper.o") => "W".to_owned(),
-            images if images.ends_with(".openmp.image.o") => "I".to_owned(),
-            _ => word.clone(),
-        };
-        let host_line: Vec<String> = work.host_line()?.iter().map(name).collect();
-        expect_equal("the host line", expected, &host_line.join(" "))?;
-    }
     passed()
 }

@@ -3,7 +3,6 @@
 
 use libtest_mimic::Trial;
 
-use crate::kit::Image;
 use crate::support::{
     OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, offld,
     output, passed, run, run_offloaded, stderr_of, text, with_llvm,
@@ -22,10 +21,6 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm(
             "device_links::llvm_options_reach_each_device_linker_in_its_words",
             llvm_options,
-        ),
-        with_llvm(
-            "device_links::words_of_lld_for_other_device_linkers",
-            words_of_lld,
         ),
         with_llvm("device_links::empty_arguments_are_dropped", empty_arguments),
     ]
@@ -190,82 +185,6 @@ fn llvm_options() -> Outcome {
             }
         }
     }
-    passed()
-}
-
-fn words_of_lld() -> Outcome {
-    let work = Work::new();
-    work.fat("plain.o", &[Image::host("plain")])?;
-    let of_device = |words: &[&str], input: &str, linker: &str| {
-        let mut command = work.command(made().links.join("clang-linker-wrapper"));
-        command.args([
-            "--host-triple=x86_64-pc-linux-gnu",
-            "--dry-run",
-            &format!("--linker-path={linker}"),
-            "-o",
-            "x",
-            input,
-        ]);
-        command.args(
-            words
-                .iter()
-                .map(|word| format!("--device-linker=x86_64-pc-linux-gnu={word}")),
-        );
-        let shown = text(&output(&mut command)?.stderr);
-        let line = shown
-            .lines()
-            .find(|line| line.contains("--target="))
-            .map(str::to_owned);
-        line.ok_or_else(|| libtest_mimic::Failed::from(shown))
-    };
-    let words = [
-        "-mllvm",
-        "-x=1",
-        "-plugin-opt=-y",
-        "--lto-O3",
-        "--thinlto-jobs=2",
-        "-z",
-        "now",
-        "-lm",
-    ];
-    let shown = |words: &str| {
-        words
-            .split(' ')
-            .map(|word| format!("-Xlinker {word}"))
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let lld = llvm("ld.lld").display().to_string();
-    for (linker, expected) in [
-        ("/usr/bin/ld", shown("-z now -lm")),
-        (&lld, shown(&words.join(" "))),
-    ] {
-        let line = of_device(&words, "plain.o", linker)?.replace('"', "");
-        expect_in(&line, &expected)?;
-        ensure(
-            linker == lld || !line.contains("-x=1") && !line.contains("lto"),
-            || line.clone(),
-        )?;
-    }
-    // The compiler gets a second choice of linker, which wins.
-    let mut all: Vec<&str> = words.to_vec();
-    all.truncate(2);
-    let mut command = work.command(made().links.join("clang-linker-wrapper"));
-    command.args([
-        "--host-triple=x86_64-pc-linux-gnu",
-        "--dry-run",
-        "--linker-path=/usr/bin/ld",
-        "-o",
-        "x",
-        "plain.o",
-    ]);
-    command
-        .arg(format!("--device-compiler=--ld-path={lld}"))
-        .args(all.iter().map(|word| format!("--device-linker={word}")));
-    expect_in(
-        &text(&output(&mut command)?.stderr).replace('"', ""),
-        "-Xlinker -mllvm -Xlinker -x=1",
-    )?;
     passed()
 }
 

@@ -5,8 +5,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, Image};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run,
-    run_failing, stderr_of, with_llvm,
+    Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, passed, run, stderr_of, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -21,10 +20,6 @@ pub(super) fn trials() -> Vec<Trial> {
             sycl_fatbin,
         ),
         with_llvm(
-            "device_links::host_objects_of_hips_old_driver_are_named",
-            old_hip,
-        ),
-        with_llvm(
             "device_links::a_profile_for_device_code_is_an_input_of_the_cache",
             profile,
         ),
@@ -32,14 +27,7 @@ pub(super) fn trials() -> Vec<Trial> {
             "device_links::allow_multiple_definition_reaches_device_links",
             multiple,
         ),
-        with_llvm("device_links::images_of_one_member_are_extracted", member),
         with_llvm("device_links::mllvm_help_lists_llvms_options", mllvm_help),
-        with_llvm("device_links::nested_offload_binaries_are_linked", nested),
-        with_llvm(
-            "device_links::damaged_nested_offload_binaries_are_errors_with_a_place",
-            damaged_nested,
-        ),
-        with_llvm("device_links::tile_ir_in_fatbinaries_is_named", tile_ir),
     ]
 }
 
@@ -249,35 +237,6 @@ fn sycl_fatbin() -> Outcome {
     passed()
 }
 
-fn old_hip() -> Outcome {
-    let work = Work::new();
-    work.file(
-        "old.c",
-        "extern const char __hip_fatbin_5f1b[]; __attribute__((section(\".hipFatBinSegment\"))) const void *wrapper = __hip_fatbin_5f1b; int main(void) { return 0; }",
-    );
-    run(work.command(llvm("clang")).args(["-c", "old.c"]))?;
-    work.fat("new.o", &[image(b"code")])?;
-    for objects in [&["old.o"][..], &["new.o", "old.o"]] {
-        let stderr = stderr_of(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
-        for part in [
-            "old.o was compiled by HIP's old driver",
-            "`__hip_fatbin_5f1b`",
-            "--offload-new-driver",
-            "--hip-link",
-        ] {
-            expect_in(&stderr, part)?;
-        }
-    }
-    // If an object defines the symbol, that object has the device code.
-    work.file("code.c", "const char __hip_fatbin_5f1b[] = \"code\";");
-    run(work.command(llvm("clang")).args(["-c", "code.c"]))?;
-    expect_not_in(
-        &stderr_of(&mut work.wrapper(["old.o", "code.o", "-o", "a.out"]))?,
-        "old driver",
-    )?;
-    passed()
-}
-
 /// A changed profile invalidates the cached link.
 fn profile() -> Outcome {
     let work = Work::new();
@@ -405,33 +364,6 @@ fn multiple() -> Outcome {
     passed()
 }
 
-/// `--image=member=`, as in LLVM 23's tool.
-fn member() -> Outcome {
-    let work = Work::new();
-    for (name, bytes) in [("one.o", "ONE"), ("two.o", "TWO")] {
-        work.fat(
-            name,
-            &[Image {
-                triple: AMD,
-                arch: "gfx908",
-                kind: "openmp",
-                bytes: bytes.as_bytes(),
-            }],
-        )?;
-    }
-    work.archive("lib.a", &["one.o", "two.o"])?;
-    for (member, text) in [("one.o", "ONE"), ("two.o", "TWO"), ("three.o", "")] {
-        let image = format!("--image=file=out,member={member},arch=gfx908");
-        run(work
-            .command(made().links.join("llvm-offload-binary"))
-            .args(["lib.a", &image]))?;
-        let read = std::fs::read_to_string(work.path().join("out")).unwrap_or_default();
-        ensure(read == text, || format!("{member}: {read}"))?;
-        let _ = std::fs::remove_file(work.path().join("out"));
-    }
-    passed()
-}
-
 fn mllvm_help() -> Outcome {
     let work = Work::new();
     for option in ["--help", "-help-hidden"] {
@@ -443,136 +375,5 @@ fn mllvm_help() -> Outcome {
         expect_in(&stdout, "--color")?;
     }
     ensure(!work.path().join("a.out").exists(), || "there was a link")?;
-    passed()
-}
-
-/// An entry of a kind that CUDA 13.1 added. The bytes of the code identify it.
-fn tile_ir() -> Outcome {
-    let work = Work::new();
-    let code = b"\x7fTileIR\0\x0d\x01\0\0\0\0\0\0";
-    let mut file = [
-        &0xba55_ed50_u32.to_le_bytes()[..],
-        &1u16.to_le_bytes(),
-        &16u16.to_le_bytes(),
-    ]
-    .concat();
-    file.extend((64 + code.len() as u64).to_le_bytes());
-    let mut entry = [0u8; 64];
-    (entry[0], entry[4], entry[8], entry[28], entry[40]) = (0x40, 64, 16, 100, 1);
-    file.extend(entry);
-    file.extend(code);
-    work.file("fatbin", &file);
-    let stdout = run(work
-        .command(crate::support::offld())
-        .args(["inspect", "--json", "fatbin"]))?;
-    for part in ["\"format\": \"tile-ir\"", "sm_100"] {
-        expect_in(&stdout, part)?;
-    }
-    passed()
-}
-
-/// A host object with one image, an OffloadBinary of images for two GPUs. Returns the bytes of the
-/// inner binary.
-fn two_in_one(work: &Work) -> Result<Vec<u8>, Failed> {
-    let inner = work.pack(
-        "inner.bin",
-        &[
-            Image::amd("gfx90a", "INNER-A"),
-            Image::amd("gfx908", "INNER-B"),
-        ],
-    )?;
-    Ok(std::fs::read(inner)?)
-}
-
-fn nested() -> Outcome {
-    let work = Work::new();
-    let inner = two_in_one(&work)?;
-    let outer = |arch| Image {
-        triple: AMD,
-        arch,
-        kind: "openmp",
-        bytes: &inner,
-    };
-    // The outer architecture applies only if the inner entries have none, so it names no image
-    // here.
-    work.fat("a.o", &[outer("gfx1030")])?;
-    let deeper = std::fs::read(work.pack("deeper.bin", &[outer("")])?)?;
-    work.fat(
-        "b.o",
-        &[Image {
-            triple: AMD,
-            arch: "",
-            kind: "openmp",
-            bytes: &deeper,
-        }],
-    )?;
-    work.archive("libb.a", &["b.o"])?;
-    work.pack("bare.bin", &[outer("gfx90a")])?;
-    for inputs in [
-        &["a.o"][..],
-        &["b.o"],
-        &["--whole-archive", "libb.a"],
-        &["bare.bin"],
-    ] {
-        work.forget();
-        run(&mut work.wrapper([&["-o", "x"][..], inputs].concat()))?;
-        let links = work.device_lines()?;
-        expect_equal(
-            &format!("device links of {inputs:?}"),
-            "2",
-            &links.len().to_string(),
-        )?;
-        for ((_, line), arch) in links.iter().zip(["gfx908", "gfx90a"]) {
-            expect_in(&line.join("\n"), &format!("-mcpu={arch}\n"))?;
-        }
-        // The stand-in for the compiler copies its inputs.
-        let images: Vec<String> = work.images()?.into_iter().map(|(_, image)| image).collect();
-        expect_equal("images", "INNER-B INNER-A", &images.join(" "))?;
-    }
-    passed()
-}
-
-fn damaged_nested() -> Outcome {
-    let work = Work::new();
-    let mut inner = two_in_one(&work)?;
-    // The size of the first image, in the entry after the header.
-    inner[32 + 32..32 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
-    work.fat(
-        "a.o",
-        &[Image {
-            triple: AMD,
-            arch: "gfx90a",
-            kind: "openmp",
-            bytes: &inner,
-        }],
-    )?;
-    work.archive("liba.a", &["a.o"])?;
-    for (input, name) in [("a.o", "a.o"), ("liba.a", "liba.a(a.o)")] {
-        let stderr = run_failing(&mut work.wrapper(["-o", "x", "--whole-archive", input]))?;
-        let error = stderr
-            .lines()
-            .find(|line| line.contains("error: "))
-            .unwrap_or_default();
-        expect_in(error, &format!("{name}: .llvm.offloading"))?;
-        expect_in(error, "image size past the end")?;
-        let place = error
-            .split("+0x")
-            .nth(1)
-            .and_then(|rest| rest.split(':').next())
-            .unwrap_or_default();
-        let place = u64::from_str_radix(place, 16).map_err(|_| format!("no offset in: {error}"))?;
-        ensure(place > 32, || {
-            format!("this is the outer binary's header: {error}")
-        })?;
-        expect_equal(
-            "errors",
-            "1",
-            &stderr.matches("error: ").count().to_string(),
-        )?;
-        ensure(
-            !work.path().join("device").exists(),
-            || "a device link was run",
-        )?;
-    }
     passed()
 }

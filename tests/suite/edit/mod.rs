@@ -5,9 +5,7 @@ mod coff;
 mod fixed;
 mod kills;
 mod ledgers;
-mod members;
 mod merge;
-mod modules;
 mod nvcc;
 mod prune;
 mod real_files;
@@ -28,7 +26,7 @@ use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown,
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials_of! {
-        ledgers members prune split sycl replace strip_device kills merge modules coff fixed
+        ledgers prune split sycl replace strip_device kills merge coff fixed
         nvcc releases wheels whole_builds real_files
     }
 }

@@ -16,7 +16,6 @@ pub(super) fn trials() -> Vec<Trial> {
             "faults::f34_a_device_image_needs_no_runtime_and_no_loader",
             f34_needed,
         ),
-        with_llvm("faults::f34_sysroot_and_linker_are_handed_on", f34_line),
         with_llvm("faults::f35_riscv64_is_a_device", f35),
     ]
 }
@@ -145,69 +144,6 @@ fn f34_needed() -> Outcome {
     for unwanted in ["ld-linux", "omptarget"] {
         expect_not_in(&ours, unwanted)?;
         expect_in(&needed(&work, "theirs")?, unwanted)?;
-    }
-    passed()
-}
-
-fn f34_line() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::host("A")])?;
-    std::fs::create_dir(work.path().join("root"))?;
-    let lld = format!("--linker-path={LLVM}/ld.lld");
-    let loader = "/lib64/ld-linux-x86-64.so.2";
-    let words = [
-        "--dry-run",
-        &lld,
-        "--sysroot=root",
-        "-dynamic-linker",
-        loader,
-        "-o",
-        "x",
-        "a.o",
-        "-L=/lib",
-        "-lomptarget",
-        "-lm",
-    ];
-    std::fs::create_dir(work.path().join("root/lib"))?;
-    for library in ["libomptarget.a", "libm.a"] {
-        work.run(
-            llvm("llvm-ar"),
-            ["rcs", &format!("root/lib/{library}"), "a.o.c"],
-        )?;
-    }
-    let ours = stderr_of(&mut work.wrapper(words))?;
-    let device = ours.lines().next().unwrap_or_default();
-    for wanted in ["--sysroot=root", &format!("--ld-path={LLVM}/ld.lld"), "-lm"] {
-        expect_in(device, wanted)?;
-    }
-    for unwanted in ["omptarget", "ld-linux"] {
-        expect_not_in(device, unwanted)?;
-    }
-    let theirs = text(&output(&mut work.reference(words))?.stderr);
-    let device = theirs.lines().next().unwrap_or_default();
-    for unwanted in ["--sysroot=root", "ld.lld"] {
-        expect_not_in(device, unwanted)?;
-    }
-    for wanted in ["-l omptarget", loader] {
-        expect_in(device, wanted)?;
-    }
-    // A device with another architecture cannot use the host's libraries.
-    work.fat(
-        "b.o",
-        &[Image {
-            triple: "aarch64-unknown-linux-gnu",
-            arch: "generic",
-            kind: "openmp",
-            bytes: b"B",
-        }],
-    )?;
-    let ours = text(
-        &output(&mut work.wrapper(["--dry-run", &lld, "-o", "x", "b.o", "-L/lib", "-lm"]))?.stderr,
-    );
-    let device = ours.lines().next().unwrap_or_default();
-    expect_in(device, &format!("--ld-path={LLVM}/ld.lld"))?;
-    for unwanted in ["-L/lib", "-lm"] {
-        expect_not_in(device, unwanted)?;
     }
     passed()
 }

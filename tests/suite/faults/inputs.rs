@@ -1,36 +1,30 @@
-//! Faults in the reading and selection of inputs: F10, F13 to F16, F20, F22, F24, F30.
+//! Faults in the reading and selection of inputs: F10, F14, F20, F24.
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::kit::{AMD, HOST, Image};
+use crate::kit::Image;
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
-    missing, output, passed, run, run_failing, run_offloaded, shown, test, text, with_llvm,
+    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing,
+    output, passed, run, run_failing, run_offloaded, shown, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f10_the_archive_member_is_named", f10),
-        with_llvm("faults::f13_a_library_counts_once", f13),
-        with_llvm("faults::f14_an_unused_member_stays_out", f14),
         with_llvm(
             "faults::f14_whatever_pulls_a_member_brings_its_device_code",
             f14_pulled,
         ),
-        with_llvm("faults::f15_generic_code_in_any_order", f15),
-        with_llvm("faults::f16_one_order_of_images", f16),
         test(
             "releases::f20_objects_of_llvm_19_keep_their_entry_table",
             f20,
         ),
-        with_llvm("faults::f22_temporary_names_are_distinct", f22),
         with_llvm(
             "faults::f24_bad_fields_are_told_with_their_place",
             f24_fields,
         ),
         with_llvm("faults::f24_no_byte_of_an_object_can_crash_us", f24_bytes),
         with_llvm("faults::f24_files_cut_short", f24_cut),
-        with_llvm("faults::f30_an_architecture_is_no_path", f30),
     ]
 }
 
@@ -79,56 +73,6 @@ fn linked_by_both(work: &Work, words: &[&str]) -> Result<(String, String), Faile
     Ok((ours, content(work.images()?)))
 }
 
-fn f13() -> Outcome {
-    let work = Work::new();
-    work.fat_with(
-        "a.o",
-        &[Image::amd("gfx90a", "a")],
-        "extern int m_o; int main() { return m_o; }",
-    )?;
-    work.fat("m.o", &[Image::amd("gfx90a", "m")])?;
-    work.archive("libh.a", &["m.o"])?;
-    std::os::unix::fs::symlink("libh.a", work.path().join("libother.a"))?;
-    for words in [
-        ["-lh", "-lh"],
-        ["libh.a", "libh.a"],
-        ["-lh", "./libh.a"],
-        ["-lh", "-lother"],
-    ] {
-        let (ours, theirs) =
-            linked_by_both(&work, &[&["-o", "x", "a.o", "-L."], &words[..]].concat())?;
-        expect_equal(&format!("linked with {words:?}"), "am", &ours)?;
-        expect_equal("by LLVM", "amm", &theirs)?;
-    }
-    passed()
-}
-
-fn f14() -> Outcome {
-    let work = Work::new();
-    work.fat_with(
-        "a.o",
-        &[Image::amd("gfx90a", "a")],
-        "extern int m_o; int main() { return m_o; }",
-    )?;
-    work.fat("m.o", &[Image::amd("gfx90a", "m")])?;
-    work.fat("unused.o", &[Image::amd("gfx90a", "unused")])?;
-    work.archive("libh.a", &["unused.o", "m.o"])?;
-    let (ours, theirs) = linked_by_both(&work, &["-o", "x", "a.o", "libh.a"])?;
-    expect_equal("linked", "am", &ours)?;
-    expect_equal("by LLVM", "aunusedm", &theirs)?;
-    let why =
-        text(&output(&mut work.wrapper(["-o", "x", "a.o", "libh.a", "--wrapper-why"]))?.stderr);
-    expect_in(
-        &why,
-        "libh.a(unused.o): amdgcn-amd-amdhsa (gfx90a): not taken: ",
-    )?;
-    expect_in(
-        &why,
-        "libh.a(m.o): amdgcn-amd-amdhsa (gfx90a): taken: the host link extracts the member for `m_o`, needed by a.o",
-    )?;
-    passed()
-}
-
 /// A shared library with an undefined symbol, a common symbol, and a call in GCC's intermediate
 /// code.
 fn f14_pulled() -> Outcome {
@@ -158,79 +102,6 @@ fn f14_pulled() -> Outcome {
     for input in ["libs.so", "x.o", "x.bc", "gcc.o"] {
         let (ours, _) = linked_by_both(&work, &["-o", "x", "a.o", input, "libh.a"])?;
         expect_equal(input, "am", &ours)?;
-    }
-    passed()
-}
-
-fn f15() -> Outcome {
-    let work = Work::new();
-    work.fat("generic.o", &[Image::amd("generic", "generic")])?;
-    work.fat("gfx90a.o", &[Image::amd("gfx90a", "gfx90a")])?;
-    let (one, their_one) = linked_by_both(&work, &["-o", "x", "generic.o", "gfx90a.o"])?;
-    let (other, their_other) = linked_by_both(&work, &["-o", "x", "gfx90a.o", "generic.o"])?;
-    expect_equal("generic first", "genericgfx90a", &one)?;
-    expect_equal("generic last", "gfx90ageneric", &other)?;
-    // In the first order, LLVM omits the generic code from the gfx90a image.
-    expect_equal("LLVM, generic first", "genericgfx90a | gfx90a", &their_one)?;
-    expect_equal(
-        "LLVM, generic last",
-        "generic | gfx90ageneric",
-        &their_other,
-    )?;
-    passed()
-}
-
-/// The triple and architecture of the images in the objects made for a link, in order.
-fn registered(work: &Work) -> Result<String, Failed> {
-    let mut all = String::new();
-    for object in work.made_objects()? {
-        let listing = run(work
-            .command(llvm("llvm-objdump"))
-            .arg("--offloading")
-            .arg(object))?;
-        let words = listing
-            .lines()
-            .filter(|line| line.starts_with("arch") || line.starts_with("triple"));
-        for word in words.filter_map(|line| line.split_whitespace().nth(1)) {
-            all.push_str(word);
-            all.push(' ');
-        }
-    }
-    Ok(all.trim().to_owned())
-}
-
-fn f16() -> Outcome {
-    let work = Work::new();
-    work.fat("amd.o", &[Image::amd("gfx90a", "amd")])?;
-    work.fat("old.o", &[Image::amd("gfx908", "old")])?;
-    work.fat("xnack.o", &[Image::amd("gfx90a:xnack+", "xnack")])?;
-    work.fat("cpu.o", &[Image::host("cpu")])?;
-    let mut seen = Vec::new();
-    for order in [
-        ["amd.o", "old.o", "xnack.o", "cpu.o"],
-        ["cpu.o", "xnack.o", "old.o", "amd.o"],
-        ["old.o", "cpu.o", "amd.o", "xnack.o"],
-    ] {
-        work.forget();
-        run(&mut work.wrapper([&["-o", "x"], &order[..]].concat()))?;
-        seen.push(registered(&work)?);
-    }
-    let expected = format!("{HOST} gfx90a:xnack+ {AMD} gfx90a {AMD} gfx908 {AMD}");
-    for order in &seen {
-        expect_equal("images in order", &expected, order)?;
-    }
-    let mut theirs = Vec::new();
-    for order in [["amd.o", "cpu.o"], ["cpu.o", "amd.o"]] {
-        work.forget();
-        run(&mut work.reference([&["-o", "x"], &order[..]].concat()))?;
-        theirs.push(registered(&work)?);
-    }
-    if theirs[0] == theirs[1] {
-        return Err(format!(
-            "LLVM's order no longer depends on the inputs': {}",
-            theirs[0]
-        )
-        .into());
     }
     passed()
 }
@@ -273,41 +144,6 @@ fn f20() -> Outcome {
         )
         .into());
     }
-    passed()
-}
-
-fn f22() -> Outcome {
-    let work = Work::new();
-    for folder in ["one", "two"] {
-        std::fs::create_dir(work.path().join(folder))?;
-        work.fat(&format!("{folder}/same.o"), &[Image::amd("gfx90a", folder)])?;
-    }
-    let (ours, theirs) = linked_by_both(
-        &work,
-        &["--save-temps", "-o", "x", "one/same.o", "two/same.o"],
-    )?;
-    expect_equal("two inputs of one stem", "onetwo", &ours)?;
-    expect_equal("by LLVM", "twotwo", &theirs)?;
-    let kept: Vec<String> = [
-        "same-amdgcn-amd-amdhsa-gfx90a.o",
-        "same-amdgcn-amd-amdhsa-gfx90a.1.o",
-        "x.amdgcn.gfx90a.img",
-    ]
-    .iter()
-    .filter(|name| !work.path().join(name).is_file())
-    .map(|name| (*name).to_owned())
-    .collect();
-    expect_equal("not kept", "", &kept.join(" "))?;
-    work.fat(
-        "twice.o",
-        &[
-            Image::amd("gfx90a", "first"),
-            Image::amd("gfx90a", "second"),
-        ],
-    )?;
-    let (ours, theirs) = linked_by_both(&work, &["--save-temps", "-o", "x", "twice.o"])?;
-    expect_equal("two images in one object", "firstsecond", &ours)?;
-    expect_equal("by LLVM", "secondsecond", &theirs)?;
     passed()
 }
 
@@ -425,37 +261,5 @@ fn f24_cut() -> Outcome {
         }
         std::fs::write(file, whole)?;
     }
-    passed()
-}
-
-fn f30() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("../../../evil", "evil")])?;
-    run(&mut work.wrapper(["-o", "x", "a.o"]))?;
-    let (name, line) = work.device_lines()?.remove(0);
-    expect_equal("the image", "x.amdgcn..._.._.._evil.img", &name)?;
-    let input = line
-        .iter()
-        .find(|word| word.ends_with("evil.o"))
-        .ok_or("no input on the device line")?;
-    let folder = std::path::Path::new(input)
-        .parent()
-        .map(|folder| folder.display().to_string())
-        .unwrap_or_default();
-    expect_in(
-        &folder,
-        &work.path().join("tmp/offld-").display().to_string(),
-    )?;
-    work.expect_no_temps()?;
-    let mut kept = work.wrapper(["--save-temps", "-o", "x", "a.o"]);
-    run(&mut kept)?;
-    let kept = work.path().join("a-amdgcn-amd-amdhsa-.._.._.._evil.o");
-    ensure(kept.is_file(), || {
-        format!("{} is not there", kept.display())
-    })?;
-    expect_in(
-        &run_failing(&mut work.reference(["-o", "x", "a.o"]))?,
-        "No such file or directory",
-    )?;
     passed()
 }

@@ -1,5 +1,4 @@
-//! Faults of links with device code of several kinds, or of HIP, CUDA and SYCL: F7, F15, F16, F19,
-//! F29.
+//! Faults of links with device code of several kinds, or of HIP, CUDA and SYCL: F7, F19, F29.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +20,6 @@ pub(super) fn trials() -> Vec<Trial> {
             "releases::faults::f07_kinds_in_one_link_by_the_real_tools",
             f07_real,
         ),
-        with_llvm("faults::f15_f16_hip_in_any_order", || {
-            any_order("hip", AMD, ["gfx90a", "gfx908"])
-        }),
-        with_llvm("faults::f15_f16_cuda_in_any_order", || {
-            any_order("cuda", NVIDIA, ["sm_90", "sm_80"])
-        }),
         test("releases::faults::f19_hip_objects_of_llvm_19", f19_release),
         with_llvm("faults::f19_kind_3_on_an_amd_gpu_is_hip", f19),
         with_llvm("faults::f29_all_groups_of_sycl_are_registered", f29),
@@ -134,68 +127,6 @@ fn f07_real() -> Outcome {
         Ok(work.path().join("program"))
     })?;
     expect_equal("the ledger", &case.text("ledger"), &case.run(&work)?.1)?;
-    passed()
-}
-
-/// Every input order gives the same images, in the same order, from the same inputs. `archs` has
-/// the order of the images. LLVM's wrapper omits the generic code from the first image if that code
-/// comes last.
-fn any_order(kind: &str, triple: &str, archs: [&str; 2]) -> Outcome {
-    let work = Work::new();
-    work.fat("generic.o", &[image(kind, triple, "generic", b"generic\n")])?;
-    work.fat("new.o", &[image(kind, triple, archs[0], b"new\n")])?;
-    work.fat("old.o", &[image(kind, triple, archs[1], b"old\n")])?;
-    work.fat(
-        "both.o",
-        &[
-            image(kind, triple, archs[1], b"both-old\n"),
-            image(kind, triple, archs[0], b"both-new\n"),
-        ],
-    )?;
-    work.tool("sdk/bin/fatbinary", FATBINARY);
-    let orders = [
-        ["generic.o", "new.o", "old.o", "both.o"],
-        ["both.o", "old.o", "new.o", "generic.o"],
-        ["old.o", "generic.o", "both.o", "new.o"],
-    ];
-    for order in orders {
-        work.forget();
-        run(&mut work.wrapper(
-            [
-                &["--emit-fatbin-only", "--cuda-path=sdk", "-o", "fat"],
-                &order[..],
-            ]
-            .concat(),
-        ))?;
-        let mut images = String::new();
-        for (name, contents) in work.images()? {
-            let mut parts: Vec<&str> = contents.lines().collect();
-            parts.sort();
-            images.push_str(&format!(
-                "{}: {}\n",
-                name.replace(".img", ""),
-                parts.join(" ")
-            ));
-        }
-        let name = |arch: &str, end: &str| {
-            format!(
-                "fat.{}.{arch}: both-{end} generic {end}\n",
-                triple.split('-').next().unwrap_or_default()
-            )
-        };
-        let mut expected = [name(archs[0], "new"), name(archs[1], "old")];
-        expected.sort();
-        expect_equal("what each image is made of", &expected.concat(), &images)?;
-        let fat = std::fs::read(work.path().join("fat"))?;
-        let place = |arch: &str| {
-            fat.windows(arch.len())
-                .position(|part| part == arch.as_bytes())
-        };
-        let places = archs.map(|arch| place(arch.trim_start_matches("sm_")));
-        if places[0].is_none() || places[0] >= places[1] {
-            return Err(format!("{archs:?} stand at {places:?} in:\n{}", text(&fat)).into());
-        }
-    }
     passed()
 }
 

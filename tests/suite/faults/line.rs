@@ -1,206 +1,23 @@
-//! Faults in the parsing of a command line: F1 to F6, F11, F18, F21, F23.
+//! Faults in the parsing of a command line, and in the running of steps: F9, F11, F21.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
 use crate::kit::Image;
 use crate::support::{
-    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, output, passed,
-    run, run_failing, run_offloaded, text, with_llvm,
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, run, run_failing,
+    run_offloaded, shown, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("faults::f01_a_link_without_o_has_its_images", f01),
-        with_llvm("faults::f02_two_outputs_one_registration", f02),
-        with_llvm("faults::f03_library_is_l", f03),
-        with_llvm("faults::f04_pop_state_ends_whole_archive", f04),
-        with_llvm("faults::f05_values_of_options_are_no_inputs", f05),
-        with_llvm("faults::f06_start_lib_is_an_archive", f06),
         with_llvm("faults::f11_printed_commands_can_be_pasted", f11),
-        with_llvm("faults::f18_bstatic_is_obeyed", f18),
         with_llvm("faults::f21_three_megabytes_of_arguments", f21),
         with_llvm(
             "faults::f21_a_long_line_without_device_code_is_linked_once",
             f21_once,
         ),
-        with_llvm(
-            "faults::f23_version_and_help_on_a_link_line_are_the_linkers",
-            f23,
-        ),
+        with_llvm("faults::f09_the_status_of_the_host_linker", f09_host),
     ]
-}
-
-/// The objects that offld added to a host command line, each with the argument before it.
-fn made_objects(line: &[String]) -> Vec<(String, String)> {
-    let before = |at: usize| {
-        at.checked_sub(1)
-            .map_or(String::new(), |at| line[at].clone())
-    };
-    let ours = line
-        .iter()
-        .enumerate()
-        .filter(|(_, word)| word.ends_with(".image.wrapper.o"));
-    ours.map(|(at, word)| (before(at), word.clone())).collect()
-}
-
-fn f01() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    run(&mut work.wrapper(["a.o"]))?;
-    let line = work.host_line()?;
-    expect_equal(
-        "objects of ours",
-        "1",
-        &made_objects(&line).len().to_string(),
-    )?;
-    expect_equal(
-        "the last word",
-        "a.o",
-        line.last().map_or("", String::as_str),
-    )?;
-    let object = work.registration_object()?;
-    expect_in(
-        &run(work.command(llvm("llvm-nm")).arg(object))?,
-        "U __tgt_register_lib",
-    )?;
-    work.forget();
-    run(&mut work.reference(["a.o"]))?;
-    expect_equal("LLVM drops the images", "a.o", &work.host_line()?.join(" "))?;
-    passed()
-}
-
-fn f02() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    run(&mut work.wrapper(["a.o", "-o", "x", "-o", "y"]))?;
-    let objects = made_objects(&work.host_line()?);
-    expect_equal("objects of ours", "1", &objects.len().to_string())?;
-    expect_equal("they stand after", "y", &objects[0].0)?;
-    work.forget();
-    run(&mut work.reference(["a.o", "-o", "x", "-o", "y"]))?;
-    // LLVM's names have a random part before the extension.
-    let twice = work
-        .host_line()?
-        .iter()
-        .filter(|word| word.contains(".image.wrapper-"))
-        .count();
-    expect_equal("LLVM links its object", "2", &twice.to_string())?;
-    passed()
-}
-
-fn f03() -> Outcome {
-    let work = Work::new();
-    work.fat("m.o", &[Image::amd("gfx90a", "A")])?;
-    work.archive("libh.a", &["m.o"])?;
-    work.fat_with("a.o", &[], "extern int m_o; int main() { return m_o; }")?;
-    let spellings: [&[&str]; 5] = [
-        &["--library", "h"],
-        &["--library=h"],
-        &["-library", "h"],
-        &["-library=h"],
-        &["-l", "h"],
-    ];
-    for spelling in spellings {
-        work.forget();
-        let words = [&["-o", "x", "a.o", "-L."], spelling].concat();
-        run(&mut work.wrapper(words.iter().copied()))?;
-        expect_equal(
-            &format!("images with {spelling:?}"),
-            "1",
-            &work.images()?.len().to_string(),
-        )?;
-        expect_in(&work.host_line()?.join(" "), &spelling.join(" "))?;
-    }
-    let nothing = work.command(made().links.join("clang-linker-wrapper"));
-    let mut nothing = nothing;
-    nothing.args([
-        "--linker-path=/usr/bin/ld",
-        "-o",
-        "x",
-        "a.o",
-        "--library",
-        "nothere",
-    ]);
-    expect_in(&run_failing(&mut nothing)?, "cannot find -lnothere")?;
-    passed()
-}
-
-fn f04() -> Outcome {
-    let work = Work::new();
-    for name in ["a", "b"] {
-        work.fat(&format!("{name}.o"), &[Image::amd("gfx90a", name)])?;
-        work.archive(&format!("{name}.a"), &[&format!("{name}.o")])?;
-    }
-    run(&mut work.wrapper([
-        "-o",
-        "x",
-        "--push-state",
-        "--whole-archive",
-        "a.a",
-        "--pop-state",
-        "b.a",
-    ]))?;
-    expect_equal("what is linked", "a", &work.images()?[0].1)?;
-    passed()
-}
-
-fn f05() -> Outcome {
-    let work = Work::new();
-    for name in ["script.o", "elf_x86_64", "main", "memory", "a.so.1"] {
-        work.fat(name, &[Image::amd("gfx90a", name)])?;
-    }
-    work.fat("real.o", &[Image::amd("gfx90a", "real")])?;
-    let words = [
-        "-o",
-        "x",
-        "-T",
-        "script.o",
-        "-m",
-        "elf_x86_64",
-        "-e",
-        "main",
-        "-z",
-        "memory",
-        "-soname",
-        "a.so.1",
-        "real.o",
-    ];
-    run(&mut work.wrapper(words))?;
-    expect_equal("what is linked", "real", &work.images()?[0].1)?;
-    work.forget();
-    run(&mut work.reference(words))?;
-    expect_equal(
-        "LLVM links",
-        "script.oelf_x86_64mainmemorya.so.1real",
-        &work.images()?[0].1,
-    )?;
-    passed()
-}
-
-fn f06() -> Outcome {
-    let work = Work::new();
-    work.fat_with(
-        "a.o",
-        &[Image::amd("gfx90a", "a")],
-        "extern int used_o; int main() { return used_o; }",
-    )?;
-    work.fat("used.o", &[Image::amd("gfx90a", "used")])?;
-    work.fat("unused.o", &[Image::amd("gfx90a", "unused")])?;
-    let words = [
-        "-o",
-        "x",
-        "a.o",
-        "--start-lib",
-        "unused.o",
-        "used.o",
-        "--end-lib",
-    ];
-    run(&mut work.wrapper(words))?;
-    expect_equal("what is linked", "aused", &work.images()?[0].1)?;
-    work.forget();
-    run(&mut work.reference(words))?;
-    expect_equal("LLVM links", "aunusedused", &work.images()?[0].1)?;
-    passed()
 }
 
 fn f11() -> Outcome {
@@ -242,48 +59,6 @@ fn f11() -> Outcome {
     )?;
     let theirs = text(&output(&mut work.reference(["--dry-run", "-o", "o u t", "a b.o"]))?.stderr);
     expect_in(&theirs, "-o o u t ")?;
-    passed()
-}
-
-fn f18() -> Outcome {
-    let work = Work::new();
-    work.fat("m.o", &[Image::amd("gfx90a", "m")])?;
-    work.archive("libh.a", &["m.o"])?;
-    work.fat_with("a.o", &[], "extern int m_o; int main() { return m_o; }")?;
-    work.run(
-        llvm("clang"),
-        ["-shared", "-fPIC", "-x", "c", "m.o.c", "-o", "libh.so"],
-    )?;
-    let linked = |words: &[&str]| -> Result<usize, Failed> {
-        work.forget();
-        run(&mut work.wrapper([&["-o", "x", "a.o", "-L."], words].concat()))?;
-        Ok(work.images()?.len())
-    };
-    for words in [
-        &["-Bstatic", "-lh"][..],
-        &["-static", "-lh"],
-        &["-dn", "-lh"],
-        &["-non_shared", "-lh"],
-        &["-l:libh.a"],
-    ] {
-        expect_equal(
-            &format!("images with {words:?}"),
-            "1",
-            &linked(words)?.to_string(),
-        )?;
-    }
-    for words in [
-        &["-lh"][..],
-        &["-Bstatic", "-Bdynamic", "-lh"],
-        &["-l:libh.so"],
-        &["-lh", "-Bstatic"],
-    ] {
-        expect_equal(
-            &format!("images with {words:?}"),
-            "0",
-            &linked(words)?.to_string(),
-        )?;
-    }
     passed()
 }
 
@@ -344,35 +119,73 @@ fn f21_once() -> Outcome {
     passed()
 }
 
-fn f23() -> Outcome {
+fn f09_host() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    for word in ["--version", "--help", "-version", "-v", "--help-hidden"] {
-        work.forget();
-        run(&mut work.wrapper(["-o", "x", "a.o", word]))?;
-        expect_equal(
-            "the last word of the host line",
-            word,
-            work.host_line()?.last().map_or("", String::as_str),
-        )?;
-        expect_equal("images", "1", &work.images()?.len().to_string())?;
-    }
-    work.forget();
-    run(&mut work.reference(["-o", "x", "a.o", "--version"]))?;
-    work.expect_no_host_link()?;
-    for (alone, part) in [
-        ("--version", "offld "),
-        ("--help", "OPTIONS:"),
-        ("--help-hidden", "--bitcode-library"),
+    work.fat("plain.o", &[])?;
+    for (script, status, how) in [
+        (
+            "#!/bin/sh\nprintf 'ld3: \\033[1mno\\377 such\\n  thing' >&2\nexit 3\n",
+            3,
+            "'linker' exited with status 3",
+        ),
+        (
+            "#!/bin/sh\nprintf 'ld3: \\033[1mno\\377 such\\n  thing' >&2\nkill -9 $$\n",
+            137,
+            "'linker' was ended by signal 9",
+        ),
     ] {
-        let shown = run(work
-            .command(made().links.join("clang-linker-wrapper"))
-            .arg(alone))?;
-        expect_in(&shown, part)?;
+        work.tool("tools/linker", script);
+        let mut command = work.wrapper(["a.o", "plain.o", "-o", "o u t"]);
+        let name = command.get_program().to_string_lossy().into_owned();
+        let ended = output(&mut command)?;
+        expect_equal(
+            "the status",
+            &format!("Some({status})"),
+            &format!("{:?}", ended.status.code()),
+        )?;
+        // offld passes the linker's messages through byte for byte, before its own.
+        let own = b"ld3: \x1b[1mno\xff such\n  thing";
+        let Some(report) = ended.stderr.strip_prefix(own) else {
+            return Err(shown(&command, &ended).into());
+        };
+        let report = text(report);
+        // A linker that exits with an error has already explained it. For a killed linker, the
+        // message includes its command.
+        let rest = if status == 3 {
+            " (--wrapper-verbose shows its command)\n"
+        } else {
+            "\n  inputs: a.o, plain.o\n  command: \""
+        };
+        let first = format!("{name}: error: host link failed: {how}{rest}");
+        if !report.starts_with(&first) {
+            return Err(format!("the report does not start\n{first}\nbut\n{report}").into());
+        }
+        let linker = work.path().join("tools/linker").display().to_string();
+        let shown = if status == 3 {
+            text(&output(command.arg("--wrapper-verbose"))?.stderr)
+        } else {
+            report
+        };
+        expect_in(&shown, &format!("\"{linker}\" a.o plain.o -o 'o u t' "))?;
+        work.expect_no_temps()?;
+        // Without device code, the linker replaces the offld process, and its exit status reaches
+        // the caller directly.
+        let ended = output(&mut work.wrapper(["plain.o", "-o", "x"]))?;
+        expect_equal("all of stderr", &text(own), &text(&ended.stderr))?;
+        let plain = if status == 137 {
+            "signal: 9 (SIGKILL)"
+        } else {
+            "exit status: 3"
+        };
+        expect_equal("the status", plain, &ended.status.to_string())?;
     }
-    let shown = run(work
-        .command(made().links.join("clang-linker-wrapper"))
-        .arg("--help"))?;
-    expect_not_in(&shown, "--bitcode-library")?;
+    work.tool("tools/linker", "#!/bin/sh\nexit 3\n");
+    let theirs = output(&mut work.reference(["a.o", "-o", "x"]))?;
+    expect_equal(
+        "LLVM ends with",
+        "Some(1)",
+        &format!("{:?}", theirs.status.code()),
+    )?;
     passed()
 }

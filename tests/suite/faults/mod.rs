@@ -1,6 +1,6 @@
 //! The faults of LLVM 22's linker wrapper that offld must not have. Each has at least one test with
-//! its number. The test shows offld's behaviour and, if that is cheap, that LLVM's wrapper still
-//! behaves differently.
+//! its number, here or in `tests/cases/clang-linker-wrapper/`. The test shows offld's behaviour and,
+//! if that is cheap, that LLVM's wrapper still behaves differently.
 
 pub(crate) mod full_disk;
 mod hostile;
@@ -12,7 +12,6 @@ mod large;
 mod line;
 mod options;
 mod relocatable;
-mod steps;
 pub(crate) mod stopped;
 
 use libtest_mimic::Trial;
@@ -20,7 +19,7 @@ use libtest_mimic::Trial;
 /// Every test in this directory.
 pub(crate) fn trials() -> Vec<Trial> {
     trials_of! {
-        line large inputs jobs kinds images options relocatable steps stopped full_disk
+        line large inputs jobs kinds images options relocatable stopped full_disk
         hostile
     }
 }

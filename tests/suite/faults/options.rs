@@ -13,58 +13,12 @@ use crate::support::{
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        with_llvm(
-            "faults::f12_what_is_wrong_with_an_override_is_said",
-            f12_bad,
-        ),
         with_llvm("faults::f12_an_override_of_each_kind", f12_good),
         test("releases::faults::f12_an_override_for_cuda", f12_cuda),
-        with_llvm(
-            "faults::f28_no_fat_binary_of_several_kinds_or_of_none",
-            f28_bad,
-        ),
         with_llvm("faults::f28_fat_binaries_are_llvms_byte_for_byte", f28_good),
         with_llvm("faults::f28_a_fat_binary_of_cuda", f28_cuda),
-        with_llvm(
-            "faults::f28_what_is_no_file_is_written_to_and_not_replaced",
-            f28_pipe,
-        ),
         with_llvm("faults::compressed_bundles_can_be_read_by_llvm", compressed),
     ]
-}
-
-fn f12_bad() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    work.file("text", "no image");
-    let error = |option: &str| run_failing(&mut work.wrapper([option, "-o", "x", "a.o"]));
-    for (option, what) in [
-        (
-            "--override-image=foo=a.o",
-            "--override-image=foo=a.o: unknown kind `foo`: expected openmp, cuda, hip or sycl",
-        ),
-        (
-            "--override-image=openmp=gone",
-            "--override-image=openmp=gone: ",
-        ),
-        ("--override-image=openmp=gone", "No such file or directory"),
-        (
-            "--override-image=hip=text",
-            "--override-image=hip=text: `text` is not an ELF image",
-        ),
-        (
-            "--override-image=sycl=a.o",
-            "--override-image=sycl=a.o: `a.o` is not an OffloadBinary, the output of SYCL's device linker",
-        ),
-        ("--override-image=hip", "--override-image"),
-    ] {
-        expect_in(&error(option)?, what)?;
-        work.expect_no_temps()?;
-        work.expect_no_host_link()?;
-    }
-    let theirs = run_failing(&mut work.reference(["--override-image=foo=a.o", "-o", "x", "a.o"]))?;
-    expect_in(&theirs, "none bundling is not supported")?;
-    passed()
 }
 
 /// Creates `name`, a real image for an AMD GPU.
@@ -202,65 +156,6 @@ fn f12_cuda() -> Outcome {
             .args(["-lelf", "program"]))?;
         expect_in(&packed, &format!(".{arch}.cubin"))?;
     }
-    passed()
-}
-
-fn f28_bad() -> Outcome {
-    let work = Work::new();
-    let hip = Image {
-        triple: AMD,
-        arch: "gfx90a",
-        kind: "hip",
-        bytes: b"HIP",
-    };
-    work.fat("a.o", &[hip])?;
-    work.fat("several.o", &[hip, Image::amd("gfx908", "OpenMP")])?;
-    work.fat("none.o", &[])?;
-    work.fat(
-        "openmp.o",
-        &[Image::amd("gfx908", "old"), Image::amd("gfx90a", "new")],
-    )?;
-    let bad = [
-        (
-            "several.o",
-            "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: openmp, hip",
-        ),
-        (
-            "none.o",
-            "--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write",
-        ),
-        (
-            "openmp.o",
-            "Expected a single bundled image for direct fat binary output: there are 2 openmp images",
-        ),
-    ];
-    let there = |name: &str| work.path().join(name).exists().to_string();
-    for (object, what) in bad {
-        let error =
-            run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "x.hipfb", object]))?;
-        expect_in(&error, &format!("error: {what}"))?;
-        work.expect_no_temps()?;
-        expect_no_file(&work.path().join("x.hipfb"))?;
-    }
-    for object in ["several.o", "none.o"] {
-        // LLVM's wrapper searches `PATH` for its clang-offload-bundler.
-        let mut theirs = work.reference([
-            "--emit-fatbin-only",
-            "-o",
-            object.trim_end_matches(".o"),
-            object,
-        ]);
-        run(theirs.env("PATH", format!("{LLVM}:/usr/bin:/bin")))?;
-    }
-    expect_equal(
-        "LLVM's output of several kinds, and of none",
-        "true false",
-        &format!("{} {}", there("several"), there("none")),
-    )?;
-    // An output that cannot be written.
-    let error =
-        run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "gone/x.hipfb", "a.o"]))?;
-    expect_in(&error, "cannot write `gone/x.hipfb`: ")?;
     passed()
 }
 
@@ -410,32 +305,6 @@ fn f28_cuda() -> Outcome {
     if expect_no_cuda_tool(&mut without, "fatbinary", "")? {
         expect_no_file(&work.path().join("y.fatbin"))?;
     }
-    passed()
-}
-
-fn f28_pipe() -> Outcome {
-    let work = Work::new();
-    work.fat(
-        "a.o",
-        &[Image {
-            kind: "hip",
-            ..Image::amd("gfx90a", "A")
-        }],
-    )?;
-    run(&mut work.wrapper(["--emit-fatbin-only", "-o", "x", "a.o"]))?;
-    let piped = output(&mut work.wrapper(["--emit-fatbin-only", "-o", "/dev/fd/1", "a.o"]))?;
-    expect_equal(
-        "the status",
-        "Some(0)",
-        &format!("{:?}", piped.status.code()),
-    )?;
-    let written = std::fs::read(work.path().join("x"))?;
-    ensure(
-        piped.stdout == written,
-        || "other bytes into a pipe than into a file",
-    )?;
-    let traced = run(&mut work.wrapper(["--wrapper-time-trace=/dev/fd/1", "-o", "x", "a.o"]))?;
-    expect_in(&traced, "Execute linker wrapper")?;
     passed()
 }
 

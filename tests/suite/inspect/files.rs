@@ -19,9 +19,6 @@ pub(super) fn trials() -> Vec<Trial> {
             archives,
         ),
         with_llvm("inspect::a_table_fits_the_terminal", width),
-        with_llvm("inspect::totals_for_each_target", summary),
-        with_llvm("inspect::folders", folders),
-        with_llvm("inspect::pipes_and_stdin", pipes),
         with_llvm("inspect::kernels_are_named_as_in_the_source", demangled),
         with_llvm("inspect::a_provider_of_a_runtime_is_not_its_user", provider),
     ]
@@ -194,100 +191,6 @@ fn width() -> Outcome {
     }
     // Output to a file is not truncated.
     expect_in(&run(&mut offld(&work, &["lib.a"]))?, long)?;
-    passed()
-}
-
-fn summary() -> Outcome {
-    let work = Work::new();
-    two_kinds(&work, "a.o")?;
-    two_kinds(&work, "b.o")?;
-    let shown = run(&mut offld(&work, &["--summary", "--bytes", "a.o", "b.o"]))?;
-    let lines: Vec<String> = shown
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
-    let expected = [
-        "kind triple target images files size",
-        "hip amdgcn-amd-amdhsa gfx908:sramecc+:xnack- 2 2 2",
-        "hip amdgcn-amd-amdhsa gfx90a 4 2 4098",
-        "openmp x86_64-pc-linux-gnu generic 2 2 2",
-    ];
-    expect_equal(
-        "totals",
-        &expected.join("\n"),
-        &lines.join("\n").replace(" - 2 2 2", " generic 2 2 2"),
-    )?;
-    passed()
-}
-
-fn folders() -> Outcome {
-    let work = Work::new();
-    std::fs::create_dir_all(work.path().join("top/b/c"))?;
-    work.fat("x.o", &[Image::amd("gfx90a", "A")])?;
-    for place in ["top/b/x.o", "top/a.o", "top/b/c/y.o"] {
-        std::fs::copy(work.path().join("x.o"), work.path().join(place))?;
-    }
-    work.file("top/b/text", "nothing");
-    std::os::unix::fs::symlink("..", work.path().join("top/b/up"))?;
-    std::os::unix::fs::symlink("a.o", work.path().join("top/link.o"))?;
-    let report: Value = serde_json::from_str(&run(&mut offld(&work, &["--json", "top"]))?)
-        .map_err(|error| error.to_string())?;
-    let names: Vec<&str> = report["files"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|file| file["file"].as_str())
-        .collect();
-    expect_equal("files", "top/a.o top/b/c/y.o top/b/x.o", &names.join(" "))?;
-    expect_equal(
-        "other names",
-        "[\"top/link.o\"]",
-        &report["files"][0]["also"].to_string(),
-    )?;
-    expect_in(
-        &run(&mut offld(&work, &["top"]))?,
-        "\n  the same file as top/link.o\n",
-    )?;
-    // A directory that contains only symlinks, as package managers create them.
-    std::fs::create_dir(work.path().join("view"))?;
-    std::os::unix::fs::symlink("../top/b", work.path().join("view/lib"))?;
-    expect_in(&run(&mut offld(&work, &["--summary", "view"]))?, "  2  ")?;
-    std::fs::create_dir(work.path().join("empty"))?;
-    expect_equal(
-        "without device code",
-        "Some(1)",
-        &format!("{:?}", output(&mut offld(&work, &["empty"]))?.status.code()),
-    )?;
-    passed()
-}
-
-fn pipes() -> Outcome {
-    let work = Work::new();
-    two_kinds(&work, "a.o")?;
-    // Input that is not a regular file may have no offsets, so this compares the hashes only.
-    let hashes = |shown: &str| {
-        shown
-            .lines()
-            .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
-            .skip(1)
-            .collect::<Vec<_>>()
-    };
-    let expected = hashes(&run(&mut offld(&work, &["a.o"]))?);
-    let stdin = run(offld(&work, &["-"]).stdin(std::fs::File::open(work.path().join("a.o"))?))?;
-    expect_equal(
-        "from stdin",
-        &expected.join("\n"),
-        &hashes(&stdin).join("\n"),
-    )?;
-    run(work.command("mkfifo").arg("pipe"))?;
-    let mut cat = work.command("sh").args(["-c", "cat a.o > pipe"]).spawn()?;
-    let pipe = run(&mut offld(&work, &["pipe"]))?;
-    cat.wait()?;
-    expect_equal(
-        "from a pipe",
-        &expected.join("\n"),
-        &hashes(&pipe).join("\n"),
-    )?;
     passed()
 }
 

@@ -8,7 +8,7 @@ use super::{bytes, row, size};
 use crate::kit::{HOST, Image};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed,
-    run, run_failing, shown, text, with_llvm,
+    run, shown, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -16,11 +16,9 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("size::compared::with_another_file", two_files),
         with_llvm("size::compared::with_what_was_saved", saved),
         with_llvm("size::compared::filters_by_either_name", filtered),
-        with_llvm("size::compared::budgets", budgets),
         with_llvm("size::duplicates_of_images_and_kernels", duplicates),
         with_llvm("size::containers_that_are_not_compressed", not_compressed),
         with_llvm("size::markdown_stdin_folders_and_filters", forms),
-        with_llvm("size::what_cannot_be_read_is_exit_status_2", unreadable),
     ]
 }
 
@@ -203,144 +201,6 @@ fn filtered() -> Outcome {
             &kernel["old_file"].to_string(),
         )?;
     }
-    passed()
-}
-
-/// Budgets that are met, exceeded, invalid, or without a limit.
-fn budgets() -> Outcome {
-    let work = Work::new();
-    work.pack(
-        "old",
-        &[
-            Image::hip("gfx90a:xnack+", &[1; 4000]),
-            Image::hip("gfx942", &[2; 3000]),
-        ],
-    )?;
-    work.pack(
-        "new",
-        &[
-            Image::hip("gfx90a:xnack+", &[1; 5000]),
-            Image::hip("gfx942", &[2; 3000]),
-        ],
-    )?;
-    let total = std::fs::metadata(work.path().join("new"))?.len();
-    let fits = format!("total<={total}");
-    let (status, stdout, _) = offld_size(
-        &work,
-        [
-            "--budget",
-            &fits,
-            "--budget",
-            "gfx90a<5K,gfx94*<3001,hip:gfx942<1M",
-            "new",
-        ],
-    )?;
-    expect_equal("kept", "0", &status.to_string())?;
-    expect_in(&stdout, &format!("ok: {fits}\n"))?;
-    let broken = format!("total<{total},gfx90a<5000,growth<2%,growth<10K");
-    let (status, _, stderr) = offld_size(
-        &work,
-        ["--bytes", "--budget", &broken, "--diff", "old", "new"],
-    )?;
-    expect_equal("broken", "3", &status.to_string())?;
-    expect_in(
-        &stderr,
-        &format!("new: over budget: total is {total}, limit {total} (must be less)\n"),
-    )?;
-    expect_in(
-        &stderr,
-        "new: over budget: gfx90a is 5000, limit 5000 (must be less)\n",
-    )?;
-    expect_in(&stderr, "new: over budget: growth is ")?;
-    expect_in(&stderr, "limit 2% (")?;
-    expect_not_in(&stderr, "10240")?;
-    let (_, _, stderr) = offld_size(&work, ["--budget", "gfx942<2K", "new"])?;
-    expect_in(
-        &stderr,
-        "new: over budget: gfx942 is 2.9K, limit 2.0K (952 too much)\n",
-    )?;
-    // A budget that matches nothing is an error, because it could never be exceeded.
-    for (budget, message) in [
-        (
-            "totl<50M",
-            "no image matches `totl` in the budget `totl<50M`: expected total, inflated, host, growth or a device such as sm_90 (did you mean `total`?)",
-        ),
-        ("hots<1K", "(did you mean `host`?)"),
-        (
-            "sm_999<1K",
-            "no image matches `sm_999` in the budget `sm_999<1K`: expected total, inflated, host, growth or a device such as sm_90; pass --allow-unmatched",
-        ),
-    ] {
-        let (status, stdout, stderr) =
-            offld_size(&work, ["--save", "saved", "--budget", budget, "new"])?;
-        expect_equal(budget, "2", &status.to_string())?;
-        expect_equal(budget, "", &stdout)?;
-        expect_in(&stderr, message)?;
-        ensure(!work.path().join("saved").exists(), || "sizes were saved")?;
-        expect_equal(
-            budget,
-            "0",
-            &offld_size(&work, ["--budget", budget, "--allow-unmatched", "new"])?
-                .0
-                .to_string(),
-        )?;
-    }
-    // An architecture that the new file no longer has is not a spelling mistake.
-    work.pack("less", &[Image::hip("gfx942", &[2; 3000])])?;
-    expect_equal(
-        "gone",
-        "0",
-        &offld_size(&work, ["--budget", "gfx90a<1K", "--diff", "new", "less"])?
-            .0
-            .to_string(),
-    )?;
-    // `native` for a simulated machine with an AMD device and without an NVIDIA device.
-    work.file(
-        "root/sys/class/kfd/kfd/topology/nodes/1/properties",
-        "gfx_target_version 90402\n",
-    );
-    let root = work.path().join("root");
-    let mut native = work.command(offld());
-    run(native
-        .args(["size", "--budget", "hip:native<3001", "new"])
-        .env("OFFLD_NATIVE_ROOT", &root))?;
-    let mut native = work.command(offld());
-    let stderr = run_failing(
-        native
-            .args(["size", "--budget", "cuda:native<1M", "new"])
-            .env("OFFLD_NATIVE_ROOT", &root),
-    )?;
-    expect_in(
-        &stderr,
-        "the budget `cuda:native<1M`: `cuda:native`: no matching GPU on this machine",
-    )?;
-    let json = run(work
-        .command(offld())
-        .args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
-    let json: serde_json::Value = serde_json::from_str(&json)?;
-    expect_equal(
-        "in the report",
-        "true",
-        &json["budgets"][0]["kept"].to_string(),
-    )?;
-    for (budget, message) in [
-        (
-            "growth<2%",
-            "the budget `growth<2%` compares with an earlier file: pass it with --diff",
-        ),
-        ("total", "invalid budget `total`: expected NAME<SIZE"),
-        ("total<5%", "only growth can have a limit in percent"),
-        ("total<many", "invalid size 'many'"),
-    ] {
-        let (status, _, stderr) = offld_size(&work, ["--budget", budget, "new"])?;
-        expect_equal(budget, "2", &status.to_string())?;
-        expect_in(&stderr, message)?;
-    }
-    // An unreadable file takes precedence over an exceeded budget.
-    let whole = std::fs::read(work.path().join("new"))?;
-    work.file("cut", &whole[..whole.len() - 2000]);
-    let (status, _, _) = offld_size(&work, ["--budget", "total<1", "cut"])?;
-    expect_equal("unreadable and over budget", "2", &status.to_string())?;
     passed()
 }
 
@@ -617,38 +477,5 @@ fn forms() -> Outcome {
     )?;
     let json = size(&work, ["host"])?;
     row(&json["total"], HOST)?;
-    passed()
-}
-
-/// A missing file and a truncated file: all readable data is counted.
-fn unreadable() -> Outcome {
-    let work = Work::new();
-    work.pack("good", &[Image::hip("gfx90a", &[1; 4000])])?;
-    let (status, stdout, stderr) = offld_size(&work, ["good", "gone"])?;
-    expect_equal("status", "2", &status.to_string())?;
-    expect_in(&stdout, "gfx90a")?;
-    expect_in(&stderr, "'gone': No such file or directory")?;
-    let (status, stdout, _) = offld_size(&work, ["gone"])?;
-    expect_equal("nothing to show", "2 ", &format!("{status} {stdout}"))?;
-    work.file("text", "no device code");
-    expect_equal(
-        "no device code",
-        "text: unknown, 14, no device code\n",
-        &offld_size(&work, ["text"])?.1,
-    )?;
-    let whole = std::fs::read(work.path().join("good"))?;
-    work.file("cut", &whole[..whole.len() - 100]);
-    let (status, stdout, stderr) = offld_size(&work, ["--json", "--by", "file", "good", "cut"])?;
-    expect_equal("status of one that is cut off", "2", &status.to_string())?;
-    expect_in(&stderr, "error: cut+0x0: ")?;
-    let json: serde_json::Value = serde_json::from_str(&stdout)?;
-    expect_equal(
-        "both are counted",
-        &(2 * whole.len() - 100).to_string(),
-        &bytes(&json["total"]).to_string(),
-    )?;
-    let (status, _, stderr) = offld_size(&work, ["--by", "everything", "good"])?;
-    expect_equal("a level that is none", "2", &status.to_string())?;
-    expect_in(&stderr, "everything")?;
     passed()
 }

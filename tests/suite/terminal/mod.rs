@@ -7,8 +7,8 @@ mod escaped;
 use libtest_mimic::{Failed, Trial};
 
 use super::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, made, offld, output, passed,
-    root, shown, test, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, offld, output, passed, root,
+    shown, test, text, with_llvm,
 };
 use crate::kit::Image;
 
@@ -22,17 +22,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             "terminal::a_real_terminal_has_its_own_width_and_colours",
             real_terminal,
         ),
-        with_llvm("terminal::colours_are_chosen", colours),
-        with_llvm("terminal::wide_shows_everything", wide),
         with_llvm(
             "terminal::other_characters_are_shown_in_utf8_locales_only",
             characters,
         ),
         test("terminal::manual_pages_do_not_depend_on_it", manual_pages),
-        test(
-            "terminal::every_wrong_command_line_has_status_2",
-            wrong_lines,
-        ),
     ];
     trials.extend(escaped::trials());
     trials
@@ -165,60 +159,6 @@ fn after_escape(part: &str) -> &str {
         .unwrap_or(part)
 }
 
-fn colours() -> Outcome {
-    let work = Work::new();
-    object(&work)?;
-    let check = |args: &[&str], env: &[(&str, &str)]| {
-        run_offld(&work, &[args, &["check", "kernels.o"]].concat(), env)
-    };
-    for (args, env, coloured) in [
-        (&[][..], &[][..], false),
-        (&["--color=auto"], &[], false),
-        (&["--color=always"], &[], true),
-        (&["--color=always"], &[("NO_COLOR", "1")], true),
-        (&["--color=never"], &[], false),
-    ] {
-        let (shown, _) = check(args, env)?;
-        ensure(shown.contains("\x1b[") == coloured, || {
-            format!("{args:?}: {shown}")
-        })?;
-    }
-    let (error, status) = run_offld(&work, &["--color=always", "check", "nowhere.o"], &[])?;
-    expect_equal("status", "2", &status.to_string())?;
-    expect_in(&error, "\x1b[1;31merror:\x1b[0m")?;
-    expect_equal(
-        "status of another word",
-        "2",
-        &check(&["--color=blue"], &[])?.1.to_string(),
-    )?;
-    let (json, _) = run_offld(
-        &work,
-        &["--color=always", "check", "--json", "kernels.o"],
-        &[],
-    )?;
-    expect_not_in(&json, "\x1b[")?;
-    passed()
-}
-
-fn wide() -> Outcome {
-    let work = Work::new();
-    object(&work)?;
-    let narrow = [("COLUMNS", "60")];
-    let (whole, _) = run_offld(&work, &["inspect", "kernels.o"], &[])?;
-    let (cut, _) = run_offld(&work, &["inspect", "kernels.o"], &narrow)?;
-    ensure(cut != whole && cut.contains("not shown: "), || cut.clone())?;
-    expect_equal(
-        "--wide",
-        &whole,
-        &run_offld(&work, &["inspect", "--wide", "kernels.o"], &narrow)?.0,
-    )?;
-    let by = ["size", "--by", "section,unit", "kernels.o"];
-    let (whole, _) = run_offld(&work, &by, &[])?;
-    let of_wide = run_offld(&work, &[&by[..], &["--wide"]].concat(), &narrow)?;
-    expect_equal("size --wide", &whole, &of_wide.0)?;
-    passed()
-}
-
 fn characters() -> Outcome {
     let work = Work::new();
     object(&work)?;
@@ -261,52 +201,5 @@ fn manual_pages() -> Outcome {
         count += 1;
     }
     ensure(count > 20, || format!("{count} pages"))?;
-    passed()
-}
-
-/// The exit status for an invalid command line is 2 for offld's commands, and 1 for the LLVM tools
-/// that offld replaces, as in LLVM.
-fn wrong_lines() -> Outcome {
-    let work = Work::new();
-    for args in [
-        &[][..],
-        &["nothing"],
-        &["--nothing"],
-        &["links"],
-        &["links", "--nothing", "x"],
-        &["inspect"],
-        &["size"],
-        &["check"],
-        &["check", "--for", "nonsense", "x"],
-        &["prune", "x"],
-        &["split"],
-        &["merge"],
-        &["replace", "x"],
-        &["recompress", "x"],
-        &["strip-device"],
-        &["cache"],
-        &["cache", "nothing"],
-        &["cache", "stats", "--nothing"],
-        &["cache", "stats", "--since=tomorrow"],
-        &["cache", "gc", "--max-size", "5X"],
-        &["explain"],
-        &["doctor", "--nothing"],
-        &["help", "nothing-of-that-name"],
-        &["completions"],
-        &["completions", "nothing"],
-        &["man"],
-    ] {
-        let (shown, status) = run_offld(&work, args, &[])?;
-        ensure(status == 2 && shown.contains("error: "), || {
-            format!("{args:?}: {status}: {shown}")
-        })?;
-    }
-    let mut bundler = work.command(made().links.join("clang-offload-bundler"));
-    let ended = output(bundler.arg("-nothing"))?;
-    expect_equal(
-        "clang-offload-bundler",
-        "1",
-        &ended.status.code().unwrap_or_default().to_string(),
-    )?;
     passed()
 }

@@ -2,6 +2,8 @@
 //! file.
 
 mod linkers;
+mod members;
+mod modules;
 mod programs;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -43,7 +45,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::prune::zip_files_keep_their_records", wheels),
         with_llvm("edit::prune::what_cannot_be_changed_is_said", unchangeable),
     ];
-    trials.extend(linkers::trials());
+    trials.extend(trials_of! { linkers members modules });
     trials
 }
 

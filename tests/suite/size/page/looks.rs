@@ -4,7 +4,7 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 
 use super::browser::Browser;
-use super::page::PageRow;
+use super::html::PageRow;
 use super::{in_chromium, pictures, rows, small, written};
 use crate::support::{Work, ensure, expect_equal};
 

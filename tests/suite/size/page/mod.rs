@@ -3,9 +3,9 @@
 
 pub(crate) mod browser;
 mod command;
-mod looks;
 #[path = "../../../../src/tools/size/page.rs"]
-mod page;
+mod html;
+mod looks;
 mod rows;
 mod table;
 mod treemap;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use libtest_mimic::{Failed, Trial};
 
 use browser::Browser;
-use page::PageRow;
+use html::PageRow;
 
 use crate::support::{Outcome, Work, missing, passed, root, test};
 
@@ -44,7 +44,7 @@ fn in_chromium(
 fn written(work: &Work, title: &str, compared: bool, rows: &[PageRow]) -> Result<PathBuf, Failed> {
     let path = work.path().join("page.html");
     let mut bytes = Vec::new();
-    page::write(&mut bytes, title, "offld 0.0.0", compared, rows)?;
+    html::write(&mut bytes, title, "offld 0.0.0", compared, rows)?;
     std::fs::write(&path, bytes)?;
     Ok(path)
 }
