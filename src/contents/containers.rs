@@ -11,10 +11,10 @@ use super::inflate;
 use super::layout::Part;
 use super::report::{Image, Place, Step};
 use super::walk::{Cursor, Walk};
-use super::what::is_container;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, Slot};
-use crate::formats::compressed::{self, Header, Method, Unpack};
+use crate::formats::compressed::{Header, Method, Unpack};
+use crate::formats::containers::{Fault, Item, Kind, row};
 use crate::formats::{embedded, fatbin, offload_binary};
 use crate::io::file_slice::FileSlice;
 use crate::model::OffloadKinds;
@@ -27,53 +27,47 @@ struct Container<'a> {
     name: &'static str,
     cursor: &'a Cursor,
     within: u64,
-    size: u64,
-    version: Option<u32>,
+    piece: FileSlice,
 }
 
 impl Container<'_> {
     /// The place of the container. `packed` has the compression method and the decompressed size.
-    fn place(&self, packed: Option<(&'static str, u64)>) -> Place {
+    fn place(&self, version: Option<u32>, packed: Option<(&'static str, u64)>) -> Place {
         self.cursor.place.then(Step::Container {
             name: self.name,
             offset: self.cursor.piece.file_offset(self.within),
-            size: self.size,
-            version: self.version,
+            size: self.piece.size(),
+            version,
             compression: packed.map(|(method, _)| method),
             plain_size: packed.map(|(_, size)| size),
             within: self.within,
         })
+    }
+
+    /// Claims that the bytes are not compressed.
+    fn not_compressed(&self, walk: &mut Walk<'_>) {
+        walk.not_compressed(self.cursor, self.within, self.piece.size(), self.name);
     }
 }
 
 /// Inspects every container in `cursor`, in order. There may be zeros between them, but nothing
 /// else.
 pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let data = cursor.piece.bytes();
-    let mut at = 0;
-    loop {
-        let rest = data.get(at..).unwrap_or_default();
-        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
-        if zeros == rest.len() {
-            return Ok(());
-        }
-        at += zeros;
-        let size = match one(walk, cursor, at as u64).with_context(|| cursor.place.to_string()) {
-            Ok(size) => size,
-            Err(error) => {
-                walk.signals.check()?;
-                walk.note(&error);
-                return behind_damage(walk, cursor, at as u64 + 1);
+    for item in row(cursor.piece.bytes()) {
+        walk.signals.check()?;
+        let Item { kind, range, .. } = match item {
+            Ok(item) => item,
+            Err(Fault { at, reason, .. }) => {
+                walk.note(&anyhow::Error::from(reason).context(cursor.place.to_string()));
+                return behind_damage(walk, cursor, at + 1);
             }
         };
+        let piece = part(&cursor.piece, range.start, range.end - range.start)?;
+        one(walk, cursor, kind, range.start, piece.clone())?;
         // Its headers, which are between the images.
-        cursor
-            .piece
-            .slice(at as u64, size)
-            .iter()
-            .for_each(FileSlice::release);
-        at = at.saturating_add(usize::try_from(size)?);
+        piece.release();
     }
+    Ok(())
 }
 
 /// Inspects the containers from `at` on, where something has no size that could be believed: those
@@ -82,8 +76,9 @@ fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
     let (found, _) = embedded::all(cursor.piece.from(at).bytes());
     for container in found {
         let at = at + container.offset;
-        if is_container(cursor.piece.from(at).bytes()) {
-            one(walk, cursor, at).with_context(|| cursor.place.to_string())?;
+        let piece = part(&cursor.piece, at, container.size)?;
+        if let Some(kind) = Kind::of(piece.bytes()) {
+            one(walk, cursor, kind, at, piece)?;
         }
     }
     Ok(())
@@ -117,10 +112,9 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             name: "zstd",
             cursor,
             within: 0,
-            size,
-            version: None,
+            piece: cursor.piece.clone(),
         };
-        let place = container.place(Some((name_of(Method::Zstd), plain.size())));
+        let place = container.place(None, Some((name_of(Method::Zstd), plain.size())));
         let facts = ImageMetadata {
             compressed_size: Some(size),
             ..cursor.facts.clone()
@@ -129,13 +123,6 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         walk.enter(&inner);
         Ok(())
     })
-}
-
-/// Inspects the container at offset `at` in `cursor`, which is whole.
-pub(super) fn embedded(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) {
-    if let Err(error) = one(walk, cursor, at).with_context(|| cursor.place.to_string()) {
-        walk.note(&error);
-    }
 }
 
 /// Lists the image in a frame of zstd that is not inflated.
@@ -161,59 +148,54 @@ pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
     });
 }
 
-/// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the
-/// size is unknown; other errors are noted, as the next container can still be found.
-fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
-    walk.signals.check()?;
-    let rest = cursor.piece.from(at);
-    let start = rest.bytes();
-    if !is_container(start) {
-        return Err(Malformed::new("not a container of device code", at).into());
-    }
-    if offload_binary::is_offload_binary(start) {
-        offload_binaries(walk, cursor, at)
-    } else if bundle::is_bundle(start) {
-        binary_bundle(walk, cursor, at)
-    } else if compressed::is_compressed(start) {
-        compressed_bundle(walk, cursor, at)
-    } else {
-        fatbinary(walk, cursor, at)
-    }
+/// Inspects the container `piece` at offset `within` in `cursor`. Errors in its contents are noted,
+/// as the next container can still be found.
+pub(super) fn one(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    kind: Kind,
+    within: u64,
+    piece: FileSlice,
+) -> Result<()> {
+    let container = Container {
+        name: kind.name(),
+        cursor: &Cursor {
+            spot: walk.container(cursor, within, piece.size(), kind.name()),
+            ..cursor.clone()
+        },
+        within,
+        piece,
+    };
+    let done = match kind {
+        Kind::OffloadBinary => offload_binaries(walk, &container),
+        Kind::Bundle => binary_bundle(walk, &container),
+        Kind::CompressedBundle => compressed_bundle(walk, &container),
+        Kind::Fatbinary => fatbinary(walk, &container),
+    };
+    done.with_context(|| cursor.place.to_string())
 }
 
-fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
-    let head = offload_binary::Head::read(cursor.piece.bytes(), at)?;
-    let container = Container {
-        name: "offload-binary",
-        cursor,
-        within: at,
-        size: head.size,
-        version: Some(head.version),
-    };
-    let whole = part(cursor, at, head.size)?;
-    let cursor = &Cursor {
-        spot: walk.container(cursor, at, head.size, container.name),
-        ..cursor.clone()
-    };
+fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
+    let Container { cursor, piece, .. } = container;
+    let head = offload_binary::Head::read(piece.bytes(), 0)?;
+    let version = Some(head.version);
     let Some(packed) = head.packed else {
-        let place = container.place(None);
-        walk.not_compressed(cursor, at, head.size, container.name);
-        if let Err(error) = offload_images(
-            walk,
-            cursor.deeper(whole, place.clone(), cursor.facts.clone()),
-        ) {
+        container.not_compressed(walk);
+        let place = container.place(version, None);
+        let inner = cursor.deeper(piece.clone(), place, cursor.facts.clone());
+        if let Err(error) = offload_images(walk, inner) {
             walk.note(&error);
         }
-        return Ok(head.size);
+        return Ok(());
     };
     let method = if packed.zstd {
         Method::Zstd
     } else {
         Method::Zlib
     };
-    let place = container.place(Some((name_of(method), packed.plain_size)));
-    let data = whole.from(packed.at);
-    let start = head.plain_start(whole.bytes()).unwrap_or_default();
+    let place = container.place(version, Some((name_of(method), packed.plain_size)));
+    let data = piece.from(packed.at);
+    let start = head.plain_start(piece.bytes()).unwrap_or_default();
     let facts = ImageMetadata {
         compressed_size: Some(head.size),
         ..cursor.facts.clone()
@@ -221,7 +203,7 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     let inner = cursor.deeper(data, place, facts);
     if !may_inflate(walk, &inner, packed.plain_size) {
         not_inflated(walk, &inner, "unread", packed.plain_size);
-        return Ok(head.size);
+        return Ok(());
     }
     let done = walk.inflated(&inner.clone(), move |walk| {
         let plain = inflate::offload_binary(&inner.piece, method, start, packed.plain_size);
@@ -241,7 +223,7 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     if let Err(error) = done {
         walk.note(&error);
     }
-    Ok(head.size)
+    Ok(())
 }
 
 /// Inspects the images of one OffloadBinary that is not compressed.
@@ -249,7 +231,7 @@ fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
     let images =
         offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     for image in images {
-        let piece = part(&cursor, image.at, image.image.len() as u64)?;
+        let piece = part(&cursor.piece, image.at, image.image.len() as u64)?;
         let mut facts = cursor.facts.clone();
         let (triple, arch) = (image.triple(), image.arch());
         let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
@@ -282,32 +264,19 @@ fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: 
     }
 }
 
-fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
-    let rest = cursor.piece.from(at);
-    let head = bundle::read_head(rest.bytes(), rest.size())
-        .map_err(Malformed::or_io)
-        .map_err(|error| shifted(error, at))?;
-    let container = Container {
-        name: "bundle",
-        cursor,
-        within: at,
-        size: head.size,
-        version: None,
-    };
-    let place = container.place(None);
-    let cursor = &Cursor {
-        spot: walk.container(cursor, at, head.size, container.name),
-        ..cursor.clone()
-    };
-    walk.not_compressed(cursor, at, head.size, container.name);
+fn binary_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
+    let Container { cursor, piece, .. } = container;
+    let head = bundle::read_head(piece.bytes(), piece.size()).map_err(Malformed::or_io)?;
+    let place = container.place(None, None);
+    container.not_compressed(walk);
     for slot in head.slots {
         // The offset of an empty entry has no meaning.
         let offset = if slot.size == 0 { 0 } else { slot.offset };
-        let piece = part(cursor, at.saturating_add(offset), slot.size)?;
+        let piece = part(piece, offset, slot.size)?;
         let facts = of_id(&cursor.facts, &slot.id);
         walk.enter(&cursor.deeper(piece, place.clone(), facts).inside());
     }
-    Ok(head.size)
+    Ok(())
 }
 
 /// `facts` with the kind, triple and target of a bundle's entry id.
@@ -342,16 +311,15 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -
         name: "text-bundle",
         cursor,
         within: 0,
-        size: cursor.piece.size(),
-        version: None,
+        piece: cursor.piece.clone(),
     };
-    let place = container.place(None);
+    let place = container.place(None, None);
     let cursor = &Cursor {
         spot: walk.container(cursor, 0, cursor.piece.size(), container.name),
         ..cursor.clone()
     };
     for span in spans {
-        let piece = part(cursor, span.start, span.size)?;
+        let piece = part(&cursor.piece, span.start, span.size)?;
         walk.enter(
             &cursor
                 .deeper(piece, place.clone(), of_id(&cursor.facts, &span.id))
@@ -361,35 +329,17 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -
     Ok(())
 }
 
-fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
-    let rest = cursor.piece.from(at);
-    let header = Header::read(rest.bytes(), at)?;
-    let size = match header.total {
-        Some(total) => total,
-        // Version 1 does not store the size: the end of the compressed data has to be found.
-        None => compressed::read_at(cursor.piece.bytes(), at)?.size,
-    };
-    let Some(whole) = rest.slice(0, size) else {
-        return Err(Malformed::new("size field past the end", at).into());
-    };
-    let container = Container {
-        name: "compressed-bundle",
-        cursor,
-        within: at,
-        size,
-        version: Some(header.version.into()),
-    };
-    let place = container.place(Some((name_of(header.method), header.plain_size)));
+fn compressed_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
+    let Container { cursor, piece, .. } = container;
+    let header = Header::read(piece.bytes(), 0)?;
+    let packed = Some((name_of(header.method), header.plain_size));
+    let place = container.place(Some(header.version.into()), packed);
     let facts = ImageMetadata {
-        compressed_size: Some(size),
+        compressed_size: Some(piece.size()),
         ..cursor.facts.clone()
     };
-    let cursor = &Cursor {
-        spot: walk.container(cursor, at, size, container.name),
-        ..cursor.clone()
-    };
     let inner = cursor
-        .deeper(whole.from(header.size), place.clone(), facts)
+        .deeper(piece.from(header.size), place.clone(), facts)
         .inside();
     let done = if !header.is_likely(inner.piece.size()) {
         let fault = Malformed::new(
@@ -423,7 +373,7 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     if let Err(error) = done.map_err(unwrapped) {
         walk.note(&error);
     }
-    Ok(size)
+    Ok(())
 }
 
 /// Notes why the bundle at `cursor` cannot be inflated, and lists its entries if its own header can
@@ -483,23 +433,10 @@ fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<
     Ok(())
 }
 
-fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
-    let rest = cursor.piece.from(at);
-    let size = fatbin::size(rest.bytes()).map_err(|fault| fault.shifted(at))?;
-    let whole = part(cursor, at, size)?;
-    let container = Container {
-        name: "fatbinary",
-        cursor,
-        within: at,
-        size,
-        version: Some(1),
-    };
-    let place = container.place(None);
-    let cursor = &Cursor {
-        spot: walk.container(cursor, at, size, container.name),
-        ..cursor.clone()
-    };
-    let (entries, fault) = fatbin::entries(whole.bytes());
+fn fatbinary(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
+    let Container { cursor, piece, .. } = container;
+    let place = container.place(Some(1), None);
+    let (entries, fault) = fatbin::entries(piece.bytes());
     for entry in entries {
         let mut facts = cursor.facts.clone();
         let triple = if entry.is_64 {
@@ -516,14 +453,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
                 "lz4"
             }
         });
-        let stored = part(
-            &Cursor {
-                piece: whole.clone(),
-                ..cursor.clone()
-            },
-            entry.at,
-            entry.stored.len() as u64,
-        )?;
+        let stored = part(piece, entry.at, entry.stored.len() as u64)?;
         let inner = cursor.deeper(stored, place.clone(), facts).inside();
         if let Err(error) = fatbinary_entry(walk, inner, &entry) {
             walk.note(&error);
@@ -532,7 +462,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     if let Some(fault) = fault {
         walk.note(&anyhow::Error::from(fault).context(place.to_string()));
     }
-    Ok(size)
+    Ok(())
 }
 
 /// Whether the compressed data at `cursor` may be inflated: all that comes out of a file counts
@@ -605,7 +535,7 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
 fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> Result<()> {
     // Cubins are padded, and PTX ends with a zero.
     let size = fatbin::unpadded(kind, cursor.piece.bytes());
-    let piece = part(cursor, 0, size).with_context(|| cursor.place.to_string())?;
+    let piece = part(&cursor.piece, 0, size).with_context(|| cursor.place.to_string())?;
     walk.enter(&Cursor {
         piece,
         ..cursor.clone()
@@ -614,9 +544,8 @@ fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> R
 }
 
 /// The `size` bytes at offset `at` of `cursor`.
-fn part(cursor: &Cursor, at: u64, size: u64) -> Result<FileSlice> {
-    cursor
-        .piece
+fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
+    piece
         .slice(at, size)
         .ok_or_else(|| Malformed::new("past the end", at).into())
 }
@@ -625,14 +554,6 @@ fn name_of(method: Method) -> &'static str {
     match method {
         Method::Zlib => "zlib",
         Method::Zstd => "zstd",
-    }
-}
-
-/// Adds `base` to the offset in an error, so that it counts from the start of the enclosing data.
-fn shifted(error: anyhow::Error, base: u64) -> anyhow::Error {
-    match error.downcast::<Malformed>() {
-        Ok(fault) => fault.shifted(base).into(),
-        Err(error) => error,
     }
 }
 

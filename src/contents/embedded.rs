@@ -9,7 +9,7 @@ use super::containers;
 use super::objects::device_sections;
 use super::report::{Image, Step};
 use super::walk::{Cursor, Walk};
-use super::what::is_container;
+use crate::formats::containers::Kind;
 use crate::formats::embedded;
 use crate::io::file_slice::FileSlice;
 
@@ -49,8 +49,10 @@ pub(super) fn in_data(walk: &mut Walk<'_>, cursor: &Cursor, before: usize) -> Re
             let Some(whole) = piece.slice(one.offset, one.size) else {
                 continue;
             };
-            if is_container(whole.bytes()) {
-                containers::embedded(walk, &inner, one.offset);
+            if let Some(kind) = Kind::of(whole.bytes()) {
+                if let Err(error) = containers::one(walk, &inner, kind, one.offset, whole) {
+                    walk.note(&error);
+                }
             } else {
                 walk.enter(&inner.deeper(whole, inner.place.clone(), inner.facts.clone()));
             }

@@ -11,8 +11,8 @@ use super::image::{self, ImageMetadata};
 use super::layout::SHARING;
 use super::report::{Image, Step};
 use super::walk::{Cursor, Walk};
-use super::what::is_container;
 use crate::formats::bundle;
+use crate::formats::containers::Kind;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
 use crate::registration::read::{self, ImageRow, Registered};
@@ -89,7 +89,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         let mut inner = cursor
             .deeper(piece, cursor.place.then(step), cursor.facts.clone())
             .inside();
-        let is_container = is_container(inner.piece.bytes());
+        let is_container = Kind::of(inner.piece.bytes()).is_some();
         let done = match section.holds {
             _ if inner.piece.size() == 0 => Ok(()),
             Holds::Entry(id) => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result};
 use object::FileKind;
 
 use super::allowance::Allowance;
@@ -14,14 +14,14 @@ use super::image::ImageMetadata;
 use super::layout::{Fill, Layout, LayoutPosition, Part};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
 use super::selection::Choice;
-use super::what::{ByteKind, byte_kind};
 use super::{
     Options, Reader, archive, bitcode, bytes_of, compressed, containers, embedded, image, inflate,
     objects, registers, tar, zip,
 };
 use crate::error;
-use crate::formats::archive::MAX_NESTING;
+use crate::formats::containers::check_nesting;
 use crate::formats::elf::link_note::{self, LinkedBy};
+use super::what::{ByteKind, byte_kind};
 use crate::formats::offload_entries;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::Generation;
@@ -297,9 +297,7 @@ impl<'r> Walk<'r> {
         {
             self.reached.up_to(at);
         }
-        if cursor.depth > MAX_NESTING {
-            bail!("{}: nested more than {MAX_NESTING} deep", cursor.place);
-        }
+        check_nesting(cursor.depth, &cursor.place)?;
         let kind = byte_kind(cursor.piece.bytes(), !cursor.inside);
         if !cursor.is_selected(kind) {
             self.leave_out(cursor, cursor.piece.size());

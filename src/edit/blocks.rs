@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
+use super::containers::containers;
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Moved, Outcome};
 use crate::io::file_slice::FileSlice;
@@ -48,26 +49,15 @@ impl Rewriter<'_> {
     /// The containers of a row, each with what became of it. There may be zeros between them, but
     /// nothing else.
     pub(super) fn blocks(&mut self, location: &Location) -> Result<Vec<Block>> {
-        let mut blocks = Vec::new();
-        let mut at = 0;
-        loop {
-            let rest = location.piece.from(at);
-            let zeros = rest.bytes().iter().take_while(|byte| **byte == 0).count() as u64;
-            if zeros == rest.size() {
-                return Ok(blocks);
-            }
-            at += zeros;
-            let (size, outcome) = self.container(location, at)?;
-            let end = at
-                .checked_add(size)
-                .filter(|end| *end > at)
-                .context("empty container")?;
-            blocks.push(Block {
-                old: at..end,
-                outcome,
-            });
-            at = end;
-        }
+        containers(&location.piece, &location.place)
+            .map(|container| {
+                let container = container?;
+                Ok(Block {
+                    old: container.old.clone(),
+                    outcome: self.container(location, container)?,
+                })
+            })
+            .collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::compress;
 use super::rewriter::{Location, Rewriter};
@@ -12,56 +12,39 @@ use crate::contents::report::Step;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, NewObject};
 use crate::formats::compose::{Item, Part};
-use crate::formats::compressed::{self, Header, Method};
-use crate::formats::fatbin;
+use crate::formats::compressed::{Header, Method};
+use crate::formats::containers::{Kind, row};
 use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
-/// A format of containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    OffloadBinary,
-    Bundle,
-    CompressedBundle,
-    Fatbinary,
+/// A container of a row.
+pub(super) struct Container {
+    pub(super) kind: Kind,
+    /// The range in the row.
+    pub(super) old: Range<u64>,
+    pub(super) piece: FileSlice,
+    /// For messages.
+    pub(super) place: String,
 }
 
-impl Kind {
-    /// Its name, as reports have it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Kind::OffloadBinary => "offload-binary",
-            Kind::Bundle => "bundle",
-            Kind::CompressedBundle => "compressed-bundle",
-            Kind::Fatbinary => "fatbinary",
-        }
-    }
-}
-
-/// What container is at the start of `rest`, and its size in bytes; none where there is no
-/// container.
-pub(super) fn recognize(rest: &FileSlice) -> Option<(Kind, Result<u64>)> {
-    let start = rest.bytes();
-    Some(if offload_binary::is_offload_binary(start) {
-        (
-            Kind::OffloadBinary,
-            Head::read(start, 0)
-                .map(|head| head.size)
-                .map_err(anyhow::Error::from),
-        )
-    } else if bundle::is_bundle(start) {
-        let head = bundle::read_head(start, rest.size()).map_err(Malformed::or_io);
-        (Kind::Bundle, head.map(|head| head.size))
-    } else if compressed::is_compressed(start) {
-        (Kind::CompressedBundle, compressed_size(start))
-    } else if fatbin::is_fatbin(start) {
-        (
-            Kind::Fatbinary,
-            fatbin::size(start).map_err(anyhow::Error::from),
-        )
-    } else {
-        return None;
+/// The containers in `piece`, which is at `place`.
+pub(super) fn containers(
+    piece: &FileSlice,
+    place: &str,
+) -> impl Iterator<Item = Result<Container>> {
+    row(piece.bytes()).map(move |item| {
+        let item = item.map_err(|fault| fault.reason);
+        let found = item.with_context(|| place.to_owned())?;
+        let (kind, old) = (found.kind, found.range);
+        let place = format!("{place}: {} at {:#x}", kind.name(), old.start);
+        let whole = piece.slice(old.start, old.end - old.start);
+        Ok(Container {
+            kind,
+            piece: whole.with_context(|| format!("{place}: past the end"))?,
+            old,
+            place,
+        })
     })
 }
 
@@ -86,29 +69,22 @@ impl Slot {
 }
 
 impl Rewriter<'_> {
-    /// The size of the container at `at`, and what becomes of it.
-    pub(super) fn container(&mut self, location: &Location, at: u64) -> Result<(u64, Outcome)> {
-        let rest = location.piece.from(at);
-        let Some((kind, size)) = recognize(&rest) else {
-            bail!(
-                "{}: not a container of device code at {at:#x}",
-                location.place
-            );
-        };
-        let place = format!("{}: {} at {at:#x}", location.place, kind.name());
-        let size = size.with_context(|| place.clone())?;
-        let whole = rest
-            .slice(0, size)
-            .with_context(|| format!("{place}: past the end"))?;
-        let inner = location.inside(whole, place);
-        let outcome = match kind {
+    /// What becomes of a container of the row at `location`.
+    pub(super) fn container(
+        &mut self,
+        location: &Location,
+        container: Container,
+    ) -> Result<Outcome> {
+        let at = container.old.start;
+        let inner = location.inside(container.piece, container.place);
+        let outcome = match container.kind {
             Kind::OffloadBinary => self.offload_binary(&inner),
             Kind::Bundle => self.bundle(&inner),
             Kind::CompressedBundle => self.compressed_bundle(&inner, at),
             Kind::Fatbinary => self.fatbinary(&inner),
         };
         inner.piece.release();
-        Ok((size, outcome?))
+        outcome
     }
 
     fn offload_binary(&mut self, location: &Location) -> Result<Outcome> {
@@ -361,14 +337,6 @@ impl Rewriter<'_> {
             });
         }
         Ok(slots)
-    }
-}
-
-/// The size of the compressed bundle that `data` begins with. Version 1 does not store it.
-fn compressed_size(data: &[u8]) -> Result<u64> {
-    match Header::read(data, 0)?.total {
-        Some(total) => Ok(total),
-        None => Ok(compressed::read_at(data, 0)?.size),
     }
 }
 

@@ -15,7 +15,7 @@ use super::rewriter::{Location, Rewriter};
 use super::{Changed, Fixed, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
 use crate::contents::report::Step;
-use crate::contents::what::is_container;
+use crate::formats::containers::Kind;
 use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
@@ -132,7 +132,7 @@ impl Rewriter<'_> {
             }
             return Ok(());
         }
-        if matches!(section.holds, Holds::Images(_)) && !is_container(location.piece.bytes()) {
+        if matches!(section.holds, Holds::Images(_)) && Kind::of(location.piece.bytes()).is_none() {
             changes.any_left = true;
             match self.bare(host, location, &section)? {
                 Some(blocks) if blocks.iter().all(Block::is_same) => {}

@@ -13,7 +13,8 @@ use crate::contents::is_device_elf;
 use crate::contents::report::{FileReport, Image, Step};
 use crate::contents::what::{ByteKind, byte_kind};
 use crate::formats::archive::resize::plan;
-use crate::formats::archive::{ArchiveFault, MAX_NESTING, MemberContents, members};
+use crate::formats::archive::{ArchiveFault, MemberContents, members};
+use crate::formats::containers::check_nesting;
 use crate::formats::magic;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
@@ -134,9 +135,7 @@ impl<'a> Rewriter<'a> {
 
     /// What becomes of the bytes at `location`.
     pub(super) fn enter(&mut self, location: &Location) -> Result<Outcome> {
-        if location.depth > MAX_NESTING {
-            bail!("{}: nested more than {MAX_NESTING} deep", location.place);
-        }
+        check_nesting(location.depth, &location.place)?;
         let data = location.piece.bytes();
         match byte_kind(data, !location.inside) {
             ByteKind::Containers => self.containers(location),

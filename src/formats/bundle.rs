@@ -41,7 +41,7 @@ pub use triple::is_known_arch;
 pub(crate) use triple::standard as standard_triple;
 pub use write::{Frame, Source, frame, write};
 
-use super::slice;
+use super::{slice, zeros};
 use crate::error::Malformed;
 
 /// The first bytes of a bundle.
@@ -93,11 +93,6 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
         bundles.push(bundle);
     }
     Ok(bundles)
-}
-
-/// The number of zeros at the start of `data`.
-pub(super) fn zeros(data: &[u8]) -> usize {
-    data.iter().take_while(|byte| **byte == 0).count()
 }
 
 /// Reads the bundle at offset `at` of `data`. Any data may follow it.

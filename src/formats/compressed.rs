@@ -26,7 +26,7 @@ pub use stream::{Header, Unpack, window_log};
 pub(in crate::formats) use write::encoder;
 pub use write::{Compressor, Options, Version, compress};
 
-use super::{bundle, slice};
+use super::{bundle, slice, zeros};
 use crate::error::{Error, Malformed};
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -137,7 +137,7 @@ pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
             )
         };
         bundles.push(plain);
-        at += size + bundle::zeros(rest.get(size..).unwrap_or_default());
+        at += size + zeros(rest.get(size..).unwrap_or_default());
     }
     Ok(bundles)
 }

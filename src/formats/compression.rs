@@ -25,7 +25,7 @@ mod tests;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-use super::magic;
+use super::{magic, zeros};
 use crate::error::Malformed;
 
 /// The memory limit of the xz decoder in KiB: twice the dictionary size of the highest level.
@@ -217,10 +217,7 @@ impl<R: BufRead> Read for Gzip<R> {
 fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let part = packed.fill_buf()?;
-        let (len, zeros) = (
-            part.len(),
-            part.iter().take_while(|byte| **byte == 0).count(),
-        );
+        let (len, zeros) = (part.len(), zeros(part));
         packed.consume(zeros);
         if zeros < len || len == 0 {
             return Ok(len > 0);

@@ -18,6 +18,7 @@ mod tests;
 use memchr::memmem::Finder;
 use object::{Object, ObjectSection, ObjectSegment};
 
+use super::containers::Kind;
 use super::elf::raw::FileHeader;
 use super::{bundle, compressed, fatbin, gpu, magic, offload_binary};
 
@@ -108,16 +109,12 @@ pub(crate) fn search(data: &[u8], mut passed: impl FnMut(u64, u64)) -> (Vec<Embe
 /// The size of the container or code object at the start of `data`, or `None` if it is incomplete
 /// or invalid.
 fn whole(data: &[u8], steps: &mut u64) -> Option<u64> {
-    if fatbin::is_fatbin(data) {
-        fatbinary(data, steps)
-    } else if data.starts_with(&magic::ELF) {
-        code_object(data, steps)
-    } else if bundle::is_bundle(data) {
-        whole_bundle(data, steps)
-    } else if offload_binary::is_offload_binary(data) {
-        whole_offload_binary(data, steps)
-    } else {
-        compressed_bundle(data)
+    match Kind::of(data) {
+        Some(Kind::Fatbinary) => fatbinary(data, steps),
+        Some(Kind::Bundle) => whole_bundle(data, steps),
+        Some(Kind::OffloadBinary) => whole_offload_binary(data, steps),
+        Some(Kind::CompressedBundle) => compressed_bundle(data),
+        None => code_object(data, steps),
     }
 }
 

@@ -35,7 +35,7 @@ mod tests;
 pub use compose::{Code, NewEntry, compose, lz4};
 
 use super::elf::raw::{FileHeader, Record, SectionHeader};
-use super::{slice, u16_at, u32_at, u64_at};
+use super::{slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::Malformed;
 
 /// The first four bytes.
@@ -197,7 +197,7 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
             "fatbinary past the end",
             at,
         )?;
-        let padding = rest.iter().take_while(|byte| **byte == 0).count();
+        let padding = zeros(rest);
         if padding == rest.len() {
             return Ok(all);
         }

@@ -15,6 +15,7 @@ pub mod coff;
 pub mod compose;
 pub mod compressed;
 pub mod compression;
+pub mod containers;
 pub mod deferred_section;
 pub mod dynamic;
 pub mod elf;
@@ -38,6 +39,11 @@ pub mod zip;
 use std::ops::Range;
 
 use crate::error::Malformed;
+
+/// The number of zeros at the start of `data`.
+pub(crate) fn zeros(data: &[u8]) -> usize {
+    data.iter().take_while(|byte| **byte == 0).count()
+}
 
 /// Returns `len` bytes of `data` from `offset`. A range outside of `data` is the fault `what` at
 /// offset `at`.

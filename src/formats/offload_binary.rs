@@ -35,7 +35,7 @@ pub use write::{
     Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write,
 };
 
-use super::{slice, u16_at, u32_at, u64_at};
+use super::{slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::Malformed;
 use crate::model::ImageKind;
 use std::borrow::Cow;
@@ -124,7 +124,7 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut at = 0;
     while let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) {
         let size = read_first(rest, &mut images, at as u64)?;
-        at += size + padding(rest.get(size..).unwrap_or_default());
+        at += size + zeros(rest.get(size..).unwrap_or_default());
     }
     Ok(images)
 }
@@ -141,15 +141,9 @@ pub fn extent(data: &[u8]) -> u64 {
             break;
         };
         end = at + whole.len();
-        at = end + padding(rest.get(whole.len()..).unwrap_or_default());
+        at = end + zeros(rest.get(whole.len()..).unwrap_or_default());
     }
     end as u64
-}
-
-/// The number of zeros at the start of `data`. The magic does not start with a zero, so skipping
-/// them cannot skip a binary.
-pub fn padding(data: &[u8]) -> usize {
-    data.iter().take_while(|byte| **byte == 0).count()
 }
 
 /// Appends the images of the binary at the start of `data` to `images` and returns the binary's

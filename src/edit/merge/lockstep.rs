@@ -8,9 +8,10 @@ use object::FileKind;
 
 use crate::contents::is_device_elf;
 use crate::contents::report::{FileReport, Image};
-use crate::contents::what::{ByteKind, byte_kind};
-use crate::formats::archive::{ArchiveFault, ArchiveMember, MAX_NESTING, MemberContents, members};
+use crate::formats::archive::{ArchiveFault, ArchiveMember, MemberContents, members};
+use crate::formats::containers::check_nesting;
 use crate::formats::magic;
+use crate::contents::what::{ByteKind, byte_kind};
 use crate::io::file_slice::FileSlice;
 use crate::model::{OffloadKind, printable};
 
@@ -89,9 +90,7 @@ impl Locations {
     /// It has another format in one of the builds, or one of which the parts cannot be merged.
     pub(super) fn shape(&self) -> Result<Shape> {
         let base = self.base()?;
-        if self.depth > MAX_NESTING {
-            bail!("{}: nested more than {MAX_NESTING} deep", base.place);
-        }
+        check_nesting(self.depth, &base.place)?;
         if self
             .all
             .iter()

@@ -19,7 +19,5 @@ pub(crate) mod resize;
 mod write;
 
 pub(crate) use read::shown_name;
-pub use read::{
-    ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, member_at, members,
-};
+pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MemberContents, member_at, members};
 pub use write::{NewMember, write, write_plain};

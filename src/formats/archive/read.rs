@@ -17,10 +17,6 @@ use crate::model::printable;
 #[cfg(test)]
 mod tests;
 
-/// The limit on archives in archives. No build comes near it, but thin archives may refer to each
-/// other endlessly.
-pub const MAX_NESTING: usize = 16;
-
 /// The limit on a member's name in messages. Any number of members may share a name of any length.
 const LONGEST_SHOWN_NAME: usize = 512;
 

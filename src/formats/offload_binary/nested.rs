@@ -2,10 +2,9 @@
 
 use super::{Image, Pair, is_offload_binary, read_all};
 use crate::error::Malformed;
+use crate::formats::containers::MAX_NESTING;
 use std::borrow::Cow;
 
-/// The deepest supported nesting. No build comes near it.
-const MAX_NESTING: usize = 16;
 /// The largest total of images and binaries. Images may share bytes, so that a small file could
 /// contain an unlimited number.
 const MAX_IMAGES: usize = 1 << 18;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Expanded, InputObject, Place};
-use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
+use crate::formats::archive::{self, ArchiveFault, MemberContents};
+use crate::formats::containers::MAX_NESTING;
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;

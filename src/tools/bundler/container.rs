@@ -3,6 +3,7 @@
 //! range of the file, or of a temporary file after decompression. Code objects are not read here.
 
 use std::io::{self, BufReader};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,6 +12,7 @@ use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
 use crate::formats::bundled_object;
 use crate::formats::compressed::{self, Header, Method, Unpack};
+use crate::formats::containers::{self, Fault, Item, Kind};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
@@ -194,85 +196,91 @@ impl BundleReader<'_> {
         piece: &FileSlice,
         mut take: impl FnMut(&mut Self, FileSlice) -> Result<()>,
     ) -> Result<()> {
-        let data = piece.bytes();
-        let mut at = 0;
-        while let Some(rest) = data.get(at as usize..).filter(|rest| !rest.is_empty()) {
-            let size = if compressed::is_compressed(rest) {
-                let (size, plain) = self.inflate_at(piece, at)?;
-                take(self, plain)?;
-                size
-            } else if bundle::is_bundle(rest) {
-                let size = bundle::read_at(data, at)
-                    .with_context(|| self.name.to_owned())?
-                    .size;
-                take(self, part(piece, at, size)?)?;
-                size
-            } else {
-                let text = format!(
-                    "'{}': ignoring {} bytes after the last bundle, from offset {at:#x} on",
-                    self.name,
-                    rest.len()
-                );
-                self.session.shell.warn(&text);
-                break;
-            };
-            at += size;
-            at += data.get(at as usize..).map_or(0, |rest| {
-                rest.iter().take_while(|byte| **byte == 0).count() as u64
-            });
+        for item in containers::row(piece.bytes()) {
+            match item {
+                Ok(Item {
+                    kind: Kind::CompressedBundle,
+                    range,
+                }) => {
+                    let plain = self
+                        .inflate(piece, range)
+                        .with_context(|| self.not_decompressed())?;
+                    take(self, plain)?;
+                }
+                Ok(Item {
+                    kind: Kind::Bundle,
+                    range,
+                }) => take(self, part(piece, range.start, range.end - range.start)?)?,
+                Err(Fault {
+                    kind: Some(Kind::CompressedBundle),
+                    reason,
+                    ..
+                }) => return Err(reason).with_context(|| self.not_decompressed()),
+                Err(Fault {
+                    kind: Some(Kind::Bundle),
+                    reason,
+                    ..
+                }) => return Err(reason).with_context(|| self.name.to_owned()),
+                Ok(Item {
+                    range: Range { start: at, .. },
+                    ..
+                })
+                | Err(Fault { at, .. }) => {
+                    let text = format!(
+                        "'{}': ignoring {} bytes after the last bundle, from offset {at:#x} on",
+                        self.name,
+                        piece.size() - at
+                    );
+                    self.session.shell.warn(&text);
+                    break;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Decompresses the bundle at offset `at`. Returns its size in the file too. Both forms are
-    /// streamed, so that neither has to be in memory.
-    fn inflate_at(&mut self, piece: &FileSlice, at: u64) -> Result<(u64, FileSlice)> {
-        let context = || format!("Failed to decompress {}: {}", self.what, self.name);
+    fn not_decompressed(&self) -> String {
+        format!("Failed to decompress {}: {}", self.what, self.name)
+    }
+
+    /// Decompresses the bundle at `range`. Both forms are streamed, so that neither has to be in
+    /// memory.
+    fn inflate(&mut self, piece: &FileSlice, range: Range<u64>) -> Result<FileSlice> {
         let started = Instant::now();
-        let rest = piece.slice(at, piece.size() - at).with_context(context)?;
-        let header = Header::read(rest.bytes(), at).with_context(context)?;
-        let size = header.total.unwrap_or(rest.size());
-        let fault = |what, offset| Malformed::new(what, at + offset);
-        let whole = rest
-            .slice(0, size)
-            .ok_or(fault("size field past the end", 0))
-            .with_context(context)?;
-        let packed = part(&whole, header.size, size - header.size)?;
+        let (at, size) = (range.start, range.end - range.start);
+        let whole = part(piece, at, size)?;
+        let header = Header::read(whole.bytes(), at)?;
+        let packed = whole.from(header.size);
+        let fault = |what| Malformed::new(what, at + header.size);
         if !header.is_likely(packed.size()) {
             let what = "uncompressed size is more than the compressed data can hold";
-            return Err(fault(what, header.size)).with_context(context);
+            return Err(fault(what).into());
         }
         let unpack = Unpack::new(
             header,
             BufReader::with_capacity(BUFFER, packed.reader()),
             at,
-        )
-        .with_context(context)?;
+        )?;
         let mut unpack = BufReader::with_capacity(BUFFER, unpack);
-        let plain = self
-            .spool
-            .add(|out| {
-                io::copy(&mut unpack, out)
-                    .map(drop)
-                    .map_err(Malformed::or_io)
-            })
-            .with_context(context)?;
+        let plain = self.spool.add(|out| {
+            io::copy(&mut unpack, out)
+                .map(drop)
+                .map_err(Malformed::or_io)
+        })?;
         let from = unpack.get_ref().get_ref();
-        let left = from.buffer().len() as u64 + from.get_ref().left();
-        if left > 0 && header.total.is_some() {
-            return Err(fault("bytes after the compressed data", header.size))
-                .with_context(context);
+        if !from.buffer().is_empty() || from.get_ref().left() > 0 {
+            return Err(fault("bytes after the compressed data").into());
         }
         self.compressed.push(Inflated {
             version: header.version,
             method: header.method,
-            total_size: size - left,
-            packed_size: packed.size() - left,
+            total_size: size,
+            packed_size: packed.size(),
             plain_size: header.plain_size,
             hash: header.hash,
             time: started.elapsed(),
         });
-        Ok((size - left, plain))
+        Ok(plain)
     }
 
     /// Collects the entries of a bundle.

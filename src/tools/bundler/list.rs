@@ -2,6 +2,7 @@
 //! (docs/spec/containers.md 2.11).
 
 use std::io::{BufReader, Read};
+use std::ops::Range;
 
 use anyhow::{Result, bail};
 
@@ -9,8 +10,8 @@ use super::container::{self, Hint};
 use super::kinds::{Layout, layout};
 use super::{Request, text, verbose};
 use crate::error::Malformed;
-use crate::formats::bundle;
-use crate::formats::compressed::{Header, Unpack};
+use crate::formats::compressed::{self, Header, Unpack};
+use crate::formats::{bundle, containers};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::printable;
 use crate::sys::session::Session;
@@ -65,17 +66,16 @@ fn print(ids: &[String]) -> Result<()> {
 /// `None` for other files, and for those that must be decompressed completely: version 1 does not
 /// store where a bundle ends.
 fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
+    if !compressed::is_compressed(piece.bytes()) {
+        return None;
+    }
     let mut ids = Vec::new();
-    let mut at = 0;
-    let data = piece.bytes();
-    while let Some(rest) = data
-        .get(usize::try_from(at).ok()?..)
-        .filter(|rest| !rest.is_empty())
-    {
-        let header = Header::read(rest, at).ok()?;
-        let size = header.total.filter(|total| *total <= rest.len() as u64)?;
-        let packed = piece.slice(at + header.size, size - header.size)?;
-        if !header.is_likely(packed.size()) {
+    for item in containers::row(piece.bytes()) {
+        let Range { start: at, end } = item.ok()?.range;
+        let whole = piece.slice(at, end - at)?;
+        let header = Header::read(whole.bytes(), at).ok()?;
+        let packed = whole.from(header.size);
+        if header.total.is_none() || !header.is_likely(packed.size()) {
             return None;
         }
         let plain = Unpack::new(header, BufReader::new(packed.reader()), at).ok()?;
@@ -83,14 +83,8 @@ fn heads(piece: &FileSlice, name: &str) -> Option<Result<Vec<String>>> {
             Ok(found) => ids.extend(found),
             Err(error) => return Some(Err(error)),
         }
-        at += size;
-        at += rest
-            .get(usize::try_from(size).ok()?..)?
-            .iter()
-            .take_while(|byte| **byte == 0)
-            .count() as u64;
     }
-    (at > 0).then_some(Ok(ids))
+    Some(Ok(ids))
 }
 
 /// The IDs of the binary bundle at the start of `plain`, or `None` for other data.

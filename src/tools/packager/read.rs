@@ -7,8 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::error::Malformed;
-use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
+use crate::formats::archive::{self, ArchiveFault, MemberContents};
 use crate::formats::bitcode::embedded_images;
+use crate::formats::containers::{self, Fault, Item, Kind, check_nesting};
 use crate::formats::magic::{Magic, is_bitcode, magic};
 use crate::formats::offload_binary::{self, Image as Stored, Packed};
 use crate::formats::offload_sections;
@@ -169,9 +170,7 @@ impl ImageReader {
     /// Collects the images of `piece`. `at` is the file that contains it: names in a thin archive
     /// are relative to that file.
     fn read(&mut self, origin: &Origin, at: &Path, piece: &FileSlice, depth: usize) -> Result<()> {
-        if depth > MAX_NESTING {
-            bail!("{origin}: nested more than {MAX_NESTING} deep");
-        }
+        check_nesting(depth, origin)?;
         match magic(piece.bytes()) {
             Magic::OffloadBinary => self.binaries(origin, piece, depth)?,
             Magic::Elf | Magic::ElfShared | Magic::Coff => self.object(origin, piece, depth)?,
@@ -321,31 +320,43 @@ impl ImageReader {
 
     /// Collects the images of the consecutive containers in `piece`.
     fn binaries(&mut self, origin: &Origin, piece: &FileSlice, depth: usize) -> Result<()> {
-        if depth > MAX_NESTING {
-            bail!("{origin}: nested more than {MAX_NESTING} deep");
+        check_nesting(depth, origin)?;
+        let place = || origin.to_string();
+        let other = |at| Err(Malformed::new("not an offload binary", at)).with_context(place);
+        // Zeros may only follow a binary.
+        if piece.bytes().first() == Some(&0) {
+            return other(0);
         }
-        let mut at = 0;
-        while let Some(rest) = piece.bytes().get(at..).filter(|rest| !rest.is_empty()) {
-            let place = || origin.to_string();
-            let packed = Packed::of(rest)
-                .map_err(|fault| fault.shifted(at as u64))
+        for item in containers::row(piece.bytes()) {
+            let at = match item {
+                Ok(Item {
+                    kind: Kind::OffloadBinary,
+                    range,
+                }) => range.start,
+                Err(Fault {
+                    kind: Some(Kind::OffloadBinary),
+                    reason,
+                    ..
+                }) => return Err(reason).with_context(place),
+                Ok(Item { range, .. }) => return other(range.start),
+                Err(Fault { at, .. }) => return other(at),
+            };
+            let rest = piece.from(at);
+            let packed = Packed::of(rest.bytes())
+                .map_err(|fault| fault.shifted(at))
                 .with_context(place)?;
-            let size = if let Some(packed) = packed {
-                let plain = self.inflate(&packed, at as u64).with_context(place)?;
+            if let Some(packed) = packed {
+                let plain = self.inflate(&packed, at).with_context(place)?;
                 self.binaries(origin, &plain, depth + 1)
                     .context("in a compressed binary")?;
-                usize::try_from(packed.size())?
             } else {
                 let mut stored = Vec::new();
-                let size =
-                    offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
+                offload_binary::read_first(rest.bytes(), &mut stored, at).with_context(place)?;
                 for image in stored {
                     let image = self.image_of(origin, piece, image, depth)?;
                     self.images.push(image);
                 }
-                size
-            };
-            at += size + offload_binary::padding(rest.get(size..).unwrap_or_default());
+            }
         }
         Ok(())
     }

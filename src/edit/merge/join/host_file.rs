@@ -11,10 +11,10 @@ use super::super::lockstep::{Location, Locations};
 use super::row::{LaidOut, Placed, Row};
 use super::{Joiner, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
-use crate::contents::what::is_container;
 use crate::edit::Changed;
 use crate::edit::pointers::{self, NewSection};
 use crate::error::Malformed;
+use crate::formats::containers::Kind;
 use crate::formats::elf::raw::FileHeader;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
@@ -86,9 +86,9 @@ impl Joiner<'_> {
         let inner = inner.collect::<Result<Vec<Location>>>()?;
         let is_row = match first.holds {
             Holds::Containers(_) => true,
-            Holds::Images(_) => inner
-                .iter()
-                .all(|location| location.piece.size() == 0 || is_container(location.piece.bytes())),
+            Holds::Images(_) => inner.iter().all(|location| {
+                location.piece.size() == 0 || Kind::of(location.piece.bytes()).is_some()
+            }),
             Holds::Entry(_) | Holds::Image(_) => false,
         };
         if !is_row {

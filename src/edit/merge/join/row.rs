@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 use super::super::lockstep::Location;
 use super::{Fate, Joiner};
 use crate::edit::blocks::{Block, lay_out};
-use crate::edit::containers::{Kind, recognize};
+use crate::edit::containers::{Container, containers};
 use crate::edit::{Changed, Moved, Outcome};
 use crate::formats::compose::Item;
+use crate::formats::containers::Kind;
 use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
@@ -159,7 +160,7 @@ impl Joiner<'_> {
         let all = locations
             .iter()
             .enumerate()
-            .map(|(build, location)| containers(build, location))
+            .map(|(build, location)| found(build, location))
             .collect::<Result<Vec<_>>>()?;
         let place = locations
             .first()
@@ -300,37 +301,23 @@ impl Joiner<'_> {
     }
 }
 
-/// The containers of a row. There may be zeros between them, but nothing else.
-fn containers(build: usize, location: &Location) -> Result<Vec<Found>> {
-    let mut all = Vec::new();
-    let mut at = 0;
-    loop {
-        let rest = location.piece.from(at);
-        let zeros = rest.bytes().iter().take_while(|byte| **byte == 0).count() as u64;
-        if zeros == rest.size() {
-            return Ok(all);
-        }
-        at += zeros;
-        let Some((kind, size)) = recognize(&location.piece.from(at)) else {
-            bail!(
-                "{}: not a container of device code at {at:#x}",
-                location.place
-            );
-        };
-        let place = format!("{}: {} at {at:#x}", location.place, kind.name());
-        let size = size.with_context(|| place.clone())?;
-        let piece = location
-            .piece
-            .slice(at, size)
-            .filter(|piece| piece.size() > 0);
-        let piece = piece.with_context(|| format!("{place}: past the end"))?;
-        all.push(Found {
-            build,
-            kind,
-            old: at..at + size,
-            piece,
-            place,
-        });
-        at += size;
-    }
+/// The containers of a row.
+fn found(build: usize, location: &Location) -> Result<Vec<Found>> {
+    containers(&location.piece, &location.place)
+        .map(|container| {
+            let Container {
+                kind,
+                old,
+                piece,
+                place,
+            } = container?;
+            Ok(Found {
+                build,
+                kind,
+                old,
+                piece,
+                place,
+            })
+        })
+        .collect()
 }

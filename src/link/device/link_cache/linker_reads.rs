@@ -27,7 +27,8 @@ use std::time::SystemTime;
 
 use super::linker_args::{Linker, LinkerArgs};
 use super::reads::{Collector, Reads};
-use crate::formats::archive::{self, MAX_NESTING, MemberContents};
+use crate::formats::archive::{self, MemberContents};
+use crate::formats::containers::MAX_NESTING;
 use crate::formats::{dynamic, magic};
 use crate::io::bytes::Bytes;
 use crate::io::loader::{Loader, RunPaths};
