@@ -33,7 +33,6 @@ mod tar;
 mod tests;
 pub(crate) mod units;
 mod walk;
-pub(crate) mod what;
 mod zip;
 
 use std::path::Path;
@@ -44,9 +43,8 @@ pub(crate) use allowance::most_unpacked;
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
-use crate::formats::{
-    bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary,
-};
+use crate::formats::dynamic;
+use crate::formats::magic::{self, ByteKind, byte_kind};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
@@ -56,7 +54,6 @@ use layout::{Footprint, Names};
 use report::{FileReport, Place, UNREADABLE};
 use selection::{Choice, Selection};
 use walk::{Cursor, Walk};
-use what::{ByteKind, byte_kind};
 
 /// What is wanted of each file.
 #[derive(Debug, Clone)]
@@ -221,13 +218,7 @@ impl<'r> Reader<'r> {
 fn kind(data: &[u8]) -> &'static str {
     use object::FileKind;
     match byte_kind(data, true) {
-        ByteKind::Containers if offload_binary::is_offload_binary(data) => "offload-binary",
-        ByteKind::Containers if bundle::is_bundle(data) => "bundle",
-        ByteKind::Containers if compressed_bundle::is_compressed(data) => "compressed-bundle",
-        ByteKind::Containers => {
-            debug_assert!(fatbin::is_fatbin(data));
-            "fatbinary"
-        }
+        ByteKind::Container(kind) => kind.name(),
         ByteKind::TextBundle(_) => "text-bundle",
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
         ByteKind::Archive => "archive",

@@ -10,10 +10,10 @@ use super::containers::unwrapped;
 use super::layout::Part;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
-use super::what::{ByteKind, START, byte_kind, may_have_device_code};
 use super::{bytes_of, tar};
 use crate::error::Malformed;
 use crate::formats::compression::{Compression, Unpacked};
+use crate::formats::magic::{ByteKind, START, byte_kind, may_have_device_code};
 use crate::io::file_slice::FileSlice;
 use crate::sys::progress::Reached;
 

@@ -10,10 +10,10 @@ use super::bytes_of;
 use super::choice::{self, Choice};
 use super::report::Image;
 use super::walk::{Cursor, Walk};
-use super::what::{ByteKind, byte_kind};
 use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, AmdArch, Gpu};
 use crate::formats::kernels;
+use crate::formats::magic::{ByteKind, byte_kind};
 use crate::formats::producer;
 use crate::formats::ptx;
 use crate::model::ImageKind;
@@ -245,7 +245,7 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
         ByteKind::Zip => "zip",
         ByteKind::Tar => "tar",
         ByteKind::Compressed(compression) => compression.name(),
-        ByteKind::Containers | ByteKind::TextBundle(_) => "container",
+        ByteKind::Container(_) | ByteKind::TextBundle(_) => "container",
         ByteKind::Empty => "empty",
         ByteKind::Zstd => "zstd",
         ByteKind::Unknown => "unknown",

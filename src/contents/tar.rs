@@ -12,9 +12,9 @@ use super::layout::Part;
 use super::report::Step;
 use super::selection::Choice;
 use super::walk::{Cursor, Walk};
-use super::what::may_have_device_code;
 use crate::error::Malformed;
 use crate::formats::archive::ArchiveFault;
+use crate::formats::magic::may_have_device_code;
 use crate::formats::tar::{InMemory, Streamed, TarInput, TarMember, TarReader, fault_of};
 use crate::io::file_slice::FileSlice;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::report::Step;
 use super::*;
+use crate::formats::{bundle, fatbin, offload_binary};
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 

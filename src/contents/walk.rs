@@ -21,7 +21,7 @@ use super::{
 use crate::error;
 use crate::formats::containers::check_nesting;
 use crate::formats::elf::link_note::{self, LinkedBy};
-use super::what::{ByteKind, byte_kind};
+use crate::formats::magic::{ByteKind, byte_kind};
 use crate::formats::offload_entries;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::Generation;
@@ -304,7 +304,7 @@ impl<'r> Walk<'r> {
             return Ok(());
         }
         match kind {
-            ByteKind::Containers => containers::sequence(self, cursor),
+            ByteKind::Container(_) => containers::sequence(self, cursor),
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
             ByteKind::Zip => zip::members(self, cursor),

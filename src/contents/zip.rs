@@ -8,8 +8,8 @@ use super::layout::Part;
 use super::report::Step;
 use super::selection::Choice;
 use super::walk::{Cursor, Walk};
-use super::what::{START, byte_kind, may_have_device_code};
 use crate::formats::archive::ArchiveFault;
+use crate::formats::magic::{START, byte_kind, may_have_device_code};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod};
 use crate::io::file_slice::{FileSlice, check_zip_member, start_of_zip_member, zip_member};
 

@@ -11,11 +11,10 @@ use super::image_ranges::Places;
 use super::{Changed, Fixed, Levels, Outcome, Recompressed, Verdict};
 use crate::contents::is_device_elf;
 use crate::contents::report::{FileReport, Image, Step};
-use crate::contents::what::{ByteKind, byte_kind};
 use crate::formats::archive::resize::plan;
 use crate::formats::archive::{ArchiveFault, MemberContents, members};
 use crate::formats::containers::check_nesting;
-use crate::formats::magic;
+use crate::formats::magic::{self, ByteKind, byte_kind};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
@@ -138,7 +137,7 @@ impl<'a> Rewriter<'a> {
         check_nesting(location.depth, &location.place)?;
         let data = location.piece.bytes();
         match byte_kind(data, !location.inside) {
-            ByteKind::Containers => self.containers(location),
+            ByteKind::Container(_) => self.containers(location),
             ByteKind::TextBundle(comment) => self.text_bundle(location, comment),
             ByteKind::Archive if !location.inside => self.archive(location),
             ByteKind::Archive if self.of_archive(location).is_none() => Ok(Outcome::Same),

@@ -11,7 +11,7 @@ use crate::contents::report::{FileReport, Image};
 use crate::formats::archive::{ArchiveFault, ArchiveMember, MemberContents, members};
 use crate::formats::containers::check_nesting;
 use crate::formats::magic;
-use crate::contents::what::{ByteKind, byte_kind};
+use crate::formats::magic::{ByteKind, byte_kind};
 use crate::io::file_slice::FileSlice;
 use crate::model::{OffloadKind, printable};
 
@@ -190,7 +190,7 @@ fn shape_of(location: &Location) -> Result<(Shape, &'static str)> {
             "{}: objects of this format cannot be merged",
             location.place
         ),
-        ByteKind::Containers => (Shape::Containers, "a container of device code"),
+        ByteKind::Container(_) => (Shape::Containers, "a container of device code"),
         ByteKind::TextBundle(_) => bail!("{}: text bundles cannot be merged", location.place),
         ByteKind::Zip => bail!(
             "{}: cannot merge a zip file inside another file, or with a file of another type: merge the files in it",

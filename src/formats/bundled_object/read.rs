@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use object::read::coff::CoffFile;
 use object::{FileKind, Object, ObjectSection};
 
 use crate::error::Malformed;
 use crate::formats::bundle::MAGIC;
+use crate::formats::magic::{ByteKind, byte_kind};
 use crate::formats::slice;
 
 /// The section for bundles of HIP's compilers.
@@ -38,12 +38,12 @@ pub fn kind(data: &[u8]) -> Option<Kind> {
     if data.starts_with(b"\0asm") {
         return Some(Kind::Wasm);
     }
-    match FileKind::parse(data).ok()? {
+    let ByteKind::Object(kind) = byte_kind(data, true) else {
+        return None;
+    };
+    match kind {
         FileKind::Elf32 | FileKind::Elf64 => Some(Kind::Elf),
-        // COFF starts with a machine number instead of a magic number, so other files can start
-        // with the same bytes.
-        FileKind::Coff => CoffFile::<&[u8]>::parse(data).is_ok().then_some(Kind::Coff),
-        FileKind::CoffBig => Some(Kind::Coff),
+        FileKind::Coff | FileKind::CoffBig => Some(Kind::Coff),
         FileKind::Pe32 | FileKind::Pe64 => Some(Kind::Pe),
         FileKind::MachO32 | FileKind::MachO64 => Some(Kind::MachO),
         FileKind::Xcoff32 | FileKind::Xcoff64 => Some(Kind::Xcoff),

@@ -10,10 +10,10 @@ use rayon::prelude::*;
 
 use super::builds::{self, Holds, Merged, Outcome, add_device};
 use super::names::unmatched;
-use crate::contents::what::{START, may_have_device_code};
 use crate::contents::{Options, Reader};
 use crate::edit::files::wheel::{self, is_record};
 use crate::error;
+use crate::formats::magic::{START, may_have_device_code};
 use crate::formats::zip::{ZipMember, is_zip};
 use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use crate::io::rope::Rope;

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow};
 
 use super::report;
 use crate::contents::report::Image;
-use crate::contents::what::{START, may_have_device_code};
 use crate::edit::image_ranges::{Held, Place, places};
 use crate::edit::split_manifest::Device;
 use crate::formats::archive::ArchiveFault;
+use crate::formats::magic::{START, may_have_device_code};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
 use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use crate::model::{ImageKind, OffloadKinds};
