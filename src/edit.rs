@@ -203,12 +203,12 @@ struct Changed {
     moved: Vec<Moved>,
 }
 
-impl From<Rope> for Changed {
+impl From<Rope> for Outcome {
     fn from(bytes: Rope) -> Self {
-        Changed {
+        Outcome::New(Changed {
             bytes,
             moved: Vec::new(),
-        }
+        })
     }
 }
 

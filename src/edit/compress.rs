@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use super::{Levels, Outcome};
+use super::Levels;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, NewObject};
 use crate::formats::compose::{Item, Likeness, by_likeness};
@@ -27,7 +27,7 @@ pub(super) fn bundle(
     header: Header,
     levels: Levels,
     spool: &mut Spool,
-) -> Result<Outcome> {
+) -> Result<Rope> {
     let usual = if header.method == Method::Zlib {
         ZLIB_LEVEL as i32
     } else {
@@ -46,7 +46,7 @@ pub(super) fn bundle(
         compressor.finish()?;
         Ok(())
     })?;
-    Ok(Outcome::New(Rope::from(packed).into()))
+    Ok(packed.into())
 }
 
 /// The OffloadBinary `plain`, compressed as those of version 3 are: all behind its header, by the
@@ -56,7 +56,7 @@ pub(super) fn offload_binary(
     method: Method,
     levels: Levels,
     spool: &mut Spool,
-) -> Result<Outcome> {
+) -> Result<Rope> {
     let whole = plain.clone().into_piece(spool)?;
     let head = whole.bytes().get(..48);
     let entries_at = u64_at(head.context("OffloadBinary without a header")?, 16);
@@ -99,21 +99,21 @@ pub(super) fn offload_binary(
         .context("OffloadBinary header too small for its sizes")?;
     let mut bytes = Rope::from(head);
     bytes.push_piece(packed);
-    Ok(Outcome::New(bytes.into()))
+    Ok(bytes)
 }
 
-/// The bundle that is all of `plain` with its code objects in a better order. [`Outcome::Same`]
-/// where the order is good as it is, or where it decides which of two code objects a device gets.
+/// The bundle that is all of `plain` with its code objects in a better order; none where the order
+/// is good as it is, or where it decides which of two code objects a device gets.
 ///
 /// # Errors
 /// The bundle is damaged.
-pub(super) fn sorted(plain: &FileSlice) -> Result<Outcome> {
+pub(super) fn sorted(plain: &FileSlice) -> Result<Option<Rope>> {
     if !bundle::is_bundle(plain.bytes()) {
-        return Ok(Outcome::Same);
+        return Ok(None);
     }
     let head = bundle::read_head(plain.bytes(), plain.size()).map_err(Malformed::or_io)?;
     if head.size != plain.size() {
-        return Ok(Outcome::Same);
+        return Ok(None);
     }
     let ids: Vec<Id> = head.slots.iter().map(|slot| Id::parse(&slot.id)).collect();
     let mut names = Vec::with_capacity(ids.len());
@@ -133,12 +133,12 @@ pub(super) fn sorted(plain: &FileSlice) -> Result<Outcome> {
         object.release();
     }
     let Some(order) = better_order(&ids, &names) else {
-        return Ok(Outcome::Same);
+        return Ok(None);
     };
     let items: Vec<Item<NewObject<'_>>> = order.into_iter().map(Item::Old).collect();
     let bytes = Rope::of_parts(plain, bundle::compose(plain.bytes(), &items)?, [])?;
     // Nothing outside of a compressed stream points to what is in it.
-    Ok(Outcome::New(bytes.into()))
+    Ok(Some(bytes))
 }
 
 /// The places of the code objects with these ids and kernels in an order in which those that are

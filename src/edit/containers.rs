@@ -68,6 +68,14 @@ impl Slot {
     }
 }
 
+/// The items of the new container with these images; none where all of them stay.
+fn items<N>(slots: &[Slot]) -> Option<Vec<Item<N>>> {
+    let is_same = |slot: &Slot| matches!(slot.outcome, Outcome::Same);
+    let each = slots.iter().enumerate();
+    (!slots.iter().all(is_same))
+        .then(|| each.filter_map(|(entry, slot)| slot.item(entry)).collect())
+}
+
 impl Rewriter<'_> {
     /// What becomes of a container of the row at `location`.
     pub(super) fn container(
@@ -121,6 +129,7 @@ impl Rewriter<'_> {
             }
             Outcome::New(new) => {
                 compress::offload_binary(&new.bytes, method, self.levels, self.spool)
+                    .map(Outcome::from)
             }
         }
     }
@@ -133,17 +142,9 @@ impl Rewriter<'_> {
             .map(|image| image.at..image.at + image.image.len() as u64)
             .collect();
         let slots = self.slots(location, images)?;
-        if slots
-            .iter()
-            .all(|slot| matches!(slot.outcome, Outcome::Same))
-        {
+        let Some(items) = items::<Entry<'_>>(&slots) else {
             return Ok(Outcome::Same);
-        }
-        let items: Vec<Item<Entry<'_>>> = slots
-            .iter()
-            .enumerate()
-            .filter_map(|(entry, slot)| slot.item(entry))
-            .collect();
+        };
         if items.is_empty() {
             return Ok(Outcome::Gone);
         }
@@ -163,19 +164,11 @@ impl Rewriter<'_> {
             start..start + slot.size
         });
         let slots = self.slots(location, ranges.collect())?;
-        if slots
-            .iter()
-            .all(|slot| matches!(slot.outcome, Outcome::Same))
-        {
+        let Some(items) = items::<NewObject<'_>>(&slots) else {
             return Ok(Outcome::Same);
-        }
+        };
         let ids = || head.slots.iter().map(|slot| slot.id.as_str());
         self.note_emptied(&slots, ids(), &location.place);
-        let items: Vec<Item<NewObject<'_>>> = slots
-            .iter()
-            .enumerate()
-            .filter_map(|(entry, slot)| slot.item(entry))
-            .collect();
         let parts = bundle::compose(location.piece.bytes(), &items).with_context(place)?;
         joined(&location.piece, parts, slots)
     }
@@ -208,22 +201,14 @@ impl Rewriter<'_> {
                 .map(|span| span.start..span.start + span.size)
                 .collect(),
         )?;
-        if slots
-            .iter()
-            .all(|slot| matches!(slot.outcome, Outcome::Same))
-        {
+        let Some(items) = items::<NewObject<'_>>(&slots) else {
             return Ok(Outcome::Same);
-        }
+        };
         self.note_emptied(
             &slots,
             spans.iter().map(|span| span.id.as_str()),
             &location.place,
         );
-        let items: Vec<Item<NewObject<'_>>> = slots
-            .iter()
-            .enumerate()
-            .filter_map(|(entry, slot)| slot.item(entry))
-            .collect();
         // Text without the bundle's markers would be taken for an image of the container that it is
         // in.
         if items.is_empty() && location.inside {
@@ -271,33 +256,27 @@ impl Rewriter<'_> {
                 let sorted = if self.levels.sort {
                     compress::sorted(&plain).with_context(place)?
                 } else {
-                    Outcome::Same
+                    None
                 };
-                let bundle = if let Outcome::New(sorted) = sorted {
-                    sorted.bytes
-                } else {
-                    plain.into()
-                };
+                let bundle = sorted.unwrap_or_else(|| plain.into());
                 let packed = compress::bundle(&bundle, header, self.levels, self.spool)?;
                 Ok(self.smaller(packed, location.piece.size()))
             }
-            Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
+            Outcome::New(new) => {
+                compress::bundle(&new.bytes, header, self.levels, self.spool).map(Outcome::from)
+            }
         }
     }
 
     /// What becomes of compressed data of `size` bytes that is `packed` anew and else the same: it
     /// stays as it is where only what becomes smaller is wanted, and this does not.
-    pub(super) fn smaller(&mut self, packed: Outcome, size: u64) -> Outcome {
+    fn smaller(&mut self, packed: Rope, size: u64) -> Outcome {
         self.recompressed.all += 1;
-        match packed {
-            Outcome::New(new) if self.levels.only_smaller && new.bytes.size() >= size => {
-                Outcome::Same
-            }
-            packed => {
-                self.recompressed.smaller += 1;
-                packed
-            }
+        if self.levels.only_smaller && packed.size() >= size {
+            return Outcome::Same;
         }
+        self.recompressed.smaller += 1;
+        packed.into()
     }
 
     /// Whether a container is compressed anew in which nothing changes. Its images are those from

@@ -100,7 +100,7 @@ impl Rewriter<'_> {
         }
         let parts = compose(location.piece.bytes(), &items).with_context(place)?;
         let bytes = Rope::of_parts(&location.piece, parts, new).with_context(place)?;
-        Ok(Outcome::New(bytes.into()))
+        Ok(bytes.into())
     }
 }
 

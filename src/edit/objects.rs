@@ -256,7 +256,7 @@ impl Rewriter<'_> {
             let piece = bytes.into_piece(self.spool)?;
             bytes = without(&piece, &gone).with_context(place)?;
         }
-        Ok(Outcome::New(bytes.into()))
+        Ok(bytes.into())
     }
 
     /// A program or shared library.
@@ -340,7 +340,7 @@ impl Rewriter<'_> {
         .with_context(place)?;
         let new = new.into_iter().map(Replacement::from).collect();
         let bytes = resize_with(&file, new, patches, &[], &movable).with_context(place)?;
-        Ok(Outcome::New(Changed::from(bytes)))
+        Ok(bytes.into())
     }
 }
 

@@ -185,7 +185,7 @@ impl<'a> Rewriter<'a> {
                     Outcome::Same
                 }
                 Verdict::Drop => Outcome::Gone,
-                Verdict::Replace(bytes) => Outcome::New(Changed::from(Rope::from(bytes.clone()))),
+                Verdict::Replace(bytes) => Rope::from(bytes.clone()).into(),
             },
         )
     }
@@ -405,7 +405,7 @@ impl<'a> Rewriter<'a> {
         let parts = plan(location.piece.bytes(), &sizes).map_err(describe)?;
         let bytes = Rope::of_parts(&location.piece, parts, ropes)
             .with_context(|| location.place.clone())?;
-        Ok(Outcome::New(bytes.into()))
+        Ok(bytes.into())
     }
 }
 

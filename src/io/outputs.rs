@@ -89,13 +89,7 @@ impl Outputs {
                 path: path.to_owned(),
             }));
         }
-        let (file, pending) = AtomicFile::create(path).map_err(|error| io_error(path, &error))?;
-        self.pending
-            .push(PendingOutput::Atomic(pending, path.to_owned()));
-        Ok(Output {
-            file,
-            signals: Arc::clone(&self.signals),
-        })
+        self.atomic(path, AtomicFile::create(path))
     }
 
     /// Creates an output that replaces the file or the symlink at `path`, with the mode of any new
@@ -110,8 +104,11 @@ impl Outputs {
         if path.is_dir() {
             return Err(io_error(path, &io::ErrorKind::IsADirectory.into()));
         }
-        let (file, pending) =
-            AtomicFile::create_anew(path).map_err(|error| io_error(path, &error))?;
+        self.atomic(path, AtomicFile::create_anew(path))
+    }
+
+    fn atomic(&mut self, path: &Path, made: io::Result<(File, AtomicFile)>) -> Result<Output> {
+        let (file, pending) = made.map_err(|error| io_error(path, &error))?;
         self.pending
             .push(PendingOutput::Atomic(pending, path.to_owned()));
         Ok(Output {

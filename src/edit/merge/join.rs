@@ -143,11 +143,9 @@ impl Joiner<'_> {
         }
         let parts = plan(base.piece.bytes(), &sizes)
             .map_err(|fault| anyhow!(fault.in_archive(&base.place)))?;
-        Ok(Outcome::New(
-            Rope::of_parts(&base.piece, parts, ropes)
-                .with_context(|| base.place.clone())?
-                .into(),
-        ))
+        let bytes =
+            Rope::of_parts(&base.piece, parts, ropes).with_context(|| base.place.clone())?;
+        Ok(bytes.into())
     }
 
     /// That every image which was to be taken of the other builds is in the file.

@@ -134,10 +134,11 @@ impl Joiner<'_> {
         let (first, header) = plain.first().context("no builds to merge")?;
         let parts = bundle::compose(first.bytes(), &items).with_context(|| base.place.clone())?;
         let bytes = Rope::of_parts(first, parts, new).with_context(|| base.place.clone())?;
-        match header {
-            Some(header) => compress::bundle(&bytes, *header, Levels::default(), self.spool),
-            None => Ok(Outcome::New(bytes.into())),
-        }
+        let bytes = match header {
+            Some(header) => compress::bundle(&bytes, *header, Levels::default(), self.spool)?,
+            None => bytes,
+        };
+        Ok(bytes.into())
     }
 
     fn fatbinary(&mut self, column: &[Found]) -> Result<Outcome> {
@@ -193,11 +194,8 @@ impl Joiner<'_> {
         }
         let parts =
             fatbin::compose(base.piece.bytes(), &items).with_context(|| base.place.clone())?;
-        Ok(Outcome::New(
-            Rope::of_parts(&base.piece, parts, new)
-                .with_context(|| base.place.clone())?
-                .into(),
-        ))
+        let bytes = Rope::of_parts(&base.piece, parts, new).with_context(|| base.place.clone())?;
+        Ok(bytes.into())
     }
 }
 

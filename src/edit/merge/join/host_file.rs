@@ -11,7 +11,6 @@ use super::super::lockstep::{Location, Locations};
 use super::row::{LaidOut, Placed, Row};
 use super::{Joiner, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
-use crate::edit::Changed;
 use crate::edit::pointers::{self, NewSection};
 use crate::error::Malformed;
 use crate::formats::containers::Kind;
@@ -186,7 +185,7 @@ fn object(
         }
     }
     let bytes = resize(replacements).with_context(|| base.place.clone())?;
-    Ok(Outcome::New(bytes.into()))
+    Ok(bytes.into())
 }
 
 /// A program or shared library.
@@ -237,7 +236,7 @@ fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> R
         None => with_pointers(&base.piece, first, new, &tables, placed.array),
     };
     let bytes = bytes.with_context(place)?;
-    Ok(Outcome::New(Changed::from(bytes)))
+    Ok(bytes.into())
 }
 
 /// The program `base` with new sections, and with its pointers to what is in them. Tables that have
