@@ -23,7 +23,7 @@ use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64, Machine};
 use object::read::elf::{FileHeader, GnuHashTable, HashTable};
 
-use super::magic;
+use super::{c_string, magic};
 use crate::error::Malformed;
 
 #[cfg(test)]
@@ -388,6 +388,5 @@ fn part(data: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
 
 /// The string at offset `at` of a string table.
 fn string(strings: &[u8], at: u64) -> Option<&[u8]> {
-    let rest = strings.get(usize::try_from(at).ok()?..)?;
-    rest.get(..memchr::memchr(0, rest)?)
+    c_string(strings.get(usize::try_from(at).ok()?..)?)
 }

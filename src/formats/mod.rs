@@ -60,6 +60,11 @@ pub(crate) fn slice<'a>(
     data.get(start..end).ok_or(fault)
 }
 
+/// The bytes before the first zero, or `None` if there is no zero.
+pub(crate) fn c_string(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(..memchr::memchr(0, bytes)?)
+}
+
 /// The range of `size` bytes from `offset` on.
 pub(crate) fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
     let end = offset
@@ -107,9 +112,11 @@ pub(crate) fn number(
     size: u64,
     what: &'static str,
 ) -> Result<u64, Malformed> {
-    let bytes = slice(data, at, size, what, at)?;
-    Ok(bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    slice(data, at, size, what, at).map(little_endian)
+}
+
+/// The little-endian number in `bytes`, which are at most 8.
+pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
+    let add = |value, byte: &u8| value << 8 | u64::from(*byte);
+    bytes.iter().rev().fold(0, add)
 }

@@ -35,7 +35,7 @@ pub use write::{
     Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write,
 };
 
-use super::{slice, u16_at, u32_at, u64_at, zeros};
+use super::{c_string, slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::Malformed;
 use crate::model::ImageKind;
 use std::borrow::Cow;
@@ -274,7 +274,7 @@ impl Layout {
             .zip(0..)
             .map(|(pair, index)| {
                 let at = offset + index * self.string_entry;
-                let key = c_string(data, u64_at(pair, 0), at)?;
+                let key = string(data, u64_at(pair, 0), at)?;
                 let value = match pair.len() {
                     24 => slice(
                         data,
@@ -283,7 +283,7 @@ impl Layout {
                         "string past the end",
                         at,
                     )?,
-                    _ => c_string(data, u64_at(pair, 8), at)?,
+                    _ => string(data, u64_at(pair, 8), at)?,
                 };
                 budget.take(0, (key.len() + value.len()) as u64, at)?;
                 Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
@@ -316,13 +316,9 @@ impl Budget {
     }
 }
 
-fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
+fn string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     let fault = |what| Malformed::new(what, at);
     let start = usize::try_from(offset).map_err(|_| fault("string past the end"))?;
     let tail = data.get(start..).ok_or(fault("string past the end"))?;
-    let len = tail
-        .iter()
-        .position(|byte| *byte == 0)
-        .ok_or(fault("string without a terminating zero"))?;
-    Ok(tail.get(..len).unwrap_or_default())
+    c_string(tail).ok_or(fault("string without a terminating zero"))
 }

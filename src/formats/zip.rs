@@ -28,6 +28,7 @@ pub use super::magic::{EMPTY_ZIP, ZIP};
 pub use unpack::ZipReader;
 
 use super::archive::{ArchiveFault, name, shown_name};
+use super::little_endian;
 
 /// The largest growth of deflated data, and that of zstd, where a block of 128 KiB takes at least 4
 /// bytes.
@@ -275,14 +276,7 @@ const LENGTHS: u64 = 28;
 fn end_of(data: &[u8], entry: &ZipFileHeaderRecord<'_>) -> u64 {
     let at = entry.central_directory_offset();
     let lengths = super::slice(data, at + LENGTHS, 6, "", at).unwrap_or_default();
-    let variable: u64 = lengths
-        .chunks_exact(2)
-        .map(|pair| {
-            pair.iter()
-                .rev()
-                .fold(0, |value, byte| value << 8 | u64::from(*byte))
-        })
-        .sum();
+    let variable: u64 = lengths.chunks_exact(2).map(little_endian).sum();
     at + ENTRY + variable
 }
 

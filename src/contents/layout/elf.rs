@@ -16,7 +16,7 @@ use crate::error::Malformed;
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
 };
-use crate::formats::{offload_entries, slice};
+use crate::formats::{c_string, offload_entries, slice};
 
 /// The depths of claims inside of an ELF file.
 const SECTION: u32 = 2;
@@ -264,10 +264,7 @@ impl Shared {
 
 /// The string at `offset` of a table; empty where there is none.
 fn text(table: &[u8], offset: u32) -> &[u8] {
-    let tail = table.get(offset as usize..).unwrap_or_default();
-    memchr::memchr(0, tail)
-        .and_then(|end| tail.get(..end))
-        .unwrap_or_default()
+    c_string(table.get(offset as usize..).unwrap_or_default()).unwrap_or_default()
 }
 
 /// The functions of an image.

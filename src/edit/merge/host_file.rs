@@ -15,7 +15,7 @@ use crate::error::Malformed;
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol,
 };
-use crate::formats::slice;
+use crate::formats::{c_string, slice};
 
 /// What a section is known by in both files: its name, and which of the sections of this name it
 /// is.
@@ -389,10 +389,9 @@ fn name<'d>(table: &'d [u8], offset: u32, left: &mut usize) -> Result<&'d [u8], 
         .get(offset as usize..)
         .ok_or(Malformed::new("name past the end", offset.into()))?;
     let tail = tail.get(..*left).unwrap_or(tail);
-    let len =
-        memchr::memchr(0, tail).ok_or(Malformed::new("name without an end", offset.into()))?;
-    *left = left.saturating_sub(len);
-    Ok(tail.get(..len).unwrap_or_default())
+    let name = c_string(tail).ok_or(Malformed::new("name without an end", offset.into()))?;
+    *left = left.saturating_sub(name.len());
+    Ok(name)
 }
 
 fn symbols<'d>(

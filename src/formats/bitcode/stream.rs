@@ -3,7 +3,7 @@
 use crate::error::Malformed;
 use crate::formats::bitstream::cursor::{Cursor, Scope};
 use crate::formats::magic::BITCODE_WRAPPER;
-use crate::formats::slice;
+use crate::formats::{number, slice};
 
 const MODULE_BLOCK: u32 = 8;
 const STRTAB_BLOCK: u32 = 23;
@@ -27,13 +27,7 @@ pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
         return Ok((data, 0));
     }
     // Magic, version, offset, size, CPU type.
-    let field = |at: u64| {
-        let bytes = slice(data, at, 4, "the bitcode wrapper's header is cut short", at)?;
-        Ok(bytes
-            .iter()
-            .rev()
-            .fold(0, |value, byte| value << 8 | u64::from(*byte)))
-    };
+    let field = |at| number(data, at, 4, "the bitcode wrapper's header is cut short");
     let (offset, size) = (field(8)?, field(12)?);
     Ok((
         slice(

@@ -43,14 +43,9 @@ impl<'a> Bits<'a> {
         let start = usize::try_from(self.at / 8).unwrap_or(usize::MAX);
         // Fast path: the bits are within eight bytes of the data.
         if width + skip <= 64
-            && let Some(word) = start
-                .checked_add(8)
-                .and_then(|end| self.data.get(start..end))
+            && let Some(word) = self.data.get(start..).and_then(|rest| rest.first_chunk())
         {
-            let word = word
-                .iter()
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let word = u64::from_le_bytes(*word);
             self.at += u64::from(width);
             return Ok(word.checked_shr(skip).unwrap_or(0) & mask(width));
         }

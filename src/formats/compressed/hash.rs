@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 
 use md5::{Digest, Md5};
 
+use crate::formats::u64_at;
+
 /// The smallest data size for which a thread is started.
 const THREAD_MIN: u64 = 4 << 20;
 /// The size of the blocks passed to the thread, and the length of its queue.
@@ -53,12 +55,7 @@ impl Hasher {
             Place::Caller(hash) => hash,
             Place::Thread(thread_hash) => thread_hash.finish()?,
         };
-        Ok(hash
-            .finalize()
-            .iter()
-            .take(8)
-            .rev()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(u64_at(&hash.finalize(), 0))
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 use super::hash::Hasher;
 use super::{MAGIC, Method};
 use crate::error::{Error, Malformed};
-use crate::formats::slice;
+use crate::formats::{little_endian, slice};
 
 /// The largest growth of zstd or zlib data: a zstd block of 128 KiB takes at least 4 bytes. A
 /// header that claims more is wrong.
@@ -49,13 +49,8 @@ impl Header {
         if !start.starts_with(MAGIC) {
             return Err(fault("not a compressed bundle"));
         }
-        let field = |offset: u64, len: u64| -> Result<u64, Malformed> {
-            let bytes = slice(start, offset, len, "header past the end", at)?;
-            Ok(bytes
-                .iter()
-                .rev()
-                .fold(0, |value, byte| value << 8 | u64::from(*byte)))
-        };
+        let field =
+            |offset, len| slice(start, offset, len, "header past the end", at).map(little_endian);
         let version = field(4, 2)? as u16;
         let method = match field(6, 2)? {
             0 => Method::Zlib,

@@ -3,7 +3,7 @@
 //! converted to one type and back. Reading and writing without a change gives the same bytes.
 
 use crate::error::Malformed;
-use crate::formats::slice;
+use crate::formats::{c_string, slice};
 use object::endian::{U16, U32, U64};
 use object::pod::{self, Pod};
 use object::{Endian, Endianness, File, Object, elf};
@@ -404,9 +404,5 @@ pub(crate) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malfor
     let tail = table
         .get(offset as usize..)
         .ok_or(Malformed::new("name past the end", at))?;
-    let len = tail
-        .iter()
-        .position(|byte| *byte == 0)
-        .ok_or(Malformed::new("name without a terminating zero", at))?;
-    Ok(tail.get(..len).unwrap_or_default())
+    c_string(tail).ok_or(Malformed::new("name without a terminating zero", at))
 }

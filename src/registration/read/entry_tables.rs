@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use super::address_space::{AddressSpace, Pointer};
 use super::{Entry, Table};
 use crate::error::Malformed;
+use crate::formats::c_string;
 use crate::formats::offload_entries::{self, EntryTable};
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::registration::entries::{Field, NARROW_ENTRY, WIDE_ENTRY};
@@ -163,8 +164,7 @@ fn name(space: &AddressSpace<'_>, address: u64) -> Option<String> {
     const LONGEST: usize = 1 << 16;
     let bytes = space.from(address)?;
     let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
-    let len = memchr::memchr(0, bytes)?;
-    std::str::from_utf8(bytes.get(..len)?)
+    std::str::from_utf8(c_string(bytes)?)
         .ok()
         .map(str::to_owned)
 }

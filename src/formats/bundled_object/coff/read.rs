@@ -2,7 +2,7 @@
 
 use crate::error::Malformed;
 use crate::formats::coff::{Header, RELOCATION_SIZE, SECTION_SIZE};
-use crate::formats::{self, slice};
+use crate::formats::{self, c_string, slice};
 
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
 
@@ -199,8 +199,7 @@ fn long(strings: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
         .and_then(|offset| strings.get(offset..))
         .filter(|_| offset >= 4)
         .ok_or(fault)?;
-    let len = tail.iter().position(|byte| *byte == 0).ok_or(fault)?;
-    tail.get(..len).ok_or(fault)
+    c_string(tail).ok_or(fault)
 }
 
 /// The name of a section. The field contains it, or its offset in the string table: `/123` in

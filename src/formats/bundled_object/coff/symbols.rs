@@ -8,7 +8,7 @@ use super::read::{Body, Object, Relocations, Symbol};
 use crate::error::Malformed;
 use crate::formats::bundled_object::strings::Strings;
 use crate::formats::coff::RELOCATION_SIZE;
-use crate::formats::{overwrite, slice, u16_at};
+use crate::formats::{little_endian, overwrite, slice, u16_at};
 
 /// The size of the contents of an auxiliary record, also in big objects.
 const AUX_SIZE: usize = 18;
@@ -160,12 +160,8 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 /// Replaces an index into the symbol table by the new one.
 fn put_index(indices: &[Option<u32>], field: &mut [u8], at: u64) -> Result<(), Malformed> {
-    let old = field
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | usize::from(*byte));
     let new = indices
-        .get(old)
+        .get(little_endian(field) as usize)
         .ok_or(Malformed::new("an index past the symbols", at))?;
     let new = new.ok_or(Malformed::new(
         "a symbol of a removed section is still used",

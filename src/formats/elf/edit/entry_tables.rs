@@ -8,6 +8,7 @@ use crate::formats::compose::Part;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_entries::TABLES;
 use crate::formats::offload_sections::{NAME, RELOCATABLE};
+use crate::formats::u64_at;
 use md5::{Digest, Md5};
 
 /// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19
@@ -30,13 +31,7 @@ pub fn is_fat_section(section: SectionView<'_>) -> bool {
 /// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in
 /// hexadecimal without zeros in front.
 pub fn entry_table_tag(output: &[u8]) -> String {
-    let digest = Md5::digest(output);
-    let number = digest
-        .iter()
-        .take(8)
-        .rev()
-        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    format!("{number:x}")
+    format!("{:x}", u64_at(&Md5::digest(output), 0))
 }
 
 /// The parts of the relocatable output `data` without its fat sections, and with `_<tag>` after the names
