@@ -11,7 +11,7 @@ use super::{Changed, Moved, Outcome};
 use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
-/// A container of a row.
+/// A container of a row, or an image of a container.
 pub(super) struct Block {
     /// Where it is.
     pub(super) old: Range<u64>,
@@ -25,7 +25,7 @@ impl Block {
         matches!(self.outcome, Outcome::Same)
     }
 
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         matches!(self.outcome, Outcome::Gone)
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result};
 
+use super::blocks::Block;
 use super::compress;
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Moved, Outcome, Repack};
@@ -48,32 +49,18 @@ pub(super) fn containers(
     })
 }
 
-/// An image of a container: where it is in the container, and what became of it.
-struct Slot {
-    old: Range<u64>,
-    outcome: Outcome,
-}
-
-impl Slot {
-    /// Its item in the new container, where it is the entry with this number of the old one.
-    fn item<N>(&self, entry: usize) -> Option<Item<N>> {
-        match &self.outcome {
-            Outcome::Same => Some(Item::Old(entry)),
-            Outcome::Gone => None,
-            Outcome::New(new) => Some(Item::Changed {
-                entry,
-                size: new.bytes.size(),
-            }),
-        }
-    }
-}
-
 /// The items of the new container with these images; none where all of them stay.
-fn items<N>(slots: &[Slot]) -> Option<Vec<Item<N>>> {
-    let is_same = |slot: &Slot| matches!(slot.outcome, Outcome::Same);
-    let each = slots.iter().enumerate();
-    (!slots.iter().all(is_same))
-        .then(|| each.filter_map(|(entry, slot)| slot.item(entry)).collect())
+fn items<N>(slots: &[Block]) -> Option<Vec<Item<N>>> {
+    let item = |(entry, slot): (usize, &Block)| match &slot.outcome {
+        Outcome::Same => Some(Item::Old(entry)),
+        Outcome::Gone => None,
+        Outcome::New(new) => Some(Item::Changed {
+            entry,
+            size: new.bytes.size(),
+        }),
+    };
+    let is_new = !slots.iter().all(Block::is_same);
+    is_new.then(|| slots.iter().enumerate().filter_map(item).collect())
 }
 
 impl Rewriter<'_> {
@@ -176,13 +163,12 @@ impl Rewriter<'_> {
     /// Notes that only the host's entries are left of a bundle.
     fn note_emptied<'i>(
         &mut self,
-        slots: &[Slot],
+        slots: &[Block],
         ids: impl Iterator<Item = &'i str>,
         place: &str,
     ) {
-        let device = |(slot, id): (&Slot, &str)| {
-            (!id.starts_with("host")).then_some(matches!(slot.outcome, Outcome::Gone))
-        };
+        let device =
+            |(slot, id): (&Block, &str)| (!id.starts_with("host")).then_some(slot.is_gone());
         let gone: Vec<bool> = slots.iter().zip(ids).filter_map(device).collect();
         if !gone.is_empty() && gone.iter().all(|gone| *gone) {
             self.emptied.push(place.to_owned());
@@ -300,7 +286,7 @@ impl Rewriter<'_> {
     }
 
     /// What becomes of the images of a container, in their order.
-    fn slots(&mut self, location: &Location, ranges: Vec<Range<u64>>) -> Result<Vec<Slot>> {
+    fn slots(&mut self, location: &Location, ranges: Vec<Range<u64>>) -> Result<Vec<Block>> {
         let mut slots = Vec::new();
         for old in ranges {
             let piece = location
@@ -310,7 +296,7 @@ impl Rewriter<'_> {
                 piece.with_context(|| format!("{}: past the end", location.place))?,
                 location.place.clone(),
             );
-            slots.push(Slot {
+            slots.push(Block {
                 outcome: self.enter(&inner)?,
                 old,
             });
@@ -320,11 +306,11 @@ impl Rewriter<'_> {
 }
 
 /// The container that is assembled from `parts` of `piece`, in which `slots` are the images.
-fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
+fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outcome> {
     let mut kept: Vec<Range<u64>> = Vec::new();
     // By the index of their items.
     let (mut ranges, mut new, mut inner) = (Vec::new(), Vec::new(), Vec::new());
-    for Slot { old, outcome } in slots {
+    for Block { old, outcome } in slots {
         let changed = match outcome {
             Outcome::Gone => continue,
             Outcome::Same => {
