@@ -1,8 +1,5 @@
 //! User-visible text: manual pages, help, errors about settings, and commands that can be pasted.
 
-use std::path::Path;
-use std::process::Command;
-
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
@@ -34,10 +31,6 @@ pub(super) fn trials() -> Vec<Trial> {
         test(
             "usage::the_build_by_default_has_the_remote_cache",
             default_features,
-        ),
-        with_llvm(
-            "usage::a_reproduction_has_one_folder_at_its_top",
-            top_folder,
         ),
     ]
 }
@@ -126,33 +119,6 @@ fn help_without_files() -> Outcome {
         for file in ["docs/", ".md", "README"] {
             expect_not_in(&help, file)?;
         }
-    }
-    passed()
-}
-
-fn top_folder() -> Outcome {
-    let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
-    run(&mut work.wrapper(["-o", "x", "a.o", "--reproduce=sub.d.tar"]))?;
-    run(work
-        .wrapper(["-o", "x", "a.o"])
-        .env("OFFLD_REPRODUCE", "all"))?;
-    let named = |tar: &Path| {
-        tar.file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
-    let tars = std::fs::read_dir(work.path().join("all"))?
-        .flatten()
-        .map(|entry| entry.path());
-    for tar in tars.chain([work.path().join("sub.d.tar")]) {
-        let listed = run(Command::new("tar").arg("tf").arg(&tar))?;
-        let top = named(&tar) + "/";
-        ensure(listed.lines().all(|entry| entry.starts_with(&top)), || {
-            listed.clone()
-        })?;
-        expect_in(&listed, &format!("{top}run.sh\n"))?;
     }
     passed()
 }

@@ -27,7 +27,6 @@ pub(super) fn trials() -> Vec<Trial> {
             "device_links::allow_multiple_definition_reaches_device_links",
             multiple,
         ),
-        with_llvm("device_links::mllvm_help_lists_llvms_options", mllvm_help),
     ]
 }
 
@@ -361,19 +360,5 @@ fn multiple() -> Outcome {
             format!("{name}: {line:?}")
         })?;
     }
-    passed()
-}
-
-fn mllvm_help() -> Outcome {
-    let work = Work::new();
-    for option in ["--help", "-help-hidden"] {
-        let mut wrapper = work.command(made().links.join("clang-linker-wrapper"));
-        let stdout = run(wrapper
-            .args(["a.o", "-mllvm", option, "-o", "a.out"])
-            .env("OFFLD_CLANG", llvm("clang")))?;
-        expect_in(&stdout, "OPTIONS:")?;
-        expect_in(&stdout, "--color")?;
-    }
-    ensure(!work.path().join("a.out").exists(), || "there was a link")?;
     passed()
 }
