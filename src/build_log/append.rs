@@ -7,13 +7,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::OFlags;
 
 use super::Record;
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
+use crate::sys::threads::lock;
 
 pub(crate) struct Log {
     path: PathBuf,
@@ -54,7 +55,7 @@ impl Log {
 
     /// Appends a line. If the log cannot be written, prints one warning, and the link continues.
     pub(crate) fn append(&self, record: &Record) {
-        let mut state = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.file);
         if let Err(error) = append(&mut state, &self.path, record) {
             let (path, name) = (self.path.display(), session::OFFLD_CACHE_LOG);
             self.shell

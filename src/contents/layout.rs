@@ -18,11 +18,12 @@ mod units;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 use crate::io::file_slice::FileSlice;
+use crate::sys::threads::lock;
 
 pub(super) use finish::find_units;
 pub(super) use record::{Fill, Layout, LayoutPosition};
@@ -141,7 +142,7 @@ impl Names {
         if text.is_empty() {
             return Name::NONE;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if let Some(&place) = known.places.get(&*text) {
             return Name(place + 1);
         }
@@ -155,7 +156,7 @@ impl Names {
 
     /// The text of a name.
     pub(crate) fn text(&self, name: Name) -> Arc<str> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         name.0
             .checked_sub(1)
             .and_then(|place| known.list.get(place as usize))

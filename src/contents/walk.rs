@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Error, Result};
 use object::FileKind;
@@ -28,6 +28,7 @@ use crate::model::Generation;
 use crate::registration::read::{self, Registered};
 use crate::sys::progress::{Meter, Reached};
 use crate::sys::signals::Signals;
+use crate::sys::threads::lock;
 
 /// Limit of the members, sections and containers that are opened in a file: this many, and one more
 /// for every [`BYTES_EACH`] bytes of the file. Without it a small file could take forever, such as
@@ -201,7 +202,7 @@ impl<'r> Walk<'r> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
         }
-        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spool = lock(&self.spool);
         spool.add(|file| {
             io::copy(&mut bytes_of::reader(piece), file)?;
             Ok(())

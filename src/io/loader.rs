@@ -7,10 +7,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::formats::dynamic::Dynamic;
 use crate::sys::session::{self, Session};
+use crate::sys::threads::lock;
 
 #[cfg(test)]
 mod tests;
@@ -195,7 +196,7 @@ impl Loader {
     /// The directories that [`Loader::every_candidate`] would have searched as well if they
     /// existed.
     pub(crate) fn missing_folders(&self) -> Vec<PathBuf> {
-        let searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let searched = lock(&self.searched);
         searched
             .values()
             .flat_map(|folder| folder.missing.iter().cloned())
@@ -227,7 +228,7 @@ impl Loader {
 
     /// Files called `name` in `folder` and in its variants for CPU levels.
     fn in_folder(&self, folder: &Path, name: &OsStr) -> Candidates {
-        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut searched = lock(&self.searched);
         if !searched.contains_key(folder) {
             searched.insert(folder.to_owned(), SearchedFolder::new(folder));
         }

@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
@@ -23,6 +23,7 @@ use crate::registration::Plan;
 use crate::sys::run::{self, Cmd};
 use crate::sys::service::Service;
 use crate::sys::session::{self, Session};
+use crate::sys::threads::lock;
 use protocol::{Answer, BUILD, Form, Request};
 
 /// Time limit of one request, unless `OFFLD_LLVM_TIMEOUT` is set.
@@ -76,7 +77,7 @@ impl<'s> Llvm<'s> {
     /// probably be needed, in this order. Errors are ignored here: the first request whose answer
     /// is needed reports them.
     pub(crate) fn start_early(&self, triple: &str, requests: Vec<Vec<u8>>) {
-        let mut slot = self.lock();
+        let mut slot = lock(&self.running);
         if slot.is_some() {
             return;
         }
@@ -127,13 +128,13 @@ impl<'s> Llvm<'s> {
     /// Ends the program early, because another request is unlikely. Another request starts it
     /// again.
     pub(crate) fn dismiss(&self) {
-        if let Some(mut running) = self.lock().take() {
+        if let Some(mut running) = lock(&self.running).take() {
             running.service.stop();
         }
     }
 
     fn ask(&self, request: &[u8], purpose: &Purpose) -> Result<Vec<u8>> {
-        let mut slot = self.lock();
+        let mut slot = lock(&self.running);
         let mut running = match slot.take() {
             Some(running) => running,
             None => self.start(None)?,
@@ -210,10 +211,6 @@ impl<'s> Llvm<'s> {
             checked: false,
             pending: VecDeque::new(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::Result;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::sys::clock::Clock;
 use crate::sys::shell::Shell;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 
 /// A cache in use. Entries missing from the store are fetched from the remote cache and stored. New
 /// entries go to both, to the remote cache in the background.
@@ -389,10 +389,6 @@ impl Cache {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod table;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,7 +19,7 @@ use anyhow::Result;
 use crate::args::request::{Jobs, MemoryLimit};
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 pub(crate) use demand::{Demand, Refusal};
 use jobserver::{Jobserver, Token};
 use memory::Machine;
@@ -432,7 +432,7 @@ impl JobSlots {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

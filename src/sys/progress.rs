@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::sys::threads::lock;
+
 pub(crate) use meter::{Meter, Reached};
 
 /// Time before the first lines appear.
@@ -56,7 +58,7 @@ impl Progress {
     /// Starts job `index`, or changes its line to `what`.
     pub(crate) fn begin(&self, index: usize, what: &str) {
         if let Some((bars, _)) = &self.shown {
-            let mut state = bars.lock();
+            let mut state = lock(&bars.state);
             let bar = state.visible.then(|| bars.bar(what));
             let before = state.running.insert(index, (what.to_owned(), bar));
             bars.clear(before);
@@ -65,7 +67,7 @@ impl Progress {
 
     pub(crate) fn end(&self, index: usize) {
         if let Some((bars, _)) = &self.shown {
-            let ended = bars.lock().running.remove(&index);
+            let ended = lock(&bars.state).running.remove(&index);
             bars.clear(ended);
         }
     }
@@ -74,7 +76,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((bars, watcher)) = &mut self.shown {
-            bars.lock().ended = true;
+            lock(&bars.state).ended = true;
             bars.ended.notify_all();
             // The watcher does nothing that can fail.
             let _ = watcher.take().map(JoinHandle::join);
@@ -84,13 +86,9 @@ impl Drop for Progress {
 }
 
 impl Bars {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for [`SHOW_AFTER`], then shows the running jobs until the link has ended.
     fn show(&self) {
-        let mut state = self.wait(self.lock(), SHOW_AFTER);
+        let mut state = self.wait(lock(&self.state), SHOW_AFTER);
         if state.ended {
             return;
         }
@@ -149,7 +147,7 @@ mod tests {
         let progress = Progress::new(true);
         progress.begin(0, "device link for amdgcn-amd-amdhsa (gfx90a)");
         let bars = progress.shown.as_ref().map(|(bars, _)| {
-            bars.lock()
+            lock(&bars.state)
                 .running
                 .values()
                 .filter(|(_, bar)| bar.is_some())
@@ -158,7 +156,7 @@ mod tests {
         assert_eq!(bars, Some(0));
         progress.begin(0, "the same, later");
         let texts = progress.shown.as_ref().map(|(bars, _)| {
-            bars.lock()
+            lock(&bars.state)
                 .running
                 .values()
                 .map(|(text, _)| text.clone())

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::sys::session::shown_temp_folder;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 use crate::sys::unfinished::Directory;
 use anyhow::{Context, Result};
 
@@ -50,7 +50,7 @@ impl Scratch {
     /// depend on the order of the calls, so a stage chooses all of its names before it starts to
     /// work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let stem = safe_name(prefix);
         let name = state.unique(&stem, ext);
         if self.keep {
@@ -88,7 +88,7 @@ impl Scratch {
 
     /// The directory, after it has been created; `None` with `--save-temps`.
     pub fn folder(&self) -> Option<PathBuf> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         state.folder.as_ref().map(|folder| folder.to_path_buf())
     }
 
@@ -96,7 +96,7 @@ impl Scratch {
     /// `--save-temps`, nor to files outside the temporary directory (an image that the user
     /// passed).
     pub fn discard(&self, path: &Path) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state
             .folder
             .as_ref()

@@ -13,7 +13,7 @@ use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use rustix::process::{
 use wait4::Wait4;
 
 use crate::error::StepFailed;
+use crate::sys::threads::lock;
 use crate::sys::trace::Usage;
 use crate::sys::{threads, unfinished};
 
@@ -144,7 +145,7 @@ impl Signals {
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
-        locked(&self.children)
+        lock(&self.children)
     }
 
     /// Prevents signals from ending the process while the result lives. Used while something
@@ -285,7 +286,7 @@ pub(crate) struct Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        locked(&self.children).idle.remove(&self.pid);
+        lock(&self.children).idle.remove(&self.pid);
     }
 }
 
@@ -305,13 +306,13 @@ impl LastResort {
         let mut since = Instant::now();
         while since.elapsed() < GRACE {
             std::thread::sleep(PAUSE);
-            let children = locked(&self.children);
+            let children = lock(&self.children);
             if children.held > 0 || !children.running.is_empty() {
                 since = Instant::now();
             }
         }
         // The lock stays held, so no child is reaped any more, and no other process can get its id.
-        let children = locked(&self.children);
+        let children = lock(&self.children);
         for child in children.idle.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = rustix::process::kill_process_group(child, Signal::KILL);
         }
@@ -321,10 +322,6 @@ impl LastResort {
         // Reached only for a signal whose default action is unknown.
         signal_hook::low_level::exit(128_i32.saturating_add(signal));
     }
-}
-
-fn locked(children: &Mutex<Children>) -> MutexGuard<'_, Children> {
-    children.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Passes signals on to one child while a thread waits for it.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -38,6 +38,11 @@ struct Pool {
     threads: Option<Arc<ThreadPool>>,
 }
 
+/// Locks `mutex`, even if a thread has panicked while holding it: the panic is reported elsewhere.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `work`, whose parallel iterators use all available threads.
 pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match threads_of_this_process() {
@@ -48,7 +53,7 @@ pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 fn threads_of_this_process() -> Option<Arc<ThreadPool>> {
     let process = std::process::id();
-    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pool = lock(&POOL);
     if pool.as_ref().is_some_and(|pool| pool.process != process) {
         // Dropping the pool would wait for threads that do not exist in this process.
         std::mem::forget(pool.take());
@@ -83,9 +88,7 @@ pub(crate) fn run_indexed<R: Send>(
                 return;
             }
             let result = task(at);
-            done.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(result);
+            lock(&done).push(result);
         }
     };
     std::thread::scope(|scope| {
@@ -139,19 +142,19 @@ pub(crate) fn unless_stopped<R: Send + 'static>(
     let thread = beside(move || {
         let _open = open;
         let value = work();
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        *lock(&place) = Some(value);
     });
     signals.until_readable(done.as_fd())?;
     if let Some(Err(panic)) = thread.map(JoinHandle::join) {
         std::panic::resume_unwind(panic);
     }
-    let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let result = lock(&result).take();
     Ok(result.unwrap_or_else(|| unreachable!("the work is done, and has not panicked")))
 }
 
 /// Runs `work`, unless it has run already.
 fn run_once(work: &Mutex<Option<impl FnOnce()>>) {
-    let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let work = lock(work).take();
     if let Some(work) = work {
         work();
     }
@@ -212,7 +215,7 @@ pub(crate) fn retry<T>(
         match start() {
             Err(error) if is_refused(&error) => {
                 SHORT.store(true, Ordering::SeqCst);
-                *POOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Pool {
+                *lock(&POOL) = Some(Pool {
                     process: std::process::id(),
                     threads: None,
                 });

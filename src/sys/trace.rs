@@ -3,14 +3,15 @@
 //! requested.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::sys::atomic_file;
+use crate::sys::threads::lock;
 
 /// Span names of LLVM's wrapper in its own time trace.
 pub(crate) mod span {
@@ -117,7 +118,7 @@ impl Trace {
 
     fn json(&self) -> Value {
         let pid = std::process::id();
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = lock(&self.events);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let lane = |lane: usize| u64::from(pid) + lane as u64;
         let mut all: Vec<Value> = Vec::new();
@@ -203,11 +204,7 @@ impl Drop for Span<'_> {
             length,
             args: std::mem::take(&mut self.args),
         };
-        self.trace
-            .events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event);
+        lock(&self.trace.events).push(event);
     }
 }
 

@@ -7,10 +7,12 @@ use std::fs;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+use crate::sys::threads::lock;
 
 /// Paths of all temporary files and directories of this process.
 static PATHS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -39,7 +41,7 @@ pub(super) fn make<T>(
     make: impl FnOnce() -> io::Result<T>,
     path: impl FnOnce(&T) -> PathBuf,
 ) -> io::Result<(T, Unfinished)> {
-    let mut paths = paths();
+    let mut paths = lock(&PATHS);
     let made = make()?;
     let path = path(&made);
     paths.insert(path.clone());
@@ -49,7 +51,7 @@ pub(super) fn make<T>(
 /// Removes all registered files and directories, just before the process ends. A thread that
 /// creates or removes one blocks until that end.
 pub(super) fn remove_all() {
-    let paths = paths();
+    let paths = lock(&PATHS);
     for path in paths.iter() {
         for _ in 0..TRIES {
             let removed = if path.is_dir() {
@@ -69,13 +71,9 @@ pub(super) fn remove_all() {
     std::mem::forget(paths);
 }
 
-fn paths() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    PATHS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        paths().remove(&self.0);
+        lock(&PATHS).remove(&self.0);
     }
 }
 
@@ -112,11 +110,15 @@ mod tests {
         let directory =
             Directory::new_in(parent.path(), tempfile::Builder::new().prefix("x-")).unwrap();
         let path = directory.to_path_buf();
-        assert!(path.is_dir() && paths().contains(&path));
+        assert!(path.is_dir() && lock(&PATHS).contains(&path));
         drop(directory);
-        assert!(!path.exists() && !paths().contains(&path));
+        assert!(!path.exists() && !lock(&PATHS).contains(&path));
         let nowhere = parent.path().join("none");
         assert!(Directory::new_in(&nowhere, &tempfile::Builder::new()).is_err());
-        assert!(!paths().iter().any(|path| path.starts_with(parent.path())));
+        assert!(
+            !lock(&PATHS)
+                .iter()
+                .any(|path| path.starts_with(parent.path()))
+        );
     }
 }

@@ -15,6 +15,7 @@ use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::store::{Cache, Key, KeyBuilder, Scope};
 use crate::sys::session;
+use crate::sys::threads::lock;
 
 /// Version of the record format.
 const VERSION: u32 = 1;
@@ -224,10 +225,7 @@ impl Costs {
             threads,
             cost,
         };
-        self.new
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((name(job), run));
+        lock(&self.new).push((name(job), run));
     }
 
     /// Writes the new runs to the cache in the background.

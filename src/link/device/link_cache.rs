@@ -32,7 +32,7 @@ mod tool;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
@@ -47,6 +47,7 @@ use crate::link::select::DeviceJob;
 use crate::store::{BlobName, Cache, Digest, Event, Key, Scope};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
+use crate::sys::threads::lock;
 use crate::sys::trace::Usage;
 
 pub(super) use digests::of_environment;
@@ -203,10 +204,7 @@ impl<'a> DeviceCache<'a> {
         else {
             return;
         };
-        let mut preloaded = self
-            .preloaded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut preloaded = lock(&self.preloaded);
         if preloaded.is_none() {
             *preloaded = self
                 .session
@@ -217,11 +215,7 @@ impl<'a> DeviceCache<'a> {
 
     /// Returns the preloaded linker if it matches `linker_command`, else kills it.
     fn take_preloaded(&self, linker_command: &LinkerCommand) -> Option<PreloadedLinker> {
-        let preloaded = self
-            .preloaded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let preloaded = lock(&self.preloaded).take();
         let args = self.context.preload_args.as_ref()?;
         let has_preload_args = linker_command.args.windows(args.len()).any(|window| {
             window
@@ -512,7 +506,7 @@ impl<'a> DeviceCache<'a> {
     }
 
     fn shared_tool(&self, path: &Path) -> SharedTool {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = lock(&self.tools);
         Arc::clone(tools.entry(path.to_owned()).or_default())
     }
 

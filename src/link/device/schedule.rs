@@ -2,14 +2,14 @@
 //!
 //! A link that lacks memory does not block later links that fit.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::Result;
 
 use super::runner_slots::{RunnerSlot, RunnerSlots};
 use crate::sys::jobs::{Demand, Refusal};
 use crate::sys::session::Session;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 
 /// The result of a lookup.
 pub(super) enum LookedUp<T> {
@@ -172,10 +172,6 @@ fn startable<'s, W: Work>(
         }
     }
     None
-}
-
-fn lock<T>(queue: &Mutex<Queue<T>>) -> MutexGuard<'_, Queue<T>> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

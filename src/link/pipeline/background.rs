@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::{Result, bail};
 
@@ -17,7 +17,7 @@ use crate::llvm::Llvm;
 use crate::store::{Caching, Reason};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 
 /// Number of CPUs from which two linkers and a compiler load in parallel without slowing each other
 /// down.
@@ -93,17 +93,13 @@ impl<'s> Background<'s> {
     /// Starts the host linker `linker` with `args`. It then waits for its other arguments.
     fn start_linker(&self, linker: &Path, args: &[OsString]) {
         let preloaded = self.session.runner.preload(linker, args, false);
-        *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
+        *lock(&self.linker) = preloaded;
     }
 
     /// Starts the host linker `linker` when the first device link runs, unless it has been started
     /// already.
     pub(super) fn start_late_linker(&self, linker: &Path, args: Option<&Vec<OsString>>) {
-        let idle = self
-            .linker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_none();
+        let idle = lock(&self.linker).is_none();
         if let Some(args) = args.filter(|_| idle) {
             self.start_linker(linker, args);
         }
@@ -111,10 +107,7 @@ impl<'s> Background<'s> {
 
     /// Takes the host linker that was started early, if there is one.
     pub(super) fn take_linker(&self) -> Option<PreloadedLinker> {
-        self.linker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        lock(&self.linker).take()
     }
 
     /// Runs `work`, which prepares the registration, when the first device link runs. A dry run

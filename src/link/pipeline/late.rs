@@ -401,10 +401,7 @@ pub(super) fn beside<A: Send, B>(
     let failed = AtomicBool::new(false);
     let one = std::sync::Mutex::new(Some(one));
     let run_one = || {
-        let work = one
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        let work = threads::lock(&one).take();
         work.map(|work| guarded(work, &failed, session))
     };
     let (first, second) = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::sys::scratch::Scratch;
 use crate::sys::service::{Service, ServiceFailure};
 use crate::sys::shell::Shell;
 use crate::sys::signals::Signals;
+use crate::sys::threads::lock;
 use crate::sys::trace::{Trace, Usage};
 
 /// The failure of a step.
@@ -55,10 +56,7 @@ impl Run for FailsAt {
                 object.display()
             )
         });
-        self.steps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(cmd.step.clone());
+        lock(&self.steps).push(cmd.step.clone());
         if self.calls.fetch_add(1, Ordering::SeqCst) != self.at {
             if let Some(output) = &cmd.output {
                 std::fs::write(output, "image")?;

@@ -13,12 +13,13 @@ use std::fs::DirBuilder;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 
 use super::super::{BlobName, Key};
 use crate::sys::folder::Folder;
+use crate::sys::threads::lock;
 
 /// The contents of a cache directory tag: <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
@@ -110,7 +111,7 @@ impl Layout {
     /// Opens, once, the directory of everything except the tag. If it is removed or recreated
     /// meanwhile, lookups in it miss.
     pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
-        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut version = lock(&self.version);
         if let Some(version) = version.as_ref() {
             return Ok(Arc::clone(version));
         }
@@ -144,7 +145,7 @@ impl Layout {
         let made = self.opened_root().and_then(|root| {
             root.make_sub(&format!("{VERSION}/{TMP}"))?;
             let version = Arc::new(root.sub(VERSION)?);
-            *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version);
+            *lock(&self.version) = Some(version);
             Ok(root)
         });
         let root =

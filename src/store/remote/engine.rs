@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use super::service::{Failure, Kind};
 use super::{RemoteSettings, WarnFn};
 use crate::sys::session::OFFLD_CACHE_KEY;
-use crate::sys::threads;
+use crate::sys::threads::{self, lock};
 
 /// Extra time that a caller waits beyond the time limit of a request, because the thread itself may
 /// be delayed.
@@ -225,7 +225,7 @@ impl Engine {
 
     /// Starts to count waiting time. Returns how much longer the link may wait.
     fn start_waiting(&self) -> Duration {
-        let mut waits = self.waits();
+        let mut waits = lock(&self.waits);
         let now = Instant::now();
         if waits.waiting == 0 {
             waits.since = now;
@@ -235,16 +235,12 @@ impl Engine {
     }
 
     fn stop_waiting(&self) {
-        let mut waits = self.waits();
+        let mut waits = lock(&self.waits);
         waits.waiting -= 1;
         if waits.waiting == 0 {
             let waited = waits.since.elapsed();
             waits.spent += waited;
         }
-    }
-
-    fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

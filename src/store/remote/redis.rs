@@ -4,7 +4,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use redis::aio::MultiplexedConnection;
@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::frame::LONGEST;
+use crate::sys::threads::lock;
 
 /// Maximum size of one answer, in bytes: an object, and the framing of Redis and TLS.
 const MAX_ANSWER: u64 = LONGEST as u64 + (1 << 20);
@@ -139,7 +140,7 @@ impl Quota {
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

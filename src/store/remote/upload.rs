@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::engine::Engine;
 use super::frame::Frame;
 use super::service::Service;
 use crate::store::Digest;
+use crate::sys::threads::lock;
 
 pub(super) enum Job {
     /// An encoded object: its name and its bytes.
@@ -30,7 +31,7 @@ impl Uploads {
         service: &Arc<Service>,
         frame: &Arc<Frame>,
     ) {
-        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.0);
         let (jobs, _) = queue.get_or_insert_with(|| {
             start(Arc::clone(engine), Arc::clone(service), Arc::clone(frame))
         });
@@ -40,7 +41,7 @@ impl Uploads {
 
     /// Waits until the queue is empty, for as long as `engine` allows.
     pub(super) fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
-        let queue = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let queue = lock(&self.0).take();
         if let Some((jobs, done)) = queue {
             drop(jobs);
             engine.wait_for_end(&done, stop);

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::TICK;
 use crate::model::printable;
+use crate::sys::threads::lock;
 
 /// Time before the bar appears.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
@@ -104,14 +105,14 @@ impl Reached {
             .rsplit('/')
             .find(|part| !part.is_empty())
             .unwrap_or(name);
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = printable(name).into_owned();
+        *lock(&self.at) = printable(name).into_owned();
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
         if let Some((ended, watcher)) = self.shown.take() {
-            *ended.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *lock(&ended.ended) = true;
             ended.changed.notify_all();
             // The watcher does nothing that can fail.
             let _ = watcher.join();
@@ -138,7 +139,7 @@ impl Ended {
         }
         loop {
             bar.set_position(done.load(Ordering::Relaxed).min(total));
-            bar.set_message(at.lock().unwrap_or_else(PoisonError::into_inner).clone());
+            bar.set_message(lock(&at).clone());
             bar.tick();
             if self.wait(TICK) {
                 return bar.finish_and_clear();
@@ -148,7 +149,7 @@ impl Ended {
 
     /// Waits for `time`, or for the end. Returns whether the work has ended.
     fn wait(&self, time: Duration) -> bool {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = lock(&self.ended);
         let waited = self
             .changed
             .wait_timeout_while(ended, time, |ended| !*ended);

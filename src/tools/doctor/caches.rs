@@ -1,7 +1,7 @@
 //! The state of the cache of device links, and of the remote cache.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::Access;
 
@@ -10,6 +10,7 @@ use crate::error;
 use crate::store::local::Store;
 use crate::store::settings::{self, Setting};
 use crate::store::{self, Key, RemoteSettings, SecretKey};
+use crate::sys::threads::lock;
 
 /// Examines the cache that a link in this environment would use.
 pub(super) fn own() -> Cache {
@@ -76,12 +77,7 @@ pub(super) fn shared(own: &Cache) -> Option<Remote> {
     let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let tell = {
         let messages = Arc::clone(&messages);
-        Arc::new(move |text: &str| {
-            messages
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(text.to_owned())
-        })
+        Arc::new(move |text: &str| lock(&messages).push(text.to_owned()))
     };
     let answers = match store::Remote::open(&RemoteSettings { key, ..settings }, tell) {
         Ok(remote) => {
@@ -93,7 +89,7 @@ pub(super) fn shared(own: &Cache) -> Option<Remote> {
             false
         }
     };
-    problems.append(&mut messages.lock().unwrap_or_else(PoisonError::into_inner));
+    problems.append(&mut lock(&messages));
     Some(Remote {
         url,
         read_only,

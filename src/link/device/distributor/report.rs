@@ -2,13 +2,14 @@
 //! user, and the error, if any.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::error;
 use crate::sys::shell::Shell;
+use crate::sys::threads::lock;
 use crate::sys::trace::Usage;
 
 /// The report of one distributor.
@@ -113,7 +114,7 @@ impl SharedReport {
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

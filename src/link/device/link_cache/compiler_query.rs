@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use super::{DeviceCache, LinkQuery, SharedTool};
 use crate::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use crate::sys::run::Probe;
 use crate::sys::session::{self, Session};
+use crate::sys::threads::lock;
 use crate::target::Target;
 
 /// The architecture that replaces any other AMD architecture in queries, so that one answer serves
@@ -79,13 +80,10 @@ impl DeviceCache<'_> {
         for_cpu: bool,
     ) -> Result<LinkerCommand, String> {
         let answer = {
-            let mut commands = self
-                .linker_commands
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut commands = lock(&self.linker_commands);
             Arc::clone(commands.entry(args.to_vec()).or_default())
         };
-        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answer = lock(&answer);
         if let Some(command) = answer.as_ref() {
             return command.clone();
         }

@@ -10,11 +10,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{StatFs, StatVfsMountFlags, StatxFlags};
 
 use crate::store::Digest;
+use crate::sys::threads::lock;
 
 /// Requests a mount number that is never reused (since Linux 6.8), in the field where older kernels
 /// return a reusable one.
@@ -89,10 +90,7 @@ impl Mount {
         let Some(unique) = unique else {
             return identify(path, major, None);
         };
-        let mut known = KNOWN
-            .get_or_init(Mutex::default)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(KNOWN.get_or_init(Mutex::default));
         *known
             .entry(unique)
             .or_insert_with(|| identify(path, major, Some(unique)))
