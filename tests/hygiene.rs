@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("capi", "contents error facade io model"),
     (
         "cli",
-        "args build_log contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::doctor tools::explain tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::strip_device tools::wrapper",
+        "args build_log contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::doctor tools::explain tools::inspect tools::merge tools::packager tools::prune tools::replace tools::size tools::split tools::strip_device tools::wrapper",
     ),
     ("contents", "error formats io model registration sys target"),
     (
@@ -102,7 +102,6 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::merge", "contents edit error formats io model sys"),
     ("tools::packager", "error formats io model sys target"),
     ("tools::prune", "contents edit model sys target"),
-    ("tools::recompress", "contents edit sys"),
     (
         "tools::replace",
         "contents edit formats io model sys target",

@@ -4,9 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::request::LinkRequest;
-use super::values::text;
-use super::{Id, Role};
+use super::Role;
 
 /// The family of linkers whose syntax the host arguments use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,12 +88,12 @@ pub fn default_entries() -> impl Iterator<Item = String> {
 
 /// Returns the symbols of a C function: its name, and its name on i386. The command line may not
 /// reveal the machine.
-fn plain_and_i386(name: &str) -> [String; 2] {
+pub(super) fn plain_and_i386(name: &str) -> [String; 2] {
     [name.to_owned(), format!("_{name}")]
 }
 
 /// Returns the symbol that must be defined for `/export:name[=internal][,@ordinal][,flags]`.
-fn exported(value: &str) -> &str {
+pub(super) fn exported(value: &str) -> &str {
     let name = value.split(',').next().unwrap_or_default();
     name.split_once('=').map_or(name, |(_, internal)| internal)
 }
@@ -112,34 +110,4 @@ pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
         }
     };
     full(name) == full(without)
-}
-
-impl LinkRequest {
-    /// Applies an option that only link.exe has.
-    pub(super) fn link_exe_option(&mut self, id: Id, value: &OsStr) {
-        match id {
-            Id::LinkAlternateName => {
-                let given = text(value);
-                let names = given
-                    .split_once('=')
-                    .map(|(from, to)| (from.to_owned(), to.to_owned()));
-                self.alternate_names.extend(names);
-            }
-            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
-            Id::LinkEntry => {
-                self.entry_is_named = true;
-                self.undefined.extend(
-                    plain_and_i386(&text(value))
-                        .into_iter()
-                        .filter(|_| !value.is_empty()),
-                );
-            }
-            Id::LinkExport => self
-                .undefined
-                .extend(plain_and_i386(exported(&text(value)))),
-            Id::LinkNoDefaultLib if value.is_empty() => self.no_default_libraries = true,
-            Id::LinkNoDefaultLib => self.without_libraries.push(value.to_owned()),
-            _ => {}
-        }
-    }
 }

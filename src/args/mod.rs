@@ -5,12 +5,10 @@
 
 pub(crate) mod cl;
 pub(crate) mod gnu_ld;
-pub(crate) mod launching;
 pub mod link_exe;
 mod parse;
 pub mod request;
 pub mod response;
-pub(crate) mod size;
 mod state;
 mod table;
 mod table_ld;

@@ -7,12 +7,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub use super::launching::Launching;
+use super::link_exe::{exported, plain_and_i386};
 use super::state::{Walk, input};
-pub use super::values::{Defsym, Distribute, Jobs, LateImages, LtoPartitions, MemoryLimit};
+pub use super::values::{
+    Defsym, Distribute, Jobs, LateImages, Launching, LtoPartitions, MemoryLimit,
+};
 use super::values::{
-    distribute, granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release,
-    text,
+    distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, pair,
+    remote_jobs, sycl_release, text,
 };
 use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
@@ -61,23 +63,30 @@ pub enum InputName {
     Library(OsString),
 }
 
-/// One input of the host link, with the linker state at its position on the command line.
+/// The options in effect at one position of a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InputState {
+    /// `--whole-archive`.
+    pub whole_archive: bool,
+    /// Between `--start-lib` and `--end-lib`: an object is treated like a member of an archive.
+    pub lazy: bool,
+    /// `-Bstatic`: `-l` finds archives only.
+    pub prefer_static: bool,
+    /// `--as-needed`.
+    pub as_needed: bool,
+    /// `--format=binary`: a file is data, even if its contents look like an object.
+    pub binary: bool,
+    /// The index of the enclosing `--start-group`, counted from 0.
+    pub group: Option<usize>,
+}
+
+/// One input of the host link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputSpec {
     /// The file or library.
     pub name: InputName,
-    /// `--whole-archive` is in effect: every member of an archive is linked.
-    pub whole_archive: bool,
-    /// Between `--start-lib` and `--end-lib`: an object is treated like a member of an archive.
-    pub lazy: bool,
-    /// `-Bstatic` or `-static` is in effect: `-l` finds archives only.
-    pub prefer_static: bool,
-    /// `--as-needed` is in effect.
-    pub as_needed: bool,
-    /// `--format=binary` is in effect: the file is data and is not scanned.
-    pub binary: bool,
-    /// The index of the enclosing `--start-group`, counted from 0.
-    pub group: Option<usize>,
+    /// The linker state at its position on the command line.
+    pub state: InputState,
     /// The index of its first token in [`ArgumentList::tokens`].
     pub token: usize,
 }
@@ -86,16 +95,11 @@ impl InputSpec {
     /// The token of an input that is not on the command line.
     pub const NO_TOKEN: usize = usize::MAX;
 
-    /// A library that an object requests, not the command line.
-    pub fn library(name: OsString) -> InputSpec {
+    /// An input that an object or an option requests, and that is not on the command line itself.
+    pub fn requested(name: InputName) -> InputSpec {
         InputSpec {
-            name: InputName::Library(name),
-            whole_archive: false,
-            lazy: false,
-            prefer_static: false,
-            as_needed: false,
-            binary: false,
-            group: None,
+            name,
+            state: InputState::default(),
             token: InputSpec::NO_TOKEN,
         }
     }
@@ -251,30 +255,22 @@ impl LinkRequest {
             time_trace_granularity: 500,
             ..LinkRequest::default()
         };
-        let mut link_output = None;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
             walk.step(arg);
             if arg.is_input() {
                 request.inputs.extend(input(arg, walk.state));
             }
-            let (Some(id), value) = (arg.id(), arg.value.as_deref().unwrap_or_default()) else {
-                continue;
-            };
-            match id {
-                Id::LinkOut => link_output = Some(PathBuf::from(value)),
-                Id::Defsym => request.defsyms.push(Defsym::new(arg, walk.state.group)),
-                _ => {}
+            if let Some(id) = arg.id() {
+                let set = request.set(id, arg, walk.state.group);
+                set.map_err(Error::in_line)?;
             }
-            request.flag(id, arg);
-            request.device_option(id, value).map_err(Error::in_line)?;
-            request
-                .old_device_option(id, value)
-                .map_err(Error::in_line)?;
-            request.host_option(id, value);
-            request.link_exe_option(id, value);
         }
-        request.output = request.output.or(link_output);
+        let mut args = ledger.args().iter();
+        let link_output = args.rfind(|arg| arg.id() == Some(Id::LinkOut));
+        request.output = request
+            .output
+            .or_else(|| Some(link_output?.value.clone().unwrap_or_default().into()));
         Ok(request)
     }
 
@@ -314,62 +310,39 @@ impl LinkRequest {
         kinds.next_back() == Some("=obj")
     }
 
-    fn flag(&mut self, id: Id, arg: &Arg) {
+    /// Applies one option. The match is exhaustive, so that no option is forgotten.
+    fn set(&mut self, id: Id, arg: &Arg, group: Option<usize>) -> Result<()> {
+        let value = arg.value.as_deref().unwrap_or_default();
+        let path = || PathBuf::from(value);
+        let target_arg = || TargetArg::new(value.to_owned());
+        let mut remarks = |option: &str| {
+            let mut text = OsString::from(option);
+            text.push(value);
+            self.llvm_options.push(LlvmOption::OffloadOpt(text));
+        };
         match id {
-            Id::AllowMultipleDefinition => self.allow_multiple_definition = true,
             Id::Compress => self.compress = true,
-            Id::DeviceDebug => self.device_debug = true,
+            Id::CompressionLevel => self.compression_level = Some(text(value)),
+            Id::CudaPath => self.cuda_path = Some(path()),
+            Id::DeviceCompiler => self.device_compiler.push(target_arg()),
+            Id::DeviceLinker => self.device_linker.push(target_arg()),
             Id::DryRun => self.dry_run = true,
             Id::EmbedBitcode => self.embed_bitcode = true,
             Id::EmitFatbinOnly => self.emit_fatbin_only = true,
-            Id::NoLto => self.no_lto = true,
-            Id::NoOffldNote => self.no_note = true,
-            Id::NoOffloadRuntime => self.no_offload_runtime = true,
-            Id::PrintWrappedModule => self.print_wrapped_module = true,
-            Id::SaveTemps => self.save_temps = true,
-            Id::Verbose => self.verbose = true,
-            Id::Why => self.why = true,
-            Id::GcSections => self.gc_sections = true,
-            Id::NoGcSections => self.gc_sections = false,
-            Id::Relocatable => self.relocatable = true,
-            Id::Shared => self.shared = true,
-            // GNU ld and gold read -G without a number as -shared.
-            Id::GpSize => self.shared |= arg.value.is_none(),
-            Id::Static => self.static_link = true,
-            _ => {}
-        }
-    }
-
-    fn device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
-        let path = || Some(PathBuf::from(value));
-        match id {
-            Id::Cache => self.cache = Some(value.to_owned()),
-            Id::CompressionLevel => self.compression_level = Some(text(value)),
-            Id::CudaPath => self.cuda_path = path(),
-            Id::DeviceCompiler => self.device_compiler.push(TargetArg::new(value.to_owned())),
-            Id::DeviceLinker => self.device_linker.push(TargetArg::new(value.to_owned())),
-            Id::Distribute => self.distribute = Some(distribute("--wrapper-distribute", value)?),
             Id::HostTriple => self.host_triple = Some(text(value)),
             Id::Jobs => self.jobs = jobs(value)?,
-            Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
-            Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
-            Id::Launcher | Id::LauncherWait | Id::RemoteJobs => self.launching.set(id, value)?,
-            Id::LinkerPath => self.linker_path = path(),
-            Id::LtoPartitions => {
-                self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?)
-            }
+            Id::LinkerPath => self.linker_path = Some(path()),
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
-            Id::OffldClang => self.offld_clang = path(),
-            Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),
-            Id::OffldLinker => self.offld_linker = path(),
-            Id::OffloadOpt => self
-                .llvm_options
-                .push(LlvmOption::OffloadOpt(value.to_owned())),
-            Id::OverrideImage => {
-                let (kind, file) = pair("--override-image", "<kind>=<file>", value)?;
-                self.override_images.push((kind, file));
+            Id::OffloadOpt => {
+                let option = LlvmOption::OffloadOpt(value.to_owned());
+                self.llvm_options.push(option);
             }
-            Id::Reproduce => self.reproduce = path(),
+            Id::OverrideImage => {
+                let image = pair("--override-image", "<kind>=<file>", value)?;
+                self.override_images.push(image);
+            }
+            Id::PrintWrappedModule => self.print_wrapped_module = true,
+            Id::SaveTemps => self.save_temps = true,
             Id::ShouldExtract => {
                 for arch in text(value).split(',').filter(|arch| !arch.is_empty()) {
                     if !self.extracts(arch) {
@@ -377,59 +350,104 @@ impl LinkRequest {
                     }
                 }
             }
-            Id::TimeTrace => self.time_trace = path(),
+            Id::TimeTrace => self.time_trace = Some(path()),
             Id::TimeTraceGranularity => self.time_trace_granularity = granularity(value)?,
-            _ => {}
-        }
-        Ok(())
-    }
+            Id::Verbose => self.verbose = true,
 
-    /// Reads an option of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored,
-    /// because offld always does what they request.
-    fn old_device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
-        let mut remarks = |option: &str| {
-            let mut text = OsString::from(option);
-            text.push(value);
-            self.llvm_options.push(LlvmOption::OffloadOpt(text));
-        };
-        match id {
             Id::BitcodeLibrary => {
-                let (target, path) =
-                    pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
+                let form = "<kind>-<triple>-<arch>=<path>";
+                let (target, path) = pair("--bitcode-library", form, value)?;
                 self.bitcode_libraries.push(BitcodeLibrary { target, path });
             }
-            Id::BuiltinBitcode => self.builtin_bitcode.push(TargetArg::new(value.to_owned())),
+            Id::BuiltinBitcode => self.builtin_bitcode.push(target_arg()),
+            Id::DeviceDebug => self.device_debug = true,
+            Id::NoLto => self.no_lto = true,
             Id::OptLevel => self.opt_level = Some(text(value)),
             Id::PassRemarks => remarks("-pass-remarks="),
             Id::PassRemarksAnalysis => remarks("-pass-remarks-analysis="),
             Id::PassRemarksMissed => remarks("-pass-remarks-missed="),
             Id::PtxasArg => self.ptxas_args.push(value.to_owned()),
-            Id::TargetFeature => self.target_features.push(TargetArg::new(value.to_owned())),
-            _ => {}
-        }
-        Ok(())
-    }
+            Id::TargetFeature => self.target_features.push(target_arg()),
+            // offld always does what these request.
+            Id::ClangBackend | Id::StripSections => {}
 
-    fn host_option(&mut self, id: Id, value: &OsStr) {
-        match id {
+            Id::Cache => self.cache = Some(value.to_owned()),
+            Id::Distribute => self.distribute = Some(distribute("--wrapper-distribute", value)?),
+            Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
+            Id::Launcher => self.launching.launcher = Some(value.to_owned()),
+            Id::LauncherWait => {
+                self.launching.wait = Some(launcher_wait("--wrapper-launcher-wait", value)?);
+            }
+            Id::LtoPartitions => {
+                self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?);
+            }
+            Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
+            Id::NoOffldNote => self.no_note = true,
+            Id::NoOffloadRuntime => self.no_offload_runtime = true,
+            Id::OffldClang => self.offld_clang = Some(path()),
+            Id::OffldLinker => self.offld_linker = Some(path()),
+            Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),
+            Id::RemoteJobs => {
+                self.launching.jobs = Some(remote_jobs("--wrapper-remote-jobs", value)?);
+            }
+            Id::Reproduce => self.reproduce = Some(path()),
+            Id::Why => self.why = true,
+
+            Id::AllowMultipleDefinition => self.allow_multiple_definition = true,
+            Id::Defsym => self.defsyms.push(Defsym::new(arg, group)),
             Id::Emulation => self.emulation = Some(text(value)),
             Id::Entry => {
                 self.undefined.push(text(value));
                 self.late_undefined.push(text(value));
             }
-            Id::Script => self.scripts.push(PathBuf::from(value)),
+            Id::GcSections => self.gc_sections = true,
+            Id::NoGcSections => self.gc_sections = false,
+            // GNU ld and gold read -G without a number as -shared.
+            Id::GpSize => self.shared |= arg.value.is_none(),
+            Id::LibraryPath => self.library_dirs.push(path()),
+            Id::Output => self.output = Some(path()),
+            Id::Relocatable => self.relocatable = true,
+            Id::Rpath => self.rpaths.push(value.to_owned()),
+            Id::Script => self.scripts.push(path()),
+            Id::Shared => self.shared = true,
+            Id::Static => self.static_link = true,
+            Id::Sysroot => self.sysroot = Some(path()),
             Id::Undefined => self.undefined.push(text(value)),
             Id::UndefinedGlob => self.undefined_globs.push(text(value)),
-            Id::LibraryPath => self.library_dirs.push(PathBuf::from(value)),
-            Id::Output => self.output = Some(PathBuf::from(value)),
-            Id::Rpath => self.rpaths.push(value.to_owned()),
-            Id::Sysroot => self.sysroot = Some(PathBuf::from(value)),
             Id::Wrap => self.wrapped_symbols.push(text(value)),
             Id::Z => {
                 self.allow_multiple_definition |= value == "muldefs";
                 self.z_keywords.push(value.to_owned());
             }
-            _ => {}
+            Id::LinkAlternateName => {
+                let names = text(value);
+                let names = names.split_once('=');
+                let names = names.map(|(from, to)| (from.to_owned(), to.to_owned()));
+                self.alternate_names.extend(names);
+            }
+            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
+            Id::LinkEntry => {
+                self.entry_is_named = true;
+                if !value.is_empty() {
+                    self.undefined.extend(plain_and_i386(&text(value)));
+                }
+            }
+            Id::LinkExport => {
+                let names = plain_and_i386(exported(&text(value)));
+                self.undefined.extend(names);
+            }
+            Id::LinkNoDefaultLib if value.is_empty() => self.no_default_libraries = true,
+            Id::LinkNoDefaultLib => self.without_libraries.push(value.to_owned()),
+            // `new` reads it, because -o wins.
+            Id::LinkOut => {}
+            // The inputs, and the state of those that follow.
+            Id::AsNeeded | Id::Bdynamic | Id::Bstatic | Id::EndGroup | Id::EndLib => {}
+            Id::Format | Id::Library | Id::LinkWholeArchive | Id::NoAsNeeded => {}
+            Id::NoWholeArchive | Id::PopState | Id::PushState | Id::StartGroup => {}
+            Id::StartLib | Id::WholeArchive => {}
+            // For the host linker only.
+            Id::Flag | Id::Help | Id::Operand | Id::Version => {}
         }
+        Ok(())
     }
 }

@@ -4,31 +4,14 @@
 
 use std::path::PathBuf;
 
-use super::request::{InputName, InputSpec};
+use super::request::{InputName, InputSpec, InputState};
 use super::{Arg, ArgKind, Id};
-
-/// The options in effect at one position of a command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct State {
-    /// `--whole-archive`.
-    pub whole_archive: bool,
-    /// Between `--start-lib` and `--end-lib`: an object is treated like a member of an archive.
-    pub lazy: bool,
-    /// `-Bstatic`: `-l` finds archives only.
-    pub prefer_static: bool,
-    /// `--as-needed`.
-    pub as_needed: bool,
-    /// `--format=binary`: a file is data, even if its contents look like an object.
-    pub binary: bool,
-    /// The index of the enclosing `--start-group`, counted from 0.
-    pub group: Option<usize>,
-}
 
 /// Tracks the state from left to right along the arguments.
 pub(super) struct Walk {
     /// The state after the last step.
-    pub state: State,
-    pushed: Vec<State>,
+    pub state: InputState,
+    pushed: Vec<InputState>,
     groups: usize,
 }
 
@@ -40,9 +23,9 @@ impl Walk {
             .iter()
             .any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
         Walk {
-            state: State {
+            state: InputState {
                 whole_archive,
-                ..State::default()
+                ..InputState::default()
             },
             pushed: Vec::new(),
             groups: 0,
@@ -85,7 +68,7 @@ impl Walk {
 }
 
 /// Returns the input that an argument adds to the link.
-pub(super) fn input(arg: &Arg, state: State) -> Option<InputSpec> {
+pub(super) fn input(arg: &Arg, state: InputState) -> Option<InputSpec> {
     let value = arg.value.as_ref()?;
     let (name, whole_archive) = match arg.kind {
         ArgKind::Known(row) if row.id == Id::Library => {
@@ -95,22 +78,12 @@ pub(super) fn input(arg: &Arg, state: State) -> Option<InputSpec> {
         ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
         _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
     };
-    let State {
-        lazy,
-        prefer_static,
-        as_needed,
-        binary,
-        group,
-        ..
-    } = state;
     Some(InputSpec {
         name,
-        whole_archive,
-        lazy,
-        prefer_static,
-        as_needed,
-        binary,
-        group,
+        state: InputState {
+            whole_archive,
+            ..state
+        },
         token: arg.tokens.start,
     })
 }

@@ -256,39 +256,24 @@ const fn wrapper(
     help: &'static str,
 ) -> OptionRow {
     OptionRow {
-        name,
-        dashes,
-        shape,
-        route: Route::Wrapper,
         scope: Scope::Wrapper,
-        id,
-        help,
+        ..own(name, dashes, shape, id, help)
     }
 }
 
 /// A spelling of LLVM 14 or 15 that later releases and linkers do not know, or read differently.
 const fn before(name: &'static str, dashes: Dashes, id: Id) -> OptionRow {
     OptionRow {
-        name,
-        dashes,
-        shape: Shape::Flag,
-        route: Route::Wrapper,
         scope: Scope::BeforeSeparator,
-        id,
-        help: "",
+        ..own(name, dashes, Flag, id, "")
     }
 }
 
 /// An option that belongs to offld only as the sole argument (`Mode`), and to the linker otherwise.
 const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> OptionRow {
     OptionRow {
-        name,
-        dashes,
-        shape: Shape::Flag,
         route: Route::Host,
-        scope: Scope::Everywhere,
-        id,
-        help,
+        ..own(name, dashes, Flag, id, help)
     }
 }
 

@@ -1,8 +1,6 @@
 //! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order
 //! and with its texts. They run before any file is opened (docs/spec/containers.md 2.1 to 2.3).
 
-mod compression;
-
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +9,10 @@ use anyhow::{Result, anyhow, bail};
 
 use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
-use crate::sys::session::{Session, SessionOptions};
+use crate::formats::compressed::{self, Version};
+use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
+use crate::sys::threads;
 use crate::tools::bundler::{self, Request, Task};
 
 const NAME: &str = "clang-offload-bundler";
@@ -151,15 +151,12 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Outcome::Run(line) => line,
     };
     let request = request(&line, shell)?;
-    bundler::run(
-        &request,
-        &Session::new(Arc::clone(shell), SessionOptions::default()),
-    )
+    bundler::run(&request, &Session::of(shell))
 }
 
 /// Converts `line` into a request, after LLVM's checks.
 fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
-    let settings = compression::Settings::new(line, shell);
+    let settings = CompressionSettings::new(line, shell);
     let on = |name: &str| line.flag(name) == Some(true);
     let files = Files::new(line, shell)?;
     let task = check(line, &files)?;
@@ -288,4 +285,86 @@ fn check(line: &ParsedLine, files: &Files) -> Result<Task> {
         ),
     ])?;
     Ok(Task::Bundle)
+}
+
+/// CompressionSettings, from options, else from environment variables, else from LLVM's defaults.
+struct CompressionSettings {
+    compress: bool,
+    options: compressed::Options,
+    /// Whether to print sizes and times of compression and decompression.
+    verbose: bool,
+}
+
+impl CompressionSettings {
+    /// The settings for `line`. A variable with an invalid value is ignored with LLVM's warning.
+    fn new(line: &ParsedLine, shell: &Shell) -> CompressionSettings {
+        let variable =
+            |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let ignored =
+            variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
+        let variable = |name: &str| if ignored { None } else { variable(name) };
+        let is_one = |name: &str| variable(name).is_some_and(|value| value == "1");
+        let level = variable(session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL)
+            .and_then(|text| level(&text, shell));
+        let version = variable(session::COMPRESSED_BUNDLE_FORMAT_VERSION)
+            .and_then(|text| version(&text, shell));
+        let default = compressed::Options::default();
+        CompressionSettings {
+            compress: line
+                .flag("compress")
+                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_COMPRESS)),
+            options: compressed::Options {
+                version: version.unwrap_or(default.version),
+                level: line
+                    .int("compression-level")
+                    .or(level)
+                    .unwrap_or(default.level),
+                workers: threads::for_compression(),
+                ..default
+            },
+            verbose: line
+                .flag("verbose")
+                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
+        }
+    }
+
+    /// The compression of the output, or `None` if it stays uncompressed.
+    fn compression(&self) -> Option<compressed::Options> {
+        self.compress.then_some(self.options)
+    }
+}
+
+/// Parses a decimal number with an optional `-`. Like LLVM, rejects a leading `+`.
+fn level(text: &str, shell: &Shell) -> Option<i32> {
+    let level = decimal(text.strip_prefix('-').unwrap_or(text)).and_then(|_| text.parse().ok());
+    if level.is_none() {
+        shell.line(&format!(
+            "Warning: Invalid value for {}: {text}. Ignoring it.",
+            session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL
+        ));
+    }
+    level
+}
+
+fn version(text: &str, shell: &Shell) -> Option<Version> {
+    let name = session::COMPRESSED_BUNDLE_FORMAT_VERSION;
+    match decimal(text).and_then(|digits| digits.parse::<u16>().ok()) {
+        Some(2) => Some(Version::V2),
+        Some(3) => Some(Version::V3),
+        Some(_) => {
+            shell.line(&format!("Warning: Invalid value for {name}: {text}. Valid values are 2 or 3. Using default version 3."));
+            None
+        }
+        None => {
+            shell.line(&format!(
+                "Warning: Invalid value for {name}: {text}. Using default version 3."
+            ));
+            None
+        }
+    }
+}
+
+/// Returns `text` if it consists of decimal digits.
+fn decimal(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }

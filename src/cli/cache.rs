@@ -8,25 +8,21 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::args::size::parse_size;
+use crate::args::values::parse_size;
 use crate::store::local::{Collected, EVENTS, Store};
 use crate::store::settings::{self, Setting};
 use crate::store::{Event, Stats, remote};
 use crate::sys::session::{OFFLD_CACHE_KEY, Session};
-use crate::sys::shell::Shell;
+use crate::sys::shell::{self, Shell};
 use crate::sys::table::{self, Style};
 use crate::sys::terminal::wrapped;
-
-/// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "The commands use the cache of links in this environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
-    else ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns the cache off; OFFLD_CACHE_SIZE sets the size limit.\n\
-    OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`.";
 
 /// The version of the JSON schema.
 pub(super) const SCHEMA: u32 = 1;
@@ -36,6 +32,11 @@ const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The options of `offld cache`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The commands use the cache of links in this environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
+    else ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns the cache off; OFFLD_CACHE_SIZE sets the size limit.\n\
+    OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`."
+)]
 pub(super) struct Options {
     #[command(subcommand)]
     command: Command,
@@ -70,8 +71,7 @@ enum Command {
     },
 }
 
-/// Runs `offld cache`.
-pub(super) fn run(options: &Options, shell: &Shell) -> Result<()> {
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     if let Command::Stats { json, since, log } = &options.command
         && (since.is_some() || log.is_some())
     {
@@ -254,7 +254,5 @@ fn json(store: &Store) -> Result<String> {
                 .map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())),
         );
     }
-    let mut text = serde_json::to_string_pretty(&all).context("cannot write the report as JSON")?;
-    text.push('\n');
-    Ok(text)
+    shell::json(&all)
 }

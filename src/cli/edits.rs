@@ -1,31 +1,227 @@
-//! Options and reports that the editing commands share: the destination of the new files, and the
-//! summary of changes.
+//! The commands that change the images of finished files, and their common options: `prune`,
+//! `replace`, `recompress` and `strip-device`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::Result;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::inspect::with_status;
-use crate::edit::files::{self, Change, ImageChange, To};
-use crate::edit::{Levels, Recompressed};
-use crate::error::{Error, Silent};
+use super::shared::{Selected, finish, native};
+use crate::contents::report::Image;
+use crate::edit::files::{self, Change, ImageChange, To, change};
+use crate::edit::{Levels, Recompressed, Repack, Verdict};
+use crate::error::Error;
 use crate::model::printable;
+use crate::sys::session::Session;
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::{self, Style};
 use crate::sys::terminal::wrapped;
+use crate::target::Selector;
+use crate::tools::prune::Patterns;
+use crate::tools::replace::NewImage;
+use crate::tools::{prune, replace, strip_device};
 
-/// The exit status if a file could not be changed.
-const FAILED: u8 = 2;
 /// The version of the report's schema.
 const SCHEMA: u32 = 1;
+
+/// The options of `offld prune`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Patterns are [KIND:][TRIPLE:]ARCH[:FEATURES], with * ? [abc] in names: gfx90a, gfx9*, hip:gfx942:xnack+, sm_90, cpu, native.\n\
+    With --keep and --drop, an image stays if --keep selects it and --drop does not.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    Examples:\n  offld prune --keep gfx90a,gfx942 libhip.so -o small/libhip.so\n  offld prune --keep native --in-place program\n  \
+    offld prune --drop 'sm_[567]?' -d pruned wheels/*.whl"
+)]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["keep", "drop"]))]
+pub(super) struct Prune {
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Keep only images for these devices
+    #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
+    keep: Vec<Selector>,
+    /// Remove images for these devices
+    #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
+    drop: Vec<Selector>,
+    /// Allow removing the last image of a registration; the program then falls back to the host, or
+    /// fails if offloading is mandatory
+    #[arg(long)]
+    allow_empty: bool,
+    #[command(flatten)]
+    selected: Selected,
+    #[command(flatten)]
+    edits: EditOptions,
+}
+
+pub(super) fn prune(options: Prune, shell: &Arc<Shell>) -> Result<()> {
+    let patterns = Patterns {
+        keep: resolve_native(options.keep)?,
+        drop: resolve_native(options.drop)?,
+    };
+    let selection = options.selected.selection()?;
+    let engine = files::Options {
+        selection: Arc::clone(&selection),
+        allow_empty: options.allow_empty,
+        ..options.edits.options()?
+    };
+    let pruned = prune::prune(&options.files, &patterns, &engine, &Session::of(shell))?;
+    for pattern in &pruned.unused {
+        shell.warn(&format!(
+            "pattern `{}` selects no image",
+            printable(pattern)
+        ));
+    }
+    options.edits.tell(&pruned.changes, "dropped", shell)?;
+    Selected::check(&selection, shell)
+}
+
+/// Replaces `native` in the patterns with the devices of this machine.
+fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
+    let one = |selector: Selector| match selector.is_native() {
+        true => native(&selector).map(|devices| selector.with_native(&devices)),
+        false => Ok(selector),
+    };
+    selectors.into_iter().map(one).collect()
+}
+
+/// The options of `offld replace`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, --image\n\
+    FILE:N=IMAGE names the file, by its path or its path in the directory. The metadata of the image in its container stays unchanged.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
+    offld replace some.whl --image 7=tuned.hsaco -d new\n  \
+    offld replace build --image lib/libk.so:0=a.cubin --image lib/libm.so:2=b.cubin -d tuned"
+)]
+pub(super) struct Replace {
+    /// A program, library, archive, object, wheel, bundle or other container, or a directory with
+    /// such files
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace image N with the file IMAGE; in a directory, image N of FILE
+    #[arg(long = "image", value_name = "[FILE:]N=IMAGE", required = true)]
+    images: Vec<OsString>,
+    #[command(flatten)]
+    edits: EditOptions,
+}
+
+pub(super) fn replace(options: Replace, shell: &Arc<Shell>) -> Result<()> {
+    let images = options.images.iter().map(new_image);
+    let images = images.collect::<Result<Vec<_>>>()?;
+    let engine = options.edits.options()?;
+    let changes = replace::replace(&options.file, &images, &engine, &Session::of(shell))?;
+    options.edits.tell(&changes, "replaced", shell)
+}
+
+/// Parses `N=IMAGE` or `FILE:N=IMAGE`. The names may contain `=` and `:`.
+fn new_image(text: &OsString) -> Result<NewImage> {
+    let bytes = text.as_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+    let at = |at: usize| {
+        let (before, after) = (bytes.get(..at)?, bytes.get(at + 1..)?);
+        let digits = before
+            .iter()
+            .rev()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let (file, number) = before.split_at(before.len() - digits);
+        let index = std::str::from_utf8(number).ok()?.parse().ok()?;
+        let file = match file.strip_suffix(b":") {
+            Some(file) if !file.is_empty() => Some(path(file)),
+            None if file.is_empty() => None,
+            _ => return None,
+        };
+        Some(NewImage {
+            file,
+            index,
+            path: path(after),
+        })
+    };
+    let found = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'=')
+        .find_map(|(equals, _)| at(equals));
+    found.ok_or_else(|| {
+        Error::usage(format!(
+            "invalid --image '{}': expected N=IMAGE or FILE:N=IMAGE",
+            text.display()
+        ))
+        .into()
+    })
+}
+
+/// The options of `offld recompress`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Compressed HIP bundles, OffloadBinaries of version 3 and zstd entries of fatbinaries are recompressed by the method they have:\n\
+    zstd or zlib. The zstd window of a bundle covers all of its images, so data that several images share is stored once; HIP of\n\
+    ROCm 6.2 and LLVM 19, and later ones, read such bundles. LZ4 entries of fatbinaries do not change.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    Examples:\n  offld recompress --level 19 libhip.so -o small/libhip.so\n  offld recompress --level 22 -d small build/lib"
+)]
+pub(super) struct Recompress {
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Set the zstd level, 1 to 22; compilers use 3; from 20 on, window and memory grow with the
+    /// images
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: i32,
+    #[command(flatten)]
+    edits: EditOptions,
+}
+
+pub(super) fn recompress(options: Recompress, shell: &Arc<Shell>) -> Result<()> {
+    let engine = files::Options {
+        levels: Levels {
+            level: Some(options.level),
+            repack: Repack::All,
+            only_smaller: true,
+            sort: true,
+        },
+        ..options.edits.options()?
+    };
+    let keep = |_: &Path, images: &[Image]| Ok(vec![Verdict::Keep; images.len()]);
+    let changes = change(&options.files, &engine, &Session::of(shell), &keep)?;
+    options.edits.tell(&changes, "changed", shell)
+}
+
+/// The options of `offld strip-device`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The command removes debug sections from AMD images, NVIDIA cubins and CPU images. Everything that a runtime loads stays unchanged:\n\
+    segments, addresses, symbols and kernel metadata. Host code keeps its debug information; `strip` removes that.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    Examples:\n  offld strip-device --in-place libhip.so\n  offld strip-device -d small build/lib"
+)]
+pub(super) struct StripDevice {
+    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
+    /// with such files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    edits: EditOptions,
+}
+
+pub(super) fn strip_device(options: StripDevice, shell: &Arc<Shell>) -> Result<()> {
+    let engine = options.edits.options()?;
+    let changes = strip_device::strip_device(&options.files, &engine, &Session::of(shell))?;
+    options.edits.tell(&changes, "stripped", shell)
+}
 
 /// The options that all of these commands have.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "in_place", "dir", "dry_run"]))]
-pub(super) struct EditOptions {
+struct EditOptions {
     /// Write the new file to OUT; - for stdout
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
@@ -55,8 +251,7 @@ pub(super) struct EditOptions {
 
 impl EditOptions {
     /// The options for `edit`.
-    pub(super) fn options(&self, allow_empty: bool, levels: Levels) -> Result<files::Options> {
-        let selection = Arc::default();
+    fn options(&self) -> Result<files::Options> {
         let to = match (&self.output, &self.dir) {
             (Some(path), _) => To::File(path.clone()),
             (_, Some(dir)) => To::Folder(dir.clone()),
@@ -67,34 +262,27 @@ impl EditOptions {
                 Error::usage("cannot write the file and the JSON report both to stdout: pass -o FILE, or omit --json").into()
             );
         }
-        let (dry_run, force, new_build_id, digests) =
-            (self.dry_run, self.force, self.new_build_id, self.json);
-        let image_bytes = false;
         Ok(files::Options {
             to,
-            dry_run,
-            force,
-            allow_empty,
-            new_build_id,
-            levels,
-            digests,
-            image_bytes,
-            selection,
+            dry_run: self.dry_run,
+            force: self.force,
+            allow_empty: false,
+            new_build_id: self.new_build_id,
+            levels: Levels::default(),
+            digests: self.json,
+            image_bytes: false,
+            selection: Arc::default(),
         })
     }
 
     /// Prints the changes of each file, as text or JSON, and the errors.
-    pub(super) fn tell(&self, changes: &[Change], verb: &str, shell: &Shell) -> Result<()> {
+    fn tell(&self, changes: &[Change], verb: &str, shell: &Shell) -> Result<()> {
         let text = if self.json {
-            let report = Report {
+            shell::json(&Report {
                 schema: SCHEMA,
                 generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
                 files: changes,
-            };
-            let mut text =
-                serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
-            text.push('\n');
-            text
+            })?
         } else {
             let lines: String = changes
                 .iter()
@@ -103,22 +291,14 @@ impl EditOptions {
                 .collect();
             wrapped(&lines, shell.stdout_style().width)
         };
-        let printed = if self.output.as_deref() == Some("-".as_ref()) {
+        let errors = changes.iter().filter_map(|change| change.error.as_ref());
+        let mut errors = errors.peekable();
+        let status = if errors.peek().is_some() { 2 } else { 0 };
+        if self.output.as_deref() == Some("-".as_ref()) {
             shell.text(&text);
-            Ok(())
-        } else {
-            shell::print(&text)
-        };
-        changes
-            .iter()
-            .filter_map(|change| change.error.as_ref())
-            .for_each(|error| shell.error(error));
-        printed.map_err(with_status)?;
-        if changes.iter().any(|change| change.error.is_some()) {
-            Err(Silent { status: FAILED }.into())
-        } else {
-            Ok(())
+            return finish("", errors, status, shell);
         }
+        finish(&text, errors, status, shell)
     }
 
     fn line(&self, change: &Change, verb: &str) -> String {
@@ -211,4 +391,39 @@ struct Report<'r> {
     schema: u32,
     generator: String,
     files: &'r [Change],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_and_number_are_separated() {
+        let parsed = |text: &str| {
+            let new = new_image(&text.into()).ok()?;
+            Some((
+                new.file.map(|file| file.display().to_string()),
+                new.index,
+                new.path.display().to_string(),
+            ))
+        };
+        let image = |file: Option<&str>, index, path: &str| {
+            Some((file.map(str::to_owned), index, path.to_owned()))
+        };
+        for (text, expected) in [
+            ("3=a", image(None, 3, "a")),
+            ("3=a=b:4=c", image(None, 3, "a=b:4=c")),
+            ("lib/x.so:0=a", image(Some("lib/x.so"), 0, "a")),
+            ("a=b.so:12=c", image(Some("a=b.so"), 12, "c")),
+            ("a:1:2=c", image(Some("a:1"), 2, "c")),
+            ("3=", image(None, 3, "")),
+            (":3=a", None),
+            ("x3=a", None),
+            ("x:=a", None),
+            ("x:1", None),
+            ("99999999999999999999=a", None),
+        ] {
+            assert_eq!(parsed(text), expected, "{text}");
+        }
+    }
 }

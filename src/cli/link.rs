@@ -1,15 +1,22 @@
-//! `clang-linker-wrapper`, `ld.offld` and `ld`: parse the command line into a link request and run
-//! the link.
+//! The commands of links: `clang-linker-wrapper`, `ld.offld` and `ld`; `offld thinlto-distributor`,
+//! which ld.lld starts for the translation units of a ThinLTO link; `offld links`, which creates the
+//! names by which compilers find the tools.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use clap::Args;
 
-use super::{help, misspelled};
+use super::{EMULATED_TOOLS, help};
+use crate::args::request::{Jobs, Launching};
 use crate::args::{ArgumentList, Mode, Role};
-use crate::link::pipeline;
+use crate::link::pipeline::{self, DistributorRequest};
+use crate::model::printable;
 use crate::sys::shell::Shell;
 
 /// Runs as `clang-linker-wrapper`: offld's options first, then the host linker's arguments.
@@ -40,6 +47,128 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         let _ = writeln!(std::io::stdout(), "{list}");
         return Ok(());
     }
-    misspelled::warn(&ledger, shell);
+    help::warn_of_misspelled(&ledger, shell);
     pipeline::run(&ledger, shell, ld_first, false)
+}
+
+/// The options of `offld thinlto-distributor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "ld.lld (LLVM 22 and later) starts this command if its command line requests that, and adds JOBS.json. Device links request\n\
+    it with --wrapper-distribute. For any other ThinLTO link, pass:\n\n  \
+    ld.lld --thinlto-distributor=/usr/bin/offld --thinlto-distributor-arg=thinlto-distributor \\\n    \
+    --thinlto-remote-compiler=/usr/bin/clang …\n\n\
+    The cache is that of links in this environment (OFFLD_CACHE, OFFLD_CACHE_REMOTE)."
+)]
+pub(super) struct ThinltoDistributor {
+    /// The job description of ld.lld
+    #[arg(value_name = "JOBS.json")]
+    jobs_file: PathBuf,
+    /// Run this many jobs at the same time [default: number of CPU cores, or as make's jobserver
+    /// allows]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    jobs: Option<usize>,
+    /// Set the cache directory, or turn the cache off (OFFLD_CACHE)
+    #[arg(long, value_name = "DIR")]
+    cache: Option<OsString>,
+    /// Write the report as JSON to this file, for the device link that waits for the command
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Exit when the device link that holds this named pipe has ended
+    #[arg(long, value_name = "FILE", hide = true)]
+    lifeline: Option<PathBuf>,
+    /// Run jobs on other machines with this command (OFFLD_LAUNCHER)
+    #[arg(long, value_name = "COMMAND")]
+    launcher: Option<OsString>,
+    /// Limit the time of a job in the launcher's queue, in seconds (OFFLD_LAUNCHER_WAIT) [default:
+    /// 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    launcher_wait: Option<u64>,
+    /// Limit jobs that the launcher runs at the same time (OFFLD_REMOTE_JOBS) [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    remote_jobs: Option<usize>,
+    /// Report each job
+    #[arg(long)]
+    verbose: bool,
+}
+
+pub(super) fn thinlto_distributor(options: ThinltoDistributor, shell: &Arc<Shell>) -> Result<()> {
+    let ThinltoDistributor {
+        jobs_file,
+        jobs,
+        cache,
+        report,
+        lifeline,
+        launcher,
+        launcher_wait,
+        remote_jobs,
+        verbose,
+    } = options;
+    let jobs = jobs.map_or(Jobs::Auto, Jobs::N);
+    let launching = Launching {
+        launcher,
+        wait: launcher_wait,
+        jobs: remote_jobs,
+    };
+    pipeline::distribute(
+        &DistributorRequest {
+            jobs_file,
+            jobs,
+            cache,
+            report,
+            lifeline,
+            launching,
+            verbose,
+        },
+        shell,
+    )
+}
+
+/// The options of `offld links`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
+    offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o"
+)]
+pub(super) struct Links {
+    /// The directory, created if it is missing
+    dir: PathBuf,
+    /// Also create `ld`, for drivers such as gcc that only support -B DIR
+    #[arg(long)]
+    as_ld: bool,
+}
+
+pub(super) fn links(options: Links, _shell: &Arc<Shell>) -> Result<()> {
+    for link in make_links(&options.dir, options.as_ld)? {
+        let _ = writeln!(std::io::stdout(), "{}", printable(&link.to_string_lossy()));
+    }
+    Ok(())
+}
+
+/// Creates the symlinks in `folder` and returns their paths. Replaces existing symlinks; an
+/// existing file is an error.
+fn make_links(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
+    let me = std::env::current_exe().context("cannot find the executable of offld")?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create directory `{}`", folder.display()))?;
+    let mut made = Vec::new();
+    for personality in EMULATED_TOOLS
+        .iter()
+        .filter(|personality| as_ld || !personality.only_as_ld)
+    {
+        let link = folder.join(personality.name);
+        match fs::symlink_metadata(&link) {
+            Ok(meta) if meta.is_symlink() => fs::remove_file(&link)
+                .with_context(|| format!("cannot replace `{}`", link.display()))?,
+            Ok(_) => bail!(
+                "`{}` exists and is not a symlink: remove the file, or pass another directory",
+                link.display()
+            ),
+            Err(_) => {}
+        }
+        symlink(&me, &link)
+            .with_context(|| format!("cannot create symlink `{}`", link.display()))?;
+        made.push(link);
+    }
+    Ok(made)
 }

@@ -4,19 +4,33 @@
 //! `offld help` share one page.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::{Arg, Command};
+use clap::{Arg, Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::environment::{VARIABLES, Variable};
+use super::own::command_of_width;
 use super::topics::TOPICS;
 use super::{EMULATED_TOOLS, EmulatedTool};
 use crate::sys::session;
+use crate::sys::shell::Shell;
 
-pub(super) fn write(command: Command, folder: &Path) -> Result<()> {
+/// The options of `offld man`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The directory, created if it is missing
+    dir: PathBuf,
+}
+
+pub(super) fn run(options: Options, _shell: &Arc<Shell>) -> Result<()> {
+    write(command_of_width(None), &options.dir)
+}
+
+fn write(command: Command, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot create directory `{}`", folder.display()))?;
     let mut command = command;

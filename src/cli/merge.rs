@@ -10,12 +10,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use rayon::prelude::*;
 
-use super::inspect::with_status;
 use crate::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
 use crate::error::{self, Silent};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::model::printable;
-use crate::sys::session::{Session, SessionOptions};
+use crate::sys::session::Session;
 use crate::sys::shell::{self, Shell};
 use crate::sys::terminal::wrapped;
 use crate::sys::threads;
@@ -26,8 +25,10 @@ use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
 /// The exit status if a file could not be merged.
 const FAILED: u8 = 2;
 
-/// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "If one of the files is a host part, the command restores the file that `offld split` has split.\n\
+/// The options of `offld merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "If one of the files is a host part, the command restores the file that `offld split` has split.\n\
     Otherwise the files are builds of one source for different devices, and the first build gets the images of all. The host code of\n\
     all builds must be the same, every image must contain every registered kernel, and two images for one device must not differ.\n\
     Compile all builds from the same source tree (OpenMP), and with the same -cuid= (HIP).\n\
@@ -35,10 +36,8 @@ pub(super) const AFTER_HELP: &str = "If one of the files is a host part, the com
     Exit status: 0, or 2 if a file could not be read or merged.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \
     offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so\n  \
-    offld merge -o all gfx90a/install gfx942/install\n  offld merge -o some-1.0-py3-none-linux_x86_64.whl gfx90a/some-*.whl gfx942/some-*.whl";
-
-/// The options of `offld merge`.
-#[derive(Debug, Args)]
+    offld merge -o all gfx90a/install gfx942/install\n  offld merge -o some-1.0-py3-none-linux_x86_64.whl gfx90a/some-*.whl gfx942/some-*.whl"
+)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
     /// A host part and all its device parts, or a directory with such parts, as written by
@@ -53,14 +52,14 @@ pub(super) struct Options {
     dir: Option<PathBuf>,
 }
 
-pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
-    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let session = Session::of(shell);
     let mut text = String::new();
     let done = match (&options.files[..], &options.dir) {
         ([path], Some(dir)) if path.is_dir() => join_folder(path, dir, &session, &mut text),
-        (files, _) => parts(files, options, &session, &mut text),
+        (files, _) => parts(files, &options, &session, &mut text),
     };
-    shell::print(&wrapped(&text, shell.stdout_style().width)).map_err(with_status)?;
+    shell::print(&wrapped(&text, shell.stdout_style().width))?;
     done.or_else(|error| {
         session.signals.check()?;
         if error.is::<Silent>() {

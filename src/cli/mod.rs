@@ -4,29 +4,19 @@
 
 mod bundler;
 mod cache;
-mod check;
-mod doctor;
 mod edits;
 mod environment;
-mod explain;
 mod help;
-mod inspect;
 mod link;
-mod links;
 mod manual;
 mod merge;
-mod misspelled;
 mod overview;
 mod own;
 mod packager;
-mod prune;
-mod recompress;
-mod replace;
-mod selected;
+mod reports;
+mod shared;
 mod size;
 mod split;
-mod strip_device;
-mod thinlto_distributor;
 mod topics;
 mod wrapper;
 

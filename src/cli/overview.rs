@@ -6,33 +6,44 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::Args;
 
+use super::own::{self, COMMANDS};
 use super::topics::{TOPICS, Topic, row};
 use super::{EMULATED_TOOLS, by_word};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
-/// The commands in groups. The page takes the description of each from the first line of its help.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("Set up", &["links", "doctor"]),
-    ("Look", &["inspect", "size", "check"]),
-    (
-        "Change",
-        &[
-            "prune",
-            "split",
-            "merge",
-            "replace",
-            "recompress",
-            "strip-device",
-        ],
-    ),
-    ("Builds", &["cache", "explain", "thinlto-distributor"]),
-    ("Shells", &["completions", "man"]),
-];
+/// The options of `offld help`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// A command, with its subcommand if any; a tool; or a topic, which `topics` lists
+    #[arg(value_name = "COMMAND|TOOL|TOPIC")]
+    words: Vec<OsString>,
+}
+
+/// The options of `offld completions`.
+#[derive(Debug, Args)]
+pub(super) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
 
 /// The argument that lists the topics.
 const LIST: &str = "topics";
+
+/// The commands in groups, in the order of their first commands.
+fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for &(group, name) in COMMANDS.iter().filter(|(group, _)| !group.is_empty()) {
+        match groups.iter_mut().find(|(title, _)| *title == group) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((group, vec![name])),
+        }
+    }
+    groups
+}
 
 /// The text of `offld --help`.
 pub(super) fn page(command: &clap::Command) -> String {
@@ -43,7 +54,7 @@ pub(super) fn page(command: &clap::Command) -> String {
             .unwrap_or_default()
     };
     let mut text = format!("{}\n\nUsage: offld COMMAND [ARGUMENTS]\n\n", about(command));
-    for (title, names) in GROUPS {
+    for (title, names) in groups() {
         for (index, name) in names.iter().enumerate() {
             let title = if index == 0 { title } else { "" };
             let what = command.find_subcommand(name).map(about).unwrap_or_default();
@@ -61,10 +72,10 @@ pub(super) fn page(command: &clap::Command) -> String {
 }
 
 /// Runs `offld help WORDS`.
-pub(super) fn run(words: &[OsString], command: clap::Command, shell: &Arc<Shell>) -> Result<()> {
-    let mut command = command;
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let mut command = own::command();
     command.build();
-    let text = match words {
+    let text = match &options.words[..] {
         [] => page(&command),
         [word] if word == LIST => list(),
         [word] if by_word(word).is_some() => {
@@ -74,6 +85,18 @@ pub(super) fn run(words: &[OsString], command: clap::Command, shell: &Arc<Shell>
     };
     // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(shell.stdout_style().prose(&text).as_bytes());
+    Ok(())
+}
+
+/// Runs `offld completions SHELL`.
+pub(super) fn completions(options: Completions, _shell: &Arc<Shell>) -> Result<()> {
+    let mut text = Vec::new();
+    let words = clap::builder::PossibleValuesParser::new(words());
+    let mut completed = own::command().mut_subcommand("help", |help| {
+        help.mut_arg("words", |arg| arg.value_parser(words))
+    });
+    clap_complete::generate(options.shell, &mut completed, "offld", &mut text);
+    let _ = std::io::stdout().write_all(&text);
     Ok(())
 }
 
@@ -122,8 +145,8 @@ fn list() -> String {
 }
 
 /// Every argument that `offld help` knows.
-pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    let commands = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+fn words() -> impl Iterator<Item = &'static str> {
+    let commands = groups().into_iter().flat_map(|(_, names)| names);
     let names = EMULATED_TOOLS.iter().map(|own| own.name);
     let mut all: Vec<&str> = commands
         .chain(TOPICS.iter().map(|topic| topic.name))
@@ -170,10 +193,7 @@ mod tests {
             page.lines().all(|line| line.chars().count() <= WIDTH),
             "{page}"
         );
-        let grouped: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, names)| names.iter().copied())
-            .collect();
+        let grouped: Vec<&str> = groups().into_iter().flat_map(|(_, names)| names).collect();
         for own in command
             .get_subcommands()
             .filter(|own| own.get_name() != "help" && !own.is_hide_set())

@@ -3,19 +3,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::{
-    by_word, cache, check, doctor, explain, inspect, links, manual, merge, overview, prune,
-    recompress, replace, size, split, strip_device, thinlto_distributor,
-};
-use crate::error::Silent;
-use crate::model::printable;
+use super::{by_word, cache, edits, link, manual, merge, overview, reports, size, split};
+use crate::error::{self, Silent, StepFailed};
 use crate::sys::shell::Shell;
 use crate::sys::terminal::{self, ColourChoice};
 
@@ -98,76 +93,80 @@ const HEADINGS: [(&str, &[&str]); 4] = [
     (DISPLAY, &["bytes", "wide", "duplicates", "no_demangle"]),
 ];
 
-#[derive(Debug, Subcommand)]
-enum Command {
+/// Defines [`Command`] from one row for each command: its group on the page of `offld --help`, its
+/// description, its name, its options, and the function that runs it.
+macro_rules! commands {
+    ($($group:literal $(#[$about:meta])* $name:literal $variant:ident($options:path) $run:path;)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$about])* #[command(name = $name)] $variant($options),)*
+        }
+
+        impl Command {
+            fn run(self, shell: &Arc<Shell>) -> Result<()> {
+                match self {
+                    $(Command::$variant(options) => $run(options, shell),)*
+                }
+            }
+        }
+
+        /// Group and name of each command.
+        pub(super) const COMMANDS: &[(&str, &str)] = &[$(($group, $name)),*];
+    };
+}
+
+commands! {
+    "Set up"
     /// Create symlinks named like LLVM's tools in DIR
-    #[command(
-        after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
-        offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o"
-    )]
-    Links {
-        /// The directory, created if it is missing
-        dir: PathBuf,
-        /// Also create `ld`, for drivers such as gcc that only support -B DIR
-        #[arg(long)]
-        as_ld: bool,
-    },
+    "links" Links(link::Links) link::links;
+    "Look"
     /// List the device code in files
-    #[command(after_help = inspect::AFTER_HELP)]
-    Inspect(inspect::Options),
+    "inspect" Inspect(reports::Inspect) reports::inspect;
+    "Look"
     /// Show bytes by device, translation unit and kernel
-    #[command(after_help = size::AFTER_HELP)]
-    Size(size::Options),
+    "size" Size(size::Options) size::run;
+    "Look"
     /// Check whether a binary has code for a device
-    #[command(after_help = check::AFTER_HELP)]
-    Check(check::Options),
+    "check" Check(reports::Check) reports::check;
+    "Change"
     /// Remove device images from finished files
-    #[command(after_help = prune::AFTER_HELP)]
-    Prune(prune::Options),
+    "prune" Prune(edits::Prune) edits::prune;
+    "Change"
     /// Split files into a host part and device parts
-    #[command(after_help = split::AFTER_HELP)]
-    Split(split::Options),
+    "split" Split(split::Options) split::run;
+    "Change"
     /// Join split parts, or builds for several devices
-    #[command(after_help = merge::AFTER_HELP)]
-    Merge(merge::Options),
+    "merge" Merge(merge::Options) merge::run;
+    "Change"
     /// Replace device images in a file
-    #[command(after_help = replace::AFTER_HELP)]
-    Replace(replace::Options),
+    "replace" Replace(edits::Replace) edits::replace;
+    "Change"
     /// Recompress compressed device images
-    #[command(after_help = recompress::AFTER_HELP)]
-    Recompress(recompress::Options),
+    "recompress" Recompress(edits::Recompress) edits::recompress;
+    "Change"
     /// Remove debug information from device images
-    #[command(after_help = strip_device::AFTER_HELP)]
-    StripDevice(strip_device::Options),
+    "strip-device" StripDevice(edits::StripDevice) edits::strip_device;
+    "Builds"
     /// Show, trim or clear the cache of device links
-    #[command(after_help = cache::AFTER_HELP)]
-    Cache(cache::Options),
+    "cache" Cache(cache::Options) cache::run;
+    "Builds"
     /// Show which steps of a build took the time
-    #[command(after_help = explain::AFTER_HELP)]
-    Explain(explain::Options),
+    "explain" Explain(reports::Explain) reports::explain;
+    "Builds"
     /// Compile ThinLTO translation units for ld.lld
-    #[command(name = "thinlto-distributor", after_help = thinlto_distributor::AFTER_HELP)]
-    ThinltoDistributor(thinlto_distributor::Options),
+    "thinlto-distributor" ThinltoDistributor(link::ThinltoDistributor) link::thinlto_distributor;
+    "Set up"
     /// Report installed and missing parts for links
-    #[command(after_help = doctor::AFTER_HELP)]
-    Doctor(doctor::Options),
+    "doctor" Doctor(reports::Doctor) reports::doctor;
+    ""
     /// Explain a command, an emulated tool or a topic
-    Help {
-        /// A command, with its subcommand if any; a tool; or a topic, which `topics` lists
-        #[arg(value_name = "COMMAND|TOOL|TOPIC")]
-        words: Vec<OsString>,
-    },
+    "help" Help(overview::Options) overview::run;
+    "Shells"
     /// Write completions for a shell to stdout
-    Completions {
-        /// The shell
-        #[arg(value_enum)]
-        shell: clap_complete::Shell,
-    },
+    "completions" Completions(overview::Completions) overview::completions;
+    "Shells"
     /// Write manual pages to a directory
-    Man {
-        /// The directory, created if it is missing
-        dir: PathBuf,
-    },
+    "man" Man(manual::Options) manual::run;
 }
 
 /// Runs the command or tool that the first argument of `argv` (after the program's name) selects.
@@ -182,9 +181,17 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         if is_distributor || error.is::<Silent>() {
             error
         } else {
-            inspect::with_status(error)
+            with_status(error)
         }
     })
+}
+
+/// Makes an error end the program with status 2. An error with its own status keeps it.
+fn with_status(error: anyhow::Error) -> anyhow::Error {
+    match error::exit_status(&error) {
+        1 => StepFailed::new(error::chain(&error), 2).into(),
+        _ => error,
+    }
 }
 
 /// Runs one of offld's own commands. Several commands answer "no", such as "no device code", with
@@ -227,39 +234,7 @@ fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Color::Always => ColourChoice::Always,
         Color::Never => ColourChoice::Never,
     });
-    match own.command {
-        Command::Links { dir, as_ld } => {
-            for link in links::make(&dir, as_ld)? {
-                let _ = writeln!(std::io::stdout(), "{}", printable(&link.to_string_lossy()));
-            }
-            Ok(())
-        }
-        Command::Inspect(options) => inspect::run(options, shell),
-        Command::Size(options) => size::run(&options, shell),
-        Command::Check(options) => check::run(options, shell),
-        Command::Prune(options) => prune::run(&options, shell),
-        Command::Split(options) => split::run(&options, shell),
-        Command::Merge(options) => merge::run(&options, shell),
-        Command::Replace(options) => replace::run(&options, shell),
-        Command::Recompress(options) => recompress::run(&options, shell),
-        Command::StripDevice(options) => strip_device::run(&options, shell),
-        Command::Cache(options) => cache::run(&options, shell),
-        Command::Explain(options) => explain::run(&options, shell),
-        Command::ThinltoDistributor(options) => thinlto_distributor::run(options, shell),
-        Command::Doctor(options) => doctor::run(&options, shell),
-        Command::Help { words } => overview::run(&words, command(), shell),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            let words = clap::builder::PossibleValuesParser::new(overview::words());
-            let mut completed = command().mut_subcommand("help", |help| {
-                help.mut_arg("words", |arg| arg.value_parser(words))
-            });
-            clap_complete::generate(shell, &mut completed, "offld", &mut text);
-            let _ = std::io::stdout().write_all(&text);
-            Ok(())
-        }
-        Command::Man { dir } => manual::write(command_of_width(None), &dir),
-    }
+    own.command.run(shell)
 }
 
 /// The command line of `offld` itself. The help is as wide as the terminal, else 100 characters.
@@ -269,7 +244,7 @@ pub(super) fn command() -> clap::Command {
 
 /// The command line with help of this width. Manual pages have no width, because their readers wrap
 /// lines.
-fn command_of_width(width: Option<usize>) -> clap::Command {
+pub(super) fn command_of_width(width: Option<usize>) -> clap::Command {
     let command = Own::command()
         .term_width(width.unwrap_or_default())
         .mut_subcommands(|own| with_headings(own, width));

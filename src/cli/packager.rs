@@ -12,7 +12,7 @@ use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use crate::formats::recipe::{Recipe, Style};
 use crate::model::LLVM_MAJOR;
-use crate::sys::session::{Session, SessionOptions};
+use crate::sys::session::Session;
 use crate::sys::shell::Shell;
 use crate::sys::toolchain;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
@@ -139,7 +139,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         .first()
         .filter(|name| !name.is_empty())
         .map(PathBuf::from);
-    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let session = Session::of(shell);
     let images = line
         .list("image")
         .into_iter()

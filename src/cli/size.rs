@@ -8,17 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::inspect::with_status;
-use super::selected::Selected;
-use crate::args::size::parse_size;
-use crate::contents::{self, layout::Names};
-use crate::error::Silent;
-use crate::model::{OffloadKind, printable};
-use crate::sys::native::{self, Machine};
-use crate::sys::session::{Session, SessionOptions};
-use crate::sys::shell::{self, Shell};
+use super::shared::{Selected, finish, max_unpacked, native};
+use crate::args::values::parse_size;
+use crate::contents::layout::Names;
+use crate::model::printable;
+use crate::sys::session::Session;
+use crate::sys::shell::Shell;
 use crate::sys::table::Style;
-use crate::target::{Selector, Target};
 use crate::tools::size::budget::{Budget, Outcome};
 use crate::tools::size::report::{FileSize, Report};
 use crate::tools::size::rows::{View, levels, tree};
@@ -27,22 +23,20 @@ use crate::tools::size::{
     Counted, Level, Sizes, html, markdown, measure, measure_old, pattern, save,
 };
 
-/// The exit status if a file, or part of one, could not be read.
-const UNREADABLE: u8 = 2;
 /// The exit status if a budget is exceeded.
 const OVER_BUDGET: u8 = 3;
 
-/// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once, with its size in the file and its uncompressed size. Compressed bytes are\n\
+/// The options of `offld size`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every byte of a file is counted once, with its size in the file and its uncompressed size. Compressed bytes are\n\
     distributed in proportion to uncompressed size.\n\n\
     Exit status: 0, or 3 if a budget is exceeded, or 2 if a part could not be read (the errors are on stderr; the report covers the\n\
     other parts).\n\n\
     Examples:\n  offld size libtorch_cuda.so\n  offld size --by arch,kernel --top 5 --filter gemm libhip.so\n  \
     offld size --save v1.json libx.so   # and after the next build:\n  \
-    offld size --diff v1.json --budget 'total<850M,gfx942<120M,growth<2%' libx.so";
-
-/// The options of `offld size`.
-#[derive(Debug, Args)]
+    offld size --diff v1.json --budget 'total<850M,gfx942<120M,growth<2%' libx.so"
+)]
 pub(super) struct Options {
     /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
     /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
@@ -146,33 +140,24 @@ enum Sort {
     Inflated,
 }
 
-pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
-    let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let (files, outcomes, text) = report(options, &session).map_err(with_status)?;
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let (files, outcomes, text) = report(&options, &Session::of(shell))?;
     let place = match files.as_slice() {
         [one] => printable(&one.file).into_owned(),
         several => format!("{} files", several.len()),
     };
-    let printed = shell::print(&text);
-    files
-        .iter()
-        .flat_map(|file| &file.errors)
-        .for_each(|error| shell.error(error));
-    outcomes
-        .iter()
-        .filter(|outcome| !outcome.kept)
-        .for_each(|outcome| shell.error(&format!("{place}: over budget: {}", outcome.why)));
-    printed.map_err(with_status)?;
-    if files.iter().any(|file| !file.errors.is_empty()) {
-        return Err(Silent { status: UNREADABLE }.into());
-    }
-    if outcomes.iter().any(|outcome| !outcome.kept) {
-        return Err(Silent {
-            status: OVER_BUDGET,
-        }
-        .into());
-    }
-    Ok(())
+    let errors = files.iter().flat_map(|file| &file.errors);
+    let exceeded = outcomes.iter().filter(|outcome| !outcome.kept);
+    let exceeded = exceeded.map(|outcome| format!("{place}: over budget: {}", outcome.why));
+    let errors: Vec<String> = errors.cloned().chain(exceeded).collect();
+    let status = if files.iter().any(|file| !file.errors.is_empty()) {
+        2
+    } else if errors.is_empty() {
+        0
+    } else {
+        OVER_BUDGET
+    };
+    finish(&text, errors, status, shell)
 }
 
 fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Outcome>, String)> {
@@ -195,12 +180,7 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         .map(|filter| pattern(filter))
         .transpose()
         .context("--filter")?;
-    let size = options
-        .max_unpacked
-        .as_ref()
-        .map(|size| parse_size(size).context("--max-unpacked"))
-        .transpose()?;
-    let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
+    let max_unpacked = max_unpacked(options.max_unpacked.as_ref())?;
     let selection = options.selected.selection()?;
     let counted = Counted {
         names: Arc::new(Names::default()),
@@ -258,31 +238,6 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
     }
     let text = text(options, &sizes, old.as_ref(), &outcomes, &session.shell);
     Ok((sizes.files, outcomes, text))
-}
-
-/// Returns the devices of this machine that `selector` selects. A GPU selector without a matching
-/// GPU is an error.
-pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
-    let machine = Machine::read(&native::root())?;
-    let kind = selector.kind();
-    let amd = machine
-        .amd
-        .iter()
-        .map(|name| Target::new("amdgcn-amd-amdhsa", name));
-    let nvidia = machine
-        .nvidia
-        .iter()
-        .map(|name| Target::new("nvptx64-nvidia-cuda", name));
-    let cpu = Target::new(&format!("{}-pc-linux-gnu", std::env::consts::ARCH), "");
-    let all: Vec<Target> = match kind {
-        Some(OffloadKind::Hip) => amd.collect(),
-        Some(OffloadKind::Cuda) => nvidia.collect(),
-        _ => amd.chain(nvidia).chain([cpu]).collect(),
-    };
-    if all.is_empty() {
-        bail!("`{selector}`: no matching GPU on this machine");
-    }
-    Ok(all)
 }
 
 /// The levels and the order of the requested tree.

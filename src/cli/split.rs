@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rayon::prelude::*;
 
-use super::inspect::with_status;
 use crate::edit::files::{copy_with_attributes, keep_attributes, tree};
 use crate::edit::split_manifest::Device;
 use crate::error::{self, Silent};
@@ -16,7 +15,7 @@ use crate::io::file_slice::FileSlice;
 use crate::io::outputs::Outputs;
 use crate::model::printable;
 use crate::sys::progress::{Meter, Reached};
-use crate::sys::session::{Session, SessionOptions};
+use crate::sys::session::Session;
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::{self, Style};
 use crate::sys::terminal::wrapped;
@@ -26,16 +25,16 @@ use crate::tools::split::{Split, split};
 /// The exit status if a file could not be split.
 const FAILED: u8 = 2;
 
-/// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "The command writes NAME.host and NAME.DEVICE.part for each file NAME. `offld merge` restores the file, byte for byte unless a\n\
+/// The options of `offld split`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The command writes NAME.host and NAME.DEVICE.part for each file NAME. `offld merge` restores the file, byte for byte unless a\n\
     compressed stream cannot be reproduced. Images from compressed streams are uncompressed in the parts, so the parts together can be\n\
     larger than the file. Files without device code are copied.\n\n\
     Exit status: 0, or 2 if a file could not be read or split.\n\n\
     Examples:\n  offld split libhip.so -d parts\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  \
-    offld split build/lib -d parts && offld merge parts -d build/lib";
-
-/// The options of `offld split`.
-#[derive(Debug, Args)]
+    offld split build/lib -d parts && offld merge parts -d build/lib"
+)]
 pub(super) struct Options {
     /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
     /// with such files
@@ -50,8 +49,8 @@ pub(super) struct Options {
     keep_original: bool,
 }
 
-pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
-    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let session = Session::of(shell);
     let mut files = Vec::new();
     for path in &options.files {
         let found = if path.is_dir() {
@@ -62,7 +61,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
                 .with_context(|| format!("{}: path without a file name", path.display()));
             name.map(|name| files.push((path.clone(), options.dir.join(name))))
         };
-        found.map_err(with_status)?;
+        found?;
     }
     // Errors of one file are reported, and the other files are split.
     let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
@@ -73,7 +72,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let each = |(path, place): &(PathBuf, PathBuf)| {
         let reached = meter.file();
         reached.now_at(&path.display().to_string());
-        let summary = one(path, place, options, &session, &reached);
+        let summary = one(path, place, &options, &session, &reached);
         reached.up_to(size(path));
         summary
     };
@@ -81,7 +80,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     drop(meter);
     session.signals.check()?;
     let text: String = done.iter().flatten().map(String::as_str).collect();
-    shell::print(&wrapped(&text, shell.stdout_style().width)).map_err(with_status)?;
+    shell::print(&wrapped(&text, shell.stdout_style().width))?;
     let errors: Vec<String> = done
         .iter()
         .filter_map(|one| one.as_ref().err().map(error::chain))

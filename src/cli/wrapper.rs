@@ -135,7 +135,7 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
     let Some(line) = read(&LLVM_TOOL, argv, shell)? else {
         return Ok(());
     };
-    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let session = Session::of(shell);
     let llvm = Llvm::new(&session);
     let kind = match line.text("kind").and_then(OsStr::to_str) {
         Some("cuda") => OffloadKind::Cuda,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::args::size::parse_size;
+use crate::args::values::parse_size;
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
 /// Default size limit, in bytes: 5 GiB.

@@ -3,28 +3,26 @@
 //! free, in addition to the memory that running links will still allocate. All offld processes of a
 //! user count together (`table`). A link always may run if no other link runs, or has precedence.
 
-mod demand;
-mod jobserver;
 pub(crate) mod memory;
-mod others;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use jobserver::{Acquired, Client};
+use memory::Machine;
+use table::{Processes, Share, Table};
 
 use crate::args::request::{Jobs, MemoryLimit};
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
 use crate::sys::threads::{self, lock};
-pub(crate) use demand::{Demand, Refusal};
-use jobserver::{Jobserver, Token};
-use memory::Machine;
-use others::Processes;
-use table::{Share, Table};
 
 /// Time between two checks whether other processes have made room: `PAUSE` at first,
 /// `LONGEST_PAUSE` after a long wait. In between, it is the time waited so far divided by
@@ -518,5 +516,120 @@ impl Drop for JobSlot<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Resources that a device link needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demand {
+    /// Number of threads that the link would like to use.
+    pub(crate) threads: usize,
+    /// Peak memory of the link with `enough_for` threads, in bytes.
+    pub(crate) memory: u64,
+    /// Number of threads that `memory` is enough for.
+    pub(crate) enough_for: usize,
+    /// Memory of each further thread, in bytes.
+    pub(crate) per_thread: u64,
+    /// Memory that must remain free for links that are to start before this one, in bytes.
+    pub(crate) reserved: u64,
+    pub(crate) alone: bool,
+    /// Whether the link must run on this machine, without a launcher.
+    pub(crate) here: bool,
+}
+
+impl Demand {
+    /// A link with one thread and `memory` bytes.
+    pub(crate) fn one_thread(memory: u64) -> Demand {
+        Demand {
+            threads: 1,
+            memory,
+            enough_for: 1,
+            per_thread: 0,
+            reserved: 0,
+            alone: false,
+            here: false,
+        }
+    }
+
+    /// Peak memory of the link with `threads` threads, in bytes.
+    pub(crate) fn memory_with(&self, threads: usize) -> u64 {
+        let more = u64::try_from(threads.saturating_sub(self.enough_for)).unwrap_or(u64::MAX);
+        self.memory
+            .saturating_add(more.saturating_mul(self.per_thread))
+    }
+
+    /// Number of threads that the link can use if `left` bytes remain beyond its needs.
+    fn threads_within(&self, left: u64) -> usize {
+        let more = left
+            .checked_div(self.per_thread)
+            .map_or(usize::MAX, |more| {
+                usize::try_from(more).unwrap_or(usize::MAX)
+            });
+        self.enough_for.saturating_add(more)
+    }
+
+    /// Memory that must be free for the link to start, in bytes.
+    fn needs(&self) -> u64 {
+        self.memory.saturating_add(self.reserved)
+    }
+}
+
+/// Reason why a device link may not run now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Slots,
+    /// Not enough memory is free. The value is the memory available to the link, in bytes.
+    Memory(u64),
+    /// The link must run alone, or another link does.
+    Alone,
+}
+
+/// Make's jobserver, and the one token that every process has from the start.
+#[derive(Debug)]
+struct Jobserver {
+    client: Client,
+    own_token_taken: AtomicBool,
+}
+
+/// A token of the jobserver. Dropping it gives it back.
+#[derive(Debug)]
+enum Token<'s> {
+    /// The implicit token of this process.
+    Own(&'s AtomicBool),
+    /// A token from the jobserver, given back by its own `Drop`.
+    Granted { _token: Acquired },
+}
+
+impl Jobserver {
+    /// Returns the jobserver that the environment names.
+    #[expect(
+        unsafe_code,
+        reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and this process has opened none before"
+    )]
+    fn from_environment() -> Option<Jobserver> {
+        // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked
+        // to be open pipes.
+        let client = unsafe { Client::from_env_ext(true) }.client.ok()?;
+        Some(Jobserver {
+            client,
+            own_token_taken: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns a token, if one is free.
+    fn token(&self) -> Option<Token<'_>> {
+        if !self.own_token_taken.swap(true, Ordering::SeqCst) {
+            return Some(Token::Own(&self.own_token_taken));
+        }
+        self.client
+            .try_acquire()
+            .ok()
+            .flatten()
+            .map(|token| Token::Granted { _token: token })
+    }
+}
+
+impl Drop for Token<'_> {
+    fn drop(&mut self) {
+        if let Token::Own(taken) = self {
+            taken.store(false, Ordering::SeqCst);
+        }
+    }
+}

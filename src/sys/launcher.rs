@@ -2,7 +2,6 @@
 //! other machines (docs/guides/cluster.md). It always runs `/bin/sh JOB/run`. JOB is a directory
 //! that both machines see. If a launcher does not work, the rest of the link runs on this machine.
 
-mod arguments;
 mod job;
 mod outcome;
 #[cfg(test)]
@@ -10,14 +9,16 @@ mod tests;
 mod waiting;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::args::launching::{Launching, launcher_wait, remote_jobs};
 use crate::args::request::Jobs;
+use crate::args::values::{Launching, launcher_wait, remote_jobs};
+use crate::sys::posix_shell::{self, quoted_if_needed};
 use crate::sys::run::{self, Cmd, Guardian, OutOfMemory};
 use crate::sys::session::{self, Session};
 use crate::sys::threads;
@@ -104,28 +105,19 @@ impl Launcher {
             ),
         };
         let Some(text) = text else { return Ok(None) };
-        let words = match arguments::split(&text) {
+        let words = match posix_shell::split(&text) {
             Ok(words) if words.is_empty() => return Ok(None),
             Ok(words) => words,
             Err(wrong) => bail!("{named}={}: {wrong}", text.display()),
         };
-        let of_environment = |name: &'static str| Session::env(name).map(|value| (name, value));
-        let wait = match (asked.wait, of_environment(session::OFFLD_LAUNCHER_WAIT)) {
-            (Some(wait), _) => wait,
-            (None, Some((name, value))) => launcher_wait(name, &value)?,
-            (None, None) => WAIT,
-        };
-        let jobs = match (asked.jobs, of_environment(session::OFFLD_REMOTE_JOBS)) {
-            (Some(jobs), _) => jobs,
-            (None, Some((name, value))) => remote_jobs(name, &value)?,
-            (None, None) => JOBS,
-        };
+        let wait = Session::or_env(asked.wait, session::OFFLD_LAUNCHER_WAIT, launcher_wait)?;
+        let jobs = Session::or_env(asked.jobs, session::OFFLD_REMOTE_JOBS, remote_jobs)?;
         let (given_up, warned_of_files) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Some(Launcher {
             named,
             words,
-            wait: Duration::from_secs(wait),
-            jobs,
+            wait: Duration::from_secs(wait.unwrap_or(WAIT)),
+            jobs: jobs.unwrap_or(JOBS),
             verbose,
             given_up,
             warned_of_files,
@@ -306,16 +298,16 @@ impl Launcher {
         let values = [
             (THREADS, request.threads.to_string()),
             (MEMORY, (memory >> 20).to_string()),
-            (NAME, arguments::plain(&request.job)),
+            (NAME, plain(&request.job)),
         ];
         let mut all: Vec<OsString> = self
             .words
             .iter()
-            .map(|word| arguments::filled(word, &values))
+            .map(|word| filled(word, &values))
             .collect();
         let by_a_shell = self.words.iter().any(|word| is_read_by_a_shell(word));
         all.push("/bin/sh".into());
-        all.push(arguments::for_program(&job.script(), by_a_shell));
+        all.push(for_program(&job.script(), by_a_shell));
         all
     }
 }
@@ -333,4 +325,47 @@ fn requested_memory(memory: u64) -> u64 {
         .max(LEAST_MEMORY)
         .div_ceil(STEP_OF_MEMORY)
         * STEP_OF_MEMORY
+}
+
+/// Replaces each placeholder in braces (`{mem}`) in `word` by its value. Other braces stay.
+fn filled(word: &OsStr, values: &[(&str, String)]) -> OsString {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let value = values
+            .iter()
+            .find_map(|(name, value)| Some((value, rest.strip_prefix(name.as_bytes())?)));
+        if let Some((value, after)) = value {
+            out.extend_from_slice(value.as_bytes());
+            rest = after;
+        } else {
+            out.push(*first);
+            rest = after;
+        }
+    }
+    OsString::from_vec(out)
+}
+
+/// A path as a program gets it: quoted if the program passes its arguments to a shell.
+fn for_program(path: &Path, by_a_shell: bool) -> OsString {
+    if by_a_shell {
+        OsString::from_vec(quoted_if_needed(path.as_os_str().as_bytes()))
+    } else {
+        path.into()
+    }
+}
+
+/// `name` with every character except letters, digits and `._-` replaced by `-`, and cut to 128
+/// characters.
+fn plain(name: &str) -> String {
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(128)
+        .collect()
 }

@@ -4,41 +4,32 @@
 
 #![expect(clippy::disallowed_types, reason = "this file starts processes")]
 
-mod captured;
-mod dry;
 mod launched;
-mod memory;
-mod probe;
 mod report;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-
-pub(crate) use captured::CapturedOutput;
-pub(crate) use dry::Dry;
 pub(in crate::sys) use launched::{Guardian, LauncherProcess, start as start_launcher};
-pub(crate) use memory::OutOfMemory;
-pub(in crate::sys) use memory::ended_for_it as ended_for_memory;
-pub(crate) use probe::Probe;
-use report::cannot_start;
-pub(crate) use report::no_answer;
-pub(in crate::sys) use report::{failure_report, how_it_ended};
+pub(crate) use report::{OutOfMemory, no_answer};
+use report::{cannot_start, killed_by_kernel};
+pub(in crate::sys) use report::{ended_for_memory, failure_report, how_it_ended};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::args::response::{self, Style};
 use crate::sys::scratch::Scratch;
 use crate::sys::service::{Process, Service};
-use crate::sys::session;
-use crate::sys::shell::{self, Shell};
-use crate::sys::signals::{Idle, Signals};
-use crate::sys::threads;
+use crate::sys::shell::Shell;
+use crate::sys::signals::{Idle, Relay, Signals};
 use crate::sys::trace::Usage;
+use crate::sys::{posix_shell, session, threads};
 
 /// A program to run for one step of a link.
 #[derive(Debug, Clone)]
@@ -225,7 +216,7 @@ impl Real {
             .flatten();
         // If the output is not captured, only the kernel's count tells whether the program ran out
         // of memory.
-        let killed_before = captured.is_none().then(memory::killed_by_kernel);
+        let killed_before = captured.is_none().then(killed_by_kernel);
         let child = spawn(&mut command, cmd, &self.signals)?;
         running();
         self.end(
@@ -279,7 +270,7 @@ impl Real {
         let status = self.signals.wait(&mut child);
         if let Some(captured) = captured.as_deref_mut() {
             // If stdout could not be captured, assume that the program wrote to it.
-            captured.printed = stdout.is_none_or(captured::forward_stdout);
+            captured.printed = stdout.is_none_or(forward_stdout);
         }
         self.signals.check()?;
         let (status, usage) =
@@ -289,9 +280,8 @@ impl Real {
             let stderr = captured
                 .as_deref()
                 .map_or(&[][..], |captured| &captured.stderr);
-            let kernel_killed =
-                killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
-            return Err(match memory::ended_for_it(status, stderr, kernel_killed) {
+            let kernel_killed = killed_before.is_some_and(|before| killed_by_kernel() > before);
+            return Err(match ended_for_memory(status, stderr, kernel_killed) {
                 Some(how) => OutOfMemory {
                     failed,
                     how,
@@ -307,7 +297,7 @@ impl Real {
                 cmd.step,
                 cmd.program.display(),
                 cmd.inputs.join(", "),
-                shell::command_line(&cmd.program, &cmd.args)
+                posix_shell::command_line(&cmd.program, &cmd.args)
             ),
             _ => Ok(usage),
         }
@@ -470,4 +460,173 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
 
 fn spawn(command: &mut Command, cmd: &Cmd, signals: &Signals) -> Result<Child> {
     Ok(threads::retry(signals, || command.spawn())?.map_err(|error| cannot_start(cmd, &error))?)
+}
+
+/// Captured output of a program.
+#[derive(Debug, Default)]
+pub struct CapturedOutput {
+    /// The complete stderr.
+    pub stderr: Vec<u8>,
+    /// Whether the program wrote anything to its stdout.
+    pub printed: bool,
+}
+
+impl Real {
+    /// Captures both streams of `command`. Its stderr goes through a pipe, so that it can be
+    /// forwarded as it arrives. Its stdout goes to an unnamed file, because it is usually empty.
+    /// Returns `None` if no such file can be created; stdout then stays ours.
+    fn capture(&self, command: &mut Command) -> Option<File> {
+        command.stderr(Stdio::piped());
+        let file = self
+            .scratch
+            .folder()
+            .map_or_else(tempfile::tempfile, tempfile::tempfile_in)
+            .ok()?;
+        command.stdout(file.try_clone().ok()?);
+        Some(file)
+    }
+
+    /// Forwards a child's stderr to the user as it arrives, and appends it to `captured`.
+    fn forward_stderr(&self, mut stderr: ChildStderr, child: u32, captured: &mut Vec<u8>) {
+        let mut buffer = [0; 4096];
+        let mut relay = Relay::new(&self.signals, child);
+        loop {
+            relay.until_readable(stderr.as_fd());
+            match stderr.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => {
+                    captured.extend_from_slice(&buffer[..count]);
+                    self.shell.bytes(&buffer[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // If the child has ended, its exit status is reported elsewhere.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Copies the contents of `file`, a child's stdout, to our stdout. Returns whether there were any.
+fn forward_stdout(mut file: File) -> bool {
+    let copied = file
+        .rewind()
+        .and_then(|()| std::io::copy(&mut file, &mut std::io::stdout().lock()));
+    // A failed copy means that there was output.
+    copied.map_or(true, |count| count > 0)
+}
+
+/// Prints commands, and creates empty outputs so that later steps find them.
+pub(crate) struct Dry {
+    /// Receives the printed commands.
+    pub shell: Arc<Shell>,
+}
+
+impl Run for Dry {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
+        self.shell.command(&cmd.program, &cmd.args);
+        if let Some(output) = &cmd.output {
+            std::fs::write(output, b"")
+                .with_context(|| format!("cannot write `{}`", output.display()))?;
+        }
+        Ok(Usage::default())
+    }
+
+    fn replace(&self, cmd: &Cmd) -> Result<()> {
+        self.run(cmd).map(drop)
+    }
+
+    fn program(&self, found: Result<PathBuf>, name: &str) -> Result<PathBuf> {
+        Ok(found.unwrap_or_else(|_| name.into()))
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn show_in_process(&self, commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
+        commands()?
+            .iter()
+            .for_each(|(program, args)| self.shell.command_in_process(program, args));
+        Ok(())
+    }
+
+    fn make(&self, file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        std::fs::write(file, b"").with_context(|| format!("cannot write `{}`", file.display()))
+    }
+
+    fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A running program, and its stderr so far.
+pub(crate) struct Probe {
+    child: Child,
+    stderr: File,
+}
+
+pub(crate) struct ProbeOutput {
+    pub success: bool,
+    pub stderr: Vec<u8>,
+}
+
+impl Probe {
+    /// Starts `program`. If there are too many processes, waits for others to end first.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(crate) fn start(program: &Path, args: &[OsString]) -> io::Result<Probe> {
+        // Not a pipe: clang writes its answer one character at a time, and each character would
+        // wake the reader of a pipe.
+        let stderr = match memfd_create("stderr", MemfdFlags::CLOEXEC) {
+            Ok(file) => File::from(file),
+            Err(_) => tempfile::tempfile()?,
+        };
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr.try_clone()?);
+        let child =
+            threads::retry(&Signals::default(), || command.spawn()).map_err(io::Error::other)??;
+        Ok(Probe { child, stderr })
+    }
+
+    /// Waits for the end of the program.
+    ///
+    /// # Errors
+    /// The wait fails, or its stderr cannot be read.
+    pub(crate) fn finish(mut self) -> io::Result<ProbeOutput> {
+        let status = self.child.wait()?;
+        let mut stderr = Vec::new();
+        self.stderr.rewind()?;
+        self.stderr.read_to_end(&mut stderr)?;
+        Ok(ProbeOutput {
+            success: status.success(),
+            stderr,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_stderr_only() {
+        let run = |script: &str| {
+            Probe::start(Path::new("/bin/sh"), &["-c".into(), script.into()])
+                .unwrap()
+                .finish()
+                .unwrap()
+        };
+        let ended_well = run("echo out; echo one >&2; echo two >&2");
+        assert!(ended_well.success);
+        assert_eq!(ended_well.stderr, b"one\ntwo\n");
+        let failed = run("echo no >&2; exit 3");
+        assert!(!failed.success);
+        assert_eq!(failed.stderr, b"no\n");
+        assert!(Probe::start(Path::new("/nowhere/clang"), &[]).is_err());
+    }
 }

@@ -2,9 +2,11 @@
 //! directory, messages, signals, time trace). It is created once in `cli/` and passed to every
 //! stage. Also the names of all environment variables that offld reads.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use anyhow::Result;
 
 use crate::sys::launcher::Launcher;
 use crate::sys::run::{Dry, Real, Run};
@@ -232,6 +234,11 @@ impl Session {
         }
     }
 
+    /// The session of a command that has no options for it.
+    pub(crate) fn of(shell: &Arc<Shell>) -> Self {
+        Session::new(Arc::clone(shell), SessionOptions::default())
+    }
+
     /// After commands were printed, notes that the temporary files that they name are gone.
     pub(crate) fn tell_of_removed_files(&self) {
         if let Some(folder) = self.scratch.folder() {
@@ -245,6 +252,23 @@ impl Session {
     /// Value of an environment variable, unless it is unset or empty.
     pub fn env(name: &str) -> Option<OsString> {
         std::env::var_os(name).filter(|value| !value.is_empty())
+    }
+
+    /// The value of an option that has an environment variable, too: the option's value wins.
+    ///
+    /// # Errors
+    /// The value of the variable is invalid.
+    pub(crate) fn or_env<T>(
+        given: Option<T>,
+        name: &str,
+        parse: impl FnOnce(&str, &OsStr) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match given {
+            Some(value) => Ok(Some(value)),
+            None => Session::env(name)
+                .map(|text| parse(name, &text))
+                .transpose(),
+        }
     }
 
     /// Names of all environment variables that are set.

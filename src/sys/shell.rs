@@ -1,16 +1,17 @@
-//! Messages on stderr: their format, their colours, and the quoting of commands. Callers decide
-//! whether a message is printed.
+//! Messages on stderr: their format and their colours. Callers decide whether a message is printed.
 
-use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
+use super::posix_shell::command_line;
 use super::terminal::{ColourChoice, Style};
 use crate::model::{printable, printable_lines};
+use crate::sys::threads::lock;
 
 /// Prints messages, each beginning with the name of the tool.
 pub struct Shell {
@@ -111,7 +112,7 @@ impl Shell {
 
     /// Prints output of a tool, unchanged and not necessarily UTF-8.
     pub fn bytes(&self, bytes: &[u8]) {
-        let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut err = lock(&self.err);
         let _ = err.write_all(bytes);
     }
 
@@ -159,7 +160,7 @@ impl Shell {
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut err = lock(&self.err);
         // A closed stderr must not make a link fail.
         let _ = err.write_fmt(text);
         let _ = err.flush();
@@ -181,97 +182,8 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The command for a POSIX shell: `"/usr/bin/ld" -o 'o u t' a.o`.
-pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
-    let mut text = double_quoted(program.as_os_str());
-    for arg in args {
-        text.push(' ');
-        text.push_str(&quoted(arg));
-    }
-    text
-}
-
-/// `text` as one word for a POSIX shell: in single quotes if it contains a character that is
-/// special there.
-pub(crate) fn quoted(text: &OsStr) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
-    match verbatim(text) {
-        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
-        Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        None => escaped(text),
-    }
-}
-
-fn double_quoted(text: &OsStr) -> String {
-    let Some(text) = verbatim(text) else {
-        return escaped(text);
-    };
-    let mut out = String::from('"');
-    for c in text.chars() {
-        if matches!(c, '"' | '\\' | '$' | '`') {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out.push('"');
-    out
-}
-
-/// `text`, if a terminal shows exactly the bytes that a shell must get.
-fn verbatim(text: &OsStr) -> Option<&str> {
-    text.to_str()
-        .filter(|text| matches!(printable(text), Cow::Borrowed(_)))
-}
-
-/// `$'…'` with escapes, which shells read as the original bytes.
-fn escaped(text: &OsStr) -> String {
-    let mut out = String::from("$'");
-    for chunk in text.as_encoded_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\'' | '\\' => out.extend(['\\', c]),
-                _ if matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_)) => {
-                    out.push(c)
-                }
-                _ => c
-                    .encode_utf8(&mut [0; 4])
-                    .bytes()
-                    .for_each(|byte| out.push_str(&format!("\\{byte:03o}"))),
-            }
-        }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| out.push_str(&format!("\\{byte:03o}")));
-    }
-    out.push('\'');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn f11_printed_commands_can_be_pasted() {
-        let args: Vec<OsString> = ["-o", "o u t", "it's", "", "-L=/x", "a.o"]
-            .map(OsString::from)
-            .to_vec();
-        assert_eq!(
-            command_line(Path::new("/usr/bin/ld"), &args),
-            r#""/usr/bin/ld" -o 'o u t' 'it'\''s' '' -L=/x a.o"#
-        );
-    }
-
-    #[test]
-    fn terminal_control_characters_are_escaped_without_changing_the_word() {
-        use std::os::unix::ffi::OsStrExt;
-        let odd = OsStr::from_bytes(b"a\x1b[31m'\n\xffb");
-        assert_eq!(quoted(odd), r"$'a\033[31m\'\012\377b'");
-        assert_eq!(
-            quoted(OsStr::new("gr\u{fc}n\u{9b}")),
-            "$'gr\u{fc}n\\302\\233'"
-        );
-        assert_eq!(command_line(Path::new("/x\t/ld"), &[]), r"$'/x\011/ld'");
-    }
+/// A report as JSON.
+pub(crate) fn json(report: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
+    Ok(text + "\n")
 }

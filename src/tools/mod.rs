@@ -9,7 +9,6 @@ pub(crate) mod inspect;
 pub(crate) mod merge;
 pub(crate) mod packager;
 pub(crate) mod prune;
-pub(crate) mod recompress;
 pub(crate) mod replace;
 pub(crate) mod size;
 pub(crate) mod split;

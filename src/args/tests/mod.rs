@@ -62,16 +62,16 @@ fn describe(input: &super::request::InputSpec) -> String {
         InputName::Library(name) => format!("-l{}", name.display()),
     };
     let states = [
-        (input.whole_archive, "+whole"),
-        (input.lazy, "+lazy"),
-        (input.prefer_static, "+static"),
-        (input.as_needed, "+needed"),
-        (input.binary, "+data"),
+        (input.state.whole_archive, "+whole"),
+        (input.state.lazy, "+lazy"),
+        (input.state.prefer_static, "+static"),
+        (input.state.as_needed, "+needed"),
+        (input.state.binary, "+data"),
     ];
     for (holds, word) in states {
         text.push_str(if holds { word } else { "" });
     }
-    if let Some(group) = input.group {
+    if let Some(group) = input.state.group {
         text.push_str(&format!("+group{group}"));
     }
     text

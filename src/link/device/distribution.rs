@@ -53,15 +53,14 @@ pub(super) struct Distribution {
 /// # Errors
 /// Fails if the environment variable has an invalid value.
 pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool> {
-    let setting = match (request.distribute, Session::env(session::OFFLD_DISTRIBUTE)) {
-        (None, Some(text)) => values::distribute(session::OFFLD_DISTRIBUTE, &text)?,
-        (given, _) => given.unwrap_or_default(),
-    };
-    Ok(match setting {
-        Distribute::Auto => session.launcher.is_some(),
-        Distribute::On => true,
-        Distribute::Off => false,
-    })
+    let (given, name) = (request.distribute, session::OFFLD_DISTRIBUTE);
+    Ok(
+        match Session::or_env(given, name, values::distribute)?.unwrap_or_default() {
+            Distribute::Auto => session.launcher.is_some(),
+            Distribute::On => true,
+            Distribute::Off => false,
+        },
+    )
 }
 
 impl Distribution {

@@ -96,7 +96,7 @@ pub(crate) fn host_libraries(
         let name = match &spec.name {
             InputName::Library(name) if is_runtime(name.as_bytes()) => continue,
             InputName::Library(name)
-                if spec.prefer_static && is_for_executables(name.as_bytes()) =>
+                if spec.state.prefer_static && is_for_executables(name.as_bytes()) =>
             {
                 HostLibraryName::OfProgram
             }
@@ -121,7 +121,7 @@ pub(crate) fn host_libraries(
         };
         let library = HostLibrary {
             name,
-            prefer_static: spec.prefer_static,
+            prefer_static: spec.state.prefer_static,
         };
         if !libraries.contains(&library) {
             libraries.push(library);

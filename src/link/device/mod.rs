@@ -173,11 +173,8 @@ fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryL
     if session.runner.in_order() {
         return Ok(MemoryLimit::Off);
     }
-    match (given, Session::env(session::OFFLD_MEMORY)) {
-        (Some(limit), _) => Ok(limit),
-        (None, Some(value)) => values::memory_limit(session::OFFLD_MEMORY, &value),
-        (None, None) => Ok(MemoryLimit::default()),
-    }
+    let limit = Session::or_env(given, session::OFFLD_MEMORY, values::memory_limit)?;
+    Ok(limit.unwrap_or_default())
 }
 
 /// Merges the errors of all jobs into one, with the exit status of the first failure. Every job has

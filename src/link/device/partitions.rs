@@ -62,16 +62,8 @@ pub(super) fn add(
 }
 
 fn wanted(request: &LinkRequest) -> Result<Option<LtoPartitions>> {
-    match (
-        request.lto_partitions,
-        Session::env(session::OFFLD_LTO_PARTITIONS),
-    ) {
-        (None, Some(text)) => Ok(Some(values::lto_partitions(
-            session::OFFLD_LTO_PARTITIONS,
-            &text,
-        )?)),
-        (given, _) => Ok(given),
-    }
+    let (given, name) = (request.lto_partitions, session::OFFLD_LTO_PARTITIONS);
+    Session::or_env(given, name, values::lto_partitions)
 }
 
 fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> {

@@ -18,9 +18,9 @@ use super::thin_hint::ThinHint;
 use super::{DeviceContext, Planned};
 use crate::build_log::{Log, Outcome};
 use crate::sys::jobs::{Demand, Refusal};
+use crate::sys::posix_shell::command_line;
 use crate::sys::progress::Progress;
 use crate::sys::session::Session;
-use crate::sys::shell::command_line;
 use crate::sys::trace::{Span, Usage, span};
 
 /// The device links of one run.

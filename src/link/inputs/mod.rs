@@ -293,7 +293,10 @@ impl<'f> Opener<'f> {
         for (index, spec) in specs.iter().enumerate() {
             let named = opener.spec(spec);
             if let (InputName::Library(name), None) = (&spec.name, named)
-                && opener.search.library(name, spec.prefer_static).is_none()
+                && opener
+                    .search
+                    .library(name, spec.state.prefer_static)
+                    .is_none()
             {
                 opener.inputs.missing.insert(index);
             }
@@ -304,7 +307,7 @@ impl<'f> Opener<'f> {
 
     fn spec(&mut self, spec: &InputSpec) -> Option<usize> {
         match &spec.name {
-            InputName::File(_) if spec.binary => None,
+            InputName::File(_) if spec.state.binary => None,
             InputName::File(path) => self.file(&self.search.file(path), spec, 0),
             InputName::Library(name) => self.library(name, spec, 0),
         }
@@ -312,16 +315,16 @@ impl<'f> Opener<'f> {
 
     /// Finds the library `name` and opens it. Returns the same as [`Opener::file`].
     fn library(&mut self, name: &OsStr, spec: &InputSpec, depth: usize) -> Option<usize> {
-        let key = (name.to_owned(), spec.prefer_static);
+        let key = (name.to_owned(), spec.state.prefer_static);
         if let Some(&known) = self.libraries.get(&key)
-            && !spec.whole_archive
+            && !spec.state.whole_archive
         {
             known.into_iter().for_each(|file| self.load(file, spec));
             return known;
         }
         let named = self
             .search
-            .library(name, spec.prefer_static)
+            .library(name, spec.state.prefer_static)
             .and_then(|path| self.file(&path, spec, depth));
         self.libraries.insert(key, named);
         named
@@ -347,13 +350,13 @@ impl<'f> Opener<'f> {
         if matches!(kind, Magic::Archive | Magic::ElfShared) {
             let first = *self.seen.entry(id).or_insert(index);
             if let Some(earlier) = self.inputs.files.get_mut(first) {
-                earlier.whole |= spec.whole_archive;
+                earlier.whole |= spec.state.whole_archive;
                 self.load(first, spec);
                 return Some(first);
             }
         }
         self.load(index, spec);
-        let (whole, lazy) = (spec.whole_archive, spec.lazy);
+        let (whole, lazy) = (spec.state.whole_archive, spec.state.lazy);
         self.inputs.files.push(InputFile {
             path: path.to_path_buf(),
             kind,
@@ -365,7 +368,7 @@ impl<'f> Opener<'f> {
     }
 
     fn load(&mut self, file: usize, spec: &InputSpec) {
-        let (as_needed, group, token) = (spec.as_needed, spec.group, spec.token);
+        let (as_needed, group, token) = (spec.state.as_needed, spec.state.group, spec.token);
         self.inputs.loads.push(LoadedFile {
             what: Loaded::File(file),
             as_needed,
@@ -395,17 +398,17 @@ impl<'f> Opener<'f> {
             LoadedFile {
                 what,
                 as_needed: false,
-                group: spec.group,
+                group: spec.state.group,
                 token: spec.token,
             },
         );
         // Linkers search the files of a script's GROUP repeatedly, like those of a group on the
         // command line.
         self.script_groups += 1;
-        let spec = &InputSpec {
-            group: spec.group.or(Some(usize::MAX - self.script_groups)),
-            ..spec.clone()
-        };
+        let mut grouped = spec.clone();
+        let group = usize::MAX - self.script_groups;
+        grouped.state.group.get_or_insert(group);
+        let spec = &grouped;
         for entry in script::entries(bytes.as_slice()) {
             match entry {
                 ScriptEntry::File(name) | ScriptEntry::Script(name) => {

@@ -90,15 +90,8 @@ impl Link<'_> {
         inputs: impl Iterator<Item = &'i Path>,
         device_bytes: u64,
     ) -> Result<bool> {
-        let setting = match self.request.late_images {
-            Some(setting) => setting,
-            None => {
-                match Session::env(session::OFFLD_LATE_IMAGES).filter(|text| !text.is_empty()) {
-                    Some(text) => values::late_images(session::OFFLD_LATE_IMAGES, &text)?,
-                    None => LateImages::Auto,
-                }
-            }
-        };
+        let (given, name) = (self.request.late_images, session::OFFLD_LATE_IMAGES);
+        let setting = Session::or_env(given, name, values::late_images)?.unwrap_or_default();
         if setting == LateImages::Off || (setting == LateImages::Auto && device_bytes < PAYS_FROM) {
             return Ok(false);
         }

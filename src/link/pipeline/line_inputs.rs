@@ -52,9 +52,12 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
     loop {
         named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
-        specs
-            .to_mut()
-            .extend(named.into_iter().map(InputSpec::library));
+        specs.to_mut().extend(
+            named
+                .into_iter()
+                .map(InputName::Library)
+                .map(InputSpec::requested),
+        );
         let Ok(inputs) = inputs::open(&specs, search, &mut |_, _| {}) else {
             return specs;
         };
@@ -166,10 +169,7 @@ fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
     };
     found
         .filter(|path| inputs::is_script(path))
-        .map(|path| InputSpec {
-            name: InputName::File(path),
-            ..InputSpec::library(OsString::new())
-        })
+        .map(|path| InputSpec::requested(InputName::File(path)))
 }
 
 /// Returns the search path for libraries: the directories of the command line, for link.exe those

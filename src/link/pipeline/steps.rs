@@ -23,8 +23,8 @@ use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Reading,
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use crate::registration::{self, sycl};
+use crate::sys::posix_shell;
 use crate::sys::run;
-use crate::sys::shell;
 use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 use crate::target::Target;
@@ -128,7 +128,8 @@ impl Link<'_> {
         else {
             return;
         };
-        let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
+        let folder =
+            toolchain::folder_of_names().map(|folder| posix_shell::shown(folder.as_os_str()));
         let (before, folder) = folder.map_or(
             ("run `offld links DIR`, and ", "DIR".to_owned()),
             |folder| ("", folder),

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::request::{InputName, InputSpec};
+use crate::args::request::{InputName, InputSpec, InputState};
 use crate::formats::dynamic;
 use crate::io::bytes::Bytes;
 use crate::io::loader::{self, RunPaths};
@@ -108,12 +108,7 @@ pub(super) fn opened(names: impl Iterator<Item = InputName>, search: &Search) ->
 fn spec(name: InputName) -> InputSpec {
     InputSpec {
         name,
-        whole_archive: false,
-        lazy: false,
-        prefer_static: false,
-        as_needed: false,
-        binary: false,
-        group: None,
+        state: InputState::default(),
         token: 0,
     }
 }

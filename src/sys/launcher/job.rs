@@ -76,7 +76,7 @@ impl Job {
         }
         let mut job = Job {
             folder,
-            nonce: nonce(),
+            nonce: nonce().with_context(cannot)?,
             keep: scratch.keeps(),
             renewals: 0,
         };
@@ -348,17 +348,9 @@ fn environment(temporary: &Path) -> Vec<OsString> {
 }
 
 /// Random nonce that only readers of the script know.
-fn nonce() -> String {
-    let mut bytes = [0; 16];
-    let random =
-        std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    if random.is_err() {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        bytes = (now.as_nanos() ^ u128::from(std::process::id()) << 96).to_le_bytes();
-    }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn nonce() -> Result<String, getrandom::Error> {
+    let (high, low) = (getrandom::u64()?, getrandom::u64()?);
+    Ok(format!("{high:016x}{low:016x}"))
 }
 
 /// Sum of the two times on a line of the shell's `times`: `0m1.500s 0m0.020s`.

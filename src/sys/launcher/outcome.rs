@@ -11,11 +11,11 @@ use anyhow::{Result, bail};
 
 use super::job::{self, Files, Job, Status};
 use super::waiting::Ended;
+use crate::sys::posix_shell;
 use crate::sys::run::{
     CapturedOutput, Cmd, OutOfMemory, ended_for_memory, failure_report, how_it_ended,
 };
 use crate::sys::session::Session;
-use crate::sys::shell;
 use crate::sys::trace::Usage;
 
 /// Time until files of the other machine must be visible here: after success, and after a failure.
@@ -171,7 +171,7 @@ fn ran(
                 cmd.step,
                 cmd.program.display(),
                 cmd.inputs.join(", "),
-                shell::command_line(&cmd.program, &cmd.args)
+                posix_shell::command_line(&cmd.program, &cmd.args)
             );
         }
     }

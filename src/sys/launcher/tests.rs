@@ -409,7 +409,7 @@ fn errors_in_the_arguments_name_the_option() {
 fn the_script_is_quoted_for_launchers_that_pass_it_to_a_shell() {
     let path = Path::new("/a b/run");
     let by = |words: &str| {
-        arguments::for_program(
+        for_program(
             path,
             launcher(words)
                 .words
@@ -419,5 +419,25 @@ fn the_script_is_quoted_for_launchers_that_pass_it_to_a_shell() {
     };
     assert_eq!(by("nice /usr/bin/ssh host"), "'/a b/run'");
     assert_eq!(by("srun -n1"), "/a b/run");
-    assert_eq!(arguments::for_program(Path::new("/a/run"), true), "/a/run");
+    assert_eq!(for_program(Path::new("/a/run"), true), "/a/run");
+}
+
+#[test]
+fn placeholders_are_replaced_and_other_braces_stay() {
+    let values = [("{mem}", "{job}".to_owned()), ("{job}", "j".to_owned())];
+    let filled = |word: &str| {
+        super::filled(OsStr::new(word), &values)
+            .into_string()
+            .unwrap()
+    };
+    assert_eq!(filled("--mem={mem}M:{job}{job}"), "--mem={job}M:jj");
+    assert_eq!(filled("{a} {{mem}} {mem {} }"), "{a} {{job}} {mem {} }");
+}
+
+#[test]
+fn any_characters_become_one_word() {
+    assert_eq!(
+        plain("offld-a b/\u{fc}.so-gfx90a:xnack+"),
+        "offld-a-b--.so-gfx90a-xnack-"
+    );
 }

@@ -8,6 +8,7 @@ use crate::contents::units::Unit;
 use crate::error::Error;
 use crate::model::OffloadKind;
 use crate::registration::read::Registered;
+use crate::sys::shell;
 
 /// The version of the report's form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -66,11 +67,7 @@ impl Report {
     /// # Errors
     /// None that are known: everything in it can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
-        let text = serde_json::to_string_pretty(self);
-        let mut text = text
-            .map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
-        text.push('\n');
-        Ok(text)
+        shell::json(self).map_err(Error::of)
     }
 }
 

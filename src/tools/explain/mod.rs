@@ -194,14 +194,6 @@ fn kind_of(file: &Path) -> Result<SourceKind> {
     }
 }
 
-/// Formats the report as JSON.
-pub(crate) fn json(report: &Report) -> Result<String> {
-    let mut text =
-        serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
-    text.push('\n');
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,7 +242,8 @@ mod tests {
             alone.cache.is_none() && alone.device_links == 2,
             "{alone:?}"
         );
-        let value: serde_json::Value = serde_json::from_str(&json(&report).unwrap()).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&crate::sys::shell::json(&report).unwrap()).unwrap();
         assert_eq!(
             (&value["schema"], &value["version"]),
             (&1.into(), &1.into())

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use super::builds::{self, Merged, Outcome};
-use super::names::unmatched;
+use super::unmatched;
 use crate::edit::files::{Entry, copy_checked, copy_with_attributes, entries, tree};
 use crate::error;
 use crate::io::file_slice::{FileSlice, Spool};

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use super::builds::{self, Holds, Merged, Outcome, add_device};
-use super::names::unmatched;
+use super::unmatched;
 use crate::contents::{Options, Reader};
 use crate::edit::files::wheel::{self, is_record};
 use crate::error;

@@ -10,6 +10,7 @@ pub use super::items::Level;
 pub use super::rows::Row;
 pub use super::served::Served;
 use crate::error::Error;
+use crate::sys::shell;
 
 /// The version of the report's form.
 const SCHEMA: u32 = 1;
@@ -101,10 +102,6 @@ impl Report {
     /// # Errors
     /// None that are known: everything in it can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
-        let text = serde_json::to_string_pretty(self);
-        let mut text = text
-            .map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
-        text.push('\n');
-        Ok(text)
+        shell::json(self).map_err(Error::of)
     }
 }

@@ -1,0 +1,234 @@
+//! The commands that report on files, builds and this machine: `inspect`, `check`, `explain` and
+//! `doctor`. `size` has a file of its own.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::{Args, ValueHint};
+
+use super::shared::{Selected, finish, max_unpacked};
+use crate::contents;
+use crate::sys::native;
+use crate::sys::session::Session;
+use crate::sys::shell::{self, Shell};
+use crate::sys::table::Style;
+use crate::tools::check::report::Answer;
+use crate::tools::inspect::table;
+use crate::tools::{check, doctor, explain, inspect};
+
+/// The options of `offld inspect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 if there is device code, 1 if there is none, 2 if a part could not be read\n\
+    (the errors are on stderr; the report covers the other parts).\n\n\
+    Examples:\n  offld inspect --kernels program\n  offld inspect --json *.a | jq '.files[].images[].target'\n  \
+    offld inspect --extract images libhip.so"
+)]
+pub(super) struct Inspect {
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
+    /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
+    /// directories with such files; - for stdin
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Show kernels of ELF images: registers, shared memory, scratch memory, code size
+    #[arg(long)]
+    kernels: bool,
+    /// Show mangled kernel names; JSON has both names
+    #[arg(long, requires = "kernels")]
+    no_demangle: bool,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write each image to a file in DIR; all or none, and never over existing files
+    #[arg(long, value_name = "DIR")]
+    extract: Option<PathBuf>,
+    /// Read only headers: no hashes, and no decompression except compressed files, members and the
+    /// start of compressed bundles
+    #[arg(long, conflicts_with_all = ["kernels", "extract"])]
+    headers_only: bool,
+    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file
+    /// size]
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
+    /// Show sizes in bytes
+    #[arg(long)]
+    bytes: bool,
+    /// Show all columns and full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
+    /// Show totals for each kind and target instead of images, from headers only
+    #[arg(long, conflicts_with_all = ["kernels", "json"])]
+    summary: bool,
+}
+
+/// Lists the device code in files, as a table or as JSON. The exit status has grep's meanings: 0 if
+/// there is device code, 1 if there is none, 2 if a part could not be read.
+pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
+    let request = inspect::Request {
+        files: options.files,
+        options: contents::Options {
+            kernels: options.kernels,
+            // The headers are sufficient for totals.
+            headers_only: options.headers_only || (options.summary && options.extract.is_none()),
+            max_unpacked: max_unpacked(options.max_unpacked.as_ref())?,
+            ..contents::Options::default()
+        },
+        extract: options.extract,
+    };
+    let report = inspect::inspect(&request, &Session::of(shell))?;
+    let style = Style {
+        bytes: options.bytes,
+        mangled: options.no_demangle,
+        ..shell.stdout_style().wide(options.wide)
+    };
+    let text = match (options.json, options.summary) {
+        (true, _) => shell::json(&report)?,
+        (false, true) => table::summary(&report, style),
+        (false, false) => table::text(&report, style),
+    };
+    let has_device_code = report
+        .files
+        .iter()
+        .any(|file| file.images.iter().any(|image| image.is_device()));
+    let mut errors = report.files.iter().flat_map(|file| &file.errors).peekable();
+    let status = match errors.peek() {
+        Some(_) => 2,
+        None => u8::from(!has_device_code),
+    };
+    finish(&text, errors, status, shell)
+}
+
+/// The options of `offld check`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 if the answer is yes for every file, 1 if an answer is no or unknown, 2 if a file could not be read.\n\
+    The last line of the output is the answer for all files.\n\n\
+    Examples:\n  offld check program\n  offld check --for gfx90a:xnack+ libkernels.so\n  \
+    offld check --for sm_90,sm_120 package.whl\n  offld check --for native build/\n  \
+    offld check --json lib.so | jq '.files[].findings[].text'"
+)]
+pub(super) struct Check {
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives or .deb
+    /// packages, also compressed with gzip, xz, zstd or bzip2; directories with such files; - for
+    /// stdin
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Check which image each of these devices would load: gfx1101, gfx90a:xnack+, sm_120,
+    /// x86-64-v3, aarch64-linux-gnu, a compute capability such as 8.6, a GPU such as rtx4090 or
+    /// mi300x, or native for this machine; with openmp:, cuda: or hip: in front, only in that
+    /// runtime
+    #[arg(long = "for", value_name = "DEVICE", value_delimiter = ',', value_hint = ValueHint::Other)]
+    devices: Vec<String>,
+    #[command(flatten)]
+    selected: Selected,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks whether the registered images exist, or which image a device would load. The exit status
+/// is the answer.
+pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
+    let asked = options.devices.iter().map(|text| check::Asked::parse(text));
+    let asked = asked.collect::<Result<Vec<_>>>()?;
+    let by_name = asked
+        .iter()
+        .flat_map(|asked| &asked.devices)
+        .filter_map(|wanted| wanted.by_name.as_ref());
+    by_name.for_each(|text| shell.note(text));
+    let selection = options.selected.selection()?;
+    let request = check::Request {
+        files: options.files,
+        asked,
+        selection: Arc::clone(&selection),
+    };
+    let report = check::check(&request, &Session::of(shell))?;
+    Selected::check(&selection, shell)?;
+    let text = if options.json {
+        report.to_json()?
+    } else {
+        check::text::text(&report, shell.stdout_style())
+    };
+    let status = match report.answer {
+        Answer::Yes => 0,
+        Answer::No | Answer::Unknown | Answer::NotApplicable => 1,
+        Answer::Unreadable => 2,
+    };
+    let errors = report.files.iter().flat_map(|file| &file.errors);
+    finish(&text, errors, status, shell)
+}
+
+/// The options of `offld explain`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With OFFLD_CACHE_LOG=FILE, a build writes a build log; with --wrapper-time-trace=FILE, a link writes a time trace. Time traces of\n\
+    clang (-ftime-trace) and of LLVM's wrapper are accepted, too. The critical path is inferred from start and end times: the step\n\
+    that ended last, the step that ended last before that one began, and so on.\n\n\
+    Exit status: 0, or 2 if a file could not be read.\n\n\
+    Examples:\n  OFFLD_CACHE_LOG=$PWD/build.log make && offld explain build.log\n  offld explain --top 3 --json build.log link.json"
+)]
+pub(super) struct Explain {
+    /// Time traces and build logs from the same build
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// List this many of the slowest device links; 0 for all
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    top: usize,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Show full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
+}
+
+/// Reports which steps of a build took time.
+pub(super) fn explain(options: Explain, shell: &Arc<Shell>) -> Result<()> {
+    let top = Some(options.top).filter(|top| *top > 0);
+    let report = explain::explain(&options.files, top)?;
+    for damaged in &report.damaged {
+        shell.warn(&damaged.warning());
+    }
+    let text = if options.json {
+        shell::json(&report)?
+    } else {
+        explain::text(&report, shell.stdout_style().wide(options.wide))
+    };
+    shell::print(&text)
+}
+
+/// The options of `offld doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The report covers links in the same environment: OFFLD_CLANG, OFFLD_LINKER, OFFLD_LLVM, OFFLD_CACHE and other variables apply.\n\
+    The command queries clang, offld-llvm and the remote cache, and changes nothing.\n\n\
+    Exit status: 0 if OpenMP programs for the CPU can be linked, else 1.\n\n\
+    Examples:\n  offld doctor\n  OFFLD_CLANG=/opt/rocm/llvm/bin/clang offld doctor\n  \
+    offld doctor --json | jq '.links[] | select(.link | not) | .kind, .missing[].what'"
+)]
+pub(super) struct Doctor {
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also show missing parts for GPUs that this machine does not have
+    #[arg(long)]
+    all: bool,
+}
+
+/// Reports the available and the missing requirements of links, and how to install the missing ones.
+/// The exit status is 1 if OpenMP programs for the CPU cannot be linked.
+pub(super) fn doctor(options: Doctor, shell: &Arc<Shell>) -> Result<()> {
+    let request = doctor::Request {
+        native_root: native::root(),
+    };
+    let report = doctor::examine(&request, &Session::of(shell));
+    let text = if options.json {
+        shell::json(&report)?
+    } else {
+        doctor::text::text(&report, options.all, shell.stdout_style())
+    };
+    let status = u8::from(!report.host_openmp);
+    finish(&text, [""; 0], status, shell)
+}
