@@ -1,15 +1,24 @@
-//! [`inspect`], [`inspect_file`], [`inspect_bytes`]: list the device code in a file or in bytes.
+//! [`inspect`], [`size`] and [`check`]: the device code of a file, what its bytes are for, and
+//! whether it will run.
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::Messages;
+use super::{Messages, expect_opens};
+use crate::contents::layout::Names;
 use crate::contents::report::FileReport;
+use crate::contents::selection::Selection;
 use crate::contents::{Options, Reader};
 use crate::error::Error;
 use crate::io::file_slice::FileSlice;
 use crate::io::outputs::io_error;
 use crate::sys::threads;
+use crate::tools::check::report::Report as CheckReport;
+use crate::tools::check::{self, Asked, Request};
+use crate::tools::size::report::{Level, Report as SizeReport};
+use crate::tools::size::rows::{View, levels, tree};
+use crate::tools::size::{Counted, measure, pattern};
 
 /// Options for inspection.
 #[derive(Debug, Clone, Default)]
@@ -128,6 +137,161 @@ fn contents_options(options: &InspectOptions) -> Options {
         max_unpacked,
         ..Options::default()
     }
+}
+
+/// Options for measuring.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct SizeOptions {
+    /// The levels of rows, the outermost first (default: architectures). Kernels are below their
+    /// templates.
+    pub by: Vec<Level>,
+    /// Sort rows by uncompressed size instead of the size in the file.
+    pub by_inflated: bool,
+    /// A case-insensitive regular expression. Rows contain only bytes with a matching kernel,
+    /// translation unit, section or architecture.
+    pub filter: Option<String>,
+    /// Patterns such as `*cuda*`: counts only files, and members of zip files and tar archives,
+    /// whose path or name matches one of them. Empty: all.
+    pub only: Vec<String>,
+    /// Patterns of files and members to skip.
+    pub exclude: Vec<String>,
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+    /// is a limit, too.
+    pub max_unpacked: Option<u64>,
+}
+
+/// Attributes the bytes of the file at `path`, or of the files in that directory, to architectures,
+/// translation units and kernels, and finds duplicates. `-` is stdin. The result is the report of
+/// `offld size`.
+///
+/// Damage in a file is reported in [`FileSize::errors`](crate::size_report::FileSize::errors).
+///
+/// # Errors
+/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] if the
+/// filter or a pattern is invalid.
+///
+/// ```
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+/// use offld::SizeOptions;
+///
+/// let dir = tempfile::tempdir()?;
+/// let file = dir.path().join("images.bin");
+/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+/// std::fs::write(&file, offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code"))?;
+///
+/// let report = offld::size(&file, &SizeOptions::default())?;
+/// assert_eq!(report.total.file, std::fs::metadata(&file)?.len());
+/// let gfx90a = report.total.rows.iter().find(|row| row.name == "gfx90a").unwrap();
+/// assert_eq!(gfx90a.file, 4);
+/// assert!(report.to_json()?.starts_with("{\n  \"schema\": 1,"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn size(path: impl AsRef<Path>, options: &SizeOptions) -> Result<SizeReport, Error> {
+    let path = path.as_ref();
+    let SizeOptions {
+        by,
+        by_inflated,
+        filter,
+        only,
+        exclude,
+        max_unpacked,
+    } = options;
+    let selection = Arc::new(Selection::new(only, exclude)?);
+    let filter = filter.as_ref().map(|filter| pattern(filter)).transpose();
+    let filter = filter.map_err(|error| Error::usage(format!("invalid filter: {error}")))?;
+    expect_opens(path)?;
+    let by = if by.is_empty() {
+        vec![Level::Arch]
+    } else {
+        levels(by)
+    };
+    let view = View {
+        by,
+        by_inflated: *by_inflated,
+    };
+    let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
+    let session = Messages::discard().session();
+    let counted = Counted {
+        names: Arc::new(Names::default()),
+        max_unpacked,
+        selection,
+    };
+    let measured = || measure(&[path.to_owned()], &counted, &session);
+    let mut sizes = threads::in_parallel(measured).map_err(Error::of)?;
+    if let Some(filter) = filter {
+        sizes.items.keep(|text| filter.is_match(text.as_bytes()));
+    }
+    let total = tree(&sizes.items, None, &view);
+    Ok(SizeReport::new(sizes, total, Vec::new()))
+}
+
+/// The question and the files that it covers.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CheckOptions {
+    /// The devices for which to determine the image that each would load: `gfx90a:xnack+`,
+    /// `cuda:sm_90`, `x86-64-v3`, or `native` for those of this machine. Empty: check that
+    /// everything the file registers exists.
+    pub devices: Vec<String>,
+    /// Patterns such as `*cuda*`: checks only files, and members of zip files and tar archives,
+    /// whose path or name matches one of them. Empty: all.
+    pub only: Vec<String>,
+    /// Patterns of files and members to skip.
+    pub exclude: Vec<String>,
+}
+
+/// Checks whether the device code in the file at `path`, or in every file of that directory, will
+/// run: whether the registered kernels exist, or which image a device would load. `-` is stdin. The
+/// result is the report of `offld check`.
+///
+/// Damage in a file is reported in [`FileCheck::errors`](crate::check_report::FileCheck::errors),
+/// and the answer for that file is then
+/// [`Answer::Unreadable`](crate::check_report::Answer::Unreadable).
+///
+/// # Errors
+/// [`Error::Io`] with the path if the file or directory cannot be opened; [`Error::Usage`] for an
+/// invalid device or pattern, and for a native GPU on a machine without one.
+///
+/// ```
+/// use offld::check_report::Answer;
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+/// use offld::{CheckOptions, Error};
+///
+/// let dir = tempfile::tempdir()?;
+/// let file = dir.path().join("images.bin");
+/// let strings = [("triple", "nvptx64-nvidia-cuda"), ("arch", "sm_90")];
+/// std::fs::write(&file, offload_binary::write(ImageKind::Ptx, OffloadKind::Cuda as u16, 0, &strings, b".version 8.0\n.target sm_90\n"))?;
+///
+/// let mut options = CheckOptions::default();
+/// options.devices = vec!["sm_35".to_owned()];
+/// let report = offld::check(&file, &options)?;
+/// assert_eq!(report.answer, Answer::No);
+/// assert!(report.files[0].units[0].loads[0].text.contains("the nearest image is for"));
+/// assert!(report.to_json()?.contains("\"answer\": \"no\""));
+///
+/// options.devices = vec!["toaster".to_owned()];
+/// assert!(matches!(offld::check(&file, &options), Err(Error::Usage { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check(path: impl AsRef<Path>, options: &CheckOptions) -> Result<CheckReport, Error> {
+    let path = path.as_ref();
+    let asked = options
+        .devices
+        .iter()
+        .map(|text| Asked::parse(text).map_err(Error::in_line))
+        .collect::<Result<_, _>>()?;
+    expect_opens(path)?;
+    let selection = Arc::new(Selection::new(&options.only, &options.exclude)?);
+    let request = Request {
+        files: vec![path.to_owned()],
+        asked,
+        selection,
+    };
+    let session = Messages::discard().session();
+    threads::in_parallel(|| check::check(&request, &session)).map_err(Error::of)
 }
 
 #[cfg(test)]

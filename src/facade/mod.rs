@@ -2,13 +2,9 @@
 //! and wrapping. Each function calls the code behind one of offld's commands or emulated tools.
 //! This module contains only requests, destinations of messages, and error conversion.
 
-mod bundling;
-mod checking;
 mod inspection;
 mod linking;
 mod packing;
-mod sizing;
-mod wrapping;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,15 +12,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use bundling::{BundleOptions, bundle, unbundle};
-pub use checking::{CheckOptions, check};
-pub use inspection::{InspectOptions, inspect, inspect_bytes, inspect_file};
-pub use linking::{LinkOptions, link};
-pub use packing::{ExtractOptions, PackOptions, PackedImage, extract, pack};
+pub use inspection::{
+    CheckOptions, InspectOptions, SizeOptions, check, inspect, inspect_bytes, inspect_file, size,
+};
+pub use linking::{Emit, LinkOptions, WrapOptions, link, wrap};
+pub use packing::{
+    BundleOptions, ExtractOptions, PackOptions, PackedImage, bundle, extract, pack, unbundle,
+};
 #[cfg(feature = "capi")]
 pub(crate) use packing::{StoredImage, pack_to, unpack_bytes};
-pub use sizing::{SizeOptions, size};
-pub use wrapping::{Emit, WrapOptions, wrap};
 
 use crate::error::{Error, FileError};
 use crate::sys::session::{Session, SessionOptions};
