@@ -1,4 +1,5 @@
-//! A device image: its metadata and its bytes.
+//! The parts of a report: device images, with their metadata, their bytes and the things that enclose
+//! them, and registrations with runtimes.
 
 #![expect(
     unsafe_code,
@@ -8,12 +9,11 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::given;
-use super::sink::{OffldWrite, to_function};
-use super::status::{OffldError, OffldStatus, catch_into_status, needed};
-use super::step::OffldStep;
-use super::text::{OffldString, Text, nth, shown};
-use crate::contents::report::{FileReport, Image};
+use super::given::{self, OffldWrite, to_function};
+use super::status::{
+    OffldError, OffldStatus, OffldString, Text, catch_into_status, needed, nth, shown,
+};
+use crate::contents::report::{FileReport, Image, Registration, Step};
 use crate::facade;
 use crate::model::OffloadKind;
 
@@ -360,6 +360,224 @@ pub unsafe extern "C" fn offld_image_write(
 
 fn known(image: Option<&OffldImage>) -> Result<&Image, OffldError> {
     needed(image.and_then(OffldImage::image), "the image")
+}
+
+/// One of the things that enclose an image. It belongs to the report.
+#[derive(Debug)]
+pub struct OffldStep {
+    kind: Text,
+    name: Text,
+    compression: Text,
+    offset: Option<u64>,
+    size: u64,
+    plain_size: Option<u64>,
+    version: u32,
+}
+
+impl OffldStep {
+    pub(super) fn new(step: &Step) -> OffldStep {
+        let plain = |kind: &str, name: &str, offset: Option<u64>, size: u64| {
+            let (kind, name) = (Text::from(kind), Text::from(name));
+            OffldStep {
+                kind,
+                name,
+                compression: Text::from(""),
+                offset,
+                size,
+                plain_size: None,
+                version: 0,
+            }
+        };
+        match step {
+            Step::Member {
+                name,
+                offset,
+                size,
+                compression,
+                plain_size,
+                ..
+            } => OffldStep {
+                compression: Text::of(*compression),
+                plain_size: *plain_size,
+                ..plain("member", name, *offset, *size)
+            },
+            Step::Compressed {
+                name,
+                offset,
+                size,
+                plain_size,
+            } => OffldStep {
+                compression: Text::from(*name),
+                plain_size: *plain_size,
+                ..plain("compressed", name, *offset, *size)
+            },
+            Step::Section { name, offset, size } => plain("section", name, *offset, *size),
+            Step::Symbol { name, offset, size } => plain("symbol", name, *offset, *size),
+            Step::Container {
+                name,
+                offset,
+                size,
+                version,
+                compression,
+                plain_size,
+                ..
+            } => OffldStep {
+                compression: Text::of(*compression),
+                plain_size: *plain_size,
+                version: version.unwrap_or(0),
+                ..plain("container", name, *offset, *size)
+            },
+        }
+    }
+}
+
+/// Returns the kind: `member` of an archive, `compressed` file, `section`, `symbol` (a variable),
+/// `container`.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_kind(step: Option<&OffldStep>) -> OffldString {
+    shown(step.map(|step| &step.kind))
+}
+
+/// Returns the name of the member, section or variable, the format of a container
+/// (`offload-binary`, `bundle`, `fatbinary`, …), or the compression of a compressed file.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_name(step: Option<&OffldStep>) -> OffldString {
+    shown(step.map(|step| &step.name))
+}
+
+/// Returns the offset in the file or buffer, in bytes; `OFFLD_NONE` inside decompressed data.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_offset(step: Option<&OffldStep>) -> u64 {
+    step.and_then(|step| step.offset).unwrap_or(u64::MAX)
+}
+
+/// Returns the stored size in bytes, which is the compressed size for compressed data.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_size(step: Option<&OffldStep>) -> u64 {
+    step.map_or(0, |step| step.size)
+}
+
+/// Returns the uncompressed size; `OFFLD_NONE` if the data is not compressed, or if the size is
+/// unknown.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_plain_size(step: Option<&OffldStep>) -> u64 {
+    step.and_then(|step| step.plain_size).unwrap_or(u64::MAX)
+}
+
+/// Returns the compression: `zstd`, `zlib`, `lz4`, …; empty for uncompressed data.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_compression(step: Option<&OffldStep>) -> OffldString {
+    shown(step.map(|step| &step.compression))
+}
+
+/// Returns the version of a container's format; 0 if it has none.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_step_version(step: Option<&OffldStep>) -> u32 {
+    step.map_or(0, |step| step.version)
+}
+
+/// A registration with a runtime. It belongs to its report.
+#[derive(Debug)]
+pub struct OffldRegistration {
+    runtime: Text,
+    symbol: Text,
+    found: Text,
+    members: Vec<Text>,
+    names: Vec<Text>,
+    paths: Vec<Text>,
+}
+
+impl OffldRegistration {
+    pub(super) fn new(from: &Registration) -> OffldRegistration {
+        OffldRegistration {
+            runtime: Text::from(from.runtime),
+            symbol: Text::from(&from.symbol),
+            found: Text::from(from.found),
+            members: Text::all(&from.members),
+            names: Text::all(from.libraries.iter().map(|library| &library.name)),
+            paths: from
+                .libraries
+                .iter()
+                .map(|library| Text::of(library.path.as_ref()))
+                .collect(),
+        }
+    }
+}
+
+/// Returns the runtime: `openmp`, `cuda`, `hip`, `sycl`.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_runtime(
+    registration: Option<&OffldRegistration>,
+) -> OffldString {
+    shown(registration.map(|registration| &registration.runtime))
+}
+
+/// Returns the registration function that is called: `__tgt_register_lib`, …
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_symbol(
+    registration: Option<&OffldRegistration>,
+) -> OffldString {
+    shown(registration.map(|registration| &registration.symbol))
+}
+
+/// Returns the location of that function: `here` in the file itself, in a `library` that the
+/// program needs, or `elsewhere` if the file is an object that leaves it undefined.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_found(
+    registration: Option<&OffldRegistration>,
+) -> OffldString {
+    shown(registration.map(|registration| &registration.found))
+}
+
+/// Returns the number of nested archives that contain the registration.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_member_count(
+    registration: Option<&OffldRegistration>,
+) -> usize {
+    registration.map_or(0, |registration| registration.members.len())
+}
+
+/// Returns the name of the archive member that contains the registration, in the archive with this
+/// index, the outermost first; empty if `index` is out of range.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_member(
+    registration: Option<&OffldRegistration>,
+    index: usize,
+) -> OffldString {
+    nth(
+        registration.map(|registration| &registration.members),
+        index,
+    )
+}
+
+/// Returns the number of needed libraries that define that function, or would define it if they
+/// were found. 0 if the file was opened by descriptor or from memory, because no other file is
+/// opened then.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_library_count(
+    registration: Option<&OffldRegistration>,
+) -> usize {
+    registration.map_or(0, |registration| registration.names.len())
+}
+
+/// Returns the name of the library with this index, as stored in the program; empty if `index` is
+/// out of range.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_library(
+    registration: Option<&OffldRegistration>,
+    index: usize,
+) -> OffldString {
+    nth(registration.map(|registration| &registration.names), index)
+}
+
+/// Returns the path at which the dynamic loader would find that library now; empty if it would not
+/// find it, and if `index` is out of range.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_registration_library_path(
+    registration: Option<&OffldRegistration>,
+    index: usize,
+) -> OffldString {
+    nth(registration.map(|registration| &registration.paths), index)
 }
 
 #[cfg(test)]

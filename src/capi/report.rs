@@ -1,4 +1,5 @@
-//! The contents of a file or a buffer: opening, listing, freeing.
+//! The contents of a file or a buffer: opening, listing, freeing. The options for reading are a
+//! handle with functions, so that new options change no structure.
 
 #![expect(
     unsafe_code,
@@ -8,15 +9,61 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use super::buffer::OffldBuffer;
 use super::given;
-use super::image::OffldImage;
-use super::options::OffldOptions;
-use super::registration::OffldRegistration;
-use super::status::{OffldError, OffldStatus, made, needed};
-use super::text::{OffldString, Text, nth, shown};
+use super::image::{OffldImage, OffldRegistration};
+use super::package::OffldBuffer;
+use super::status::{OffldError, OffldStatus, OffldString, Text, made, needed, nth, shown};
 use crate::contents::report::FileReport;
-use crate::facade;
+use crate::facade::{self, InspectOptions};
+
+/// Options for opening something. Created by `offld_options_new`, freed by `offld_options_free`.
+/// NULL in place of options means the defaults. One handle can be used for any number of calls;
+/// while one thread changes it, no other may use it.
+#[derive(Debug, Default)]
+pub struct OffldOptions(pub(super) InspectOptions);
+
+/// Creates options with the defaults: no kernels, hashes and bytes of every image, at most 64 GiB
+/// of decompressed data.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_options_new() -> Box<OffldOptions> {
+    Box::default()
+}
+
+/// Sets whether the kernels of ELF images are read, too (default: false). Does nothing for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_options_set_kernels(options: Option<&mut OffldOptions>, kernels: bool) {
+    if let Some(OffldOptions(options)) = options {
+        options.kernels = kernels;
+    }
+}
+
+/// Sets whether only headers are read (default: false): no hashes, and only compressed files,
+/// archive members and the headers of compressed bundles are decompressed. The bytes of the images
+/// are then unavailable. Does nothing for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_options_set_headers_only(
+    options: Option<&mut OffldOptions>,
+    headers_only: bool,
+) {
+    if let Some(OffldOptions(options)) = options {
+        options.headers_only = headers_only;
+    }
+}
+
+/// Sets the limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+/// is a limit, too. Does nothing for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_options_set_max_unpacked(options: Option<&mut OffldOptions>, bytes: u64) {
+    if let Some(OffldOptions(options)) = options {
+        options.max_unpacked = Some(bytes);
+    }
+}
+
+/// Frees options. Does nothing for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_options_free(options: Option<Box<OffldOptions>>) {
+    drop(options);
+}
 
 /// The contents of a file or a buffer: images, registrations, errors. A report never changes, so
 /// any number of threads may read it at the same time. Everything obtained from it belongs to it,

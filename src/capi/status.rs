@@ -1,17 +1,35 @@
-//! Error reporting to C: a status number, and an object with the text. Panics are caught here and
-//! become errors.
+//! What every call returns: errors as a status and an object with the text, where panics become
+//! errors; text, as UTF-8 with its length and a terminating zero byte; the versions of the library.
 
 #![expect(
     unsafe_code,
-    reason = "exported C symbols, and results written through the caller's pointers"
+    reason = "exported C symbols and pointers from the caller"
 )]
 
 use std::any::Any;
+use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::text::{OffldString, Text, constant, shown};
 use crate::error::Error;
+
+/// The version of the binary interface that this header describes. It increases when a function is
+/// removed or changes its meaning, and it is part of the shared library's name (`liboffld.so.1`).
+/// New functions do not increase it.
+pub const OFFLD_ABI_VERSION: u32 = 1;
+
+/// Returns the version of the binary interface of the loaded library. Compare it with
+/// `OFFLD_ABI_VERSION` if the program loads the library at run time.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_abi_version() -> u32 {
+    OFFLD_ABI_VERSION
+}
+
+/// Returns the version of offld, such as `1.2.3`.
+#[unsafe(no_mangle)]
+pub extern "C" fn offld_version() -> OffldString {
+    constant(concat!(env!("CARGO_PKG_VERSION"), "\0"))
+}
 
 /// The result of a call.
 #[repr(i32)]
@@ -218,6 +236,74 @@ pub extern "C" fn offld_status_name(status: i32) -> OffldString {
     )
 }
 
+/// Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a
+/// C string as well. `data` is never NULL; missing text has the size 0. Text belongs to the handle
+/// that it was obtained from, and is valid until that handle is freed. Names from damaged or
+/// hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct OffldString {
+    /// The first byte.
+    pub data: *const c_char,
+    /// The number of bytes, without the zero byte at the end.
+    pub size: usize,
+}
+
+/// Owned text with a terminating zero byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Text(Box<[u8]>);
+
+impl<T: AsRef<str>> From<T> for Text {
+    fn from(text: T) -> Self {
+        let mut bytes = Vec::with_capacity(text.as_ref().len() + 1);
+        bytes.extend(text.as_ref().as_bytes());
+        bytes.push(0);
+        Text(bytes.into_boxed_slice())
+    }
+}
+
+impl Text {
+    /// Converts text; `None` becomes empty text.
+    pub(super) fn of(text: Option<impl AsRef<str>>) -> Text {
+        text.map_or_else(|| Text::from(""), Text::from)
+    }
+
+    /// Converts each text of `all`.
+    pub(super) fn all(all: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Text> {
+        all.into_iter().map(Text::from).collect()
+    }
+
+    /// The text without the zero byte.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.split_last().map_or(&[], |(_, text)| text)
+    }
+}
+
+/// Returns `text` for C; empty text for `None`.
+pub(super) fn shown(text: Option<&Text>) -> OffldString {
+    match text {
+        Some(text) => OffldString {
+            data: text.0.as_ptr().cast(),
+            size: text.bytes().len(),
+        },
+        None => constant("\0"),
+    }
+}
+
+/// Returns the text with this index in `all` for C; empty text if `index` is out of range.
+pub(super) fn nth(all: Option<&Vec<Text>>, index: usize) -> OffldString {
+    shown(all.and_then(|all| all.get(index)))
+}
+
+/// Returns a constant, which must end with a zero byte.
+pub(super) fn constant(text: &'static str) -> OffldString {
+    debug_assert!(text.ends_with('\0'));
+    OffldString {
+        data: text.as_ptr().cast(),
+        size: text.len().saturating_sub(1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +345,23 @@ mod tests {
         assert_eq!(name(OffldStatus::Ok as i32), b"ok");
         assert_eq!(name(OffldStatus::Internal as i32), b"internal");
         assert_eq!((name(-1), name(7)), (&b"unknown"[..], &b"unknown"[..]));
+    }
+
+    #[test]
+    fn the_size_excludes_the_zero_byte() {
+        let text = Text::from("a\0ü");
+        assert_eq!(
+            (text.bytes(), shown(Some(&text)).size),
+            ("a\0ü".as_bytes(), 4)
+        );
+        assert_eq!(text.0.last(), Some(&0));
+        assert_eq!(
+            (
+                shown(None).size,
+                nth(Some(&vec![text]), 1).size,
+                Text::of(None::<&str>).bytes()
+            ),
+            (0, 0, &b""[..])
+        );
     }
 }
