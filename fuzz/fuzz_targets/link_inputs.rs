@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let path = offld_fuzz::file("input", data);
     offld_fuzz::bounded(data.len(), || {
         let folder = offld_fuzz::folder();
-        let spec = InputSpec { name: InputName::File(path), ..InputSpec::library("x".into()) };
+        let spec = InputSpec::requested(InputName::File(path));
         let search = Search::new(&[folder.to_path_buf()], Some(folder), Naming::Unix, "none");
         let Ok(inputs) = inputs::open(&[spec], &search) else { return };
         if let Ok(found) = scan::scan(&inputs) {
