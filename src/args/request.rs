@@ -105,20 +105,10 @@ impl InputSpec {
     }
 }
 
-/// The settings of a link.
+/// Options for device code and its links.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct LinkRequest {
-    /// The tool whose command line was read.
-    pub role: Role,
-    /// The family of linkers whose syntax the host arguments use.
-    pub dialect: Dialect,
-    /// `--host-triple`.
-    pub host_triple: Option<String>,
-    /// `--linker-path`.
-    pub linker_path: Option<PathBuf>,
-    /// `--offld-linker`, which wins over `linker_path`.
-    pub offld_linker: Option<PathBuf>,
+pub struct DeviceOptions {
     /// `--offld-clang`.
     pub offld_clang: Option<PathBuf>,
     /// `--cuda-path`.
@@ -129,61 +119,26 @@ pub struct LinkRequest {
     pub device_compiler: Vec<TargetArg>,
     /// `-mllvm` and `--offload-opt`, in order. LLVM 15 to 19's `--pass-remarks…=` are here too.
     pub llvm_options: Vec<LlvmOption>,
-    /// `--dry-run`.
-    pub dry_run: bool,
-    /// `--wrapper-verbose`.
-    pub verbose: bool,
     /// `--embed-bitcode`.
     pub embed_bitcode: bool,
-    /// `--print-wrapped-module`.
-    pub print_wrapped_module: bool,
-    /// `--save-temps`.
-    pub save_temps: bool,
     /// `--compress`.
     pub compress: bool,
     /// `--compression-level`, unchecked: the code that compresses knows the range.
     pub compression_level: Option<String>,
-    /// `--wrapper-time-trace`.
-    pub time_trace: Option<PathBuf>,
-    /// `--wrapper-time-trace-granularity`, in microseconds.
-    pub time_trace_granularity: u32,
-    /// `--wrapper-jobs`, the last one.
-    pub jobs: Jobs,
-    /// `--wrapper-memory`, the last one.
-    pub memory: Option<MemoryLimit>,
-    /// `--wrapper-late-images`, the last one.
-    pub late_images: Option<LateImages>,
     /// `--wrapper-lto-partitions`, the last one.
     pub lto_partitions: Option<LtoPartitions>,
-    /// The options for the launcher of device links.
-    pub launching: Launching,
-    /// `--wrapper-distribute`, the last one.
-    pub distribute: Option<Distribute>,
-    /// `--wrapper-cache`, the last one: a directory, or a keyword that turns the cache off or on.
-    pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
     pub override_images: Vec<(String, PathBuf)>,
     /// `--should-extract`: architectures, without repetition.
     pub should_extract: Vec<String>,
-    /// `--emit-fatbin-only`.
-    pub emit_fatbin_only: bool,
-    /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol
-    /// is used.
-    pub allow_multiple_definition: bool,
     /// `--no-lto`: device bitcode for AMD GPUs is compiled separately for each input, instead of
     /// being linked as bitcode.
     pub no_lto: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
-    /// `--no-offld-note`.
-    pub no_note: bool,
     /// `--offld-sycl-registration`: the LLVM version of the SYCL runtime that the program will
     /// load.
     pub sycl_release: Option<u32>,
-    /// `--reproduce`.
-    pub reproduce: Option<PathBuf>,
-    /// `--wrapper-why`.
-    pub why: bool,
     /// `--device-debug` of LLVM 15 to 20: `-g` for the device compiler.
     pub device_debug: bool,
     /// `--opt-level=O2` of LLVM 14 to 20: the optimization level of the device compiler, as given
@@ -197,8 +152,21 @@ pub struct LinkRequest {
     pub builtin_bitcode: Vec<TargetArg>,
     /// `-target-feature=<triple>=<features>` of LLVM 14.
     pub target_features: Vec<TargetArg>,
-    /// The output: the last `-o`, else link.exe's `/out:`.
-    pub output: Option<PathBuf>,
+}
+
+/// Options of the host link.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct HostOptions {
+    /// `--host-triple`.
+    pub host_triple: Option<String>,
+    /// `--linker-path`.
+    pub linker_path: Option<PathBuf>,
+    /// `--offld-linker`, which wins over `linker_path`.
+    pub offld_linker: Option<PathBuf>,
+    /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol
+    /// is used.
+    pub allow_multiple_definition: bool,
     /// `--sysroot`, the last one.
     pub sysroot: Option<PathBuf>,
     /// `-L` of the whole command line in order, as given: a leading `=` stands for the sysroot.
@@ -241,6 +209,62 @@ pub struct LinkRequest {
     /// Whether an option sets the program's entry or declares that it has none (link.exe's
     /// `/entry:` and `/noentry`).
     pub entry_is_named: bool,
+}
+
+/// Options for how a link runs: its output on the terminal, its cache, its use of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--wrapper-verbose`.
+    pub verbose: bool,
+    /// `--print-wrapped-module`.
+    pub print_wrapped_module: bool,
+    /// `--save-temps`.
+    pub save_temps: bool,
+    /// `--wrapper-time-trace`.
+    pub time_trace: Option<PathBuf>,
+    /// `--wrapper-time-trace-granularity`, in microseconds.
+    pub time_trace_granularity: u32,
+    /// `--wrapper-jobs`, the last one.
+    pub jobs: Jobs,
+    /// `--wrapper-memory`, the last one.
+    pub memory: Option<MemoryLimit>,
+    /// `--wrapper-late-images`, the last one.
+    pub late_images: Option<LateImages>,
+    /// The options for the launcher of device links.
+    pub launching: Launching,
+    /// `--wrapper-distribute`, the last one.
+    pub distribute: Option<Distribute>,
+    /// `--wrapper-cache`, the last one: a directory, or a keyword that turns the cache off or on.
+    pub cache: Option<OsString>,
+    /// `--reproduce`.
+    pub reproduce: Option<PathBuf>,
+    /// `--wrapper-why`.
+    pub why: bool,
+}
+
+/// The settings of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LinkRequest {
+    /// The tool whose command line was read.
+    pub role: Role,
+    /// The family of linkers whose syntax the host arguments use.
+    pub dialect: Dialect,
+    /// `--emit-fatbin-only`.
+    pub emit_fatbin_only: bool,
+    /// `--no-offld-note`.
+    pub no_note: bool,
+    /// The options for device code.
+    pub device: DeviceOptions,
+    /// The options of the host link.
+    pub host: HostOptions,
+    /// The options for how the link runs.
+    pub run: RunOptions,
+    /// The output: the last `-o`, else link.exe's `/out:`.
+    pub output: Option<PathBuf>,
     /// The inputs in order.
     pub inputs: Vec<InputSpec>,
 }
@@ -252,9 +276,9 @@ impl LinkRequest {
         let mut request = LinkRequest {
             role,
             dialect,
-            time_trace_granularity: 500,
             ..LinkRequest::default()
         };
+        request.run.time_trace_granularity = 500;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
             walk.step(arg);
@@ -277,19 +301,28 @@ impl LinkRequest {
     /// Whether `--should-extract` makes archive members with device code for `arch` part of the
     /// link.
     pub fn extracts(&self, arch: &str) -> bool {
-        self.should_extract.iter().any(|wanted| wanted == arch)
+        self.device
+            .should_extract
+            .iter()
+            .any(|wanted| wanted == arch)
     }
 
     /// Returns the existing files that the command line names for device links only; the host
     /// linker reads none of them.
     pub(crate) fn device_files(&self) -> Vec<PathBuf> {
         let arguments = self
+            .device
             .device_linker
             .iter()
-            .chain(&self.builtin_bitcode)
+            .chain(&self.device.builtin_bitcode)
             .map(|arg| PathBuf::from(arg.argument()));
-        let images = self.override_images.iter().map(|(_, file)| file.clone());
+        let images = self
+            .device
+            .override_images
+            .iter()
+            .map(|(_, file)| file.clone());
         let libraries = self
+            .device
             .bitcode_libraries
             .iter()
             .map(|library| library.path.clone());
@@ -304,6 +337,7 @@ impl LinkRequest {
     /// each form of `-save-temps`, and the option itself to the device compiler.
     pub(crate) fn saves_temps_beside_output(&self) -> bool {
         let mut kinds = self
+            .device
             .device_compiler
             .iter()
             .filter_map(|arg| arg.argument().to_str()?.strip_prefix("-save-temps"));
@@ -312,132 +346,137 @@ impl LinkRequest {
 
     /// Applies one option. The match is exhaustive, so that no option is forgotten.
     fn set(&mut self, id: Id, arg: &Arg, group: Option<usize>) -> Result<()> {
+        let (device, host, run) = (&mut self.device, &mut self.host, &mut self.run);
         let value = arg.value.as_deref().unwrap_or_default();
         let path = || PathBuf::from(value);
         let target_arg = || TargetArg::new(value.to_owned());
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);
             text.push(value);
-            self.llvm_options.push(LlvmOption::OffloadOpt(text));
+            device.llvm_options.push(LlvmOption::OffloadOpt(text));
         };
         match id {
-            Id::Compress => self.compress = true,
-            Id::CompressionLevel => self.compression_level = Some(text(value)),
-            Id::CudaPath => self.cuda_path = Some(path()),
-            Id::DeviceCompiler => self.device_compiler.push(target_arg()),
-            Id::DeviceLinker => self.device_linker.push(target_arg()),
-            Id::DryRun => self.dry_run = true,
-            Id::EmbedBitcode => self.embed_bitcode = true,
+            Id::Compress => device.compress = true,
+            Id::CompressionLevel => device.compression_level = Some(text(value)),
+            Id::CudaPath => device.cuda_path = Some(path()),
+            Id::DeviceCompiler => device.device_compiler.push(target_arg()),
+            Id::DeviceLinker => device.device_linker.push(target_arg()),
+            Id::DryRun => run.dry_run = true,
+            Id::EmbedBitcode => device.embed_bitcode = true,
             Id::EmitFatbinOnly => self.emit_fatbin_only = true,
-            Id::HostTriple => self.host_triple = Some(text(value)),
-            Id::Jobs => self.jobs = jobs(value)?,
-            Id::LinkerPath => self.linker_path = Some(path()),
-            Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
+            Id::HostTriple => host.host_triple = Some(text(value)),
+            Id::Jobs => run.jobs = jobs(value)?,
+            Id::LinkerPath => host.linker_path = Some(path()),
+            Id::Mllvm => device
+                .llvm_options
+                .push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffloadOpt => {
                 let option = LlvmOption::OffloadOpt(value.to_owned());
-                self.llvm_options.push(option);
+                device.llvm_options.push(option);
             }
             Id::OverrideImage => {
                 let image = pair("--override-image", "<kind>=<file>", value)?;
-                self.override_images.push(image);
+                device.override_images.push(image);
             }
-            Id::PrintWrappedModule => self.print_wrapped_module = true,
-            Id::SaveTemps => self.save_temps = true,
+            Id::PrintWrappedModule => run.print_wrapped_module = true,
+            Id::SaveTemps => run.save_temps = true,
             Id::ShouldExtract => {
                 for arch in text(value).split(',').filter(|arch| !arch.is_empty()) {
-                    if !self.extracts(arch) {
-                        self.should_extract.push(arch.to_owned());
+                    if !device.should_extract.iter().any(|known| known == arch) {
+                        device.should_extract.push(arch.to_owned());
                     }
                 }
             }
-            Id::TimeTrace => self.time_trace = Some(path()),
-            Id::TimeTraceGranularity => self.time_trace_granularity = granularity(value)?,
-            Id::Verbose => self.verbose = true,
+            Id::TimeTrace => run.time_trace = Some(path()),
+            Id::TimeTraceGranularity => run.time_trace_granularity = granularity(value)?,
+            Id::Verbose => run.verbose = true,
 
             Id::BitcodeLibrary => {
                 let form = "<kind>-<triple>-<arch>=<path>";
                 let (target, path) = pair("--bitcode-library", form, value)?;
-                self.bitcode_libraries.push(BitcodeLibrary { target, path });
+                device
+                    .bitcode_libraries
+                    .push(BitcodeLibrary { target, path });
             }
-            Id::BuiltinBitcode => self.builtin_bitcode.push(target_arg()),
-            Id::DeviceDebug => self.device_debug = true,
-            Id::NoLto => self.no_lto = true,
-            Id::OptLevel => self.opt_level = Some(text(value)),
+            Id::BuiltinBitcode => device.builtin_bitcode.push(target_arg()),
+            Id::DeviceDebug => device.device_debug = true,
+            Id::NoLto => device.no_lto = true,
+            Id::OptLevel => device.opt_level = Some(text(value)),
             Id::PassRemarks => remarks("-pass-remarks="),
             Id::PassRemarksAnalysis => remarks("-pass-remarks-analysis="),
             Id::PassRemarksMissed => remarks("-pass-remarks-missed="),
-            Id::PtxasArg => self.ptxas_args.push(value.to_owned()),
-            Id::TargetFeature => self.target_features.push(target_arg()),
+            Id::PtxasArg => device.ptxas_args.push(value.to_owned()),
+            Id::TargetFeature => device.target_features.push(target_arg()),
             // offld always does what these request.
             Id::ClangBackend | Id::StripSections => {}
 
-            Id::Cache => self.cache = Some(value.to_owned()),
-            Id::Distribute => self.distribute = Some(distribute("--wrapper-distribute", value)?),
-            Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
-            Id::Launcher => self.launching.launcher = Some(value.to_owned()),
+            Id::Cache => run.cache = Some(value.to_owned()),
+            Id::Distribute => run.distribute = Some(distribute("--wrapper-distribute", value)?),
+            Id::LateImages => run.late_images = Some(late_images("--wrapper-late-images", value)?),
+            Id::Launcher => run.launching.launcher = Some(value.to_owned()),
             Id::LauncherWait => {
-                self.launching.wait = Some(launcher_wait("--wrapper-launcher-wait", value)?);
+                run.launching.wait = Some(launcher_wait("--wrapper-launcher-wait", value)?);
             }
             Id::LtoPartitions => {
-                self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?);
+                device.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?);
             }
-            Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
+            Id::Memory => run.memory = Some(memory_limit("--wrapper-memory", value)?),
             Id::NoOffldNote => self.no_note = true,
-            Id::NoOffloadRuntime => self.no_offload_runtime = true,
-            Id::OffldClang => self.offld_clang = Some(path()),
-            Id::OffldLinker => self.offld_linker = Some(path()),
-            Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),
+            Id::NoOffloadRuntime => device.no_offload_runtime = true,
+            Id::OffldClang => device.offld_clang = Some(path()),
+            Id::OffldLinker => host.offld_linker = Some(path()),
+            Id::OffldSyclRegistration => device.sycl_release = Some(sycl_release(value)?),
             Id::RemoteJobs => {
-                self.launching.jobs = Some(remote_jobs("--wrapper-remote-jobs", value)?);
+                run.launching.jobs = Some(remote_jobs("--wrapper-remote-jobs", value)?);
             }
-            Id::Reproduce => self.reproduce = Some(path()),
-            Id::Why => self.why = true,
+            Id::Reproduce => run.reproduce = Some(path()),
+            Id::Why => run.why = true,
 
-            Id::AllowMultipleDefinition => self.allow_multiple_definition = true,
-            Id::Defsym => self.defsyms.push(Defsym::new(arg, group)),
-            Id::Emulation => self.emulation = Some(text(value)),
+            Id::AllowMultipleDefinition => host.allow_multiple_definition = true,
+            Id::Defsym => host.defsyms.push(Defsym::new(arg, group)),
+            Id::Emulation => host.emulation = Some(text(value)),
             Id::Entry => {
-                self.undefined.push(text(value));
-                self.late_undefined.push(text(value));
+                host.undefined.push(text(value));
+                host.late_undefined.push(text(value));
             }
-            Id::GcSections => self.gc_sections = true,
-            Id::NoGcSections => self.gc_sections = false,
+            Id::GcSections => host.gc_sections = true,
+            Id::NoGcSections => host.gc_sections = false,
             // GNU ld and gold read -G without a number as -shared.
-            Id::GpSize => self.shared |= arg.value.is_none(),
-            Id::LibraryPath => self.library_dirs.push(path()),
+            Id::GpSize => host.shared |= arg.value.is_none(),
+            Id::LibraryPath => host.library_dirs.push(path()),
             Id::Output => self.output = Some(path()),
-            Id::Relocatable => self.relocatable = true,
-            Id::Rpath => self.rpaths.push(value.to_owned()),
-            Id::Script => self.scripts.push(path()),
-            Id::Shared => self.shared = true,
-            Id::Static => self.static_link = true,
-            Id::Sysroot => self.sysroot = Some(path()),
-            Id::Undefined => self.undefined.push(text(value)),
-            Id::UndefinedGlob => self.undefined_globs.push(text(value)),
-            Id::Wrap => self.wrapped_symbols.push(text(value)),
+            Id::Relocatable => host.relocatable = true,
+            Id::Rpath => host.rpaths.push(value.to_owned()),
+            Id::Script => host.scripts.push(path()),
+            Id::Shared => host.shared = true,
+            Id::Static => host.static_link = true,
+            Id::Sysroot => host.sysroot = Some(path()),
+            Id::Undefined => host.undefined.push(text(value)),
+            Id::UndefinedGlob => host.undefined_globs.push(text(value)),
+            Id::Wrap => host.wrapped_symbols.push(text(value)),
             Id::Z => {
-                self.allow_multiple_definition |= value == "muldefs";
-                self.z_keywords.push(value.to_owned());
+                host.allow_multiple_definition |= value == "muldefs";
+                host.z_keywords.push(value.to_owned());
             }
             Id::LinkAlternateName => {
                 let names = text(value);
                 let names = names.split_once('=');
                 let names = names.map(|(from, to)| (from.to_owned(), to.to_owned()));
-                self.alternate_names.extend(names);
+                host.alternate_names.extend(names);
             }
-            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
+            Id::LinkDefaultLib => host.default_libraries.push(value.to_owned()),
             Id::LinkEntry => {
-                self.entry_is_named = true;
+                host.entry_is_named = true;
                 if !value.is_empty() {
-                    self.undefined.extend(plain_and_i386(&text(value)));
+                    host.undefined.extend(plain_and_i386(&text(value)));
                 }
             }
             Id::LinkExport => {
                 let names = plain_and_i386(exported(&text(value)));
-                self.undefined.extend(names);
+                host.undefined.extend(names);
             }
-            Id::LinkNoDefaultLib if value.is_empty() => self.no_default_libraries = true,
-            Id::LinkNoDefaultLib => self.without_libraries.push(value.to_owned()),
+            Id::LinkNoDefaultLib if value.is_empty() => host.no_default_libraries = true,
+            Id::LinkNoDefaultLib => host.without_libraries.push(value.to_owned()),
             // `new` reads it, because -o wins.
             Id::LinkOut => {}
             // The inputs, and the state of those that follow.

@@ -202,7 +202,7 @@ impl<'r> Walk<'r> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
         }
-        let mut spool = lock(&self.spool);
+        let mut spool = lock(self.spool);
         spool.add(|file| {
             io::copy(&mut bytes_of::reader(piece), file)?;
             Ok(())

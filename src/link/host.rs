@@ -38,9 +38,9 @@ pub(crate) use side_outputs::{Done, clean};
 
 /// Returns the program for the host link.
 pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
-    let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
-    match (&request.linker_path, request.role) {
-        (_, Role::Wrapper) if request.offld_linker.is_some() => other(),
+    let other = || toolchain::host_linker(request.host.offld_linker.as_deref(), ld_first);
+    match (&request.host.linker_path, request.role) {
+        (_, Role::Wrapper) if request.host.offld_linker.is_some() => other(),
         // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only
         // call itself.
         (Some(path), _) if toolchain::is_ourselves(path) => other(),
@@ -126,7 +126,7 @@ pub(crate) fn additions(
         .map(|path| path.clone().into_os_string())
         .collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
-    if elf && request.gc_sections && is_lld(linker) {
+    if elf && request.host.gc_sections && is_lld(linker) {
         args.extend(KEEP_TABLES.map(OsString::from));
     }
     if threads::is_short() && toolchain::is_ld_lld(linker) {
@@ -142,8 +142,9 @@ pub(crate) fn additions(
 /// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if
 /// the user's command line has it. That option would drop the entry tables, and the last one wins.
 pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
-    let dropped = request.gc_sections
+    let dropped = request.host.gc_sections
         && request
+            .host
             .z_keywords
             .iter()
             .any(|keyword| keyword == "start-stop-gc");
@@ -228,7 +229,7 @@ pub(crate) fn objcopy_command(
     tables: &[&str],
     request: &LinkRequest,
 ) -> Result<Option<Equivalent>> {
-    let tag = if request.dry_run {
+    let tag = if request.run.dry_run {
         edit::entry_table_tag(&[])
     } else if atomic_file::is_special(output) {
         return Ok(None);
@@ -253,7 +254,7 @@ pub(crate) fn objcopy_command(
         }
     }
     Ok(Some((
-        toolchain::llvm_tool("llvm-objcopy", request.offld_clang.as_deref()),
+        toolchain::llvm_tool("llvm-objcopy", request.device.offld_clang.as_deref()),
         args,
     )))
 }
@@ -273,7 +274,7 @@ pub(crate) fn wrapper_object(facts: &[HostFacts<'_>], inputs: &Inputs) -> Option
 /// Returns the host's triple: that of `--host-triple=`, else that of the first object, else that of
 /// the machine offld was built for.
 pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
-    if let Some(triple) = &request.host_triple {
+    if let Some(triple) = &request.host.host_triple {
         return Ok(triple.clone());
     }
     let machine = facts.iter().find_map(|facts| facts.machine);
@@ -303,10 +304,12 @@ pub(crate) fn naming(request: &LinkRequest) -> Naming {
         "arm64xpe",
     ];
     let emulates = request
+        .host
         .emulation
         .as_ref()
         .is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
     let named = request
+        .host
         .host_triple
         .as_ref()
         .is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
@@ -338,6 +341,7 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
 /// `/usr/<multiarch>/lib` for Windows.
 pub(crate) fn multiarch(request: &LinkRequest) -> String {
     let arch = request
+        .host
         .host_triple
         .as_ref()
         .and_then(|triple| triple.split('-').next());
@@ -345,7 +349,7 @@ pub(crate) fn multiarch(request: &LinkRequest) -> String {
     let i386 = arch.starts_with('i') && arch.ends_with("86");
     match naming(request) {
         Naming::Unix => format!("{}-linux-gnu", if i386 { "i386" } else { arch }),
-        _ if i386 || request.emulation.as_deref() == Some("i386pe") => {
+        _ if i386 || request.host.emulation.as_deref() == Some("i386pe") => {
             "i686-w64-mingw32".to_owned()
         }
         _ => format!("{arch}-w64-mingw32"),

@@ -48,27 +48,28 @@ pub(crate) fn run(
     embedded: bool,
 ) -> Result<()> {
     let mut request = LinkRequest::new(ledger)?;
-    request.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
+    request.run.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
     // A dry run prints the same commands on every machine.
-    let launcher = if request.dry_run {
+    let launcher = if request.run.dry_run {
         None
     } else {
-        Launcher::new(&request.launching, request.verbose)?
+        Launcher::new(&request.run.launching, request.run.verbose)?
     };
     let options = SessionOptions {
-        dry_run: request.dry_run,
-        verbose: request.verbose,
-        save_temps: request.save_temps,
+        dry_run: request.run.dry_run,
+        verbose: request.run.verbose,
+        save_temps: request.run.save_temps,
         kept_in: if request.saves_temps_beside_output() {
             host::folder_of(out_name(&request)).to_path_buf()
         } else {
             PathBuf::new()
         },
         time_trace: request
+            .run
             .time_trace
             .clone()
             .or_else(|| trace_in_directory(&request)),
-        time_trace_granularity: request.time_trace_granularity,
+        time_trace_granularity: request.run.time_trace_granularity,
         embedded,
         temp_folder: launcher
             .as_ref()
@@ -87,7 +88,7 @@ pub(crate) fn run(
 }
 
 fn write_trace(request: &LinkRequest, session: &Session) -> Result<()> {
-    if request.time_trace.is_none()
+    if request.run.time_trace.is_none()
         && let Some(folder) = Session::env(session::OFFLD_TIME_TRACE)
     {
         if !session.trace.has_device_links() {
@@ -142,7 +143,7 @@ fn link(
     let background = Background::new(request, session);
     let link = Link::new(ledger, request, &background, session, ld_first);
     let result = link.and_then(|link| link.stages());
-    if request.dry_run && result.is_ok() {
+    if request.run.dry_run && result.is_ok() {
         session.tell_of_removed_files();
     }
     background.finish();
@@ -235,7 +236,7 @@ impl<'a> Link<'a> {
 
         // The linked images, each in a file. After this, no input is read. There are no images
         // without device code, or if another wrapper has registered it.
-        let images = match request.override_images.as_slice() {
+        let images = match request.device.override_images.as_slice() {
             [] => self.device_images()?,
             options => DeviceCode::Linked(Box::new(self.override_images(options)?)),
         };
@@ -404,7 +405,7 @@ impl<'a> Link<'a> {
             while_running: &|| background.while_linking(prepare),
         };
         let device_links = || {
-            if !request.relocatable && device::leave_symbols_open(&libraries) {
+            if !request.host.relocatable && device::leave_symbols_open(&libraries) {
                 scanned.expect_device_code(&jobs)?;
             }
             let linked = device::link(&jobs, &context, session);
@@ -433,7 +434,7 @@ impl<'a> Link<'a> {
     fn override_images(&self, options: &[(String, PathBuf)]) -> Result<Images> {
         let request = self.request;
         self.session.signals.watch();
-        if request.dry_run {
+        if request.run.dry_run {
             self.check_shown(&inputs::open(
                 &request.inputs,
                 &self.search,

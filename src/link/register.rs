@@ -177,14 +177,14 @@ fn host_objects(
         streamed = streamed.into_iter().map(placeholder_image).collect();
     }
     let purpose = purpose(payload);
-    if context.request.print_wrapped_module {
+    if context.request.run.print_wrapped_module {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
         session
             .shell
             .line(String::from_utf8_lossy(&text).trim_end());
     }
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
-    if context.request.save_temps {
+    if context.request.run.save_temps {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
         session.runner.show_in_process(&|| {
             printed_commands::commands(payload, context, &bitcode, &wrapper, session)

@@ -67,7 +67,7 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let found = inputs.as_ref().ok().map(scan::scan);
     // A link whose device code cannot be read is reproduced as well: that failure may be the reason
     // for the request.
-    let has_none = link.request.override_images.is_empty()
+    let has_none = link.request.device.override_images.is_empty()
         && matches!(&found, Some(Ok(found)) if found.is_empty());
     if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
@@ -85,7 +85,7 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
 }
 
 fn target(request: &LinkRequest) -> Option<archive::Destination> {
-    if let Some(file) = &request.reproduce {
+    if let Some(file) = &request.run.reproduce {
         return Some(archive::Destination::File(file.clone()));
     }
     let folder = Session::env(session::OFFLD_REPRODUCE)?;
@@ -190,8 +190,8 @@ fn files(
         let request = LinkRequest::new(&whole)?;
         let multiarch = host::multiarch(&request);
         let search = Search::new(
-            &request.library_dirs,
-            request.sysroot.as_deref(),
+            &request.host.library_dirs,
+            request.host.sysroot.as_deref(),
             Naming::Unix,
             &multiarch,
         );
@@ -203,11 +203,9 @@ fn files(
         );
     }
     if let Some(compiler) = &tools.compiler {
-        files.extend(
-            tools.cpus.iter().flat_map(|cpu| {
-                needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())
-            }),
-        );
+        files.extend(tools.cpus.iter().flat_map(|cpu| {
+            needed::of_compiler(compiler, cpu, link.request.host.sysroot.as_deref())
+        }));
     }
     Ok(files)
 }
@@ -250,7 +248,7 @@ fn complete(
             .iter()
             .map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()),
     );
-    if link.request.sysroot.is_none() {
+    if link.request.host.sysroot.is_none() {
         // Linkers look below the sysroot for absolute names in scripts such as libc.so.
         line.args.push(format!("--sysroot={}", root::ROOT).into());
     }
@@ -268,7 +266,7 @@ fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
         .filter(|arg| is_link_path(arg.kind))
         .filter_map(|arg| arg.value.as_ref());
     link_paths
-        .chain(&link.request.rpaths)
+        .chain(&link.request.host.rpaths)
         .flat_map(|folders| loader::split(folders))
         .collect()
 }
@@ -296,13 +294,13 @@ impl Tools {
             .iter()
             .filter_map(|image| bitcode::producer_major(&image.bytes))
             .max();
-        let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need)
+        let compiler = toolchain::device_compiler(link.request.device.offld_clang.as_deref(), need)
             .ok()
             .map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();
         let is_registered = !found.is_empty()
-            && link.request.override_images.is_empty()
+            && link.request.device.override_images.is_empty()
             && host::wrapper_object(&facts, inputs).is_none();
         let runtime = compiler.as_ref().filter(|_| is_registered);
         let images: Vec<&DeviceImage<'_>> = found.iter().collect();

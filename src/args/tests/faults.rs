@@ -62,7 +62,7 @@ fn f3_library_is_a_library() {
         inputs("--library foo --library=bar -library baz -lq -l r -l:libs.a"),
         ["-lfoo", "-lbar", "-lbaz", "-lq", "-lr", "-l:libs.a"]
     );
-    assert!(request("--library foo").library_dirs.is_empty());
+    assert!(request("--library foo").host.library_dirs.is_empty());
     assert_eq!(
         host(Role::Wrapper, "--library foo -o x"),
         "--library foo -o x W -lR"
@@ -160,8 +160,8 @@ fn f18_static_and_dynamic_apply_to_later_inputs() {
             "-lh+static"
         ]
     );
-    assert!(request("-static a.o").static_link);
-    assert!(!request("-Bstatic a.o").static_link);
+    assert!(request("-static a.o").host.static_link);
+    assert!(!request("-Bstatic a.o").host.static_link);
 }
 
 #[test]

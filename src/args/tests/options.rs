@@ -17,72 +17,77 @@ const CASES: &[(&str, Check)] = &[
     (
         "--bitcode-library=openmp-amdgcn-amd-amdhsa-gfx90a=lib.bc",
         |r| {
-            r.bitcode_libraries[0].is_for("openmp", "amdgcn-amd-amdhsa", "gfx90a")
-                && r.bitcode_libraries[0].path == *"lib.bc"
+            r.device.bitcode_libraries[0].is_for("openmp", "amdgcn-amd-amdhsa", "gfx90a")
+                && r.device.bitcode_libraries[0].path == *"lib.bc"
         },
     ),
     ("--builtin-bitcode=nvptx64-nvidia-cuda=d.bc", |r| {
-        r.builtin_bitcode[0].for_triple("nvptx64-nvidia-cuda") == Some(OsStr::new("d.bc"))
+        r.device.builtin_bitcode[0].for_triple("nvptx64-nvidia-cuda") == Some(OsStr::new("d.bc"))
     }),
     ("--clang-backend", |r| r.inputs.is_empty()),
-    ("--compress", |r| r.compress),
+    ("--compress", |r| r.device.compress),
     ("--compression-level=9", |r| {
-        r.compression_level.as_deref() == Some("9")
+        r.device.compression_level.as_deref() == Some("9")
     }),
-    ("--cuda-path=/c", |r| r.cuda_path == Some("/c".into())),
+    ("--cuda-path=/c", |r| {
+        r.device.cuda_path == Some("/c".into())
+    }),
     ("--device-compiler=-O3", |r| {
-        r.device_compiler[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("-O3"))
+        r.device.device_compiler[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("-O3"))
     }),
-    ("--device-debug", |r| r.device_debug),
+    ("--device-debug", |r| r.device.device_debug),
     ("--device-linker=amdgcn-amd-amdhsa=-x", |r| {
-        r.device_linker[0]
+        r.device.device_linker[0]
             .for_triple("nvptx64-nvidia-cuda")
             .is_none()
     }),
-    ("--dry-run", |r| r.dry_run),
-    ("--embed-bitcode", |r| r.embed_bitcode),
+    ("--dry-run", |r| r.run.dry_run),
+    ("--embed-bitcode", |r| r.device.embed_bitcode),
     ("--emit-fatbin-only", |r| r.emit_fatbin_only),
     ("--help a.o", |r| r.inputs.len() == 1),
     ("--help-hidden a.o", |r| r.inputs.len() == 1),
     ("--host-triple=aarch64-linux-gnu", |r| {
-        r.host_triple.as_deref() == Some("aarch64-linux-gnu")
+        r.host.host_triple.as_deref() == Some("aarch64-linux-gnu")
     }),
     ("-host-triple aarch64-linux-gnu", |r| {
-        r.host_triple.as_deref() == Some("aarch64-linux-gnu") && r.inputs.is_empty()
+        r.host.host_triple.as_deref() == Some("aarch64-linux-gnu") && r.inputs.is_empty()
     }),
     ("--linker-path=/usr/bin/ld", |r| {
-        r.linker_path == Some("/usr/bin/ld".into())
+        r.host.linker_path == Some("/usr/bin/ld".into())
     }),
     ("-linker-path /usr/bin/ld", |r| {
-        r.linker_path == Some("/usr/bin/ld".into()) && r.inputs.is_empty()
+        r.host.linker_path == Some("/usr/bin/ld".into()) && r.inputs.is_empty()
     }),
     (
         "-mllvm -a --offload-opt=-b -offload-opt=-c -mllvm -d",
         |r| {
             let expected = ["-a", "-b", "-c", "-d"];
-            r.llvm_options
+            r.device
+                .llvm_options
                 .iter()
                 .map(LlvmOption::value)
                 .eq(expected.map(OsStr::new))
-                && r.llvm_options[3] == LlvmOption::Mllvm("-d".into())
+                && r.device.llvm_options[3] == LlvmOption::Mllvm("-d".into())
         },
     ),
-    ("--no-lto", |r| r.no_lto),
+    ("--no-lto", |r| r.device.no_lto),
     ("--no-offld-note", |r| r.no_note),
-    ("--no-offload-runtime", |r| r.no_offload_runtime),
+    ("--no-offload-runtime", |r| r.device.no_offload_runtime),
     ("--offld-clang=c --offld-linker=l", |r| {
-        r.offld_clang == Some("c".into()) && r.offld_linker == Some("l".into())
+        r.device.offld_clang == Some("c".into()) && r.host.offld_linker == Some("l".into())
     }),
     (
         "--offld-sycl-registration=22 --offld-sycl-registration=24",
-        |r| r.sycl_release == Some(24),
+        |r| r.device.sycl_release == Some(24),
     ),
     ("--offload-opt=-x", |r| {
-        r.llvm_options == [LlvmOption::OffloadOpt("-x".into())]
+        r.device.llvm_options == [LlvmOption::OffloadOpt("-x".into())]
     }),
-    ("--opt-level=O2", |r| r.opt_level.as_deref() == Some("O2")),
+    ("--opt-level=O2", |r| {
+        r.device.opt_level.as_deref() == Some("O2")
+    }),
     ("--override-image=openmp=a=b.o", |r| {
-        r.override_images == [("openmp".to_owned(), "a=b.o".into())]
+        r.device.override_images == [("openmp".to_owned(), "a=b.o".into())]
     }),
     (
         "--pass-remarks=a --pass-remarks-analysis=b --pass-remarks-missed=c",
@@ -92,97 +97,108 @@ const CASES: &[(&str, Check)] = &[
                 "-pass-remarks-analysis=b",
                 "-pass-remarks-missed=c",
             ];
-            r.llvm_options
+            r.device
+                .llvm_options
                 .iter()
                 .map(LlvmOption::value)
                 .eq(expected.map(OsStr::new))
         },
     ),
-    ("--print-wrapped-module", |r| r.print_wrapped_module),
+    ("--print-wrapped-module", |r| r.run.print_wrapped_module),
     ("--ptxas-arg=-v -ptxas-args -w", |r| {
-        r.ptxas_args == words("-v -w")
+        r.device.ptxas_args == words("-v -w")
     }),
-    ("--reproduce=r.tar", |r| r.reproduce == Some("r.tar".into())),
-    ("--reproduce r.tar", |r| r.reproduce == Some("r.tar".into())),
-    ("--save-temps", |r| r.save_temps),
+    ("--reproduce=r.tar", |r| {
+        r.run.reproduce == Some("r.tar".into())
+    }),
+    ("--reproduce r.tar", |r| {
+        r.run.reproduce == Some("r.tar".into())
+    }),
+    ("--save-temps", |r| r.run.save_temps),
     (
         "--should-extract=gfx908,gfx90a --should-extract=gfx908,,sm_80",
-        |r| r.should_extract == ["gfx908", "gfx90a", "sm_80"],
+        |r| r.device.should_extract == ["gfx908", "gfx90a", "sm_80"],
     ),
     ("-strip-sections", |r| r.inputs.is_empty()),
-    ("-target-embed-bc", |r| r.embed_bitcode),
+    ("-target-embed-bc", |r| r.device.embed_bitcode),
     ("-target-feature amdgcn-amd-amdhsa=+xnack", |r| {
-        r.target_features[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("+xnack"))
+        r.device.target_features[0].for_triple("amdgcn-amd-amdhsa") == Some(OsStr::new("+xnack"))
     }),
     ("-target-library=openmp-t-a=p", |r| {
-        r.bitcode_libraries
+        r.device.bitcode_libraries
             == [BitcodeLibrary {
                 target: "openmp-t-a".into(),
                 path: "p".into(),
             }]
     }),
     ("-v -g -dry-run -save-temps -embed-bitcode -- a.o", |r| {
-        r.verbose && r.device_debug && r.dry_run && r.save_temps && r.embed_bitcode
+        r.run.verbose
+            && r.device.device_debug
+            && r.run.dry_run
+            && r.run.save_temps
+            && r.device.embed_bitcode
     }),
-    ("--verbose -- a.o", |r| r.verbose),
+    ("--verbose -- a.o", |r| r.run.verbose),
     ("--version a.o", |r| r.inputs.len() == 1),
     ("--wrapper-cache=/c --wrapper-cache=off", |r| {
-        r.cache.as_deref() == Some(OsStr::new("off"))
+        r.run.cache.as_deref() == Some(OsStr::new("off"))
     }),
     ("--wrapper-memory=1.5G", |r| {
-        r.memory == Some(MemoryLimit::Bytes(3 << 29))
+        r.run.memory == Some(MemoryLimit::Bytes(3 << 29))
     }),
     ("--wrapper-memory=8G --wrapper-memory=off", |r| {
-        r.memory == Some(MemoryLimit::Off)
+        r.run.memory == Some(MemoryLimit::Off)
     }),
     ("--wrapper-memory=auto", |r| {
-        r.memory == Some(MemoryLimit::Free)
+        r.run.memory == Some(MemoryLimit::Free)
     }),
-    ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
+    ("--wrapper-jobs=4", |r| r.run.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| {
-        r.jobs == Jobs::Jobserver
+        r.run.jobs == Jobs::Jobserver
     }),
     ("--wrapper-distribute", |r| {
-        r.distribute == Some(Distribute::On)
+        r.run.distribute == Some(Distribute::On)
     }),
     ("--wrapper-distribute=on --wrapper-distribute=off", |r| {
-        r.distribute == Some(Distribute::Off)
+        r.run.distribute == Some(Distribute::Off)
     }),
     ("--wrapper-distribute=auto", |r| {
-        r.distribute == Some(Distribute::Auto)
+        r.run.distribute == Some(Distribute::Auto)
     }),
     ("--wrapper-late-images=auto", |r| {
-        r.late_images == Some(LateImages::Auto)
+        r.run.late_images == Some(LateImages::Auto)
     }),
     ("--wrapper-late-images=on", |r| {
-        r.late_images == Some(LateImages::On)
+        r.run.late_images == Some(LateImages::On)
     }),
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| {
-        r.late_images == Some(LateImages::Off)
+        r.run.late_images == Some(LateImages::Off)
     }),
     ("--wrapper-launcher=srun --wrapper-launcher=", |r| {
-        r.launching.launcher.as_deref() == Some(OsStr::new(""))
+        r.run.launching.launcher.as_deref() == Some(OsStr::new(""))
     }),
     ("--wrapper-launcher=srun", |r| {
-        r.launching.launcher.as_deref() == Some(OsStr::new("srun"))
+        r.run.launching.launcher.as_deref() == Some(OsStr::new("srun"))
     }),
-    ("--wrapper-launcher-wait=5", |r| r.launching.wait == Some(5)),
+    ("--wrapper-launcher-wait=5", |r| {
+        r.run.launching.wait == Some(5)
+    }),
     ("--wrapper-remote-jobs=4 --wrapper-remote-jobs=8", |r| {
-        r.launching.jobs == Some(8)
+        r.run.launching.jobs == Some(8)
     }),
     ("--wrapper-lto-partitions=auto", |r| {
-        r.lto_partitions == Some(LtoPartitions::Auto)
+        r.device.lto_partitions == Some(LtoPartitions::Auto)
     }),
     (
         "--wrapper-lto-partitions=auto --wrapper-lto-partitions=4",
-        |r| r.lto_partitions == Some(LtoPartitions::N(4)),
+        |r| r.device.lto_partitions == Some(LtoPartitions::N(4)),
     ),
     (
         "--wrapper-time-trace=t --wrapper-time-trace-granularity=10",
-        |r| r.time_trace == Some("t".into()) && r.time_trace_granularity == 10,
+        |r| r.run.time_trace == Some("t".into()) && r.run.time_trace_granularity == 10,
     ),
-    ("--wrapper-verbose", |r| r.verbose),
-    ("--wrapper-why", |r| r.why),
+    ("--wrapper-verbose", |r| r.run.verbose),
+    ("--wrapper-why", |r| r.run.why),
 ];
 
 #[test]
@@ -215,15 +231,13 @@ fn every_own_option_sets_something_and_stays_off_the_host_line() {
 #[test]
 fn the_defaults() {
     let request = request("a.o");
-    assert_eq!(
-        request,
-        LinkRequest {
-            inputs: request.inputs.clone(),
-            time_trace_granularity: 500,
-            ..LinkRequest::default()
-        }
-    );
-    assert_eq!(request.jobs, Jobs::Auto);
+    let mut expected = LinkRequest {
+        inputs: request.inputs.clone(),
+        ..LinkRequest::default()
+    };
+    expected.run.time_trace_granularity = 500;
+    assert_eq!(request, expected);
+    assert_eq!(request.run.jobs, Jobs::Auto);
 }
 
 #[test]
@@ -241,7 +255,11 @@ fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
     );
     let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
     let request = LinkRequest::new(&ledger).expect("a link");
-    assert!(request.llvm_options.is_empty() && request.save_temps && request.opt_level.is_none());
+    assert!(
+        request.device.llvm_options.is_empty()
+            && request.run.save_temps
+            && request.device.opt_level.is_none()
+    );
     assert_eq!(
         joined(&ledger.host_line(&[], &[])),
         "-mllvm -x a.o --opt-level=O2"
@@ -266,7 +284,7 @@ fn only_the_separator_of_llvm_14_to_16_is_consumed() {
         "a.o -- -o x W -lR"
     );
     assert_eq!(host(Role::Ld, "-- -o x a.o"), "-- -o x W a.o -lR");
-    assert!(!request("-o x -v a.o").verbose);
+    assert!(!request("-o x -v a.o").run.verbose);
 }
 
 #[test]
@@ -275,13 +293,16 @@ fn link_exe_forms() {
                 -ltcg /defaultlib:libcmt x.obj /dir/y.obj /z.obj /wholearchive:a.lib b.lib";
     let request = request(line);
     assert_eq!(request.output, Some("r.exe".into()));
-    assert_eq!(request.library_dirs, ["l", "m", "n"].map(PathBuf::from));
-    assert_eq!(request.default_libraries, words("libcmt"));
     assert_eq!(
-        (request.undefined, request.entry_is_named),
+        request.host.library_dirs,
+        ["l", "m", "n"].map(PathBuf::from)
+    );
+    assert_eq!(request.host.default_libraries, words("libcmt"));
+    assert_eq!(
+        (request.host.undefined, request.host.entry_is_named),
         (vec!["main".to_owned(), "_main".to_owned()], true)
     );
-    assert!(request.emulation.is_none());
+    assert!(request.host.emulation.is_none());
     assert_eq!(
         inputs(line),
         ["x.obj", "/dir/y.obj", "/z.obj", "a.lib+whole", "b.lib"]
@@ -290,13 +311,21 @@ fn link_exe_forms() {
     let more = "--linker-path=/x/lld-link.exe /nodefaultlib:libcmt -NoDefaultLib -noentry -export:f=g,@1,data -include:h -wrap:w \
                 /alternatename:a=b -dll x.obj";
     let request = self::request(more);
-    assert_eq!(request.undefined, ["g", "_g", "h"]);
+    assert_eq!(request.host.undefined, ["g", "_g", "h"]);
     assert_eq!(
-        (request.without_libraries, request.no_default_libraries),
+        (
+            request.host.without_libraries,
+            request.host.no_default_libraries
+        ),
         (words("libcmt"), true)
     );
-    assert_eq!(request.alternate_names, [("a".to_owned(), "b".to_owned())]);
-    assert!(request.entry_is_named && request.shared && request.wrapped_symbols == ["w"]);
+    assert_eq!(
+        request.host.alternate_names,
+        [("a".to_owned(), "b".to_owned())]
+    );
+    assert!(
+        request.host.entry_is_named && request.host.shared && request.host.wrapped_symbols == ["w"]
+    );
     // On a GNU command line, only the options that LLVM's wrapper accepts are known, and only in
     // lower case.
     assert_eq!(
@@ -311,16 +340,22 @@ fn host_options_for_scanning_are_read() {
                 -e start -u f --require-defined=g --defsym h=i+0x10*SIZEOF(.text) --wrap j -z now -zdefs a.o";
     let request = request(line);
     assert_eq!(
-        request.library_dirs,
+        request.host.library_dirs,
         ["a", "b", "c", "d"].map(PathBuf::from)
     );
-    assert_eq!(request.sysroot, Some("/s".into()));
-    assert_eq!(request.rpaths, words("e f g"));
-    assert!(request.relocatable && request.shared && request.gc_sections && !request.static_link);
-    assert_eq!(request.emulation.as_deref(), Some("elf_i386"));
-    assert_eq!(request.undefined, ["start", "f", "g"]);
-    assert_eq!(request.late_undefined, ["start"]);
+    assert_eq!(request.host.sysroot, Some("/s".into()));
+    assert_eq!(request.host.rpaths, words("e f g"));
+    assert!(
+        request.host.relocatable
+            && request.host.shared
+            && request.host.gc_sections
+            && !request.host.static_link
+    );
+    assert_eq!(request.host.emulation.as_deref(), Some("elf_i386"));
+    assert_eq!(request.host.undefined, ["start", "f", "g"]);
+    assert_eq!(request.host.late_undefined, ["start"]);
     let needs: Vec<&String> = request
+        .host
         .defsyms
         .iter()
         .flat_map(|defsym| &defsym.needs)
@@ -330,19 +365,23 @@ fn host_options_for_scanning_are_read() {
         "-T a.ld -Tb.ld --script=c.ld -dT d.ld --default-script e.ld --undefined-glob=f* --undefined-glob g? a.o",
     );
     assert_eq!(
-        scripts.scripts,
+        scripts.host.scripts,
         ["a.ld", "b.ld", "c.ld", "d.ld", "e.ld"].map(PathBuf::from)
     );
     assert_eq!(
-        (scripts.undefined_globs, scripts.inputs.len()),
+        (scripts.host.undefined_globs, scripts.inputs.len()),
         (vec!["f*".to_owned(), "g?".to_owned()], 1)
     );
     assert_eq!(
-        (request.wrapped_symbols, request.z_keywords),
+        (request.host.wrapped_symbols, request.host.z_keywords),
         (vec!["j".to_owned()], words("now defs"))
     );
-    assert!(!super::request("--gc-sections --no-gc-sections").gc_sections);
-    assert!(super::request("-G a.o").shared && !super::request("-G 8 a.o").shared);
+    assert!(
+        !super::request("--gc-sections --no-gc-sections")
+            .host
+            .gc_sections
+    );
+    assert!(super::request("-G a.o").host.shared && !super::request("-G 8 a.o").host.shared);
     assert_eq!(
         inputs("-b binary d --format=elf64-x86-64 a.o"),
         ["d+data", "a.o"]
@@ -444,8 +483,8 @@ fn names_that_are_not_utf_8_survive() {
     let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
     let request = LinkRequest::new(&ledger).expect("a link");
     assert_eq!(request.output, Some(odd("").into()));
-    assert_eq!(request.linker_path, Some(odd("").into()));
-    assert_eq!(request.library_dirs, [PathBuf::from(odd(""))]);
+    assert_eq!(request.host.linker_path, Some(odd("").into()));
+    assert_eq!(request.host.library_dirs, [PathBuf::from(odd(""))]);
     assert_eq!(request.inputs[0].name, InputName::File(odd("dir/").into()));
     assert_eq!(request.inputs[1].name, InputName::Library(odd("")));
     assert_eq!((request.inputs[0].token, request.inputs[1].token), (1, 4));

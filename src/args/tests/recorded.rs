@@ -54,6 +54,7 @@ fn read_line(role: Role, line: &str) -> String {
     say(
         "library dirs",
         request
+            .host
             .library_dirs
             .iter()
             .map(|dir| dir.display().to_string())

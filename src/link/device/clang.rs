@@ -41,6 +41,7 @@ pub(super) fn arguments(
     output_and_target(&mut args, target, context, output);
     let words = OptionStyle::of(job, context);
     let plugin_options: Vec<OsString> = request
+        .device
         .llvm_options
         .iter()
         .map(|option| prefixed("--plugin-opt=", option.value()))
@@ -53,7 +54,7 @@ pub(super) fn arguments(
     // A relocatable link has no libraries on its command line, and a sanitizer's runtime belongs to
     // the program. A CPU image resolves their symbols when the program loads it.
     let complete = !(target.is_cpu()
-        && (request.relocatable || libraries::leave_symbols_open(context.libraries)));
+        && (request.host.relocatable || libraries::leave_symbols_open(context.libraries)));
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
@@ -83,6 +84,7 @@ pub(super) fn arguments(
     add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);
     for value in request
+        .device
         .device_compiler
         .iter()
         .filter_map(|value| value.for_target(target))
@@ -148,7 +150,8 @@ fn input_files(
     inputs: &[OsString],
 ) {
     // The option applies to the program's device code, too: an archive may define a symbol twice.
-    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn())
+    if context.request.host.allow_multiple_definition
+        && (job.target.is_cpu() || job.target.is_amdgcn())
     {
         args.arg("-Wl,--allow-multiple-definition");
     }
@@ -170,7 +173,7 @@ fn input_files(
 /// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
 /// llvm/llvm-project#201135).
 pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
-    context.request.no_lto && target.is_amdgcn()
+    context.request.device.no_lto && target.is_amdgcn()
 }
 
 /// Passes a target id with features (`gfx90a:xnack-`) to the LTO code generator.
@@ -196,6 +199,7 @@ fn target_id(args: &mut ArgList, target: &Target) {
 fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let Some(folder) = context
         .request
+        .device
         .cuda_path
         .as_deref()
         .filter(|_| target.is_nvptx())
@@ -205,6 +209,7 @@ fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let is_cuda_path = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
     if !context
         .request
+        .device
         .device_compiler
         .iter()
         .filter_map(|value| value.for_target(target))
@@ -224,14 +229,14 @@ fn code_generator(
     let request = context.request;
     // For other linkers, the plugin's options already include these.
     if words == OptionStyle::Lld {
-        for option in &request.llvm_options {
+        for option in &request.device.llvm_options {
             if let LlvmOption::Mllvm(value) = option {
                 args.arg("-Xlinker").joined("-mllvm=", value);
             }
         }
     }
     save_temps(args, context, target);
-    if request.embed_bitcode {
+    if request.device.embed_bitcode {
         match words {
             OptionStyle::Plugin => args.arg("-Wl,-plugin-opt=emit-llvm"),
             OptionStyle::Lld | OptionStyle::Plain => args.arg("-Wl,--lto-emit-llvm"),
@@ -241,7 +246,7 @@ fn code_generator(
 
 fn save_temps(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let linker_is_lld = context.host_linker.to_string_lossy().ends_with("lld");
-    if context.request.save_temps
+    if context.request.run.save_temps
         && (target.is_nvptx() || target.is_amdgcn() || (target.is_cpu() && linker_is_lld))
     {
         args.arg("-Wl,--save-temps");
@@ -263,6 +268,7 @@ fn has_lto_option(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
     context
         .request
+        .device
         .device_compiler
         .iter()
         .filter_map(|value| value.for_target(&job.target))
@@ -294,6 +300,7 @@ fn add_user_args(
 ) {
     let of_user = context
         .request
+        .device
         .device_linker
         .iter()
         .filter_map(|value| value.for_target(&job.target));
@@ -323,26 +330,27 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
                 || library.is_for(kind, &triple, &arch)
         })
     };
-    for library in legacy.bitcode_libraries.iter().filter(is_for) {
+    for library in legacy.device.bitcode_libraries.iter().filter(is_for) {
         // Passed directly to the linker: by the extension, clang would treat bitcode as a source to
         // compile.
         args.arg("-Xlinker").path(&library.path);
     }
     for library in legacy
+        .device
         .builtin_bitcode
         .iter()
         .filter_map(|library| library.for_target(target))
     {
         args.arg("-Xlinker").arg(library);
     }
-    if let Some(level) = &legacy.opt_level {
+    if let Some(level) = &legacy.device.opt_level {
         args.arg(format!("-{level}"));
     }
-    if legacy.device_debug {
+    if legacy.device.device_debug {
         args.arg("-g");
     }
     if target.is_nvptx() {
-        for option in &legacy.ptxas_args {
+        for option in &legacy.device.ptxas_args {
             args.arg("-Xcuda-ptxas").arg(option);
         }
     }

@@ -53,7 +53,7 @@ pub(super) struct Distribution {
 /// # Errors
 /// Fails if the environment variable has an invalid value.
 pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool> {
-    let (given, name) = (request.distribute, session::OFFLD_DISTRIBUTE);
+    let (given, name) = (request.run.distribute, session::OFFLD_DISTRIBUTE);
     Ok(
         match Session::or_env(given, name, values::distribute)?.unwrap_or_default() {
             Distribute::Auto => session.launcher.is_some(),
@@ -91,7 +91,7 @@ impl Distribution {
         Some(found.map(|args| Distribution {
             args,
             distributor_args: distributor_args(context.request, session),
-            at_once: at_once(context.request.jobs, session),
+            at_once: at_once(context.request.run.jobs, session),
             report: query.image.with_extension("report"),
             lifeline: lifeline(query.image),
             guard: None,
@@ -229,12 +229,18 @@ fn distributor_args(request: &LinkRequest, session: &Session) -> Vec<OsString> {
         launcher,
         wait,
         jobs,
-    } = &request.launching;
+    } = &request.run.launching;
     let mut args = Vec::new();
-    if request.verbose {
+    if request.run.verbose {
         args.push("--verbose".into());
     }
-    args.extend(request.cache.iter().map(|cache| option("--cache=", cache)));
+    args.extend(
+        request
+            .run
+            .cache
+            .iter()
+            .map(|cache| option("--cache=", cache)),
+    );
     if session
         .launcher
         .as_ref()

@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
             .major
             .is_none_or(|major| major >= FIRST_RELEASE);
         let is_ours = request.role == Role::Ld
-            && !request.no_offload_runtime
+            && !request.device.no_offload_runtime
             && (target.is_amdgcn() || target.is_nvptx());
         let root = || Some(context.compiler.library_folder()?.parent()?.to_path_buf());
         (is_ours && has_them)
@@ -130,6 +130,7 @@ impl<'a> Search<'a> {
     fn user_args(&self) -> impl Iterator<Item = &OsStr> {
         self.context
             .request
+            .device
             .device_linker
             .iter()
             .filter_map(|value| value.for_target(self.target))
@@ -162,7 +163,7 @@ impl<'a> Search<'a> {
     /// Whether clang would pass the library if it exists.
     fn is_expected(&self, library: &Library) -> bool {
         let has_headers = || self.root.join("include").join(&self.target.triple).is_dir();
-        (library.relocatable || !self.context.request.relocatable)
+        (library.relocatable || !self.context.request.host.relocatable)
             && (library.place != Origin::C || has_headers())
     }
 

@@ -146,13 +146,13 @@ fn default_folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBu
     }
     let default_folders = match family {
         LinkerFamily::Gnu | LinkerFamily::Gold => {
-            link_cache::builtin_folders(linker, request.emulation.as_deref())
+            link_cache::builtin_folders(linker, request.host.emulation.as_deref())
         }
         LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => {
             Vec::new()
         }
     };
-    let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));
+    let root = request.host.sysroot.as_deref().unwrap_or(Path::new("/"));
     // The sysroot replaces `=`.
     let rooted = |folder: PathBuf| match folder.as_os_str().as_bytes().strip_prefix(b"=/") {
         Some(below) => root.join(OsStr::from_bytes(below)),
@@ -247,7 +247,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     let request = context.request;
     args.arg("-Wl,-Bsymbolic").arg("-shared");
     let same_machine = is_host(context, target);
-    if let Some(sysroot) = request.sysroot.as_ref().filter(|_| same_machine) {
+    if let Some(sysroot) = request.host.sysroot.as_ref().filter(|_| same_machine) {
         args.joined("--sysroot=", sysroot.as_os_str());
     }
     if let Some(linker) = linker_path(context, target) {
@@ -262,13 +262,19 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     }
     // Without a name, the compiler would use the next argument as the directory.
     for folder in request
+        .host
         .library_dirs
         .iter()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         args.joined("-L", folder.as_os_str());
     }
-    for folder in request.rpaths.iter().filter(|folder| !folder.is_empty()) {
+    for folder in request
+        .host
+        .rpaths
+        .iter()
+        .filter(|folder| !folder.is_empty())
+    {
         // `-Wl,-rpath,…` would split directory names at commas.
         args.arg("-Xlinker")
             .arg("-rpath")
@@ -281,7 +287,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     args.arg("-Wl,--as-needed");
     let mut is_static = false;
     for library in context.libraries {
-        let wants_static = library.prefer_static && !request.static_link;
+        let wants_static = library.prefer_static && !request.host.static_link;
         if wants_static != is_static {
             args.arg(if wants_static {
                 "-Wl,-Bstatic"

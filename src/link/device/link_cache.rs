@@ -171,7 +171,7 @@ impl<'a> DeviceCache<'a> {
         context: &'a DeviceContext<'a>,
         session: &'a Session,
     ) -> Self {
-        let verbose = context.request.verbose;
+        let verbose = context.request.run.verbose;
         let own = DeviceCache {
             cache,
             context,

@@ -114,15 +114,15 @@ pub(crate) fn link(
         .map(|job| plan(job, context, session))
         .collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
-    let memory = memory_limit(context.request.memory, session)?;
+    let memory = memory_limit(context.request.run.memory, session)?;
     let slots = JobSlots::new(
         if in_order {
             Jobs::N(1)
         } else {
-            context.request.jobs
+            context.request.run.jobs
         },
         memory,
-        context.request.verbose,
+        context.request.run.verbose,
         session,
     );
     let places = RunnerSlots::new(slots, session);
@@ -144,10 +144,10 @@ pub(crate) fn link(
                 .collect::<Vec<f64>>(),
         )
     };
-    let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
+    let progress = Progress::new(session.shell.is_terminal() && !context.request.run.dry_run);
     let cache = cache(context, session);
     let distributes = distribution::is_wanted(context.request, session)?;
-    let log = Log::from_environment(&session.shell).filter(|_| !context.request.dry_run);
+    let log = Log::from_environment(&session.shell).filter(|_| !context.request.run.dry_run);
     let hint = ThinHint::default();
     let links = Links {
         planned: &planned,
@@ -201,14 +201,14 @@ fn cache<'a>(
 ) -> std::result::Result<DeviceCache<'a>, String> {
     let request = context.request;
     let cache = match context.caching.cache() {
-        _ if request.dry_run => return Err(String::new()),
-        _ if request.save_temps => Err("--save-temps needs the temporary files of every link"),
+        _ if request.run.dry_run => return Err(String::new()),
+        _ if request.run.save_temps => Err("--save-temps needs the temporary files of every link"),
         cache => cache,
     };
     match cache {
         Ok(cache) => Ok(DeviceCache::new(cache, context, session)),
         Err(why) => {
-            if request.verbose {
+            if request.run.verbose {
                 session
                     .shell
                     .note(&format!("device links are not cached: {why}"));
@@ -277,7 +277,8 @@ fn plan<'a>(
         )?
     };
     let step = format!("device link for {}", job.target);
-    if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.verbose) {
+    if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.run.verbose)
+    {
         session.shell.note(&format!(
             "{step}: --wrapper-lto-partitions= is ignored: {why}"
         ));
@@ -294,7 +295,7 @@ fn plan<'a>(
             .collect(),
         output: Some(output.clone()),
     };
-    let image_kind = if context.request.embed_bitcode {
+    let image_kind = if context.request.device.embed_bitcode {
         ImageKind::Bitcode
     } else {
         ImageKind::Object

@@ -68,10 +68,10 @@ pub(super) fn command(
     } else {
         "-m32"
     });
-    if request.device_debug {
+    if request.device.device_debug {
         args.arg("-g");
     }
-    if request.verbose {
+    if request.run.verbose {
         args.arg("-v");
     }
     args.arg("-o")
@@ -82,6 +82,7 @@ pub(super) fn command(
         args.arg(input);
     }
     for value in request
+        .device
         .device_linker
         .iter()
         .filter_map(|value| value.for_target(&job.target))
@@ -89,7 +90,7 @@ pub(super) fn command(
         args.arg(value);
     }
     Ok((
-        toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?,
+        toolchain::cuda_tool("nvlink", request.device.cuda_path.as_deref())?,
         args.finish(),
     ))
 }

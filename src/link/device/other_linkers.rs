@@ -96,6 +96,7 @@ fn linker(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<PathBuf> {
     let words = || {
         context
             .request
+            .device
             .device_compiler
             .iter()
             .filter_map(|value| value.for_target(&job.target))

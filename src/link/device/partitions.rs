@@ -62,7 +62,7 @@ pub(super) fn add(
 }
 
 fn wanted(request: &LinkRequest) -> Result<Option<LtoPartitions>> {
-    let (given, name) = (request.lto_partitions, session::OFFLD_LTO_PARTITIONS);
+    let (given, name) = (request.device.lto_partitions, session::OFFLD_LTO_PARTITIONS);
     Session::or_env(given, name, values::lto_partitions)
 }
 
@@ -71,7 +71,7 @@ fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> 
     if !job.target.is_amdgcn() {
         return Some("only AMD GPU code can be generated in parts".to_owned());
     }
-    if request.no_lto || request.embed_bitcode {
+    if request.device.no_lto || request.device.embed_bitcode {
         return Some("the link generates no code".to_owned());
     }
     if let Some(major) = context

@@ -23,6 +23,7 @@ pub(super) const KEEP_ALL: [&str; 2] = [
 pub(crate) fn required_symbols(request: &LinkRequest, target: &Target) -> BTreeSet<String> {
     split_required(
         request
+            .device
             .device_linker
             .iter()
             .filter_map(|value| value.for_target(target)),

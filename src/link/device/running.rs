@@ -174,7 +174,7 @@ impl<'w> Work for Links<'w> {
         };
         self.progress
             .begin(at, &format!("{step} waits for {waits}"));
-        if self.context.request.verbose {
+        if self.context.request.run.verbose {
             self.session
                 .shell
                 .note(&format!("{step}: waits for {waits}"));
@@ -316,11 +316,11 @@ impl Links<'_> {
         let mut cmd = cmd.clone();
         // A printed command must be the same on every machine, and the number of threads differs.
         let request = self.context.request;
-        if let Some(more) = attempt.argument().filter(|_| !request.dry_run) {
+        if let Some(more) = attempt.argument().filter(|_| !request.run.dry_run) {
             cmd.args.extend(["-Xlinker".into(), more]);
         }
         // A dry run does not read the inputs, and there may be many thousands.
-        let are_read = !request.dry_run || request.save_temps;
+        let are_read = !request.run.dry_run || request.run.save_temps;
         if are_read {
             inputs.write_for_compiler(job)?;
         }
@@ -381,7 +381,7 @@ impl Links<'_> {
             self.session,
         )?;
         let why_not = |why: &String| {
-            if self.context.request.verbose {
+            if self.context.request.run.verbose {
                 let step = &planned.cmd.step;
                 self.session.shell.note(&format!(
                     "{step}: ThinLTO units are compiled in the linker's own process: {why}"

@@ -33,7 +33,7 @@ impl ThinHint {
         context: &DeviceContext<'_>,
         shell: &Shell,
     ) {
-        let long = if context.request.verbose {
+        let long = if context.request.run.verbose {
             HINT_AFTER_IF_VERBOSE
         } else {
             HINT_AFTER
@@ -61,7 +61,7 @@ fn links_bitcode(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let request = context.request;
     let by_lld =
         job.target.is_amdgcn() || job.target.is_cpu() && toolchain::is_ld_lld(context.host_linker);
-    by_lld && !request.no_lto && !request.embed_bitcode
+    by_lld && !request.device.no_lto && !request.device.embed_bitcode
 }
 
 /// Returns the sizes of the inputs that are optimized as one module.

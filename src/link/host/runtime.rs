@@ -49,7 +49,11 @@ pub(crate) fn openmp_runtime(
     // Windows runtimes are not installed where offld looks, so those links must name their runtime.
     let elsewhere = super::naming(request) != Naming::Unix;
     let need = need(&ours, inputs, facts);
-    if need == Need::None || request.no_offload_runtime || request.relocatable || elsewhere {
+    if need == Need::None
+        || request.device.no_offload_runtime
+        || request.host.relocatable
+        || elsewhere
+    {
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
@@ -63,14 +67,14 @@ pub(crate) fn openmp_runtime(
     let is_there = || {
         folder.is_some()
             || search
-                .library(OsStr::new("omptarget"), request.static_link)
+                .library(OsStr::new("omptarget"), request.host.static_link)
                 .is_some()
     };
-    if need == Need::IfPulled && (request.static_link || !is_there()) {
+    if need == Need::IfPulled && (request.host.static_link || !is_there()) {
         return Ok(Runtime::default());
     }
     let missing = match target {
-        Mention::Missing if request.static_link => {
+        Mention::Missing if request.host.static_link => {
             missing_runtime(request, search, folder.as_deref(), compiler)?
         }
         Mention::Absent if wants_target => {
@@ -118,7 +122,7 @@ pub(crate) fn openmp_runtime(
     }
     let mut args: Vec<OsString> = vec!["--push-state".into()];
     args.extend((need == Need::IfPulled).then(|| "--as-needed".into()));
-    args.extend((!request.static_link).then(|| "-Bdynamic".into()));
+    args.extend((!request.host.static_link).then(|| "-Bdynamic".into()));
     args.extend(folder);
     args.extend(wants_omp.then(|| "-lomp".into()));
     args.extend(wants_target.then(|| "-lomptarget".into()));
@@ -129,7 +133,7 @@ pub(crate) fn openmp_runtime(
 /// Whether [`openmp_runtime`] may add the directory of the library `name` to the command line.
 pub(crate) fn may_add_directory_of(request: &LinkRequest, name: &OsStr) -> bool {
     request.role == Role::Ld
-        && !request.no_offload_runtime
+        && !request.device.no_offload_runtime
         && (name == "omptarget" || name == "omp")
 }
 
@@ -169,7 +173,7 @@ fn missing_runtime(
     folder: Option<&Path>,
     compiler: &Compiler,
 ) -> Result<Option<String>> {
-    let is_static = request.static_link && !request.shared;
+    let is_static = request.host.static_link && !request.host.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
     if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder)
     {
@@ -341,10 +345,8 @@ mod tests {
             missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(),
             None
         );
-        let fixed = LinkRequest {
-            static_link: true,
-            ..LinkRequest::default()
-        };
+        let mut fixed = LinkRequest::default();
+        fixed.host.static_link = true;
         let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler)
             .unwrap_err()
             .to_string();

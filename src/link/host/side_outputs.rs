@@ -144,7 +144,7 @@ fn replaced(old: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 /// links read.
 fn rules(old: &[u8], done: &Done<'_>, family: LinkerFamily) -> Vec<u8> {
     // With --save-temps the objects remain after the link.
-    let temporary = done.objects.iter().filter(|_| !done.request.save_temps);
+    let temporary = done.objects.iter().filter(|_| !done.request.run.save_temps);
     let unwanted = temporary
         .flat_map(|path| [raw(path), escaped(path)])
         .collect();

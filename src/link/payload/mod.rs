@@ -94,16 +94,16 @@ impl<'a> BundleContext<'a> {
         let arch = host_triple.split('-').next().unwrap_or_default();
         BundleContext {
             out_base: out_base.to_owned(),
-            cuda_path: request.cuda_path.as_deref(),
+            cuda_path: request.device.cuda_path.as_deref(),
             host_is_64_bit: !NARROW
                 .iter()
                 .any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
             emits_file: request.emit_fatbin_only,
-            compress: request.compress,
-            compression_level: request.compression_level.as_deref(),
-            offld_clang: request.offld_clang.as_deref(),
-            cache: cache.filter(|_| !request.dry_run && !request.save_temps),
-            verbose: request.verbose,
+            compress: request.device.compress,
+            compression_level: request.device.compression_level.as_deref(),
+            offld_clang: request.device.offld_clang.as_deref(),
+            cache: cache.filter(|_| !request.run.dry_run && !request.run.save_temps),
+            verbose: request.run.verbose,
         }
     }
 

@@ -40,7 +40,7 @@ impl<'s> Background<'s> {
     /// Prepares the background work of one link, without starting any of it.
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
         Background {
-            caching: Caching::open(request.cache.as_deref(), &session.shell),
+            caching: Caching::open(request.run.cache.as_deref(), &session.shell),
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),
@@ -114,7 +114,7 @@ impl<'s> Background<'s> {
     /// registers nothing. Near a process limit, the remaining processes are left to the compiler.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
         let wanted =
-            !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
+            !self.request.run.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
         if wanted && !self.linking.swap(true, Ordering::SeqCst) {
             work();
         }

@@ -91,7 +91,7 @@ impl Tables {
         request: &LinkRequest,
         session: &Session,
     ) {
-        if request.dry_run || request.embed_bitcode {
+        if request.run.dry_run || request.device.embed_bitcode {
             return;
         }
         for (job, linked) in jobs.iter().zip(linked) {

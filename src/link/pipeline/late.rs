@@ -48,7 +48,8 @@ pub(super) struct Unfilled {
 /// registration depends on the images. It cannot under a jobserver either, because make gives this
 /// link only one token.
 pub(super) fn can_be_beside(request: &LinkRequest, groups: &[Group]) -> bool {
-    !groups.iter().any(|group| group.kind == OffloadKind::Sycl) && !jobs::are_counted(request.jobs)
+    !groups.iter().any(|group| group.kind == OffloadKind::Sycl)
+        && !jobs::are_counted(request.run.jobs)
 }
 
 /// Returns payloads with the layout of the future images of `groups`, without contents. Not for
@@ -90,7 +91,7 @@ impl Link<'_> {
         inputs: impl Iterator<Item = &'i Path>,
         device_bytes: u64,
     ) -> Result<bool> {
-        let (given, name) = (self.request.late_images, session::OFFLD_LATE_IMAGES);
+        let (given, name) = (self.request.run.late_images, session::OFFLD_LATE_IMAGES);
         let setting = Session::or_env(given, name, values::late_images)?.unwrap_or_default();
         if setting == LateImages::Off || (setting == LateImages::Auto && device_bytes < PAYS_FROM) {
             return Ok(false);
@@ -98,7 +99,7 @@ impl Link<'_> {
         let obstacle = self
             .obstacle(host, groups)
             .or_else(|| Place::of(self.output, inputs).err());
-        if let Some(why) = obstacle.as_ref().filter(|_| self.request.verbose) {
+        if let Some(why) = obstacle.as_ref().filter(|_| self.request.run.verbose) {
             self.session.shell.note(&format!("no late link: {why}"));
         }
         Ok(obstacle.is_none())
@@ -107,14 +108,14 @@ impl Link<'_> {
     /// Returns the reason why the link cannot be late.
     fn obstacle(&self, host: &HostLink, groups: &[Group]) -> Option<String> {
         let request = self.request;
-        let shows_steps = request.dry_run
-            || request.save_temps
-            || request.print_wrapped_module
+        let shows_steps = request.run.dry_run
+            || request.run.save_temps
+            || request.run.print_wrapped_module
             || request.emit_fatbin_only;
         if shows_steps {
             return Some("an option prints or saves the steps of the link".to_owned());
         }
-        if request.relocatable {
+        if request.host.relocatable {
             return Some("-r writes an object, not a program".to_owned());
         }
         let is_known_host = ["x86_64-", "aarch64-"]

@@ -30,25 +30,27 @@ use crate::sys::toolchain::{self, LinkerFamily};
 /// Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
-    if !request.scripts.is_empty() {
+    if !request.host.scripts.is_empty() {
         specs.to_mut().extend(
             request
+                .host
                 .scripts
                 .iter()
                 .filter_map(|script| script_spec(script, search)),
         );
     }
-    if host::naming(request) == Naming::Unix || request.no_default_libraries {
+    if host::naming(request) == Naming::Unix || request.host.no_default_libraries {
         return specs;
     }
     let left_out = |name: &OsStr| {
         request
+            .host
             .without_libraries
             .iter()
             .any(|without| link_exe::is_left_out(name, without))
     };
     let mut known = HashSet::new();
-    let mut named = request.default_libraries.clone();
+    let mut named = request.host.default_libraries.clone();
     loop {
         named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
@@ -92,7 +94,7 @@ impl Link<'_> {
             linker,
             ..
         } = self;
-        if !request.dry_run {
+        if !request.run.dry_run {
             return Ok(());
         }
         let mut faults: Vec<String> = Vec::new();
@@ -115,7 +117,7 @@ impl Link<'_> {
                 InputName::Library(_) => {}
             }
         }
-        for script in &request.scripts {
+        for script in &request.host.scripts {
             let found = if script.exists() {
                 script.clone()
             } else {
@@ -176,7 +178,7 @@ fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
 /// of `LIB`, and the built-in ones.
 pub(super) fn search(request: &LinkRequest) -> Search {
     let naming = host::naming(request);
-    let mut folders = request.library_dirs.clone();
+    let mut folders = request.host.library_dirs.clone();
     if naming == Naming::LinkExe {
         let lib = Session::env(session::LIB).unwrap_or_default();
         folders.extend(
@@ -188,7 +190,7 @@ pub(super) fn search(request: &LinkRequest) -> Search {
     }
     Search::new(
         &folders,
-        request.sysroot.as_deref(),
+        request.host.sysroot.as_deref(),
         naming,
         &host::multiarch(request),
     )

@@ -40,10 +40,11 @@ pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
             .and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-')));
         matches!(option, LlvmOption::Mllvm(_)) && name.is_some_and(|name| LISTS.contains(&name))
     };
-    let Some(option) = request.llvm_options.iter().find(asks) else {
+    let Some(option) = request.device.llvm_options.iter().find(asks) else {
         return Ok(None);
     };
-    let compiler = toolchain::device_compiler(request.offld_clang.as_deref(), None)?.compiler;
+    let compiler =
+        toolchain::device_compiler(request.device.offld_clang.as_deref(), None)?.compiler;
     let option = option.value().to_string_lossy();
     let args = [
         "-mllvm",
@@ -80,7 +81,7 @@ impl Link<'_> {
     /// link does not find. Relocatable output of a linker is different: another link adds the
     /// device code.
     pub(super) fn without_device_code(&self, inputs: Inputs) -> Result<DeviceCode> {
-        let complete = self.request.role == Role::Wrapper || !self.request.relocatable;
+        let complete = self.request.role == Role::Wrapper || !self.request.host.relocatable;
         if complete && scan::has_hip_wrapper(&inputs) {
             self.warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?);
         }
@@ -103,13 +104,14 @@ impl Link<'_> {
     /// needs a runtime if an output of a relocatable link registers images.
     fn late_runtime(&self, inputs: &Inputs) -> Result<Vec<OsString>> {
         let request = self.request;
-        if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
+        if request.role != Role::Ld || request.host.relocatable || !scan::has_registered(inputs) {
             return Ok(Vec::new());
         }
         let facts = scan::host_facts(inputs, true)?;
         // Without a compiler, the command line stays unchanged: it may name everything that it
         // needs.
-        let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else {
+        let Ok(choice) = toolchain::device_compiler(request.device.offld_clang.as_deref(), None)
+        else {
             return Ok(Vec::new());
         };
         let scanned = Scanned {
@@ -161,13 +163,14 @@ impl Link<'_> {
         let coff = facts
             .iter()
             .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-        let starts = (coff && !request.entry_is_named)
+        let starts = (coff && !request.host.entry_is_named)
             .then(link_exe::default_entries)
             .into_iter()
             .flatten();
         let scripts = || inputs.scripts.iter();
-        let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
+        let defsyms = || request.host.defsyms.iter().flat_map(|defsym| &defsym.needs);
         let late = request
+            .host
             .late_undefined
             .iter()
             .chain(defsyms())
@@ -180,7 +183,7 @@ impl Link<'_> {
             (Reading::AnyOrder, false)
         };
         let (loads, shared) = if has_members {
-            loads(inputs, request.defsyms.iter().filter(|_| in_place))
+            loads(inputs, request.host.defsyms.iter().filter(|_| in_place))
         } else {
             Default::default()
         };
@@ -189,8 +192,9 @@ impl Link<'_> {
             .flat_map(|script| script.external.iter().chain(&script.needed))
             .filter(|_| reading != Reading::InTurn);
         let options = SelectOptions {
-            should_extract: request.should_extract.clone(),
+            should_extract: request.device.should_extract.clone(),
             roots: request
+                .host
                 .undefined
                 .iter()
                 .chain(of_defsyms)
@@ -200,8 +204,9 @@ impl Link<'_> {
                 .collect(),
             late_roots: late.cloned().collect(),
             globs: globs(request)?,
-            wrapped: request.wrapped_symbols.clone(),
+            wrapped: request.host.wrapped_symbols.clone(),
             alternate_names: request
+                .host
                 .alternate_names
                 .iter()
                 .chain(scripts().flat_map(|script| &script.provided))
@@ -217,7 +222,7 @@ impl Link<'_> {
             .map(|input_object| input_object.origin().to_string())
             .collect();
         let selection = select::select(images, host_code, facts, &lazy, &origins, &options)?;
-        if request.why {
+        if request.run.why {
             selection
                 .why
                 .iter()
@@ -252,7 +257,7 @@ impl Link<'_> {
         if self.request.emit_fatbin_only {
             return Ok(());
         }
-        if self.request.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
+        if self.request.host.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
             bail!("Relocatable linking is not supported on COFF targets");
         }
         registration::host::check(host_triple)
@@ -267,7 +272,8 @@ impl Link<'_> {
             .flat_map(|job| &job.inputs)
             .filter_map(|input| bitcode::producer_major(&input.bytes))
             .max();
-        let choice = toolchain::device_compiler(self.request.offld_clang.as_deref(), producer)?;
+        let choice =
+            toolchain::device_compiler(self.request.device.offld_clang.as_deref(), producer)?;
         if let Some(warning) = &choice.warning {
             self.session.shell.warn(warning);
         }
@@ -282,7 +288,7 @@ impl Link<'_> {
         jobs: &[DeviceJob<'_>],
         compiler: &Compiler,
     ) -> Result<sycl::Registration> {
-        if let Some(release) = self.request.sycl_release {
+        if let Some(release) = self.request.device.sycl_release {
             return Ok(sycl::Registration::of_release(release));
         }
         let images = || {
@@ -322,7 +328,7 @@ impl Link<'_> {
     /// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the
     /// kernels in another form.
     pub(super) fn sycl_of_linked(&self, linked: &[Linked]) -> Result<sycl::Registration> {
-        if let Some(release) = self.request.sycl_release {
+        if let Some(release) = self.request.device.sycl_release {
             return Ok(sycl::Registration::of_release(release));
         }
         for image in linked
@@ -366,13 +372,13 @@ impl Link<'_> {
         let (request, session) = (self.request, self.session);
         let line = host::command(self.ledger, &self.linker, &[], endings);
         let preloaded = self.background.take_linker();
-        let result = if preloaded.is_none() && request.time_trace.is_none() {
+        let result = if preloaded.is_none() && request.run.time_trace.is_none() {
             session.runner.replace(&line)
         } else {
             let mut host = session.trace.span(span::HOST, 0);
             host.set_arg("linker", line.program.display().to_string());
             let in_its_place =
-                preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
+                preloaded.is_some() && session.runner.can_be_replaced() && !request.run.verbose;
             let ran = session
                 .runner
                 .run_preloaded(preloaded, &line, &|| ())
@@ -412,7 +418,7 @@ impl Link<'_> {
         let mut result = ran
             .map(|(usage, _)| trace.record_usage(usage))
             .and_then(|()| self.after_link(objects, output));
-        if request.relocatable && result.is_ok() {
+        if request.host.relocatable && result.is_ok() {
             let commands = || {
                 Ok(host::objcopy_command(output, tables, request)?
                     .into_iter()
@@ -473,7 +479,7 @@ impl Link<'_> {
     /// Omits its command and inputs, which can be hundreds of arguments.
     pub(super) fn shortened(&self, error: anyhow::Error) -> anyhow::Error {
         match has_reported(&error) {
-            Some(StepFailed { report, status, .. }) if !self.request.verbose => {
+            Some(StepFailed { report, status, .. }) if !self.request.run.verbose => {
                 let report = format!("{report} (--wrapper-verbose shows its command)");
                 StepFailed::new(report, *status).into()
             }
@@ -575,6 +581,7 @@ fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> O
         });
     let on_the_line = |name: &[u8]| {
         request
+            .host
             .defsyms
             .iter()
             .any(|defsym| defsym.defines.as_bytes() == name)
@@ -724,5 +731,5 @@ fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
         }
         glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
     };
-    request.undefined_globs.iter().map(pattern).collect()
+    request.host.undefined_globs.iter().map(pattern).collect()
 }

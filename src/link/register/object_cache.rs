@@ -31,7 +31,7 @@ pub(super) fn object(
         return context.llvm.make_encoded(&request, purpose);
     };
     let say = |what: &str| {
-        if context.request.verbose {
+        if context.request.run.verbose {
             session.shell.note(&format!("{}: {what}", purpose.step));
         }
     };

@@ -44,10 +44,10 @@ fn plan_of_symbols(
     context: &RegisterContext<'_>,
 ) -> Option<Plan> {
     let request = context.request;
-    let is_separate = !(request.print_wrapped_module
-        || request.save_temps
-        || request.relocatable
-        || request.dry_run)
+    let is_separate = !(request.run.print_wrapped_module
+        || request.run.save_temps
+        || request.host.relocatable
+        || request.run.dry_run)
         && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
@@ -131,7 +131,7 @@ pub(super) fn of(
         host_triple: context.host_triple.to_owned(),
         generation: payload.generation,
         images: images(payload, context, places, sycl)?,
-        relocatable: context.request.relocatable,
+        relocatable: context.request.host.relocatable,
         protection: context.protection,
     };
     Ok((plan, streamed))
@@ -331,7 +331,7 @@ fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
 /// bytes. For other outputs, no image is read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(tag(payload.kind, payload.generation));
-    if context.request.relocatable {
+    if context.request.host.relocatable {
         hash.0.update(context.output.as_os_str().as_encoded_bytes());
         for image in &payload.images {
             image

@@ -31,7 +31,7 @@ pub(super) fn commands(
     if !known {
         return Ok(Vec::new());
     }
-    let tool = |name| toolchain::llvm_tool(name, request.offld_clang.as_deref());
+    let tool = |name| toolchain::llvm_tool(name, request.device.offld_clang.as_deref());
     let mut commands = Vec::new();
     let mut inputs: Vec<PathBuf> = Vec::new();
     for image in &payload.images {
@@ -58,7 +58,7 @@ pub(super) fn commands(
         format!("--triple={triple}").into(),
         format!("--kind={}", payload.kind.name()).into(),
     ];
-    if request.relocatable && payload.kind == OffloadKind::OpenMp {
+    if request.host.relocatable && payload.kind == OffloadKind::OpenMp {
         args.push("--relocatable".into());
     }
     args.extend(["-o".into(), bitcode.into()]);
@@ -66,7 +66,7 @@ pub(super) fn commands(
     commands.push((tool("llvm-offload-wrapper"), args));
 
     let clang = session.runner.program(
-        toolchain::device_compiler(request.offld_clang.as_deref(), None)
+        toolchain::device_compiler(request.device.offld_clang.as_deref(), None)
             .map(|choice| choice.compiler.path),
         "clang",
     )?;

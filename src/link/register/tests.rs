@@ -42,10 +42,9 @@ fn sycl_plan_of(payload: &Payload, sycl: sycl::Registration) -> Result<(Plan, Ve
 
 /// The settings that print the module.
 fn printed() -> LinkRequest {
-    LinkRequest {
-        print_wrapped_module: true,
-        ..LinkRequest::default()
-    }
+    let mut request = LinkRequest::default();
+    request.run.print_wrapped_module = true;
+    request
 }
 
 /// Returns the result of `work` for a link to `output` without LLVM or a cache.
@@ -56,11 +55,10 @@ fn in_context<T>(
 ) -> T {
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
+    let mut request = LinkRequest::default();
+    request.host.relocatable = relocatable;
     work(&RegisterContext {
-        request: &LinkRequest {
-            relocatable,
-            ..LinkRequest::default()
-        },
+        request: &request,
         output: Path::new(output),
         host_triple: "x86_64-unknown-linux-gnu",
         sycl: sycl::Registration::Llvm22,
