@@ -9,7 +9,7 @@ use crate::contents::objects::DeviceSection;
 use crate::formats::elf::raw::Class;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{NO_ROOM, Patch, Replacement, addresses_with, with_front_page};
-use crate::registration::read::{Bounds, Descriptor, Registered, Slot, SyclDescriptor};
+use crate::registration::read::{Bounds, Descriptor, ImageRow, Registered, Slot, SyclDescriptor};
 
 /// Which pointer of a row of SYCL's is the start of the image; the next one is its end.
 const FIRST_BOUND: usize = 3;
@@ -185,21 +185,11 @@ fn rows(
 ) -> Result<()> {
     let mut kept = Vec::new();
     for row in &descriptor.images {
-        match (places.now(row.start, false)?, places.now(row.end, true)?) {
-            (NewAddress::At(start), NewAddress::At(end)) => kept.push([start, end]),
-            (NewAddress::Gone, NewAddress::Gone) => {}
-            _ => bail!(
-                "the image of the row at {:#x} is only partly left",
-                row.offset
-            ),
-        }
+        kept.extend(places.ends(row.offset, row.start, row.end)?);
     }
     if kept.len() == descriptor.images.len() {
         for (row, ends) in descriptor.images.iter().zip(kept) {
-            row.pointers
-                .iter()
-                .zip(ends)
-                .try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+            writer.row(row, ends)?;
         }
         return Ok(());
     }
@@ -222,10 +212,7 @@ fn write_rows(
     writer.number(descriptor.offset, u32::try_from(ends.len())?);
     let ends = ends.iter().copied().chain(std::iter::repeat([nothing; 2]));
     for (row, ends) in descriptor.images.iter().chain(&descriptor.spare).zip(ends) {
-        row.pointers
-            .iter()
-            .zip(ends)
-            .try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+        writer.row(row, ends)?;
     }
     Ok(())
 }
@@ -240,13 +227,8 @@ fn sycl_rows(
 ) -> Result<()> {
     let mut kept = Vec::new();
     for row in &descriptor.images {
-        let ends = match (places.now(row.start, false)?, places.now(row.end, true)?) {
-            (NewAddress::At(start), NewAddress::At(end)) => [start, end],
-            (NewAddress::Gone, NewAddress::Gone) => continue,
-            _ => bail!(
-                "the image of the row at {:#x} is only partly left",
-                row.offset
-            ),
+        let Some(ends) = places.ends(row.offset, row.start, row.end)? else {
+            continue;
         };
         let value = |slot: &Option<Slot>| match slot {
             None => Ok(None),
@@ -361,6 +343,16 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
+    /// The bounds of the image from `start` to `end`, which the row at the offset `row` names; none
+    /// where it is gone.
+    fn ends(&self, row: u64, start: u64, end: u64) -> Result<Option<[u64; 2]>> {
+        match (self.now(start, false)?, self.now(end, true)?) {
+            (NewAddress::At(start), NewAddress::At(end)) => Ok(Some([start, end])),
+            (NewAddress::Gone, NewAddress::Gone) => Ok(None),
+            _ => bail!("the image of the row at {row:#x} is only partly left"),
+        }
+    }
+
     /// Where the byte is that was at `offset` of the file, or what ends there.
     fn now(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
         let of = |section: &&NewSection| {
@@ -568,6 +560,12 @@ impl<'d> Writer<'d> {
             bytes,
         });
         Ok(())
+    }
+
+    /// Lets the pointers of a row stand for the bounds `ends`.
+    fn row(&mut self, row: &ImageRow, ends: [u64; 2]) -> Result<()> {
+        let mut each = row.pointers.iter().zip(ends);
+        each.try_for_each(|(slot, address)| self.pointer(slot, address))
     }
 
     /// Puts a word at an offset, unless it is there.
