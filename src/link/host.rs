@@ -9,6 +9,8 @@ mod side_outputs;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -179,14 +181,17 @@ pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) 
         // For example `/dev/null`, whose contents cannot be read.
         return Ok(());
     }
-    let linked = FileSlice::try_open_member(output)
+    let linked = File::open(output)
+        .and_then(FileSlice::try_of)
         .with_context(|| format!("cannot read `{}`", output.display()))?;
     check_bounds(linked.bytes(), tables, linker)
         .with_context(|| format!("`{}`", output.display()))?;
     let tag = edit::entry_table_tag(linked.bytes());
     let edited = atomic_file::replace(output, |out| {
         let parts = edit::rename_entry_tables(linked.bytes(), &tag)?;
-        Ok(Rope::of_parts(&linked, parts, [])?.write_to(out)?)
+        let mut writer = BufWriter::new(out);
+        Rope::of_parts(&linked, parts, [])?.write_to(&mut writer)?;
+        Ok(writer.flush()?)
     });
     edited.with_context(|| format!("cannot rename the entry tables of `{}`", output.display()))
 }
