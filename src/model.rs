@@ -184,24 +184,6 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// The section of this generation's OpenMP entries. The linker's `__start_` and `__stop_`
-    /// symbols are named after it.
-    pub fn openmp_entry_section(self) -> &'static str {
-        self.entry_section(OffloadKind::OpenMp)
-    }
-
-    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind
-    /// before. SYCL has only `llvm_offload_entries`, because LLVM's support for it came later.
-    pub fn entry_section(self, kind: OffloadKind) -> &'static str {
-        match kind {
-            _ if self == Generation::Llvm21 => "llvm_offload_entries",
-            OffloadKind::OpenMp => "omp_offloading_entries",
-            OffloadKind::Cuda => "cuda_offloading_entries",
-            OffloadKind::Hip => "hip_offloading_entries",
-            OffloadKind::Sycl => "llvm_offload_entries",
-        }
-    }
-
     /// Whether entries have the 56-byte layout (44 bytes on i386) rather than the 32-byte one (20
     /// on i386).
     pub fn wide_entries(self) -> bool {

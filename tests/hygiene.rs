@@ -62,7 +62,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     (
         "link::host",
-        "args formats io link::inputs link::scan model sys target",
+        "args formats io link::inputs link::scan model registration sys target",
     ),
     ("link::inputs", "args formats io model sys"),
     (
@@ -82,7 +82,7 @@ const ARROWS: &[(&str, &str)] = &[
         "args formats io link::host link::inputs link::scan sys target",
     ),
     ("link::scan", "args formats link::inputs model sys"),
-    ("link::select", "link::scan model target"),
+    ("link::select", "formats link::scan model target"),
     ("llvm", "args error registration sys"),
     ("main", ""),
     ("model", ""),

@@ -14,27 +14,16 @@ use super::walk::{Cursor, Walk};
 use crate::formats::bundle;
 use crate::formats::containers::Kind;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
-use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
+use crate::formats::offload_sections::{
+    self, NAME, RELOCATABLE, SectionContents, is_longer, named,
+};
+use crate::model::OffloadKind;
+use crate::registration::openmp;
 use crate::registration::read::{self, ImageRow, Registered};
 
-/// The section of images for SYCL, which are in no container.
-const SYCL: &str = ".sycl_offloading";
-/// The section of the OffloadBinary that SYCL's runtimes of LLVM 23 and later take.
-const SYCL_BINARY: &str = ".sycl_fatbin";
-/// Sections with whole bundles, and with whole fatbinaries. The last is for code that has to be
-/// device-linked first.
-const HIP: &str = ".hip_fatbin";
-const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
-/// Sections with the structs that are passed to the runtimes of HIP and CUDA. They hold no images,
-/// but their names start like those that do.
-const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
 /// The start of the names of variables with images.
-const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
 const SYCL_VARIABLE: &str = ".sycl_offloading.";
 const LONGEST_TRIPLE: u64 = 4096;
-/// The length of section names in programs for Windows. Longer ones are cut off, unless the linker
-/// added a string table.
-const PE_NAME: usize = 8;
 
 /// The contents of a section of device code.
 #[derive(Debug)]
@@ -189,15 +178,6 @@ fn holds(
     object: bool,
     facts: &ImageMetadata,
 ) -> Option<Holds> {
-    let is = |wanted: &str| {
-        name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name))
-    };
-    let starts = |wanted: &str| {
-        name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name))
-    };
-    if SEGMENTS.iter().any(|segment| name.starts_with(segment)) {
-        return None;
-    }
     if let Some(id) = bundle_entry(name) {
         return Some(Holds::Entry(id.to_owned()));
     }
@@ -206,25 +186,21 @@ fn holds(
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
     // The name counts as well, because tools that copy objects can lose the type.
-    if typed || name == NAME || name == RELOCATABLE || (starts(NAME) && !object) {
+    if typed || name == NAME || name == RELOCATABLE {
         return Some(if object {
             Holds::Containers(None)
         } else {
             Holds::Images(None)
         });
     }
-    if starts(SYCL_BINARY) {
-        return Some(Holds::Containers(Some("sycl")));
+    let known = offload_sections::known(name.as_bytes(), short)?;
+    let kind = known.kind.map(OffloadKind::name);
+    match known.contents {
+        SectionContents::Images if kind.is_none() && object => None,
+        SectionContents::Images => Some(Holds::Images(kind)),
+        SectionContents::Containers => Some(Holds::Containers(kind)),
+        SectionContents::Wrappers | SectionContents::Entries => None,
     }
-    if is(SYCL) {
-        return Some(Holds::Images(Some("sycl")));
-    }
-    if starts(HIP) {
-        return Some(Holds::Containers(Some("hip")));
-    }
-    CUDA.iter()
-        .any(|wanted| is(wanted))
-        .then_some(Holds::Containers(Some("cuda")))
 }
 
 fn bundle_entry(name: &str) -> Option<&str> {
@@ -284,7 +260,7 @@ fn bare_images(
             size: 0,
         });
         let step = Step::Symbol {
-            name: OPENMP_VARIABLE.to_owned(),
+            name: openmp::IMAGE.to_owned(),
             offset: piece.file_offset(0),
             size: end - start,
         };
@@ -343,11 +319,7 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
         };
         let kind = match name.strip_prefix(SYCL_VARIABLE) {
             Some(rest) if is_sycl_image(rest) => "sycl",
-            _ if name.starts_with(OPENMP_VARIABLE)
-                && !name.starts_with(".omp_offloading.device_images") =>
-            {
-                "openmp"
-            }
+            _ if name.starts_with(openmp::IMAGE) && !name.starts_with(openmp::IMAGES) => "openmp",
             _ => continue,
         };
         let section = file.section_by_index(index)?;
@@ -426,7 +398,7 @@ pub(super) fn of_descriptors(
             continue;
         };
         let place = cursor.place.then(Step::Symbol {
-            name: OPENMP_VARIABLE.to_owned(),
+            name: openmp::IMAGE.to_owned(),
             offset,
             size,
         });
@@ -470,7 +442,7 @@ fn image_symbols<'f>(
             .ok_or_else(|| anyhow!("symbol names overlap"))?;
         if let Some(name) = std::str::from_utf8(name)
             .ok()
-            .filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(OPENMP_VARIABLE))
+            .filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(openmp::IMAGE))
         {
             found.push((symbol, name));
         }

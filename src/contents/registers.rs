@@ -7,6 +7,7 @@ use object::{Object, ObjectSymbol};
 use super::libraries;
 use super::report::Registration;
 use super::walk::{Cursor, Walk};
+use crate::registration::{cuda, hip, openmp, sycl};
 
 /// A runtime: its function that registers images, its name, and how the names of its libraries
 /// start.
@@ -18,22 +19,22 @@ struct Runtime {
 
 const RUNTIMES: [Runtime; 4] = [
     Runtime {
-        symbol: "__tgt_register_lib",
+        symbol: openmp::REGISTER_LIB,
         name: "openmp",
         libraries: &["libomptarget"],
     },
     Runtime {
-        symbol: "__cudaRegisterFatBinary",
+        symbol: cuda::REGISTER_BINARY,
         name: "cuda",
         libraries: &["libcudart"],
     },
     Runtime {
-        symbol: "__hipRegisterFatBinary",
+        symbol: hip::REGISTER_BINARY,
         name: "hip",
         libraries: &["libamdhip64", "libchipstar", "libCHIP"],
     },
     Runtime {
-        symbol: "__sycl_register_lib",
+        symbol: sycl::REGISTER_LIB,
         name: "sycl",
         libraries: &["libsycl"],
     },

@@ -5,16 +5,9 @@ use std::collections::HashMap;
 
 use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol, SectionIndex};
 
+use super::offload_sections;
 use crate::model::Generation;
 
-/// The table of LLVM 21 and later, then those of older releases. All names are C identifiers, so
-/// that linkers define symbols for their bounds.
-pub(crate) const TABLES: [&str; 4] = [
-    "llvm_offload_entries",
-    "omp_offloading_entries",
-    "cuda_offloading_entries",
-    "hip_offloading_entries",
-];
 /// The suffix of a table's name in COFF objects.
 const COFF_SUFFIX: &str = "$OE";
 /// The version in an entry of LLVM 20 and later, after eight zero bytes.
@@ -163,14 +156,15 @@ fn is_table(section: &str, coff: bool) -> Option<bool> {
     } else {
         section
     };
-    let at = TABLES.iter().position(|table| {
-        section.strip_prefix(table).is_some_and(|rest| {
+    let mut tables = offload_sections::entry_tables();
+    let table = tables.find(|table| {
+        section.strip_prefix(table.name).is_some_and(|rest| {
             rest.strip_prefix('_').map_or(rest.is_empty(), |tag| {
                 tag.bytes().all(|byte| byte.is_ascii_hexdigit())
             })
         })
     })?;
-    Some(at == 0)
+    Some(table.kind.is_none())
 }
 
 /// The generation according to the contents of the section `first`: entries of LLVM 20 have a

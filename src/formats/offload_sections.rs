@@ -1,6 +1,7 @@
-//! Finds the sections with device images in native objects (docs/spec/containers.md 4.4): by
-//! section type in ELF files of any class, byte order and type, and by name in COFF objects. Also
-//! finds the sections of LLVM 14, whose names contain the image's target.
+//! The names of all sections with device code and with its registration, in one table. Also finds
+//! the sections with device images in native objects (docs/spec/containers.md 4.4): by section type
+//! in ELF files of any class, byte order and type, and by name in COFF objects, including the
+//! sections of LLVM 14, whose names contain the image's target.
 //!
 //! ```
 //! use object::write::Object;
@@ -26,6 +27,7 @@ use object::{Endianness, FileKind, Object, ObjectSection, pe};
 use super::elf::SHT_LLVM_OFFLOADING;
 use super::offload_binary::is_offload_binary;
 use crate::error::Error;
+use crate::model::{Generation, OffloadKind};
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +38,130 @@ pub const NAME: &str = ".llvm.offloading";
 /// The section in which a relocatable link stores images that are already linked, so that no later
 /// link takes them as inputs (docs/spec/faults.md F17).
 pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// Bundles of HIP.
+pub(crate) const HIP_BUNDLES: &str = ".hip_fatbin";
+/// Fatbinaries of CUDA.
+pub(crate) const CUDA_FATBINARIES: &str = ".nv_fatbin";
+/// Fatbinaries with the relocatable code that nvcc linked a program from. The driver links it anew
+/// for a device that no linked image fits: CUDA's `fatbinary_section.h` calls it prelinked.
+pub(crate) const CUDA_PRELINKED: &str = "__nv_relfatbin";
+/// Images for LLVM 22's SYCL runtime, in no container.
+pub(crate) const SYCL_IMAGES: &str = ".sycl_offloading";
+/// The OffloadBinary for SYCL's runtimes of LLVM 23 and later.
+pub(crate) const SYCL_BINARY: &str = ".sycl_fatbin";
+/// The structs that are passed to the runtime of HIP.
+pub(crate) const HIP_WRAPPERS: &str = ".hipFatBinSegment";
+/// The structs that are passed to the runtime of CUDA.
+pub(crate) const CUDA_WRAPPERS: &str = ".nvFatBinSegment";
+/// The entries of all kinds, in LLVM 21 and later.
+pub(crate) const ENTRIES: &str = "llvm_offload_entries";
+/// The same in COFF objects: linkers sort sections by the part after the `$`.
+pub(crate) const COFF_ENTRIES: &str = "llvm_offload_entries$OE";
 /// The limit on the length of a section's name, which may contain a triple and an architecture.
 pub(crate) const LONGEST_NAME: usize = 4096;
+/// The length of section names in programs for Windows. Longer ones are cut off, unless the linker
+/// added a string table.
+const PE_NAME: usize = 8;
+
+/// The contents of a section of device code or of its registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionContents {
+    /// Containers in objects; containers or bare images in programs.
+    Images,
+    /// Containers.
+    Containers,
+    /// Structs through which a runtime gets a container.
+    Wrappers,
+    /// Offload entries. The names are C identifiers, so that linkers define symbols for the bounds.
+    Entries,
+}
+
+/// A section of device code or of its registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownSection {
+    /// The name, or its start.
+    pub(crate) name: &'static str,
+    /// The contents.
+    pub(crate) contents: SectionContents,
+    /// The runtime, if it is always the same. Before LLVM 21, each kind had its own entry table.
+    pub(crate) kind: Option<OffloadKind>,
+}
+
+const fn row(
+    name: &'static str,
+    contents: SectionContents,
+    kind: Option<OffloadKind>,
+) -> KnownSection {
+    KnownSection {
+        name,
+        contents,
+        kind,
+    }
+}
+
+/// All sections of device code and of its registration.
+const SECTIONS: [KnownSection; 14] = {
+    use OffloadKind::{Cuda, Hip, OpenMp, Sycl};
+    use SectionContents::{Containers, Entries, Images, Wrappers};
+    [
+        row(NAME, Images, None),
+        row(RELOCATABLE, Images, None),
+        row(HIP_BUNDLES, Containers, Some(Hip)),
+        row(CUDA_FATBINARIES, Containers, Some(Cuda)),
+        row("__nv_fatbin", Containers, Some(Cuda)),
+        row(CUDA_PRELINKED, Containers, Some(Cuda)),
+        row(SYCL_IMAGES, Images, Some(Sycl)),
+        row(SYCL_BINARY, Containers, Some(Sycl)),
+        row(HIP_WRAPPERS, Wrappers, Some(Hip)),
+        row(CUDA_WRAPPERS, Wrappers, Some(Cuda)),
+        row(ENTRIES, Entries, None),
+        row("omp_offloading_entries", Entries, Some(OpenMp)),
+        row("cuda_offloading_entries", Entries, Some(Cuda)),
+        row("hip_offloading_entries", Entries, Some(Hip)),
+    ]
+};
+
+/// Returns the row for a section with this name, or with a longer one. `cut`: names may be cut off,
+/// as in programs for Windows.
+pub(crate) fn known(name: &[u8], cut: bool) -> Option<&'static KnownSection> {
+    SECTIONS
+        .iter()
+        .find(|row| name.starts_with(row.name.as_bytes()) || cut && is_cut(name, row.name))
+}
+
+/// Whether a name is the part of `whole` that a program for Windows has.
+pub(crate) fn is_cut(name: &[u8], whole: &str) -> bool {
+    name.len() == PE_NAME && whole.as_bytes().starts_with(name)
+}
+
+/// Returns the rows of entry tables: of LLVM 21 and later, then of older releases.
+pub(crate) fn entry_tables() -> impl Iterator<Item = &'static KnownSection> {
+    SECTIONS
+        .iter()
+        .filter(|row| row.contents == SectionContents::Entries)
+}
+
+/// Returns the row for the entry table with exactly this name.
+pub(crate) fn entry_table(name: &[u8]) -> Option<&'static KnownSection> {
+    entry_tables().find(|row| row.name.as_bytes() == name)
+}
+
+/// Whether a symbol is the start of an entry table, as linkers define it. Only a wrapper's
+/// registration code refers to it.
+pub(crate) fn is_start_of_entries(symbol: &[u8]) -> bool {
+    symbol
+        .strip_prefix(b"__start_")
+        .is_some_and(|table| entry_table(table).is_some())
+}
+
+/// Returns the section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind
+/// before. SYCL has only the former, because LLVM's support for it came later. The linker's
+/// `__start_` and `__stop_` symbols are named after it.
+pub fn entry_section(generation: Generation, kind: OffloadKind) -> &'static str {
+    entry_tables()
+        .find(|row| row.kind == Some(kind) && generation < Generation::Llvm21)
+        .map_or(ENTRIES, |row| row.name)
+}
 
 /// A section with device images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,10 +265,11 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
 
 /// Whether text follows the common name in a section's name: a triple with an architecture, or
 /// anything else.
-pub fn is_longer(section: &str) -> bool {
+pub fn is_longer(section: impl AsRef<[u8]>) -> bool {
     section
-        .strip_prefix(NAME)
-        .is_some_and(|rest| rest.starts_with('.'))
+        .as_ref()
+        .strip_prefix(NAME.as_bytes())
+        .is_some_and(|rest| rest.starts_with(b"."))
 }
 
 /// Returns triple and architecture from a section name of LLVM 14,

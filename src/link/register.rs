@@ -19,6 +19,7 @@ use rayon::prelude::*;
 
 use crate::args::request::LinkRequest;
 use crate::edit::backpatch::{Filling, REGISTERED, placeholder};
+use crate::formats::offload_sections::entry_section;
 use crate::io::rope::Rope;
 use crate::link::payload::{Group, Payload};
 use crate::llvm::protocol::Form;
@@ -144,7 +145,7 @@ fn placeholder_image(image: StreamedImage) -> StreamedImage {
 pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
     let mut tables: Vec<&str> = payloads
         .iter()
-        .map(|payload| payload.generation.entry_section(payload.kind))
+        .map(|payload| entry_section(payload.generation, payload.kind))
         .collect();
     tables.sort_unstable();
     tables.dedup();

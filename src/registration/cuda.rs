@@ -4,15 +4,19 @@
 use super::ImageSection;
 use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
+use crate::formats::offload_sections::{CUDA_FATBINARIES, CUDA_WRAPPERS};
 use crate::model::{Generation, OffloadKind};
 
 /// The section that `cuobjdump` searches. The alignment is that of LLVM's code generator for arrays
 /// of 16 bytes and more; the fields of a fatbinary's header need 8.
 pub const IMAGE_SECTION: ImageSection = ImageSection {
-    name: ".nv_fatbin",
+    name: CUDA_FATBINARIES,
     align: 16,
     listed: false,
 };
+
+/// The runtime's function that takes the struct and returns a handle.
+pub const REGISTER_BINARY: &str = "__cudaRegisterFatBinary";
 
 /// Returns the registration of CUDA code in `generation`. `coff` selects a host with COFF instead
 /// of ELF objects.
@@ -20,13 +24,13 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
     let has_wide_entries = generation.wide_entries();
     Contract {
         image_section: IMAGE_SECTION,
-        wrapper_section: ".nvFatBinSegment",
+        wrapper_section: CUDA_WRAPPERS,
         magic: 0x4662_43b1,
         handle: ".cuda.binary_handle",
         register: ".cuda.fatbin_reg",
         unregister: ".cuda.fatbin_unreg",
         globals: ".cuda.globals_reg",
-        register_binary: "__cudaRegisterFatBinary",
+        register_binary: REGISTER_BINARY,
         register_end: Some("__cudaRegisterFatBinaryEnd"),
         unregister_binary: "__cudaUnregisterFatBinary",
         bounds: entries::bounds(OffloadKind::Cuda, generation, coff),

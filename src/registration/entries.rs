@@ -2,6 +2,7 @@
 //! SYCL's reads: the layout of an entry in each generation, and the symbols around the table
 //! (docs/spec/link-driver.md 8.1 and 11). Data only; `offld-llvm` emits the code.
 
+use crate::formats::offload_sections::entry_section;
 use crate::model::{Generation, OffloadKind};
 
 /// The type of a field of a struct.
@@ -127,7 +128,7 @@ pub enum Retention {
 /// Returns the bounds of the table with the entries of `kind`, for LLVM 15 and later. `coff`
 /// selects a host with COFF instead of ELF objects.
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
-    let section = generation.entry_section(kind);
+    let section = entry_section(generation, kind);
     let defined = if coff {
         let after = (format!("{section}$OZZ"), format!("__dummy.{section}"));
         BoundsDefined::BySortedSections {

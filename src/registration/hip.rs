@@ -4,16 +4,20 @@
 use super::ImageSection;
 use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
+use crate::formats::offload_sections::{HIP_BUNDLES, HIP_WRAPPERS};
 use crate::model::{Generation, OffloadKind};
 
 /// The section that ROCm's tools search. The runtime maps the code objects of a bundle into memory.
 /// They are aligned to pages within the bundle, so the bundle must be aligned to a page as well.
 /// clang aligns its own HIP code to pages; LLVM's wrapper aligns to 16 bytes.
 pub const IMAGE_SECTION: ImageSection = ImageSection {
-    name: ".hip_fatbin",
+    name: HIP_BUNDLES,
     align: 4096,
     listed: false,
 };
+
+/// The runtime's function that takes the struct and returns a handle.
+pub const REGISTER_BINARY: &str = "__hipRegisterFatBinary";
 
 /// Returns the registration of HIP code in `generation`. `coff` selects a host with COFF instead of
 /// ELF objects.
@@ -21,14 +25,14 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
     let has_wide_entries = generation.wide_entries();
     Contract {
         image_section: IMAGE_SECTION,
-        wrapper_section: ".hipFatBinSegment",
+        wrapper_section: HIP_WRAPPERS,
         // "HIPF".
         magic: 0x4849_5046,
         handle: ".hip.binary_handle",
         register: ".hip.fatbin_reg",
         unregister: ".hip.fatbin_unreg",
         globals: ".hip.globals_reg",
-        register_binary: "__hipRegisterFatBinary",
+        register_binary: REGISTER_BINARY,
         register_end: None,
         unregister_binary: "__hipUnregisterFatBinary",
         bounds: entries::bounds(OffloadKind::Hip, generation, coff),

@@ -5,7 +5,9 @@
 use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, NARROW_ENTRY, Retention, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
 use crate::error::Malformed;
-use crate::formats::{offload_binary, offload_sections};
+use crate::formats::elf::edit::OLD_DUMMY;
+use crate::formats::offload_binary;
+use crate::formats::offload_sections::{NAME, RELOCATABLE, entry_section};
 use crate::model::{Generation, OffloadKind};
 use std::ops::Range;
 
@@ -16,6 +18,8 @@ pub const IMAGE: &str = ".omp_offloading.device_image";
 pub const IMAGES: &str = ".omp_offloading.device_images";
 /// The name of the struct that is passed to the runtime.
 pub const DESCRIPTOR: &str = ".omp_offloading.descriptor";
+/// The runtime's function that takes the descriptor.
+pub const REGISTER_LIB: &str = "__tgt_register_lib";
 /// The constructor.
 pub const REGISTER: &str = ".omp_offloading.descriptor_reg";
 /// The function that undoes the constructor's registration.
@@ -28,8 +32,6 @@ pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 pub const IMAGE_INFO: &str = ".offload_image_info";
 /// The version of info objects.
 pub const IMAGE_INFO_VERSION: u64 = 1;
-/// The section of image bytes in the output of `-r`.
-pub const RELOCATABLE_SECTION: &str = offload_sections::RELOCATABLE;
 
 /// `{ptr ImageStart, ptr ImageEnd, ptr EntriesBegin, ptr EntriesEnd}`.
 pub const DEVICE_IMAGE_TYPE: Struct = ("__tgt_device_image", &[Field::Pointer; 4]);
@@ -103,9 +105,9 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
 /// same code on COFF, where it cannot be linked. offld uses the bounds of LLVM 15 on COFF: its
 /// compiler is the first that puts entries between them.
 fn llvm14_registration(coff: bool) -> Registration {
-    let section = Generation::Llvm14.openmp_entry_section();
+    let section = entry_section(Generation::Llvm14, OffloadKind::OpenMp);
     let dummy = Dummy {
-        name: "__dummy.omp_offloading.entry".to_owned(),
+        name: OLD_DUMMY.to_owned(),
         section,
         align: None,
         retention: Retention::Weak,
@@ -136,11 +138,7 @@ fn llvm14_registration(coff: bool) -> Registration {
 /// expect in memory.
 pub fn image_section(relocatable: bool) -> ImageSection {
     ImageSection {
-        name: if relocatable {
-            RELOCATABLE_SECTION
-        } else {
-            offload_sections::NAME
-        },
+        name: if relocatable { RELOCATABLE } else { NAME },
         align: 8,
         listed: !relocatable,
     }

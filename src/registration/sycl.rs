@@ -11,6 +11,7 @@ use super::ImageSection;
 use super::entries::{Field, Struct};
 use crate::formats::magic;
 use crate::formats::offload_binary::{self, Image};
+use crate::formats::offload_sections;
 use crate::model::{ImageKind, OffloadKind};
 
 /// The data that the runtime gets, by the LLVM release of the runtime.
@@ -39,7 +40,7 @@ impl Registration {
 /// The section of the OffloadBinary. It is the section for device code that is linked already,
 /// which later links do not use as input.
 pub const BINARY_SECTION: ImageSection = ImageSection {
-    name: ".sycl_fatbin",
+    name: offload_sections::SYCL_BINARY,
     align: 8,
     listed: false,
 };
@@ -54,7 +55,7 @@ pub const SYMBOLS: &str = "symbols";
 /// container, but readers expect OffloadBinaries there: a later link would fail, and removing that
 /// section after `-r` would remove the images.
 pub const IMAGE_SECTION: ImageSection = ImageSection {
-    name: ".sycl_offloading",
+    name: offload_sections::SYCL_IMAGES,
     align: 8,
     listed: false,
 };
@@ -223,9 +224,9 @@ pub fn binary_head(images: &[Image<'_>]) -> Option<(Vec<u8>, u64)> {
 /// Returns the section of entries.
 pub fn entry_section(coff: bool) -> &'static str {
     if coff {
-        "llvm_offload_entries$OE"
+        offload_sections::COFF_ENTRIES
     } else {
-        "llvm_offload_entries"
+        offload_sections::ENTRIES
     }
 }
 

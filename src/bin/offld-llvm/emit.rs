@@ -26,10 +26,11 @@ use object::elf::{
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
 use offld::formats::elf::property::AARCH64_GCS;
+use offld::formats::offload_sections;
 use offld::model::Generation;
 use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
 use offld::programs::registration::host::Family;
-use offld::programs::registration::openmp::{self, RELOCATABLE_SECTION};
+use offld::programs::registration::openmp;
 use offld::programs::registration::{
     self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip,
 };
@@ -151,7 +152,7 @@ fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(us
     let named = |section: &Elf::SectionHeader| {
         sections
             .section_name(endian, section)
-            .is_ok_and(|name| name == RELOCATABLE_SECTION.as_bytes())
+            .is_ok_and(|name| name == offload_sections::RELOCATABLE.as_bytes())
     };
     let index = sections
         .iter()

@@ -191,7 +191,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         infos: &[PointerValue<'ctx>],
     ) -> Result<()> {
         let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
-        let register_lib = self.emitter.runtime("__tgt_register_lib");
+        let register_lib = self.emitter.runtime(openmp::REGISTER_LIB);
         if !infos.is_empty() {
             let register_info = self.emitter.runtime("__tgt_register_image_info");
             for info in infos {

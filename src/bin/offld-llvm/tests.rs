@@ -5,9 +5,9 @@ use crate::emit::{compile, print_module};
 use crate::host::Host;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Object, ObjectSection, ObjectSymbol};
+use offld::formats::offload_sections::entry_section;
 use offld::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
-use offld::model::Generation;
-use offld::model::ImageKind;
+use offld::model::{Generation, ImageKind, OffloadKind};
 use offld::programs::protocol::{Answer, BUILD, Form, Request};
 use offld::programs::registration::host::FAMILIES;
 use offld::programs::registration::openmp::{self, inline_image};
@@ -311,7 +311,7 @@ fn compiles_for_every_elf_host() -> Outcome {
             } else {
                 ".init_array.101"
             };
-            let table = generation.openmp_entry_section();
+            let table = entry_section(generation, OffloadKind::OpenMp);
             for section in [".text.startup", priority, table] {
                 assert!(
                     file.section_by_name(section).is_some(),

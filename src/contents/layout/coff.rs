@@ -8,7 +8,8 @@ use object::{FileKind, LittleEndian};
 
 use super::sweep::Claim;
 use super::{Label, Names, Part};
-use crate::formats::{offload_entries, u32_at};
+use crate::formats::offload_sections::{self, SectionContents};
+use crate::formats::u32_at;
 
 /// The depths of claims.
 const SECTION: u32 = 2;
@@ -176,15 +177,8 @@ fn part(name: &[u8], flags: pe::SectionFlags) -> Part {
             .iter()
             .any(|prefix| name.starts_with(prefix.as_bytes()))
     };
-    // Names in programs are cut off after eight bytes.
-    let cut = |wanted: &str| {
-        name.starts_with(wanted.as_bytes())
-            || (name.len() == 8 && wanted.as_bytes().starts_with(name))
-    };
-    if [".hipFatBinSegment", ".nvFatBinSegment"]
-        .into_iter()
-        .chain(offload_entries::TABLES)
-        .any(cut)
+    if let Some(SectionContents::Wrappers | SectionContents::Entries) =
+        offload_sections::known(name, true).map(|known| known.contents)
     {
         return Part::Registration;
     }

@@ -16,7 +16,8 @@ use crate::error::Malformed;
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
 };
-use crate::formats::{c_string, offload_entries, slice};
+use crate::formats::offload_sections::{self, SectionContents};
+use crate::formats::{c_string, slice};
 
 /// The depths of claims inside of an ELF file.
 const SECTION: u32 = 2;
@@ -617,9 +618,9 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
 /// Whether a section of a host file registers device code: structs for the runtimes and tables of
 /// entries.
 fn is_registration(name: &[u8]) -> bool {
-    const SEGMENTS: [&[u8]; 2] = [b".hipFatBinSegment", b".nvFatBinSegment"];
-    SEGMENTS.iter().any(|segment| name.starts_with(segment))
-        || offload_entries::TABLES
-            .iter()
-            .any(|table| table.as_bytes() == name)
+    offload_sections::known(name, false).is_some_and(|known| match known.contents {
+        SectionContents::Wrappers => true,
+        SectionContents::Entries => known.name.as_bytes() == name,
+        SectionContents::Images | SectionContents::Containers => false,
+    })
 }

@@ -8,19 +8,13 @@ use anyhow::Result;
 use object::elf;
 
 use super::host_file::{HostFile, Section};
+use crate::formats::bundle;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::raw::Class;
-use crate::formats::offload_sections;
+use crate::formats::offload_sections::{self, SectionContents};
+use crate::model::OffloadKind;
 use crate::registration::read::{self, Registered};
 
-/// What the names of sections begin with that hold device code and nothing else.
-const SECTIONS: [&str; 5] = [
-    offload_sections::NAME,
-    ".hip_fatbin",
-    ".nv_fatbin",
-    "__nv_relfatbin",
-    "__CLANG_OFFLOAD_BUNDLE__",
-];
 /// The number of images in a descriptor of OpenMP has 32 bits.
 const COUNT: u64 = 4;
 
@@ -44,10 +38,17 @@ pub(crate) fn ranges(data: &[u8]) -> Result<Vec<Range<u64>>> {
 
 /// Whether a section holds device code and nothing else.
 pub(super) fn is_device(section: &Section<'_>) -> bool {
+    // SYCL's descriptors are compared, so the images that they point to are as well.
     let is_named = || {
-        SECTIONS
-            .iter()
-            .any(|start| section.key.name.starts_with(start.as_bytes()))
+        let name = &section.key.name;
+        let known = offload_sections::known(name, false);
+        name.starts_with(bundle::MAGIC)
+            || known.is_some_and(|known| {
+                matches!(
+                    known.contents,
+                    SectionContents::Images | SectionContents::Containers
+                ) && known.kind != Some(OffloadKind::Sycl)
+            })
     };
     section.header.kind == SHT_LLVM_OFFLOADING
         || section.header.kind == elf::SHT_PROGBITS && is_named()

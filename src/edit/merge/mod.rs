@@ -50,7 +50,8 @@ use lockstep::{Location, Locations, Shape};
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;
-use crate::model::{Generation, printable};
+use crate::formats::offload_sections;
+use crate::model::printable;
 use crate::registration::read::{self, Registered};
 
 /// The type of the section that says which functions call each other how often
@@ -323,7 +324,7 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
     let is_older = first
         .iter()
         .chain(&second)
-        .any(|(section, _)| section != Generation::Llvm21.openmp_entry_section());
+        .any(|(section, _)| section != offload_sections::ENTRIES);
     let what = if is_older {
         "older entry table"
     } else {
@@ -340,7 +341,7 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
 /// The releases whose tables these are.
 fn release(section: &str, entry_size: u64) -> &'static str {
     let narrow = matches!(entry_size, 32 | 20);
-    match section == Generation::Llvm21.openmp_entry_section() {
+    match section == offload_sections::ENTRIES {
         true => "as in LLVM 21 and later",
         false if narrow => "as in LLVM 14 to 19",
         false => "as in LLVM 20",

@@ -10,7 +10,7 @@ use super::module::{Kind, Module};
 use super::stream::{modules, unwrapped};
 use super::{constants, metadata};
 use crate::error::Malformed;
-use crate::formats::offload_sections::{LONGEST_NAME, NAME, RELOCATABLE};
+use crate::formats::offload_sections::{LONGEST_NAME, NAME, RELOCATABLE, is_longer};
 
 /// The limit on the size of all images, as a multiple of the file's size. Equal globals share one
 /// constant, so that a small file could need any amount of memory.
@@ -61,10 +61,8 @@ fn add<'a>(
         .collect();
     for global in &module.values {
         let section = module.section(global);
-        let in_named = section
-            .strip_prefix(NAME.as_bytes())
-            .is_some_and(|rest| rest.starts_with(b"."));
-        if !in_named || section == RELOCATABLE.as_bytes() || global.kind != Kind::Variable {
+        if !is_longer(section) || section == RELOCATABLE.as_bytes() || global.kind != Kind::Variable
+        {
             continue;
         }
         if section.len() > LONGEST_NAME {

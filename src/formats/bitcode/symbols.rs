@@ -9,15 +9,9 @@ use super::producer::producer_major;
 use super::stream::{modules, unwrapped};
 use super::types::Types;
 use crate::error::Malformed;
+use crate::formats::offload_sections::{entry_table, is_start_of_entries};
 use crate::model::Generation;
 
-/// The suffixes of bounds symbols.
-const ENTRIES: [&str; 4] = [
-    "llvm_offload_entries",
-    "omp_offloading_entries",
-    "cuda_offloading_entries",
-    "hip_offloading_entries",
-];
 /// The size of the largest entry of LLVM 15. Entries of LLVM 20 are larger.
 const LARGEST_OF_LLVM_15: u64 = 32;
 /// The limit on the size of all names, as a multiple of the file's size. Names can share bytes, so
@@ -133,9 +127,7 @@ impl<'a> ModuleSymbols<'a> {
         if value.name.starts_with(b"llvm.") || value.name.is_empty() {
             return;
         }
-        let bounds = value.name.strip_prefix(b"__start_");
-        self.refers_to_bounds |=
-            bounds.is_some_and(|suffix| ENTRIES.iter().any(|entries| entries.as_bytes() == suffix));
+        self.refers_to_bounds |= is_start_of_entries(&value.name);
         let Some(Linkage {
             weak,
             common,
@@ -173,10 +165,7 @@ impl<'a> ModuleSymbols<'a> {
                 .split(|byte| *byte == b'$')
                 .next()
                 .unwrap_or_default();
-            let Some(table_index) = ENTRIES
-                .iter()
-                .position(|entries| entries.as_bytes() == table)
-            else {
+            let Some(table) = entry_table(table) else {
                 continue;
             };
             let types = match &mut types {
@@ -187,8 +176,8 @@ impl<'a> ModuleSymbols<'a> {
             let Some(size) = types.struct_size(global, layout) else {
                 continue;
             };
-            let generation = match table_index {
-                0 => Generation::Llvm21,
+            let generation = match table.kind {
+                None => Generation::Llvm21,
                 _ if size > LARGEST_OF_LLVM_15 => Generation::Llvm20,
                 _ => Generation::Llvm15,
             };

@@ -7,12 +7,8 @@ use object::{FileKind, Object, ObjectSection};
 use crate::error::Malformed;
 use crate::formats::bundle::MAGIC;
 use crate::formats::magic::{ByteKind, byte_kind};
+use crate::formats::offload_sections::{HIP_BUNDLES, is_cut, known};
 use crate::formats::slice;
-
-/// The section for bundles of HIP's compilers.
-const HIP_SECTION: &[u8] = b".hip_fatbin";
-/// The same name in linked PE files, where names are limited to 8 bytes.
-const HIP_SECTION_PE: &[u8] = b".hip_fat";
 
 /// The formats of object files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +84,8 @@ pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     let linked_pe = kind(data) == Some(Kind::Pe);
     let mut found = Vec::new();
     each_section(data, |name, range| {
-        if (name == HIP_SECTION || linked_pe && name == HIP_SECTION_PE) && !range.is_empty() {
+        let is_hip = name == HIP_BUNDLES.as_bytes() || linked_pe && is_cut(name, HIP_BUNDLES);
+        if is_hip && !range.is_empty() {
             found.push(range);
         }
         Ok(())
@@ -111,7 +108,8 @@ fn each_section<'a>(
             .name_bytes()
             .map_err(|_| Malformed::new("a section's name is past the end", 0))?;
         let (at, size) = section.file_range().unwrap_or_default();
-        let interesting = name.starts_with(MAGIC) || name.starts_with(HIP_SECTION_PE);
+        let interesting = name.starts_with(MAGIC)
+            || known(name, true).is_some_and(|known| known.name == HIP_BUNDLES);
         if interesting {
             slice(data, at, size, "section past the end", at)?;
             look(name, at..at + size)?;

@@ -18,6 +18,7 @@ mod symbols;
 #[cfg(test)]
 pub(in crate::formats::elf) mod tests;
 
+pub(crate) use entry_tables::OLD_DUMMY;
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
 pub(in crate::formats) use layout::{Edited, file_align, renumber, tables};
 

@@ -18,6 +18,7 @@ use crate::link::inputs::Inputs;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, llvm_major};
+use crate::registration::openmp;
 use crate::sys::toolchain::{self, Compiler};
 
 /// The additions to a host link for the OpenMP runtime.
@@ -62,7 +63,7 @@ pub(crate) fn openmp_runtime(
         mention_of(request, inputs, b"omp"),
     );
     let wants_target =
-        is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
+        is_ld && target == Mention::Absent && !provided(inputs, facts, openmp::REGISTER_LIB);
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
     let is_there = || {
         folder.is_some()
@@ -153,7 +154,8 @@ fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -
             .iter()
             .zip(&inputs.objects)
             .filter(|(_, object)| object.lazy == lazy);
-        of_these.any(|(facts, _)| calls(std::slice::from_ref(facts), b"__tgt_register_lib"))
+        of_these
+            .any(|(facts, _)| calls(std::slice::from_ref(facts), openmp::REGISTER_LIB.as_bytes()))
     };
     if !images.is_empty() || registers(false) {
         Need::Surely

@@ -310,7 +310,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
 /// Returns the name of an image's symbol.
 fn symbol(kind: OffloadKind, tag: u64, index: usize) -> String {
     let prefix = match kind {
-        OffloadKind::OpenMp => ".omp_offloading.device_image",
+        OffloadKind::OpenMp => openmp::IMAGE,
         OffloadKind::Cuda => ".cuda.fatbin_image",
         OffloadKind::Hip => ".hip.fatbin_image",
         OffloadKind::Sycl => ".sycl_offloading.data",

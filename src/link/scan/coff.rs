@@ -8,20 +8,14 @@ use object::read::coff::{CoffFile, CoffHeader, Symbol, SymbolTable};
 use object::{Object, ObjectSection, SymbolIndex, pe};
 
 use super::object::Shares;
-use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, packaged};
 use crate::formats::coff::drectve::{self, Directives};
-use crate::formats::offload_sections::{NAME, RELOCATABLE};
+use crate::formats::offload_sections::{
+    ENTRIES, NAME, RELOCATABLE, entry_table, is_start_of_entries,
+};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// Names of entry table sections, up to the `$` and the suffix by which linkers sort their parts.
-/// LLVM 21 and later use the first name; earlier releases used the others.
-const TABLES: [&str; 4] = [
-    "llvm_offload_entries",
-    "omp_offloading_entries",
-    "cuda_offloading_entries",
-    "hip_offloading_entries",
-];
 const DIRECTIVES: &str = ".drectve";
 
 /// Returns the device images of an object, from sections whose name starts with `.llvm.offloading`.
@@ -208,18 +202,18 @@ fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
         [b'_', rest @ ..] if machine == pe::IMAGE_FILE_MACHINE_I386 => rest,
         _ => name,
     };
-    PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
+    is_start_of_entries(name)
 }
 
 fn is_table(section: &Section<'_>) -> bool {
     let stem = section.name.split('$').next().unwrap_or_default();
-    TABLES.contains(&stem) && !section.contents.is_empty()
+    entry_table(stem.as_bytes()).is_some() && !section.contents.is_empty()
 }
 
 /// Returns the generation of a table: by the section name, which is new in LLVM 21, else by the
 /// size per entry. Each entry has one symbol.
 fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option<Generation> {
-    if table.name.starts_with(TABLES[0]) {
+    if table.name.starts_with(ENTRIES) {
         return Some(Generation::Llvm21);
     }
     let narrow = if machine == pe::IMAGE_FILE_MACHINE_I386 {

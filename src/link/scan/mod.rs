@@ -17,7 +17,7 @@ use crate::args::link_exe;
 use crate::formats::coff::drectve::Directives;
 use crate::formats::magic::{Magic, magic};
 use crate::formats::offload_binary;
-use crate::formats::offload_sections::RELOCATABLE;
+use crate::formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
 use crate::link::inputs::{InputObject, Inputs, worth_threads};
 use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
 use crate::sys::threads;
@@ -113,7 +113,7 @@ pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
         .objects
         .iter()
         .filter(|object| !object.lazy && object.kind == Magic::Elf);
-    objects.any(|object| object::has_section(object.data(), ".hipFatBinSegment"))
+    objects.any(|object| object::has_section(object.data(), HIP_WRAPPERS))
 }
 
 /// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of
@@ -283,15 +283,6 @@ pub enum Machine {
     /// COFF machine number.
     Coff(::object::pe::Machine),
 }
-
-/// Symbols that linkers define at the start of entry tables. Only a wrapper's registration code
-/// refers to them.
-pub const PLAIN_BOUNDS: [&str; 4] = [
-    "__start_llvm_offload_entries",
-    "__start_omp_offloading_entries",
-    "__start_cuda_offloading_entries",
-    "__start_hip_offloading_entries",
-];
 
 /// Returns the facts of every input object, by index. `wanted`: read those of archive members as
 /// well.

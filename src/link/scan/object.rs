@@ -9,20 +9,15 @@ use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
-use super::{
-    Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, SharedSymbols, packaged,
-};
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, SharedSymbols, packaged};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::property;
 use crate::formats::elf::raw::Class;
 use crate::formats::magic;
 use crate::formats::offload_entries::{generation_of_entry, generation_of_size};
-use crate::formats::offload_sections::{self, NAME, RELOCATABLE};
+use crate::formats::offload_sections::{self, LONGEST_NAME, NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
-
-/// Limit on the length of a section name, which contains triple and architecture, in bytes.
-const LONGEST_NAME: usize = 4096;
 
 /// Returns the device images of an ELF object.
 pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
@@ -234,7 +229,7 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
         }
         let weak = symbol.st_bind() == elf::STB_WEAK;
         if symbol.st_shndx(endian) == elf::SHN_UNDEF {
-            facts.refers_to_bounds |= is_bound(name);
+            facts.refers_to_bounds |= offload_sections::is_start_of_entries(name);
             facts.undefined.push(Need {
                 name: Cow::Borrowed(name),
                 weak,
@@ -400,13 +395,8 @@ fn entry_tables<Elf: FileHeader<Endian = Endianness>>(
     sections: &SectionTable<'_, Elf>,
 ) -> Vec<EntryTable> {
     let tables = sections.iter().enumerate().filter_map(|(section, header)| {
-        let new_name = match sections.section_name(endian, header).ok()? {
-            b"llvm_offload_entries" => true,
-            b"omp_offloading_entries" | b"cuda_offloading_entries" | b"hip_offloading_entries" => {
-                false
-            }
-            _ => return None,
-        };
+        let name = sections.section_name(endian, header).ok()?;
+        let new_name = offload_sections::entry_table(name)?.kind.is_none();
         let size = header.sh_size(endian).into();
         (size > 0).then_some(EntryTable {
             section,
@@ -415,10 +405,6 @@ fn entry_tables<Elf: FileHeader<Endian = Endianness>>(
         })
     });
     tables.collect()
-}
-
-fn is_bound(name: &[u8]) -> bool {
-    PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
+use crate::formats::offload_sections::entry_section;
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind};
 
@@ -91,7 +92,7 @@ fn check_tables(
                  runtime can read: compile both with the same LLVM",
                 found[wide].origin,
                 found[narrow].origin,
-                Generation::Llvm20.entry_section(kind)
+                entry_section(Generation::Llvm20, kind)
             );
         }
     }

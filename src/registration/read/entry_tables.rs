@@ -7,6 +7,7 @@ use super::{Entry, Table};
 use crate::error::Malformed;
 use crate::formats::c_string;
 use crate::formats::offload_entries::{self, EntryTable};
+use crate::formats::offload_sections;
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::registration::entries::{Field, NARROW_ENTRY, WIDE_ENTRY};
 use crate::registration::fatbin::{EntryField, NARROW_READS, Read, WIDE_READS};
@@ -81,12 +82,8 @@ impl Layout {
         } else {
             (NARROW_ENTRY, NARROW_READS)
         };
-        let shared = Generation::Llvm21.entry_section(OffloadKind::OpenMp);
-        let of_section = OffloadKind::ALL
-            .into_iter()
-            .find(|kind| section.starts_with(Generation::Llvm20.entry_section(*kind)));
-        let kinds = of_section
-            .filter(|_| !section.starts_with(shared))
+        let kinds = offload_sections::known(section.as_bytes(), false)
+            .and_then(|known| known.kind)
             .map(|kind| OffloadKinds::default().with(kind));
         Layout {
             fields,

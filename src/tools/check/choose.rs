@@ -9,12 +9,9 @@ use super::report::{Answer, FileCheck, Finding, Load, UnitCheck};
 use crate::contents::report::Image;
 use crate::contents::units::{Unit, name, short_name, target};
 use crate::formats::kernels::shown_name;
+use crate::formats::offload_sections::CUDA_PRELINKED;
 use crate::model::{OffloadKind, printable};
 use crate::target::device::{Code, Device, Fit, Wanted};
-
-/// Where nvcc keeps the relocatable code that a program was linked from. The driver links it anew
-/// for a device that no linked image fits: `fatbinary_section.h` of CUDA calls it prelinked.
-const PRELINKED: &str = "__nv_relfatbin";
 
 /// Adds what each of the devices that were asked for loads of each unit that it can be asked about;
 /// those that load something, or would have to, are marked in `used`, which is of the length of
@@ -25,7 +22,7 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
             && unit
                 .images
                 .iter()
-                .all(|image| image.section.as_deref() == Some(PRELINKED))
+                .all(|image| image.section.as_deref() == Some(CUDA_PRELINKED))
     };
     let (prelinked, mut linked): (Vec<&Unit<'_>>, Vec<&Unit<'_>>) =
         units.iter().partition(|unit| is_prelinked(unit));

@@ -15,7 +15,6 @@
 
 use super::image_section as section_header;
 use super::*;
-use offld::model::OffloadKind;
 use offld::programs::Rope;
 use offld::programs::image_object::{self, StreamedImage};
 use offld::programs::registration;
@@ -365,7 +364,7 @@ fn program_output(
     cc.args([at("rt.c"), at("wrapper.o")])
         .arg("-o")
         .arg(at("program"));
-    cc.arg(format!("-DTABLE=\"{}\"", generation.entry_section(kind)));
+    cc.arg(format!("-DTABLE=\"{}\"", entry_section(generation, kind)));
     cc.arg(if kind == OffloadKind::Hip {
         "-DHIP"
     } else {

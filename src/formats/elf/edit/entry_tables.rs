@@ -6,8 +6,7 @@ use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
 use crate::formats::compose::Part;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
-use crate::formats::offload_entries::TABLES;
-use crate::formats::offload_sections::{NAME, RELOCATABLE};
+use crate::formats::offload_sections::{NAME, RELOCATABLE, entry_table, is_longer};
 use crate::formats::u64_at;
 use md5::{Digest, Md5};
 
@@ -15,16 +14,14 @@ use md5::{Digest, Md5};
 /// makes a hidden global symbol of, which two relocatable outputs must not both define.
 const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
 /// The same of LLVM 14 and 15.
-const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
+pub(crate) const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
 
 /// Whether this section of a relocatable output holds device code that has been linked:
 /// `.llvm.offloading` by name or type, and LLVM 14's `.llvm.offloading.<triple>.<arch>`.
 pub fn is_fat_section(section: SectionView<'_>) -> bool {
-    let named = section
-        .name
-        .strip_prefix(NAME.as_bytes())
-        .is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
-    (named || section.kind == SHT_LLVM_OFFLOADING)
+    (section.name == NAME.as_bytes()
+        || is_longer(section.name)
+        || section.kind == SHT_LLVM_OFFLOADING)
         && !section.name.starts_with(RELOCATABLE.as_bytes())
 }
 
@@ -48,8 +45,7 @@ pub fn rename_entry_tables(data: &[u8], tag: &str) -> Result<Vec<Part>, Error> {
         )));
     }
     let tagged = |name: &[u8]| [name, b"_", tag.as_bytes()].concat();
-    let is_table =
-        |section: SectionView<'_>| TABLES.iter().any(|table| table.as_bytes() == section.name);
+    let is_table = |section: SectionView<'_>| entry_table(section.name).is_some();
     let rename_section = |section: SectionView<'_>| is_table(section).then(|| tagged(section.name));
     let rename_symbol = |symbol: SymbolView<'_>| {
         (!symbol.local && goes_with_a_table(symbol.name)).then(|| tagged(symbol.name))
@@ -64,7 +60,6 @@ pub fn rename_entry_tables(data: &[u8], tag: &str) -> Result<Vec<Part>, Error> {
 }
 
 fn goes_with_a_table(symbol: &[u8]) -> bool {
-    let is_table = |name: &[u8]| TABLES.iter().any(|table| table.as_bytes() == name);
-    let of_table = |prefix: &&str| symbol.strip_prefix(prefix.as_bytes()).is_some_and(is_table);
-    BOUNDS.iter().any(of_table) || symbol == OLD_DUMMY.as_bytes()
+    let of_table = |prefix: &&str| symbol.strip_prefix(prefix.as_bytes()).and_then(entry_table);
+    BOUNDS.iter().any(|prefix| of_table(prefix).is_some()) || symbol == OLD_DUMMY.as_bytes()
 }

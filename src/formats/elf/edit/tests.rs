@@ -6,6 +6,7 @@ mod linked;
 
 use super::*;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::offload_sections;
 use crate::formats::reference::Outcome;
 use digest::{digest, retained};
 use object::write::{
@@ -373,9 +374,9 @@ fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
 #[test]
 fn linkers_keep_the_tables_of_every_release() -> Outcome {
     for (architecture, endian) in SHAPES {
-        for table in crate::formats::offload_entries::TABLES {
+        for table in offload_sections::entry_tables() {
             let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
-            for name in [table, ".data.other", "my_entries"] {
+            for name in [table.name, ".data.other", "my_entries"] {
                 let section =
                     object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
                 object.append_section_data(section, &[7; 32], 8);
@@ -393,7 +394,7 @@ fn linkers_keep_the_tables_of_every_release() -> Outcome {
                 .collect();
             assert_eq!(
                 retained,
-                [format!("{table}_c0ffee")],
+                [format!("{}_c0ffee", table.name)],
                 "{architecture:?} {endian:?}"
             );
         }
