@@ -41,7 +41,7 @@ use object::{Endianness, FileKind};
 
 use crate::error::Error;
 use crate::model::printable;
-pub(crate) use demangle::SourceName;
+pub(crate) use demangle::{OPENMP_PREFIX, SourceName};
 
 /// A kernel. Values that the image does not contain are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::formats::kernels::OPENMP_PREFIX;
 use crate::model::printable_name;
 
 /// What makes names agree.
@@ -42,7 +43,7 @@ enum Part {
 
 const FORMS: [Form; 10] = [
     Form {
-        before: "__omp_offloading_",
+        before: OPENMP_PREFIX,
         part: Part::DeviceAndInode,
         remedy: ONE_TREE,
     },

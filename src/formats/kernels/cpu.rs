@@ -6,9 +6,7 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::FileHeader;
 
-use super::{Image, Kernel};
-
-const PREFIX: &str = "__omp_offloading_";
+use super::{Image, Kernel, OPENMP_PREFIX};
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'_, Elf>,
@@ -22,9 +20,9 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(
     };
     let functions = elf.functions_of_type(table, &[elf::STT_FUNC])?;
     // Names with a dot are functions that the kernel calls.
-    let kernels = functions
-        .into_iter()
-        .filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
+    let kernels = functions.into_iter().filter(|function| {
+        function.name.starts_with(OPENMP_PREFIX) && !function.name.contains('.')
+    });
     let kernel = kernels.map(|function| Kernel {
         name: function.name.to_owned(),
         code_size: Some(function.size),

@@ -14,7 +14,7 @@ const LONGEST_MANGLED: usize = 16 << 10;
 const LONGEST_TEXT: usize = 64 << 10;
 /// The prefix of the names of OpenMP regions:
 /// `__omp_offloading_<device>_<file>_<function>_l<line>`.
-const OPENMP: &str = "__omp_offloading_";
+pub(crate) const OPENMP_PREFIX: &str = "__omp_offloading_";
 
 /// Sets the demangled names of `kernels` of an image of `size` bytes. Mangled names can repeat
 /// their own parts many times. Demangling stops when the results are together longer than the
@@ -152,7 +152,7 @@ fn region(name: &str) -> Option<(&str, String)> {
     let hexadecimal =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (device, rest) = name.strip_prefix(OPENMP)?.split_once('_')?;
+    let (device, rest) = name.strip_prefix(OPENMP_PREFIX)?.split_once('_')?;
     let (file, rest) = rest.split_once('_')?;
     let (function, end) = rest.rsplit_once("_l")?;
     // Further regions on the same line are numbered. The second one has the number 1.

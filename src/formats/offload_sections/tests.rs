@@ -127,3 +127,32 @@ fn sections_may_not_share_bytes_or_have_endless_names() {
     let long = format!(".llvm.offloading.a-b.{}", "c".repeat(5000));
     assert!(sections(&object_of(BinaryFormat::Elf, &[(&long, false, b"x")])).is_err());
 }
+
+#[test]
+fn names_may_be_longer_or_cut_off() {
+    let name = |name: &str, cut| known(name.as_bytes(), cut).map(|row| row.name);
+    assert_eq!(name(".hip_fatbin.x", false), Some(HIP_BUNDLES));
+    assert_eq!(name(".hip_fat", false), None);
+    for row in &SECTIONS {
+        let cut = &row.name[..PE_NAME];
+        let found = known(cut.as_bytes(), true).map(|row| (row.contents, row.kind));
+        assert_eq!(found, Some((row.contents, row.kind)), "{cut}");
+    }
+    assert_eq!(name(".hip_fa", true), None);
+}
+
+#[test]
+fn entries_of_each_kind_and_generation() {
+    for kind in OffloadKind::ALL {
+        assert_eq!(entry_section(Generation::Llvm21, kind), ENTRIES);
+    }
+    let old = OffloadKind::ALL.map(|kind| entry_section(Generation::Llvm14, kind));
+    assert!(old.contains(&"omp_offloading_entries") && old.contains(&"hip_offloading_entries"));
+    assert_eq!(
+        entry_section(Generation::Llvm20, OffloadKind::Sycl),
+        ENTRIES
+    );
+    assert!(COFF_ENTRIES.starts_with(ENTRIES));
+    assert!(is_start_of_entries(b"__start_cuda_offloading_entries"));
+    assert!(!is_start_of_entries(b"__start_llvm_offload_entries_1f"));
+}
