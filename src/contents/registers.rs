@@ -7,7 +7,7 @@ use object::{Object, ObjectSymbol};
 use super::libraries;
 use super::report::Registration;
 use super::walk::{Cursor, Walk};
-use crate::registration::{cuda, hip, openmp, sycl};
+use crate::registration::{fatbin, openmp, sycl};
 
 /// A runtime: its function that registers images, its name, and how the names of its libraries
 /// start.
@@ -24,12 +24,12 @@ const RUNTIMES: [Runtime; 4] = [
         libraries: &["libomptarget"],
     },
     Runtime {
-        symbol: cuda::REGISTER_BINARY,
+        symbol: fatbin::CUDA_REGISTER,
         name: "cuda",
         libraries: &["libcudart"],
     },
     Runtime {
-        symbol: hip::REGISTER_BINARY,
+        symbol: fatbin::HIP_REGISTER,
         name: "hip",
         libraries: &["libamdhip64", "libchipstar", "libCHIP"],
     },

@@ -1,10 +1,15 @@
 //! Common part of the registrations with the CUDA and HIP runtimes: a constructor registers one
 //! file with the code for all devices, then each kernel and variable of the entry table
-//! (docs/spec/link-driver.md 8.3). `cuda` and `hip` have the differences.
+//! (docs/spec/link-driver.md 8.3 and 8.4). CUDA's file is the output of `fatbinary`, HIP's is a bundle
+//! of code objects.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
-use super::entries::{Bounds, Field, Struct};
+use super::entries::{Bounds, Field, Struct, bounds, entry};
+use crate::formats::offload_sections::{
+    CUDA_FATBINARIES, CUDA_WRAPPERS, HIP_BUNDLES, HIP_WRAPPERS,
+};
+use crate::model::{Generation, OffloadKind};
 
 /// The name of the variable with the file's bytes.
 pub const IMAGE: &str = ".fatbin_image";
@@ -235,5 +240,101 @@ impl Becomes {
             ("surface", self.surface),
             ("texture", self.texture),
         ]
+    }
+}
+
+/// The section that `cuobjdump` searches. The alignment is that of LLVM's code generator for arrays
+/// of 16 bytes and more; the fields of a fatbinary's header need 8.
+pub const CUDA_SECTION: ImageSection = ImageSection {
+    name: CUDA_FATBINARIES,
+    align: 16,
+    listed: false,
+};
+
+/// The runtime's function that takes the struct and returns a handle.
+pub const CUDA_REGISTER: &str = "__cudaRegisterFatBinary";
+
+/// Returns the registration of CUDA code in `generation`. `coff` selects a host with COFF instead
+/// of ELF objects.
+pub fn cuda(generation: Generation, coff: bool) -> Contract {
+    let has_wide_entries = generation.wide_entries();
+    Contract {
+        image_section: CUDA_SECTION,
+        wrapper_section: CUDA_WRAPPERS,
+        magic: 0x4662_43b1,
+        handle: ".cuda.binary_handle",
+        register: ".cuda.fatbin_reg",
+        unregister: ".cuda.fatbin_unreg",
+        globals: ".cuda.globals_reg",
+        register_binary: CUDA_REGISTER,
+        register_end: Some("__cudaRegisterFatBinaryEnd"),
+        unregister_binary: "__cudaUnregisterFatBinary",
+        bounds: bounds(OffloadKind::Cuda, generation, coff),
+        entry: entry(generation),
+        reads: if has_wide_entries {
+            WIDE_READS
+        } else {
+            NARROW_READS
+        },
+        // Since LLVM 21 all kinds share one table. An older table contains only CUDA's entries.
+        kind: (generation == Generation::Llvm21).then_some(OffloadKind::Cuda as u16),
+        becomes: Becomes {
+            function: register_function("__cudaRegisterFunction"),
+            global: register_var("__cudaRegisterVar"),
+            // 32-byte entries have no field for the pointer to a managed variable.
+            managed: has_wide_entries.then_some(register_managed("__cudaRegisterManagedVar")),
+            // CUDA 12 removed the functions that register surfaces and textures.
+            surface: None,
+            texture: None,
+        },
+    }
+}
+
+/// The section that ROCm's tools search. The runtime maps the code objects of a bundle into memory.
+/// They are aligned to pages within the bundle, so the bundle must be aligned to a page as well.
+/// clang aligns its own HIP code to pages; LLVM's wrapper aligns to 16 bytes.
+pub const HIP_SECTION: ImageSection = ImageSection {
+    name: HIP_BUNDLES,
+    align: 4096,
+    listed: false,
+};
+
+/// The runtime's function that takes the struct and returns a handle.
+pub const HIP_REGISTER: &str = "__hipRegisterFatBinary";
+
+/// Returns the registration of HIP code in `generation`. `coff` selects a host with COFF instead of
+/// ELF objects.
+pub fn hip(generation: Generation, coff: bool) -> Contract {
+    let has_wide_entries = generation.wide_entries();
+    Contract {
+        image_section: HIP_SECTION,
+        wrapper_section: HIP_WRAPPERS,
+        // "HIPF".
+        magic: 0x4849_5046,
+        handle: ".hip.binary_handle",
+        register: ".hip.fatbin_reg",
+        unregister: ".hip.fatbin_unreg",
+        globals: ".hip.globals_reg",
+        register_binary: HIP_REGISTER,
+        register_end: None,
+        unregister_binary: "__hipUnregisterFatBinary",
+        bounds: bounds(OffloadKind::Hip, generation, coff),
+        entry: entry(generation),
+        reads: if has_wide_entries {
+            WIDE_READS
+        } else {
+            NARROW_READS
+        },
+        // Since LLVM 21 all kinds share one table. An older table contains only HIP's entries,
+        // whose kind, if they have one, is 3 (docs/spec/faults.md F19).
+        kind: (generation == Generation::Llvm21).then_some(OffloadKind::Hip as u16),
+        becomes: Becomes {
+            function: register_function("__hipRegisterFunction"),
+            global: register_var("__hipRegisterVar"),
+            // 32-byte entries have no field for the pointer to a managed variable.
+            managed: has_wide_entries.then_some(register_managed("__hipRegisterManagedVar")),
+            surface: Some(register_surface("__hipRegisterSurface")),
+            texture: Some(register_texture("__hipRegisterTexture")),
+        },
     }
 }

@@ -2,10 +2,8 @@
 //! plan can be printed and compared. `offld-llvm` translates a plan to an LLVM module;
 //! `image_object` writes images that are too large to pass through LLVM.
 
-pub mod cuda;
 pub mod entries;
 pub mod fatbin;
-pub mod hip;
 pub mod host;
 pub mod openmp;
 pub(crate) mod read;
@@ -196,8 +194,8 @@ pub fn plan_section(plan: &Plan) -> ImageSection {
 pub fn image_section(kind: OffloadKind, relocatable: bool) -> ImageSection {
     match kind {
         OffloadKind::OpenMp => openmp::image_section(relocatable),
-        OffloadKind::Cuda => cuda::IMAGE_SECTION,
-        OffloadKind::Hip => hip::IMAGE_SECTION,
+        OffloadKind::Cuda => fatbin::CUDA_SECTION,
+        OffloadKind::Hip => fatbin::HIP_SECTION,
         OffloadKind::Sycl => sycl::IMAGE_SECTION,
     }
 }

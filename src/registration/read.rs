@@ -6,15 +6,13 @@
 //! from which release.
 //!
 //! A stripped program has none of the symbols that name these structs. So this reader uses no
-//! symbols: it finds a table by its section, and a descriptor by its layout (`openmp_descriptors`).
+//! symbols: it finds a table by its section, and a descriptor by its layout (`descriptors`).
 //! `address_space` resolves pointers, through relocations or the word in the file.
 
 mod address_space;
+mod descriptors;
 mod entry_tables;
-mod fatbin_wrappers;
-mod openmp_descriptors;
 mod sections;
-mod sycl_descriptors;
 #[cfg(test)]
 mod tests;
 
@@ -238,7 +236,7 @@ pub(crate) struct Wrapper {
 /// read.
 pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let tables = entry_tables::sections(data)?;
-    let wrappers = fatbin_wrappers::sections();
+    let wrappers = descriptors::wrapper_sections();
     let is_wanted = |name: &str| {
         name == SYCL_IMAGES
             || wrappers.iter().any(|start| name.starts_with(start))
@@ -248,19 +246,19 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
         return Ok(Registered::default());
     };
     let descriptors = if space.holds_images() || !tables.is_empty() {
-        openmp_descriptors::find(&space)?
+        descriptors::openmp(&space)?
     } else {
         Vec::new()
     };
     Ok(Registered {
         members: Vec::new(),
         numbers: Vec::new(),
-        linked: space.is_linked(),
+        linked: space.linked,
         base: None,
         tables: entry_tables::read(&space, tables)?,
         descriptors,
-        wrappers: fatbin_wrappers::read(&space),
-        sycl: sycl_descriptors::find(&space),
+        wrappers: descriptors::wrappers(&space),
+        sycl: descriptors::sycl(&space),
     })
 }
 

@@ -32,7 +32,7 @@ use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Reten
 use offld::programs::registration::host::Family;
 use offld::programs::registration::openmp;
 use offld::programs::registration::{
-    self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip,
+    self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, fatbin,
 };
 use std::cell::RefCell;
 
@@ -254,8 +254,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::OpenMp(images) => {
                 emit_openmp::emit(&self, &openmp::registration(generation, coff), images)
             }
-            Images::Cuda(file) => emit_fatbin::emit(&self, &cuda::contract(generation, coff), file),
-            Images::Hip(file) => emit_fatbin::emit(&self, &hip::contract(generation, coff), file),
+            Images::Cuda(file) => emit_fatbin::emit(&self, &fatbin::cuda(generation, coff), file),
+            Images::Hip(file) => emit_fatbin::emit(&self, &fatbin::hip(generation, coff), file),
             Images::Sycl(images) => emit_sycl::emit(&self, images),
             Images::SyclBinary(place, release) => emit_sycl::emit_binary(&self, place, *release),
         }?;

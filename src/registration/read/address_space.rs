@@ -40,18 +40,30 @@ struct Filled<'d> {
     by_symbol: bool,
 }
 
+/// A relocation that the dynamic loader applies.
+struct DynamicRelocation {
+    address: u64,
+    kind: RelocationType,
+    /// The index of its symbol; 0 for none.
+    symbol: u32,
+    addend: u64,
+    /// The file offset of the addend.
+    stored: u64,
+}
+
 /// The memory of an object or program.
 pub(super) struct AddressSpace<'d> {
     data: &'d [u8],
     class: Class,
     /// The size of a pointer in bytes.
     pub(super) word: u64,
-    linked: bool,
+    /// Whether it is a program or a shared library.
+    pub(super) linked: bool,
     /// Whether a word without a relocation can be a pointer: in a program that is linked for fixed
     /// addresses.
-    fixed: bool,
+    pub(super) fixed: bool,
     /// The sections, sorted by address.
-    sections: Vec<Section<'d>>,
+    pub(super) sections: Vec<Section<'d>>,
     /// The address of each section.
     addresses: HashMap<SectionIndex, u64>,
     /// The pointers that relocations fill in, sorted by address.
@@ -114,18 +126,21 @@ impl<'d> AddressSpace<'d> {
         Ok(Some(space))
     }
 
+    /// Returns the total size of the sections.
+    pub(super) fn size(&self) -> u64 {
+        self.sections
+            .iter()
+            .fold(0, |sum: u64, section| sum.saturating_add(section.size))
+    }
+
     /// Fails if a byte or an address is in two sections. With such sections, a small file could
     /// take unlimited time to read.
     fn check_sections(&self) -> Result<()> {
-        let total = self
-            .sections
-            .iter()
-            .fold(0, |total: u64, section| total.saturating_add(section.size));
         let overlap = self
             .sections
             .windows(2)
             .any(|pair| matches!(pair, [one, next] if one.holds(next.address)));
-        if overlap || total > self.data.len() as u64 {
+        if overlap || self.size() > self.data.len() as u64 {
             bail!("sections overlap");
         }
         Ok(())
@@ -138,16 +153,6 @@ impl<'d> AddressSpace<'d> {
             .checked_sub(count)
             .context("relocation sections overlap")?;
         Ok(())
-    }
-
-    /// Whether it is a program or a shared library.
-    pub(super) fn is_linked(&self) -> bool {
-        self.linked
-    }
-
-    /// Whether words without relocations may be pointers.
-    pub(super) fn is_fixed(&self) -> bool {
-        self.fixed
     }
 
     /// Whether an address is between sections, or at most 64 KiB behind the last one.
@@ -164,11 +169,6 @@ impl<'d> AddressSpace<'d> {
     /// Whether there is a section for images.
     pub(super) fn holds_images(&self) -> bool {
         self.sections.iter().any(|section| section.images)
-    }
-
-    /// The sections, sorted by address.
-    pub(super) fn sections(&self) -> &[Section<'d>] {
-        &self.sections
     }
 
     /// Returns the section that contains an address.
@@ -368,33 +368,32 @@ impl<'d> AddressSpace<'d> {
                 for (record, at) in all.iter().zip(0..) {
                     let place: u64 = section.sh_offset(endian).into() + at * size + addend_at;
                     let addend: i64 = record.r_addend(endian).into();
-                    let symbol = record.r_sym(endian, false);
-                    self.fill(
-                        file,
-                        &kinds,
-                        (
-                            record.r_offset(endian).into(),
-                            record.r_type(endian, false),
-                            symbol,
-                        ),
-                        (addend as u64, place),
-                    );
+                    let relocation = DynamicRelocation {
+                        address: record.r_offset(endian).into(),
+                        kind: record.r_type(endian, false),
+                        symbol: record.r_sym(endian, false),
+                        addend: addend as u64,
+                        stored: place,
+                    };
+                    self.fill(file, &kinds, &relocation);
                 }
             } else if let Some((all, _)) = section.rel(endian, data)? {
                 self.count(all.len())?;
                 for record in all {
                     let address = record.r_offset(endian).into();
-                    let (Some(addend), Some(place)) =
+                    let (Some(addend), Some(stored)) =
                         (self.number(address, self.word), self.offset(address))
                     else {
                         continue;
                     };
-                    self.fill(
-                        file,
-                        &kinds,
-                        (address, record.r_type(endian), record.r_sym(endian)),
-                        (addend, place),
-                    );
+                    let relocation = DynamicRelocation {
+                        address,
+                        kind: record.r_type(endian),
+                        symbol: record.r_sym(endian),
+                        addend,
+                        stored,
+                    };
+                    self.fill(file, &kinds, &relocation);
                 }
             } else if let Some(all) = section.relr(endian, data)? {
                 for address in all {
@@ -417,20 +416,24 @@ impl<'d> AddressSpace<'d> {
         Ok(())
     }
 
-    /// Records a pointer by its relocation (address, type, symbol), its addend, and the addend's
-    /// file offset.
+    /// Records the pointer that a relocation fills in.
     fn fill<Elf: FileHeader<Endian = Endianness>>(
         &mut self,
         file: &ElfFile<'d, Elf>,
         kinds: &PointerRelocations,
-        (address, kind, symbol): (u64, RelocationType, u32),
-        (addend, place): (u64, u64),
+        &DynamicRelocation {
+            address,
+            kind,
+            symbol,
+            addend,
+            stored,
+        }: &DynamicRelocation,
     ) {
         if kind == kinds.relative {
             self.filled.push(Filled {
                 address,
                 pointer: Pointer::To(addend),
-                stored: Some(place),
+                stored: Some(stored),
                 by_symbol: false,
             });
         } else if kind == kinds.absolute && symbol != 0 {

@@ -22,14 +22,10 @@ pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<
     let mut all = Vec::new();
     // Entries may share their names. But compilers never write names whose total length exceeds the
     // file's.
-    let mut left = space
-        .sections()
-        .iter()
-        .fold(0, |sum: u64, section| sum.saturating_add(section.size))
-        .saturating_mul(4);
+    let mut left = space.size().saturating_mul(4);
     for table in tables {
         for section in space
-            .sections()
+            .sections
             .iter()
             .filter(|section| section.name == table.section)
         {
