@@ -1,12 +1,10 @@
-//! Devices to run images on, and each vendor's rules for accepting an image: `amd`, `nvidia` and
-//! `cpu` contain the rules of one vendor each. `tests/cases/check/rules.txt` lists the rules as
-//! cases, with the documents that specify them.
+//! Devices to run images on, and the rules for accepting an image: those of CPUs here, those of AMD
+//! and NVIDIA in `amd` and `nvidia`. `tests/cases/check/rules.txt` lists the rules as cases, with the
+//! documents that specify them.
 
 mod amd;
-mod cpu;
 mod names;
 mod nvidia;
-mod nvidia_tables;
 #[cfg(test)]
 mod tests;
 
@@ -162,7 +160,7 @@ impl Device {
                 driver: None,
             });
         }
-        if let Some(level) = cpu::level(text) {
+        if let Some(level) = x86_level(text) {
             return Some(Device::X86(level));
         }
         let target = Target::new(text, "");
@@ -183,7 +181,7 @@ impl Device {
                 target.is_amdgcn() || target.is_spirv() && target.triple.contains("-amd")
             }
             Device::Nvidia { .. } => target.is_nvptx(),
-            Device::X86(_) => target.is_cpu() && cpu::is_x86(target),
+            Device::X86(_) => target.is_cpu() && is_x86(target),
             Device::Cpu(name) => target.is_cpu() && target.arch_name() == name,
         }
     }
@@ -221,8 +219,8 @@ impl Device {
                 minor,
                 driver,
             } => nvidia::takes((*major, *minor), *driver, code),
-            Device::X86(level) => cpu::takes(*level, code),
-            Device::Cpu(_) => cpu::takes_other(code),
+            Device::X86(level) => x86_takes(*level, code),
+            Device::Cpu(_) => cpu_takes(code),
         }
     }
 
@@ -238,7 +236,7 @@ impl Device {
                 amd::distance(processor, &target.target_id().unwrap_or_default())
             }
             Device::Nvidia { major, minor, .. } => nvidia::distance((*major, *minor), &target.arch),
-            Device::X86(level) => cpu::level(&target.arch)
+            Device::X86(level) => x86_level(&target.arch)
                 .map_or(OTHER_VENDOR - 1, |other| u32::from(other.abs_diff(*level))),
             Device::Cpu(_) => 0,
         }
@@ -279,5 +277,52 @@ impl fmt::Display for Device {
             Device::X86(level) => write!(f, "x86-64-v{level}"),
             Device::Cpu(name) => f.write_str(&printable(name)),
         }
+    }
+}
+
+/// Returns the level of an architecture: 3 for `x86-64-v3`.
+fn x86_level(arch: &str) -> Option<u8> {
+    match arch {
+        "x86-64" | "x86_64" | "x86-64-v1" => Some(1),
+        "x86-64-v2" => Some(2),
+        "x86-64-v3" => Some(3),
+        "x86-64-v4" => Some(4),
+        _ => None,
+    }
+}
+
+fn is_x86(target: &Target) -> bool {
+    matches!(target.arch_name(), "x86_64" | "amd64")
+}
+
+/// Whether an x86-64 CPU of level `device` runs an image. libomptarget's host plugin accepts any
+/// image for the host's machine and ignores its architecture (LLVM's offload/plugins-nextgen/host).
+/// If the image uses instructions that the CPU lacks, the program crashes. The levels are those of
+/// the x86-64 psABI.
+fn x86_takes(device: u8, code: &Code<'_>) -> Fit {
+    if code.format == "bitcode" {
+        return Fit::Unknown("LLVM bitcode, not linked yet".to_owned());
+    }
+    match x86_level(&code.target.arch) {
+        _ if code.target.arch.is_empty() => Fit::Yes(1, "code for x86-64".to_owned()),
+        Some(needed) if needed <= device => {
+            Fit::Yes(u32::from(needed), format!("code for x86-64-v{needed}"))
+        }
+        Some(needed) => Fit::No(format!("requires the instructions of x86-64-v{needed}")),
+        None => Fit::Unknown(format!(
+            "built for {}; unknown whether the CPU has all of its instructions",
+            code.target.arch
+        )),
+    }
+}
+
+/// The same for another CPU.
+fn cpu_takes(code: &Code<'_>) -> Fit {
+    match code.target.arch.as_str() {
+        _ if code.format == "bitcode" => Fit::Unknown("LLVM bitcode, not linked yet".to_owned()),
+        "" => Fit::Yes(1, format!("code for {}", code.target.arch_name())),
+        arch => Fit::Unknown(format!(
+            "built for {arch}; unknown whether the CPU has all of its instructions"
+        )),
     }
 }

@@ -4,7 +4,6 @@
 //! processor (`a`) runs only there, and code for a family (`f`) only within the family. PTX is
 //! compiled for every later processor, by a driver that knows its PTX version.
 
-use super::nvidia_tables::{PROCESSORS, PTX_VERSIONS, Processor, System};
 use super::{Code, Fit};
 
 /// The rank of machine code, which runtimes prefer to PTX. Within each, the latest version ranks
@@ -56,7 +55,7 @@ pub(super) fn takes(device: (u32, u32), driver: Option<u32>, code: &Code<'_>) ->
     }
     let rank = image.0 * 100 + image.1 * 10 + if letter.is_empty() { 0 } else { 1 };
     match code.format {
-        "ptx" => ptx(device, driver, code, (image, rank)),
+        "ptx" => ptx(device, driver, code, image, rank),
         "bitcode" => Fit::Unknown("LLVM bitcode, not linked yet".to_owned()),
         _ if image.0 != device.0 => Fit::No(format!("machine code for {}.x only", image.0)),
         _ if image.1 > device.1 => Fit::No(format!(
@@ -108,14 +107,16 @@ fn same_family(image: (u32, u32), device: (u32, u32)) -> bool {
     device >= image && family(image).is_some() && family(image) == family(device)
 }
 
+/// Returns the first driver that knows a version of PTX, if the table has it.
+fn first_driver(version: (u32, u32)) -> Option<u32> {
+    PTX_VERSIONS
+        .iter()
+        .find(|(known, _)| *known == version)
+        .and_then(|(_, driver)| *driver)
+}
+
 /// Whether a driver knows a version of PTX; `None` if the tables do not decide it.
 fn knows(driver: u32, version: (u32, u32)) -> Option<bool> {
-    let first_driver = |version: (u32, u32)| {
-        PTX_VERSIONS
-            .iter()
-            .find(|(known, _)| *known == version)
-            .and_then(|(_, driver)| *driver)
-    };
     if let Some(first) = first_driver(version) {
         return Some(driver >= first);
     }
@@ -141,7 +142,8 @@ fn ptx(
     device: (u32, u32),
     driver: Option<u32>,
     code: &Code<'_>,
-    (image, rank): ((u32, u32), u32),
+    image: (u32, u32),
+    rank: u32,
 ) -> Fit {
     if image > device {
         return Fit::No(format!("PTX for {}.{} and later", image.0, image.1));
@@ -152,11 +154,8 @@ fn ptx(
         return Fit::Yes(rank, format!("{compiled} the driver"));
     };
     let of_version = format!("PTX {}.{}", version.0, version.1);
-    let first = PTX_VERSIONS
-        .iter()
-        .find(|(known, _)| *known == version)
-        .and_then(|(_, driver)| *driver);
-    match (driver.map(|driver| (driver, knows(driver, version))), first) {
+    let known = driver.map(|driver| (driver, knows(driver, version)));
+    match (known, first_driver(version)) {
         (Some((driver, Some(false))), Some(first)) => Fit::No(format!(
             "{of_version} needs driver {first} or later; this is driver {driver}"
         )),
@@ -180,3 +179,97 @@ pub(super) fn distance((major, minor): (u32, u32), arch: &str) -> u32 {
         other_major.abs_diff(major) * 100 + other_minor.abs_diff(minor)
     })
 }
+
+/// The exceptions of a processor. Machine code for a processor without a row follows the rules of
+/// "Binary Compatibility".
+struct Processor {
+    /// The major and minor compute capability.
+    capability: (u32, u32),
+    /// The group of processors with compatible machine code.
+    system: System,
+    /// The first processor of its family. Code for a family (`f`) runs on the processor that it
+    /// names and on later members.
+    family: Option<(u32, u32)>,
+}
+
+/// Groups of processors with compatible machine code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum System {
+    /// Discrete GPUs.
+    Discrete,
+    /// Tegra: machine code for one processor runs only on that processor.
+    Tegra,
+    /// Not documented.
+    Unknown,
+}
+
+const fn processor(
+    capability: (u32, u32),
+    system: System,
+    family: Option<(u32, u32)>,
+) -> Processor {
+    Processor {
+        capability,
+        system,
+        family,
+    }
+}
+
+/// Sources: NVIDIA, CUDA C++ Programming Guide, "Compute Capabilities" (which processors are Tegra)
+/// and "Family-Specific Features" (families), and `ptxas --help` (which processor assembles PTX of
+/// which family). Rows with another source name it.
+#[rustfmt::skip]
+const PROCESSORS: [Processor; 13] = [
+    processor((3, 2), System::Tegra, None),
+    processor((5, 3), System::Tegra, None),
+    processor((6, 2), System::Tegra, None),
+    processor((7, 2), System::Tegra, None),
+    processor((8, 7), System::Tegra, None),
+    processor((8, 8), System::Unknown, None), // Source: ptxas of CUDA 13.0.
+    processor((10, 0), System::Discrete, Some((10, 0))),
+    processor((10, 1), System::Tegra, None), // The name of 11.0 before CUDA 13.0.
+    processor((10, 3), System::Discrete, Some((10, 0))),
+    processor((10, 7), System::Discrete, Some((10, 0))), // Sources: ptxas of CUDA 13.4; NVIDIA/TensorRT-LLM#18758.
+    processor((11, 0), System::Tegra, Some((11, 0))),
+    processor((12, 0), System::Discrete, Some((12, 0))),
+    processor((12, 1), System::Discrete, Some((12, 0))),
+];
+
+/// Versions of PTX, each with the first driver that knows it, if known: the driver of the CUDA
+/// release that introduced the version.
+///
+/// Sources: NVIDIA, PTX ISA, "Release Notes" (the CUDA release), and CUDA Toolkit Release Notes,
+/// "CUDA Toolkit and Corresponding Driver Versions". Rows with another source name it.
+#[rustfmt::skip]
+pub(super) const PTX_VERSIONS: [((u32, u32), Option<u32>); 30] = [
+    ((6, 0), Some(384)),
+    ((6, 1), Some(387)),
+    ((6, 2), Some(396)),
+    ((6, 3), Some(410)),
+    ((6, 4), Some(418)),
+    ((6, 5), Some(440)),
+    ((7, 0), Some(450)),
+    ((7, 1), Some(455)),
+    ((7, 2), Some(460)),
+    ((7, 3), Some(465)),
+    ((7, 4), Some(470)),
+    ((7, 5), Some(495)),
+    ((7, 6), Some(510)),
+    ((7, 7), Some(515)),
+    ((7, 8), Some(520)),
+    ((8, 0), Some(525)),
+    ((8, 1), Some(530)),
+    ((8, 2), Some(535)),
+    ((8, 3), Some(545)),
+    ((8, 4), Some(550)),
+    ((8, 5), Some(555)),
+    ((8, 6), Some(565)),
+    ((8, 7), Some(570)),
+    ((8, 8), Some(575)),
+    ((9, 0), Some(580)),
+    ((9, 1), Some(590)),
+    ((9, 2), Some(595)),
+    ((9, 3), Some(610)), // Source: the driver in the installer of CUDA 13.3.0.
+    ((9, 4), Some(615)), // Source: NVIDIA, CUTLASS 4.8 release notes, for CUDA 13.4.
+    ((9, 5), None), // Source: ptxas --list-version of CUDA 13.5.
+];

@@ -148,7 +148,7 @@ mod releases {
     use std::path::{Path, PathBuf};
 
     use super::super::Fit;
-    use super::super::nvidia_tables::PTX_VERSIONS;
+    use super::super::nvidia::PTX_VERSIONS;
     use super::answer;
     use crate::formats::reference::{self, missing, run};
 
