@@ -74,20 +74,7 @@ impl Walk<'_> {
                     })?;
                     let kind = magic(contents.as_slice());
                     if !matches!(kind, Magic::Archive | Magic::Text | Magic::Other) {
-                        let name = other
-                            .part(found.name)
-                            .unwrap_or_else(|| found.name.to_vec().into());
-                        let place = Place::Member {
-                            archive: Arc::new(archive),
-                            name,
-                        };
-                        self.out.objects.push(InputObject {
-                            place,
-                            bytes: contents,
-                            kind,
-                            lazy: self.lazy,
-                            file: self.file,
-                        });
+                        self.object(Arc::new(archive), &other, found.name, contents, kind);
                     }
                     continue;
                 }
@@ -106,25 +93,29 @@ impl Walk<'_> {
                     inner()
                 ),
                 Magic::Text | Magic::Other => {}
-                kind => {
-                    let name = bytes
-                        .part(member.name)
-                        .unwrap_or_else(|| member.name.to_vec().into());
-                    let place = Place::Member {
-                        archive: Arc::clone(&origin),
-                        name,
-                    };
-                    self.out.objects.push(InputObject {
-                        place,
-                        bytes: contents,
-                        kind,
-                        lazy: self.lazy,
-                        file: self.file,
-                    });
-                }
+                kind => self.object(Arc::clone(&origin), bytes, member.name, contents, kind),
             }
         }
         Ok(())
+    }
+
+    /// Adds the member `contents` of `archive`, whose name is in `names`, if it is part of them.
+    fn object(
+        &mut self,
+        archive: Arc<Origin>,
+        names: &Bytes,
+        name: &[u8],
+        contents: Bytes,
+        kind: Magic,
+    ) {
+        let name = names.part(name).unwrap_or_else(|| name.to_vec().into());
+        self.out.objects.push(InputObject {
+            place: Place::Member { archive, name },
+            bytes: contents,
+            kind,
+            lazy: self.lazy,
+            file: self.file,
+        });
     }
 
     /// Opens the file of a thin archive's member. Returns none if a lazy archive's file is missing:

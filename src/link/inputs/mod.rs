@@ -175,25 +175,7 @@ pub fn open(
     on_file: &mut dyn FnMut(Magic, &[u8]),
 ) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search, on_file).inputs;
-    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size))
-    {
-        threads::in_parallel(|| {
-            inputs
-                .files
-                .par_iter()
-                .enumerate()
-                .map(|(index, file)| expand(index, file))
-                .collect()
-        })
-    } else {
-        inputs
-            .files
-            .iter()
-            .enumerate()
-            .map(|(index, file)| expand(index, file))
-            .collect()
-    };
-    for expanded in expanded {
+    for expanded in map_all(&inputs.files, InputFile::size, expand) {
         inputs.objects.append(&mut expanded?.objects);
     }
     Ok(inputs)
@@ -216,6 +198,21 @@ pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
             }));
     }
     files
+}
+
+/// Calls `each` for all `items` with their indices, in parallel if their sizes are worth it. Returns
+/// the results in order.
+pub(crate) fn map_all<'t, T: Sync, R: Send>(
+    items: &'t [T],
+    size: impl Fn(&T) -> usize,
+    each: impl Fn(usize, &'t T) -> R + Sync,
+) -> Vec<R> {
+    let each = |(index, item)| each(index, item);
+    if worth_threads(items.iter().map(size)) {
+        threads::in_parallel(|| items.par_iter().enumerate().map(each).collect())
+    } else {
+        items.iter().enumerate().map(each).collect()
+    }
 }
 
 /// Whether the total of `sizes` in bytes is large enough to start threads for searching it.

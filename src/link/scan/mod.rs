@@ -3,7 +3,6 @@
 //! separate function reads symbol tables. It is called only if there are images, so that a link
 //! without device code costs little.
 
-pub mod bitcode;
 mod coff;
 pub mod object;
 
@@ -14,11 +13,12 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::args::link_exe;
+use crate::formats::bitcode;
 use crate::formats::coff::drectve::Directives;
 use crate::formats::magic::{Magic, magic};
 use crate::formats::offload_binary;
 use crate::formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
-use crate::link::inputs::{InputObject, Inputs, worth_threads};
+use crate::link::inputs::{InputObject, Inputs, map_all, worth_threads};
 use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
 use crate::sys::threads;
 
@@ -46,26 +46,8 @@ pub struct DeviceImage<'a> {
 
 /// Returns every device image in the inputs, in command-line order.
 pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
-    let each: Vec<Result<Vec<DeviceImage<'_>>>> = if worth_threads(
-        inputs
-            .objects
-            .iter()
-            .map(|input_object| input_object.data().len()),
-    ) {
-        let objects = inputs.objects.par_iter().enumerate().with_min_len(16);
-        threads::in_parallel(|| {
-            objects
-                .map(|(index, input_object)| images_of(index, input_object))
-                .collect()
-        })
-    } else {
-        inputs
-            .objects
-            .iter()
-            .enumerate()
-            .map(|(index, input_object)| images_of(index, input_object))
-            .collect()
-    };
+    let size = |input_object: &InputObject| input_object.data().len();
+    let each = map_all(&inputs.objects, size, images_of);
     let mut all = Vec::new();
     for found in each {
         all.append(&mut found?);
@@ -157,9 +139,45 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
     match input_object.kind {
         Magic::Elf => object::elf_images(index, input_object),
         Magic::Coff => coff::images(index, input_object),
-        Magic::Bitcode => bitcode::images(index, input_object),
+        Magic::Bitcode => bitcode_images(index, input_object),
         Magic::OffloadBinary => packaged(index, &input_object.origin(), input_object.data()),
         Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
+    }
+}
+
+/// Returns the device images that a module embeds.
+fn bitcode_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
+    let embedded = bitcode::embedded_images(input_object.data())
+        .with_context(|| input_object.origin().to_string())?;
+    let mut all = Vec::new();
+    for image in embedded {
+        let origin = input_object.origin().in_section(&image.section);
+        match image.bytes {
+            Cow::Borrowed(bytes) => {
+                all.extend(in_bitcode_section(index, &origin, &image.section, bytes)?)
+            }
+            // The module stores these bytes in another encoding, so each image gets its own copy.
+            Cow::Owned(bytes) => {
+                let found = in_bitcode_section(index, &origin, &image.section, &bytes)?;
+                all.extend(found.into_iter().map(|image| DeviceImage {
+                    bytes: Cow::Owned(image.bytes.into_owned()),
+                    ..image
+                }));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn in_bitcode_section<'a>(
+    index: usize,
+    origin: &Origin,
+    section: &str,
+    bytes: &'a [u8],
+) -> Result<Vec<DeviceImage<'a>>> {
+    match object::llvm14_image(index, origin, section, bytes) {
+        Some(found) => Ok(vec![found]),
+        None => packaged(index, origin, bytes),
     }
 }
 
@@ -331,17 +349,36 @@ pub struct SharedSymbols {
 }
 
 fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
-    match input_object.kind {
-        Magic::Elf => object::elf_facts(input_object.data())
-            .with_context(|| input_object.origin().to_string()),
-        Magic::Coff => {
-            coff::facts(input_object.data()).with_context(|| input_object.origin().to_string())
-        }
-        Magic::Bitcode => {
-            bitcode::facts(input_object.data()).with_context(|| input_object.origin().to_string())
-        }
+    let data = input_object.data();
+    let facts = match input_object.kind {
+        Magic::Elf => object::elf_facts(data),
+        Magic::Coff => coff::facts(data),
+        Magic::Bitcode => bitcode_facts(data),
         _ => Ok(HostFacts::default()),
-    }
+    };
+    facts.with_context(|| input_object.origin().to_string())
+}
+
+/// Returns the symbols and entry table of a module.
+fn bitcode_facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    let module = bitcode::symbols(data)?;
+    let defined = module.defined.into_iter().map(|symbol| Definition {
+        name: symbol.name,
+        weak: symbol.weak,
+        common: symbol.common,
+    });
+    let undefined = module.undefined.into_iter().map(|symbol| Need {
+        name: symbol.name,
+        weak: symbol.weak,
+    });
+    Ok(HostFacts {
+        defined: defined.collect(),
+        undefined: undefined.collect(),
+        generation: module.entries,
+        older_generation: module.older_entries,
+        refers_to_bounds: module.refers_to_bounds,
+        ..HostFacts::default()
+    })
 }
 
 /// Returns the symbols that a runtime finds in the linked image `image`; none if its format has no
@@ -376,7 +413,7 @@ pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     match magic(data) {
         Magic::Elf => object::elf_facts(data)
             .with_context(|| format!("{}: cannot read the device object", found.origin)),
-        Magic::Bitcode => bitcode::facts(data)
+        Magic::Bitcode => bitcode_facts(data)
             .with_context(|| format!("{}: cannot read the device bitcode", found.origin)),
         _ => Ok(HostFacts::default()),
     }

@@ -19,13 +19,20 @@ use crate::formats::offload_sections::{self, LONGEST_NAME, NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
+/// Calls a function for the class of the ELF file `data`.
+macro_rules! of_class {
+    ($data:expr, $function:ident($($argument:expr),*)) => {
+        if Class::is_32_bit($data) {
+            $function::<FileHeader32<Endianness>>($($argument),*)
+        } else {
+            $function::<FileHeader64<Endianness>>($($argument),*)
+        }
+    };
+}
+
 /// Returns the device images of an ELF object.
 pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
-    if Class::is_32_bit(input_object.data()) {
-        images::<FileHeader32<Endianness>>(index, input_object)
-    } else {
-        images::<FileHeader64<Endianness>>(index, input_object)
-    }
+    of_class!(input_object.data(), images(index, input_object))
 }
 
 fn images<'a, Elf: FileHeader<Endian = Endianness>>(
@@ -84,11 +91,7 @@ pub(crate) fn has_device_sections(data: &[u8]) -> bool {
                 .any(|section| may_be_device_code::<Elf>(endian, section, names))
         })
     }
-    if Class::is_32_bit(data) {
-        any::<FileHeader32<Endianness>>(data)
-    } else {
-        any::<FileHeader64<Endianness>>(data)
-    }
+    of_class!(data, any(data))
 }
 
 /// Whether a section may contain device code, by its type and the first bytes of its name. This
@@ -187,11 +190,7 @@ pub(super) fn llvm14_image<'a>(
 
 /// Returns the symbols and entry table of an ELF object.
 pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
-    if Class::is_32_bit(data) {
-        facts::<FileHeader32<Endianness>>(data)
-    } else {
-        facts::<FileHeader64<Endianness>>(data)
-    }
+    of_class!(data, facts(data))
 }
 
 fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<'_>> {
@@ -333,11 +332,7 @@ pub(super) fn has_section(data: &[u8], wanted: &str) -> bool {
         })
     }
     let wanted = wanted.as_bytes();
-    if Class::is_32_bit(data) {
-        read::<FileHeader32<Endianness>>(data, wanted)
-    } else {
-        read::<FileHeader64<Endianness>>(data, wanted)
-    }
+    of_class!(data, read(data, wanted))
 }
 
 /// Returns the dynamic symbols of a shared library.
@@ -376,11 +371,7 @@ pub(super) fn shared_symbols(data: &[u8]) -> Result<SharedSymbols> {
         }
         Ok(found)
     }
-    if Class::is_32_bit(data) {
-        read::<FileHeader32<Endianness>>(data)
-    } else {
-        read::<FileHeader64<Endianness>>(data)
-    }
+    of_class!(data, read(data))
 }
 
 struct EntryTable {

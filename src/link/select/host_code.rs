@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::Result;
 
-use super::{DeviceJob, symbols};
+use super::{DeviceJob, symbols, undefined_symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::target::Target;
 
@@ -100,30 +100,9 @@ pub(crate) fn undefined_but_on_the_host(
         }
     }
     let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-    for job in jobs {
-        // An image with a damaged symbol table, or without one, has no symbols here: its linker has
-        // reported that.
-        let tables: Vec<HostFacts<'_>> = job
-            .inputs
-            .iter()
-            .filter_map(|input| symbols(input).ok())
-            .collect();
-        let defined: HashSet<&[u8]> = tables
-            .iter()
-            .flat_map(|table| &table.defined)
-            .map(|symbol| symbol.name.as_ref())
-            .collect();
-        for symbol in tables
-            .iter()
-            .flat_map(|table| &table.undefined)
-            .filter(|symbol| !symbol.weak)
-        {
-            if let Some(&object) = on_the_host
-                .get(symbol.name.as_ref())
-                .filter(|_| !defined.contains(symbol.name.as_ref()))
-            {
-                found.insert(symbol.name.to_vec(), object);
-            }
+    for name in jobs.iter().flat_map(undefined_symbols) {
+        if let Some(&object) = on_the_host.get(name.as_slice()) {
+            found.insert(name, object);
         }
     }
     found

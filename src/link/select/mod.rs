@@ -10,7 +10,7 @@ mod resolve;
 mod served;
 mod targets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use anyhow::{Result, bail};
 
@@ -113,19 +113,20 @@ pub(crate) fn select<'a>(
         .iter()
         .enumerate()
         .for_each(|(rank, &object)| ranks[object] = rank);
-    let entry = |(at, image): (usize, &DeviceImage<'_>)| entry(at, image, lazy, &pulled, options);
-    let entries: Vec<Entry> = found.iter().enumerate().map(entry).collect();
-    let coverage = Coverage::of(
-        entries
-            .iter()
-            .zip(found)
-            .filter(|(entry, _)| entry.how == Membership::Regular)
-            .map(|(_, image)| image),
-    );
-    let active: Vec<usize> = entries
+    let memberships: Vec<Membership> = found
         .iter()
-        .filter(|entry| entry.how != Membership::Waiting)
-        .map(|entry| entry.at)
+        .zip(&targets)
+        .map(|(image, target)| membership(image, target, lazy, &pulled, options))
+        .collect();
+    let coverage = Coverage::of(
+        found
+            .iter()
+            .zip(&memberships)
+            .filter(|(_, membership)| **membership == Membership::Regular)
+            .map(|(image, _)| image),
+    );
+    let active: Vec<usize> = (0..found.len())
+        .filter(|&at| memberships[at] != Membership::Waiting)
         .collect();
     let host = (0..facts.len())
         .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
@@ -134,7 +135,7 @@ pub(crate) fn select<'a>(
 
     // The kinds with which the input `at` makes an image registered; none if the input is not
     // linked into the image.
-    let joins = |at: usize, target: &Target| match entries[at].how {
+    let joins = |at: usize, target: &Target| match memberships[at] {
         Membership::Waiting => None,
         Membership::Regular | Membership::Named => Some(found[at].kinds),
         Membership::Pulled => coverage.kinds(&found[at], target),
@@ -212,17 +213,15 @@ pub(crate) fn select<'a>(
         check_kinds(job)?;
         served::check_platforms(job)?;
     }
-    let members = entries
-        .iter()
-        .filter(|entry| lazy[found[entry.at].input_object]);
-    let why = members.map(|entry| {
-        let object = found[entry.at].input_object;
+    let members = (0..found.len()).filter(|&at| lazy[found[at].input_object]);
+    let why = members.map(|at| {
+        let object = found[at].input_object;
         let reason = why(
-            device_pulled.get(&entry.at),
+            device_pulled.get(&at),
             pulled[object].as_ref(),
-            linked[entry.at].is_some(),
+            linked[at].is_some(),
         );
-        format!("{}: {}: {reason}", origins[object], entry.target)
+        format!("{}: {}: {reason}", origins[object], targets[at])
     });
     let why = why.collect();
     let is_pulled = |input_object: usize| {
@@ -267,31 +266,21 @@ enum Membership {
     Waiting,
 }
 
-/// An image and the reason why it is part of the link.
-struct Entry {
-    /// The index of the image.
-    at: usize,
-    target: Target,
-    how: Membership,
-}
-
-fn entry(
-    at: usize,
+fn membership(
     image: &DeviceImage<'_>,
+    target: &Target,
     lazy: &[bool],
     pulled: &[Option<String>],
     options: &SelectOptions,
-) -> Entry {
-    let target = Target::new(&image.triple, &image.arch);
-    let how = match image.input_object {
+) -> Membership {
+    match image.input_object {
         object if !lazy[object] => Membership::Regular,
-        _ if options.should_extract.contains(&image.arch) || is_asked(&target, options) => {
+        _ if options.should_extract.contains(&image.arch) || is_asked(target, options) => {
             Membership::Named
         }
         object if pulled[object].is_some() => Membership::Pulled,
         _ => Membership::Waiting,
-    };
-    Entry { at, target, how }
+    }
 }
 
 /// Whether `--should-extract` names `target`.
@@ -339,6 +328,27 @@ fn check_kinds(job: &DeviceJob<'_>) -> Result<()> {
 /// Returns the symbols of an image, for `resolve`.
 fn symbols<'f>(image: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     scan::device_symbols(image)
+}
+
+/// Returns the symbols that inputs of `job` need and no input defines. An image with a damaged
+/// symbol table, or without one, has no symbols here: its linker has reported that.
+fn undefined_symbols(job: &DeviceJob<'_>) -> BTreeSet<Vec<u8>> {
+    let tables: Vec<HostFacts<'_>> = job
+        .inputs
+        .iter()
+        .filter_map(|input| symbols(input).ok())
+        .collect();
+    let defined: HashSet<&[u8]> = tables
+        .iter()
+        .flat_map(|table| &table.defined)
+        .map(|symbol| symbol.name.as_ref())
+        .collect();
+    tables
+        .iter()
+        .flat_map(|table| &table.undefined)
+        .filter(|symbol| !symbol.weak && !defined.contains(symbol.name.as_ref()))
+        .map(|symbol| symbol.name.to_vec())
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Images that a runtime would choose instead of one another. An image is not linked if more
 //! specific ones replace it. Code that runtimes cannot distinguish must be in one image.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
 use super::targets::Servers;
-use super::{DeviceJob, symbols};
-use crate::link::scan::{DeviceImage, HostFacts};
+use super::{DeviceJob, symbols, undefined_symbols};
+use crate::link::scan::DeviceImage;
 use crate::model::{Generation, OffloadKind, OffloadKinds, Origin};
 use crate::target::Target;
 
@@ -200,24 +200,7 @@ pub(crate) fn undefined_but_for_another_target<'a>(
 ) -> Vec<ForAnotherTarget<'a>> {
     let mut all = Vec::new();
     for job in jobs {
-        let tables: Vec<HostFacts<'_>> = job
-            .inputs
-            .iter()
-            .filter_map(|input| symbols(input).ok())
-            .collect();
-        let defined: HashSet<&[u8]> = tables
-            .iter()
-            .flat_map(|table| &table.defined)
-            .map(|symbol| symbol.name.as_ref())
-            .collect();
-        let needs = tables
-            .iter()
-            .flat_map(|table| &table.undefined)
-            .filter(|symbol| !symbol.weak);
-        let mut open: BTreeSet<&[u8]> = needs
-            .map(|symbol| symbol.name.as_ref())
-            .filter(|name| !defined.contains(name))
-            .collect();
+        let mut open = undefined_symbols(job);
         let others = found
             .iter()
             .map(|image| (image, Target::new(&image.triple, &image.arch)));

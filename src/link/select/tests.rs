@@ -19,6 +19,10 @@ fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> 
     }
 }
 
+fn gfx90a<const N: usize>(objects: [usize; N]) -> [DeviceImage<'static>; N] {
+    objects.map(|object| image(object, AMD, "gfx90a"))
+}
+
 pub(super) fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'static> {
     let name = |name: &&'static str| Cow::Borrowed(name.as_bytes());
     HostFacts {
@@ -43,7 +47,11 @@ pub(super) fn facts(defined: &[&'static str], undefined: &[&'static str]) -> Hos
 }
 
 /// Returns the inputs of each job, as `arch: objects`.
-fn selected(
+fn selected(found: &[DeviceImage<'_>], facts: &[HostFacts<'_>], lazy: &[bool]) -> Vec<String> {
+    selected_with(found, facts, lazy, &SelectOptions::default())
+}
+
+fn selected_with(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
     lazy: &[bool],
@@ -82,10 +90,7 @@ fn f15_generic_joins_the_specific_groups_in_any_order() {
             format!("gfx90a: {}", pair(position(0), position(1))),
             format!("gfx908: {}", pair(position(2), position(1))),
         ];
-        assert_eq!(
-            selected(&found, &facts, &[false; 3], &SelectOptions::default()),
-            expected
-        );
+        assert_eq!(selected(&found, &facts, &[false; 3]), expected);
     }
 }
 
@@ -96,24 +101,14 @@ fn generic_alone_has_an_image_of_its_own() {
         image(1, "x86_64-pc-linux-gnu", ""),
     ];
     assert_eq!(
-        selected(
-            &found,
-            &[facts(&[], &[]), facts(&[], &[])],
-            &[false; 2],
-            &SelectOptions::default()
-        ),
+        selected(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2]),
         [": 0 1"]
     );
 }
 
 #[test]
 fn f14_unused_members_stay_out_and_used_ones_come_in() {
-    let found = [
-        image(0, AMD, "gfx90a"),
-        image(1, AMD, "gfx90a"),
-        image(2, AMD, "gfx90a"),
-        image(3, AMD, "gfx90a"),
-    ];
+    let found = gfx90a([0, 1, 2, 3]);
     // main needs a; a needs b; nothing needs c.
     let facts = [
         facts(&["main"], &["a"]),
@@ -122,32 +117,28 @@ fn f14_unused_members_stay_out_and_used_ones_come_in() {
         facts(&["c"], &["nowhere"]),
     ];
     let lazy = [false, true, true, true];
-    assert_eq!(
-        selected(&found, &facts, &lazy, &SelectOptions::default()),
-        ["gfx90a: 0 1 2"]
-    );
+    assert_eq!(selected(&found, &facts, &lazy), ["gfx90a: 0 1 2"]);
     let named = SelectOptions {
         should_extract: vec!["gfx90a".into()],
         ..SelectOptions::default()
     };
-    assert_eq!(selected(&found, &facts, &lazy, &named), ["gfx90a: 0 1 2 3"]);
+    assert_eq!(
+        selected_with(&found, &facts, &lazy, &named),
+        ["gfx90a: 0 1 2 3"]
+    );
     let rooted = SelectOptions {
         roots: vec!["c".into()],
         ..SelectOptions::default()
     };
     assert_eq!(
-        selected(&found, &facts, &lazy, &rooted),
+        selected_with(&found, &facts, &lazy, &rooted),
         ["gfx90a: 0 1 2 3"]
     );
 }
 
 #[test]
 fn a_definition_on_the_line_needs_no_archive_and_the_first_archive_wins() {
-    let found = [
-        image(1, AMD, "gfx90a"),
-        image(2, AMD, "gfx90a"),
-        image(3, AMD, "gfx90a"),
-    ];
+    let found = gfx90a([1, 2, 3]);
     let facts = [
         facts(&["main"], &["a", "b"]),
         facts(&["a"], &[]),
@@ -156,19 +147,14 @@ fn a_definition_on_the_line_needs_no_archive_and_the_first_archive_wins() {
     ];
     // `a` is in an object; `b` is in two archives.
     assert_eq!(
-        selected(
-            &found,
-            &facts,
-            &[false, false, true, true],
-            &SelectOptions::default()
-        ),
+        selected(&found, &facts, &[false, false, true, true]),
         ["gfx90a: 1 2"]
     );
 }
 
 #[test]
 fn wrapped_symbols_are_followed() {
-    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
+    let found = gfx90a([1, 2]);
     let facts = [
         facts(&["main"], &["f"]),
         facts(&["__wrap_f"], &["__real_f"]),
@@ -179,18 +165,14 @@ fn wrapped_symbols_are_followed() {
         ..SelectOptions::default()
     };
     assert_eq!(
-        selected(&found, &facts, &[false, true, true], &options),
+        selected_with(&found, &facts, &[false, true, true], &options),
         ["gfx90a: 1 2"]
     );
 }
 
 #[test]
 fn alternate_names_are_followed() {
-    let found = [
-        image(1, AMD, "gfx90a"),
-        image(2, AMD, "gfx90a"),
-        image(3, AMD, "gfx90a"),
-    ];
+    let found = gfx90a([1, 2, 3]);
     let alternate = |from: &str, to: &str| vec![(from.as_bytes().to_vec(), to.as_bytes().to_vec())];
     // `f` is referenced before `a` gives its alternate. Nothing references `k`. A cycle of
     // alternates ends.
@@ -208,20 +190,20 @@ fn alternate_names_are_followed() {
     };
     let all = [main, a, b, facts(&["c"], &[])];
     let lazy = [false, true, true, true];
-    assert_eq!(
-        selected(&found, &all, &lazy, &SelectOptions::default()),
-        ["gfx90a: 1 2"]
-    );
+    assert_eq!(selected(&found, &all, &lazy), ["gfx90a: 1 2"]);
     let options = SelectOptions {
         alternate_names: vec![("f".into(), "c".into())],
         ..SelectOptions::default()
     };
-    assert_eq!(selected(&found, &all, &lazy, &options), ["gfx90a: 1 2 3"]);
+    assert_eq!(
+        selected_with(&found, &all, &lazy, &options),
+        ["gfx90a: 1 2 3"]
+    );
 }
 
 #[test]
 fn a_shared_library_pulls_its_undefined_symbols() {
-    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
+    let found = gfx90a([1, 2]);
     let facts = [
         facts(&["main"], &[]),
         facts(&["callback"], &[]),
@@ -236,18 +218,14 @@ fn a_shared_library_pulls_its_undefined_symbols() {
         ..SelectOptions::default()
     };
     assert_eq!(
-        selected(&found, &facts, &[false, true, true], &options),
+        selected_with(&found, &facts, &[false, true, true], &options),
         ["gfx90a: 1"]
     );
 }
 
 #[test]
 fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
-    let found = [
-        image(1, AMD, "gfx90a"),
-        image(2, AMD, "gfx90a"),
-        image(3, AMD, "gfx90a"),
-    ];
+    let found = gfx90a([1, 2, 3]);
     let common = |name: &'static str| {
         let symbol = Definition {
             name: Cow::Borrowed(name.as_bytes()),
@@ -266,12 +244,7 @@ fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
         facts(&["y"], &[]),
     ];
     assert_eq!(
-        selected(
-            &found,
-            &all,
-            &[false, true, true, true],
-            &SelectOptions::default()
-        ),
+        selected(&found, &all, &[false, true, true, true]),
         ["gfx90a: 2"]
     );
     let all = [
@@ -281,19 +254,14 @@ fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
         facts(&["z"], &[]),
     ];
     assert_eq!(
-        selected(
-            &found,
-            &all,
-            &[false, true, true, true],
-            &SelectOptions::default()
-        ),
+        selected(&found, &all, &[false, true, true, true]),
         ["gfx90a: 1"]
     );
 }
 
 #[test]
 fn images_without_entries_get_the_generation_of_entries_without_images() {
-    let found = [image(1, AMD, "gfx90a")];
+    let found = gfx90a([1]);
     let unknown = || HostFacts {
         generation: None,
         ..facts(&[], &[])
@@ -333,11 +301,7 @@ fn images_without_entries_get_the_generation_of_entries_without_images() {
 
 #[test]
 fn each_generation_is_registered_by_itself() {
-    let found = [
-        image(0, AMD, "gfx90a"),
-        image(1, AMD, "gfx90a"),
-        image(2, AMD, "gfx90a"),
-    ];
+    let found = gfx90a([0, 1, 2]);
     let old = HostFacts {
         generation: Some(Generation::Llvm15),
         ..facts(&[], &[])
@@ -350,8 +314,7 @@ fn each_generation_is_registered_by_itself() {
         selected(
             &found,
             &[old.clone(), facts(&[], &[]), unknown],
-            &[false; 3],
-            &SelectOptions::default()
+            &[false; 3]
         ),
         ["gfx90a: 0 2", "gfx90a: 1 2"]
     );
@@ -359,15 +322,10 @@ fn each_generation_is_registered_by_itself() {
         generation: Some(Generation::Llvm20),
         ..facts(&[], &[])
     };
-    let mut two_kinds = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a")];
+    let mut two_kinds = gfx90a([0, 1]);
     two_kinds[1].kinds = OffloadKinds::default().with(OffloadKind::Hip);
-    let selected = selected(
-        &two_kinds,
-        &[old.clone(), twenty.clone()],
-        &[false; 2],
-        &SelectOptions::default(),
-    );
-    assert_eq!(selected, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
+    let jobs = selected(&two_kinds, &[old.clone(), twenty.clone()], &[false; 2]);
+    assert_eq!(jobs, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
     let origins = ["0.o", "1.o"].map(str::to_owned);
     let error = select(
         &found[..2],
