@@ -118,6 +118,10 @@ const ARROWS: &[(&str, &str)] = &[
 /// Functions of a stage that another stage may call, each with the reason.
 const SHARED: &[(&str, &str)] = &[
     (
+        "link::inputs::map_all",
+        "a loop over objects or files, with threads if their sizes are worth it",
+    ),
+    (
         "link::inputs::worth_threads",
         "the amount of work that is worth starting threads: one limit for all loops over objects",
     ),
@@ -126,11 +130,11 @@ const SHARED: &[(&str, &str)] = &[
         "a symbol table is read only if selection needs it",
     ),
     (
-        "link::payload::sycl::binary",
+        "link::payload::offload_binary::sycl_binary",
         "one container of all SYCL images, for the registration and for `--emit-fatbin-only`",
     ),
     (
-        "link::payload::sycl::push_image",
+        "link::payload::offload_binary::push_image",
         "an image's bytes, from a file or decompressed, as part of a container",
     ),
 ];

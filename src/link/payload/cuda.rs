@@ -2,16 +2,21 @@
 //! (docs/spec/link-driver.md 7).
 
 use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 
-use super::fatbinary_cache::FatbinaryCache;
 use super::{BundleContext, Payload, PayloadImage};
 use crate::args::response::Style;
+use crate::io::bytes::Bytes;
 use crate::io::rope::Rope;
-use crate::link::device::Linked;
+use crate::link::device::{Linked, Tool};
 use crate::model::{Generation, OffloadKind};
-use crate::sys::run::Cmd;
+use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
+use crate::sys::clock;
+use crate::sys::run::{CapturedOutput, Cmd};
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
@@ -79,4 +84,121 @@ pub(super) fn payload(
             Some(output),
         )],
     })
+}
+
+/// The cache lookup of one fatbinary. NVIDIA's `fatbinary` reads only the images, and no environment
+/// variable (the test `releases::nvidia` traces it). So the key consists of the images' contents,
+/// their options, and the identity of the tool.
+struct FatbinaryCache<'c> {
+    cache: &'c Arc<Cache>,
+    tool: Tool,
+    /// The time before the tool runs.
+    begun: SystemTime,
+    begun_monotonic: Instant,
+    key: Key,
+}
+
+impl<'c> FatbinaryCache<'c> {
+    /// Prepares the lookup for `images`, each a file and its option for the tool. The tool is at
+    /// `program` and gets the option `width`. Returns none if the tool or an image cannot be read.
+    fn new(
+        cache: &'c Arc<Cache>,
+        program: &Path,
+        width: &str,
+        images: &[(&Path, String)],
+    ) -> Option<Self> {
+        let (begun, begun_monotonic) = (cache.clock().now(), cache.clock().running());
+        let tool = Tool::of(program, cache).ok()?;
+        let mut key = KeyBuilder::default();
+        key.add("fatbinary 1")
+            .add(tool.digest.to_string())
+            .add(width);
+        for (file, option) in images {
+            key.add(option)
+                .add(Digest::of(Bytes::open(file).ok()?.as_slice()).to_string());
+        }
+        Some(FatbinaryCache {
+            cache,
+            tool,
+            begun,
+            begun_monotonic,
+            key: key.key(),
+        })
+    }
+
+    /// Writes the cached fatbinary to `output`. Returns false on a cache miss.
+    fn fetch(&self, output: &Path) -> Result<bool> {
+        let name = self
+            .cache
+            .record(self.key, Scope::Local)
+            .and_then(|name| BlobName::parse(std::str::from_utf8(&name).ok()?));
+        name.map_or(Ok(false), |name| {
+            self.cache.fetch_blob(name, output, Scope::Local)
+        })
+    }
+
+    /// Stores the new fatbinary `output`, after the tool printed `captured`. If the tool printed a
+    /// message, the fatbinary is not stored, because only another run repeats the message. Failures
+    /// to store are ignored: the tool runs again.
+    fn put(self, output: &Path, captured: &CapturedOutput) {
+        let unchanged = || {
+            self.tool.verify_unchanged(self.begun)?;
+            clock::check_not_set(self.cache.clock(), self.begun, self.begun_monotonic)
+        };
+        if captured.stderr.is_empty()
+            && !captured.printed
+            && unchanged().is_ok()
+            && let Ok(name) = self.cache.put_blob(output, Scope::Local)
+        {
+            let _ = self
+                .cache
+                .put_record(self.key, name.to_string().as_bytes(), Scope::Local);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::formats::reference;
+    use crate::store::Store;
+    use crate::sys::clock::{Clock, TestClock};
+
+    #[test]
+    fn output_during_a_clock_change_is_not_cached() {
+        let Some([program]) = reference::tools(["true"]) else {
+            return;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TestClock::stopped());
+        let store = Store::with_clock(
+            &dir.path().join("cache"),
+            1 << 30,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        )
+        .unwrap();
+        let cache = Arc::new(Cache::new(store));
+        clock.pass(Duration::from_secs(3600));
+        let (image, made, found) = (
+            dir.path().join("image"),
+            dir.path().join("made"),
+            dir.path().join("found"),
+        );
+        for file in [&image, &made] {
+            std::fs::write(file, "CUDA").unwrap();
+        }
+        let lookup = || {
+            FatbinaryCache::new(&cache, &program, "-64", &[(&image, "sm=80".to_owned())]).unwrap()
+        };
+        for (set_back, is_cached) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
+            let begun = lookup();
+            clock.set(clock.now() - set_back);
+            begun.put(&made, &CapturedOutput::default());
+            cache.finish();
+            assert_eq!(lookup().fetch(&found).unwrap(), is_cached, "{set_back:?}");
+        }
+        assert_eq!(std::fs::read(&found).unwrap(), b"CUDA");
+    }
 }

@@ -3,10 +3,8 @@
 //! already; they are put together if one container of all images is needed.
 
 mod cuda;
-mod fatbinary_cache;
 mod hip;
-mod openmp;
-pub(crate) mod sycl;
+pub(crate) mod offload_binary;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -190,10 +188,10 @@ pub(crate) fn bundle(
             .filter_map(|index| linked.get(*index))
             .collect();
         match kind {
-            OffloadKind::OpenMp => openmp::payload(&images, generation, session),
+            OffloadKind::OpenMp => offload_binary::openmp(&images, generation, session),
             OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
             OffloadKind::Hip => hip::payload(&images, generation, context, session),
-            OffloadKind::Sycl => sycl::payload(&images, generation, context.emits_file),
+            OffloadKind::Sycl => offload_binary::sycl(&images, generation, context.emits_file),
         }
     };
     groups(&described).into_iter().map(payload).collect()

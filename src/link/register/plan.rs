@@ -218,7 +218,7 @@ fn contents(
             .collect());
     }
     if context.sycl > sycl::Registration::Llvm22 {
-        return Ok(vec![payload::sycl::binary(
+        return Ok(vec![payload::offload_binary::sycl_binary(
             &files(payload).collect::<Vec<_>>(),
         )?]);
     }
@@ -301,7 +301,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
             symbols: sycl::kernels(&image),
         });
         let mut contents = Rope::default();
-        payload::sycl::push_image(&mut contents, file, image);
+        payload::offload_binary::push_image(&mut contents, file, image);
         sources.push(contents);
     }
     Ok(sources)
