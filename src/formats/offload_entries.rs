@@ -57,7 +57,8 @@ pub(crate) fn generation_of_size(size: u64, wide_pointers: bool) -> Option<Gener
     }
 }
 
-fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
+/// Returns the size of an entry in bytes.
+pub(crate) fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
     match (wide_entry, wide_pointers) {
         (true, true) => 56,
         (true, false) => 44,

@@ -50,8 +50,9 @@ use lockstep::{Location, Locations, Shape};
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;
+use crate::formats::offload_entries::generation_of_entry;
 use crate::formats::offload_sections;
-use crate::model::printable;
+use crate::model::{Generation, printable};
 use crate::registration::read::{self, Registered};
 
 /// The type of the section that says which functions call each other how often
@@ -340,7 +341,7 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
 
 /// The releases whose tables these are.
 fn release(section: &str, entry_size: u64) -> &'static str {
-    let narrow = matches!(entry_size, 32 | 20);
+    let narrow = generation_of_entry(entry_size) == Some(Generation::Llvm15);
     match section == offload_sections::ENTRIES {
         true => "as in LLVM 21 and later",
         false if narrow => "as in LLVM 14 to 19",

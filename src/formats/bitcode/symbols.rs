@@ -9,11 +9,10 @@ use super::producer::producer_major;
 use super::stream::{modules, unwrapped};
 use super::types::Types;
 use crate::error::Malformed;
+use crate::formats::offload_entries::entry_size;
 use crate::formats::offload_sections::{entry_table, is_start_of_entries};
 use crate::model::Generation;
 
-/// The size of the largest entry of LLVM 15. Entries of LLVM 20 are larger.
-const LARGEST_OF_LLVM_15: u64 = 32;
 /// The limit on the size of all names, as a multiple of the file's size. Names can share bytes, so
 /// that a small file could need any amount of memory. The names of one module are never larger than
 /// the file, but a file can contain several modules.
@@ -178,7 +177,7 @@ impl<'a> ModuleSymbols<'a> {
             };
             let generation = match table.kind {
                 None => Generation::Llvm21,
-                _ if size > LARGEST_OF_LLVM_15 => Generation::Llvm20,
+                _ if size > entry_size(false, true) => Generation::Llvm20,
                 _ => Generation::Llvm15,
             };
             self.entries = self.entries.max(Some(generation));

@@ -10,6 +10,7 @@ use object::{Object, ObjectSection, SymbolIndex, pe};
 use super::object::Shares;
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, packaged};
 use crate::formats::coff::drectve::{self, Directives};
+use crate::formats::offload_entries::entry_size;
 use crate::formats::offload_sections::{
     ENTRIES, NAME, RELOCATABLE, entry_table, is_start_of_entries,
 };
@@ -216,11 +217,7 @@ fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option
     if table.name.starts_with(ENTRIES) {
         return Some(Generation::Llvm21);
     }
-    let narrow = if machine == pe::IMAGE_FILE_MACHINE_I386 {
-        20
-    } else {
-        32
-    };
+    let narrow = entry_size(false, machine != pe::IMAGE_FILE_MACHINE_I386);
     let size = table.contents.len() as u64;
     let is_narrow = match size.checked_div(entries) {
         Some(each) => each == narrow,

@@ -10,10 +10,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use super::resolve::{LINE, aliases};
+use super::resolve::{LINE, aliases, pull_reason};
 use super::{SelectOptions, SharedLibrary};
 use crate::link::scan::HostFacts;
-use crate::model::printable_name;
 
 /// The way in which the host linker reads its command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -219,11 +218,7 @@ impl<'f> Line<'f> {
             Referrer::Object(object) => &self.origins[object],
             Referrer::Library(library) => &self.options.shared[library].name,
         };
-        let name = printable_name(name);
-        self.taken.pulled[object] = Some(format!(
-            "the host link extracts the member for `{name}`, needed by {by}"
-        ));
-        self.changed = true;
+        self.explain(object, name, by);
         self.take(object);
     }
 
@@ -244,7 +239,7 @@ impl<'f> Line<'f> {
                     self.refer_to_provided(&name, Referrer::Object(object));
                 }
                 if let Some(member) = self.note(name.clone(), need.weak, Referrer::Object(object)) {
-                    self.explain(member, &name, object);
+                    self.explain(member, &name, &self.origins[object]);
                     self.define(member);
                     taking.push((member, 0));
                 }
@@ -264,11 +259,8 @@ impl<'f> Line<'f> {
         }
     }
 
-    fn explain(&mut self, member: usize, name: &[u8], by: usize) {
-        let (name, by) = (printable_name(name), &self.origins[by]);
-        self.taken.pulled[member] = Some(format!(
-            "the host link extracts the member for `{name}`, needed by {by}"
-        ));
+    fn explain(&mut self, member: usize, name: &[u8], by: &str) {
+        self.taken.pulled[member] = Some(pull_reason(name, by));
         self.changed = true;
     }
 

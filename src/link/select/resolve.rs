@@ -114,13 +114,16 @@ fn in_any_order(
         }) else {
             continue;
         };
-        pulled[input_object] = Some(format!(
-            "the host link extracts the member for `{}`, needed by {by}",
-            printable_name(&name)
-        ));
+        pulled[input_object] = Some(pull_reason(&name, by));
         resolver.include(&facts[input_object], &origins[input_object]);
     }
     pulled
+}
+
+/// Returns the reason for an archive member that the host link extracts, for reports.
+pub(super) fn pull_reason(name: &[u8], by: &str) -> String {
+    let name = printable_name(name);
+    format!("the host link extracts the member for `{name}`, needed by {by}")
 }
 
 /// The origin of symbols that the command line requires, for reports.
