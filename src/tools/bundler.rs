@@ -3,21 +3,17 @@
 
 mod archive;
 pub(crate) mod container;
-mod input;
-mod kinds;
 mod list;
-mod matching;
 mod object;
 mod pack;
 mod targets;
-mod text;
 mod unbundle;
 mod verbose;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::formats::compressed;
 use crate::sys::session::Session;
@@ -70,4 +66,30 @@ pub(crate) fn run(request: &Request, session: &Session) -> Result<()> {
         Task::Unbundle => unbundle::run(request, session),
         Task::List => list::run(request, session),
     }
+}
+
+/// The bundle format of a file type (docs/spec/containers.md 2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// A text bundle with this comment prefix.
+    Text(&'static str),
+    /// A binary bundle.
+    Binary,
+    /// Sections of an object if the reference input is one, otherwise a binary bundle.
+    Object,
+    /// An archive whose members are like `Object`.
+    Archive,
+}
+
+/// The layout for `-type=name`.
+fn layout(name: &OsStr) -> Result<Layout> {
+    Ok(match name.to_str() {
+        Some("i" | "ii" | "cui" | "hipi") => Layout::Text("//"),
+        Some("d" | "s") => Layout::Text("#"),
+        Some("ll") => Layout::Text(";"),
+        Some("bc" | "gch" | "ast") => Layout::Binary,
+        Some("o") => Layout::Object,
+        Some("a") => Layout::Archive,
+        _ => bail!("'{}': invalid file type specified", name.to_string_lossy()),
+    })
 }

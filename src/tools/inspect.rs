@@ -1,18 +1,20 @@
 //! Lists the device code in files: objects, programs, archives, zip files, containers, bare images.
-//! What is in them is found by [`crate::contents`]; `table` shows it as text, `extract` writes
-//! images to files.
+//! What is in them is found by [`crate::contents`]; `table` shows it as text.
 
-mod extract;
 pub(crate) mod table;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
-use crate::contents::report::{FileReport, Report, SCHEMA};
+use crate::contents::report::{FileReport, Image, Report, SCHEMA};
 use crate::contents::{Options, Reader, folders};
+use crate::io::outputs::{Outputs, io_error};
 use crate::sys::progress::Meter;
+use crate::sys::scratch::safe_name;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
@@ -62,11 +64,93 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     drop(meter);
     session.signals.check()?;
     if let Some(folder) = &request.extract {
-        extract::all(&mut files, folder, session)?;
+        extract(&mut files, folder, session)?;
     }
     Ok(Report {
         schema: SCHEMA,
         generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
         files,
     })
+}
+
+/// Extracts the images of all files to `folder`, and notes their names in the reports. If one fails,
+/// none is written. File names are made from an image's metadata, with characters that could lead
+/// out of the folder replaced. Existing files are never overwritten.
+fn extract(files: &mut [FileReport], folder: &Path, session: &Session) -> Result<()> {
+    let context = || format!("cannot create the directory `{}`", folder.display());
+    fs::create_dir_all(folder).with_context(context)?;
+    let mut outputs = Outputs::new(session);
+    let mut taken = HashSet::new();
+    for file in files {
+        let stem = Path::new(&file.file)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        for image in &mut file.images {
+            let Some(piece) = image
+                .piece
+                .take()
+                .filter(|piece| image.is_device() && piece.size() > 0)
+            else {
+                continue;
+            };
+            let path = free(folder, &name(&stem, image), &mut taken);
+            if fs::symlink_metadata(&path).is_ok() {
+                bail!(
+                    "`{}` already exists: remove the file, or pass another directory",
+                    path.display()
+                );
+            }
+            let mut output = outputs.create(&path)?;
+            piece
+                .copy_to(&mut output)
+                .map_err(|error| io_error(&path, &error))?;
+            image.extracted = Some(path.display().to_string());
+        }
+    }
+    outputs.commit()
+}
+
+/// `lib.so.0.hip-amdgcn-amd-amdhsa-gfx90a.elf`.
+fn name(stem: &str, image: &Image) -> String {
+    let member = image
+        .members
+        .last()
+        .map(|member| format!(".{}", member.rsplit('/').next().unwrap_or_default()));
+    let known = [
+        image.kinds.join("+"),
+        image.triple.clone(),
+        image.target.clone(),
+    ];
+    let known: Vec<String> = known.into_iter().filter(|part| !part.is_empty()).collect();
+    let known = if known.is_empty() {
+        "image".to_owned()
+    } else {
+        known.join("-")
+    };
+    let end = match image.format {
+        "elf" => "elf",
+        "cubin" => "cubin",
+        "bitcode" => "bc",
+        "spirv" => "spv",
+        "ptx" => "ptx",
+        "archive" => "a",
+        _ => "bin",
+    };
+    format!(
+        "{stem}{}.{}.{known}.{end}",
+        member.unwrap_or_default(),
+        image.index
+    )
+}
+
+/// A path in `folder` that no other image of this run has. Inspected files in different folders may
+/// have the same name.
+fn free(folder: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
+    let name = safe_name(name);
+    let names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{number}.{name}")));
+    let mut paths = names.map(|name| folder.join(name));
+    let path = paths.find(|path| taken.insert(path.clone()));
+    path.unwrap_or_else(|| folder.join(name))
 }

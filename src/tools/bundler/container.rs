@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::error::Malformed;
-use crate::formats::bundle::{self, Id};
+use crate::formats::bundle::{self, Id, text};
 use crate::formats::bundled_object;
 use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::containers::{self, Fault, Item, Kind};
@@ -352,4 +352,24 @@ fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
 fn host_object(object: &FileSlice) -> Result<Rope> {
     let parts = bundled_object::without_bundles(object.bytes())?;
     Ok(Rope::of_parts(object, parts, [])?)
+}
+
+/// The entries of the text bundle in `piece`, which belongs to the file `name`. `comment` is the
+/// prefix of marker lines.
+pub(super) fn text_entries(
+    piece: &FileSlice,
+    comment: &str,
+    name: &str,
+) -> Result<Vec<BundleEntry>> {
+    let spans = text::scan(comment, BufReader::with_capacity(128 << 10, piece.reader()));
+    let spans = spans
+        .map_err(Malformed::or_io)
+        .with_context(|| name.to_owned())?;
+    let entry = |span: text::Span| {
+        let part = piece
+            .slice(span.start, span.size)
+            .with_context(|| format!("'{name}' became shorter while it was read"))?;
+        Ok(BundleEntry::new(span.id, part))
+    };
+    spans.into_iter().map(entry).collect()
 }

@@ -7,8 +7,7 @@ use std::ops::Range;
 use anyhow::{Result, bail};
 
 use super::container::{self, Hint};
-use super::kinds::{Layout, layout};
-use super::{Request, text, verbose};
+use super::{Layout, Request, layout, verbose};
 use crate::error::Malformed;
 use crate::formats::compressed::{self, Header, Unpack};
 use crate::formats::{bundle, containers};
@@ -29,7 +28,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
         Layout::Text(comment) => {
             let (plain, compressed) = container::inflate(&piece, &name, &mut spool, session)?;
             verbose::read(request, &piece, &compressed, &session.shell);
-            let entries = text::entries(&plain.into_piece(&mut spool)?, comment, &name)?;
+            let entries = container::text_entries(&plain.into_piece(&mut spool)?, comment, &name)?;
             entries.into_iter().map(|entry| entry.id).collect()
         }
         _ => match heads(&piece, &name).filter(|_| !request.verbose) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Request;
-use super::input::CodeObject;
+use super::pack::CodeObject;
 use crate::formats::bundle::MAGIC;
 use crate::formats::bundled_object::{self, NewSection};
 use crate::io::file_slice::FileSlice;

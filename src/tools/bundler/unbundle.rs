@@ -1,18 +1,21 @@
-//! Unbundles one input into one output per target (docs/spec/containers.md 2.11).
+//! Unbundles one input into one output per target (docs/spec/containers.md 2.11). A target gets the
+//! code object with the same ID, otherwise the compatible one with the most specific ID (2.6). A
+//! code object may be written for several targets (docs/spec/faults.md B13, B14).
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
 use super::container::{self, BundleEntry};
-use super::kinds::{Layout, layout};
 use super::list::hint;
-use super::{Request, archive, matching, object, targets, text, verbose};
-use crate::formats::bundle::Id;
+use super::{Layout, Request, archive, layout, object, targets, verbose};
+use crate::formats::bundle::{Id, Objects, compatibility};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::outputs::{Outputs, io_error};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
+use crate::sys::shell::Shell;
 
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
@@ -33,7 +36,10 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
             let (plain, compressed) = container::inflate(&piece, &name, &mut spool, session)?;
             verbose::read(request, &piece, &compressed, &session.shell);
             let plain = plain.into_piece(&mut spool)?;
-            (text::entries(&plain, comment, &name)?, Rope::from(plain))
+            (
+                container::text_entries(&plain, comment, &name)?,
+                Rope::from(plain),
+            )
         }
         other => {
             let found = container::read(&piece, &name, hint(other), "input", &mut spool, session)?;
@@ -41,7 +47,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
             (found.entries, found.whole)
         }
     };
-    let chosen = matching::choose(&entries, &ids, request, &session.shell);
+    let chosen = choose(&entries, &ids, request, &session.shell);
     if !request.allow_missing {
         check_missing(&ids, &chosen)?;
     }
@@ -87,4 +93,60 @@ fn check_missing(ids: &[Id], chosen: &[Option<&BundleEntry>]) -> Result<()> {
         [one, other] => bail!("Can't find bundles for {one} and {other}"),
         [most @ .., last] => bail!("Can't find bundles for {}, and {last}", most.join(", ")),
     }
+}
+
+/// Selects an entry for each target. If several fit equally well, the first one in the file wins.
+fn choose<'e>(
+    entries: &'e [BundleEntry],
+    targets: &[Id],
+    request: &Request,
+    shell: &Shell,
+) -> Vec<Option<&'e BundleEntry>> {
+    let ids: Vec<Id> = entries.iter().map(BundleEntry::parsed_id).collect();
+    if request.explain {
+        explain(ids.iter(), targets, request, shell);
+    }
+    let mut counts: HashMap<&Id, usize> = HashMap::new();
+    ids.iter()
+        .for_each(|id| *counts.entry(id).or_default() += 1);
+    let objects = Objects::new(&ids);
+    let choose_one = |target| {
+        let index = objects.best(target, request.hip_openmp_compatible)?;
+        let chosen = ids.get(index)?;
+        // A linked program contains the bundles of all its objects, so an ID may occur several
+        // times.
+        let others = counts.get(chosen).map_or(0, |count| count - 1);
+        if others > 0 {
+            shell.warn(&format!(
+                "'{}' has {others} more code objects for {chosen}: the first is written",
+                input(request)
+            ));
+        }
+        entries.get(index)
+    };
+    targets.iter().map(choose_one).collect()
+}
+
+/// Prints every comparison, as `-debug-only=CodeObjectCompatibility` does.
+pub(super) fn explain<'i>(
+    objects: impl Iterator<Item = &'i Id>,
+    targets: &[Id],
+    request: &Request,
+    shell: &Shell,
+) {
+    for object in objects {
+        for target in targets {
+            shell.line(
+                &compatibility(object, target, request.hip_openmp_compatible).line(object, target),
+            );
+        }
+    }
+}
+
+fn input(request: &Request) -> String {
+    request
+        .inputs
+        .first()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default()
 }

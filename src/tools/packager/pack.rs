@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::arguments::{ImageArguments, kind_number};
-use super::names::image_kind;
+use super::extract::image_kind;
+use super::{ImageArguments, kind_number};
 use crate::formats::magic::is_bitcode;
 use crate::formats::offload_binary::{self, Entry, frame_of, plain_frame, shared_frame};
 use crate::formats::recipe::Recipe;

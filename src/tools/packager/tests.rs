@@ -6,8 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::arguments::kind_number;
-use super::names;
+use super::extract::{generated_name, image_kind};
 use super::read::images;
 use super::*;
 use crate::formats::offload_binary::tests::{compress, write_shared};
@@ -68,7 +67,7 @@ fn pk_06_q10_kinds_by_name() {
 
 #[test]
 fn pk_05_image_kinds_by_extension() {
-    let kind = |name: &str| names::image_kind(Path::new(name));
+    let kind = |name: &str| image_kind(Path::new(name));
     assert_eq!(kind("x.y.o"), ImageKind::Object);
     assert_eq!(
         (kind("d.o/x"), kind("x"), kind("x.O"), kind("")),
@@ -92,7 +91,7 @@ fn pk_05_image_kinds_by_extension() {
 #[test]
 fn p8_generated_names_stay_in_the_folder() {
     let name = |input: &str, triple: &str, arch: &str| {
-        names::generated(
+        generated_name(
             Path::new(input),
             triple.as_bytes(),
             arch.as_bytes(),
@@ -109,7 +108,7 @@ fn p8_generated_names_stay_in_the_folder() {
         name("a", "../../etc/x", "\\..\n\0"),
         "a-.._.._etc_x-_..__.1.o"
     );
-    let bytes = names::generated(Path::new("a"), b"\xff/", b"", 0, ImageKind::None);
+    let bytes = generated_name(Path::new("a"), b"\xff/", b"", 0, ImageKind::None);
     assert_eq!(bytes, "a-__-.0.");
 }
 
