@@ -2,19 +2,16 @@
 //! the device images. A damaged part is noted as an error, and the rest of the file is gone through
 //! all the same. Images are read in chunks, so memory use does not depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `embedded`,
-//! `archive`, `zip`, `tar`, `compressed` and `bitcode` each read one family of formats; `allowance`
-//! holds them to a limit of what may come out of a small file; `image` describes an image, `choice`
-//! what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers
+//! `walk` does the recursion; `containers`, `objects`, `embedded`, `archive`, `zip`, `tar` and
+//! `compressed` each read one family of formats; `allowance` holds them to a limit of what may come
+//! out of a small file; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers
 //! with; `report` is the result as data, `units` puts its images together as runtimes see them,
 //! `claims` tells images that are not what their container says; `folders` finds the files below a
 //! folder, `selection` says which of them are looked at.
 
 mod allowance;
 mod archive;
-mod bitcode;
 pub(crate) mod bytes_of;
-pub(crate) mod choice;
 pub(crate) mod claims;
 mod compressed;
 mod containers;
@@ -41,6 +38,7 @@ use std::sync::{Arc, Mutex};
 #[cfg(feature = "capi")]
 pub(crate) use allowance::most_unpacked;
 use anyhow::{Context, Result};
+use object::FileKind;
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
 use crate::formats::dynamic;
@@ -216,27 +214,10 @@ impl<'r> Reader<'r> {
 
 /// The type of a file, for the report.
 fn kind(data: &[u8]) -> &'static str {
-    use object::FileKind;
     match byte_kind(data, true) {
-        ByteKind::Container(kind) => kind.name(),
-        ByteKind::TextBundle(_) => "text-bundle",
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
-        ByteKind::Archive => "archive",
-        ByteKind::Zip => "zip",
-        ByteKind::Tar => "tar",
-        ByteKind::Compressed(compression) => compression.name(),
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
-        ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
-        ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
-        ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
-        ByteKind::Object(_) => "object",
-        ByteKind::Bitcode => "bitcode",
-        ByteKind::Spirv => "spirv",
-        ByteKind::Ptx => "ptx",
-        ByteKind::TileIr => "tile-ir",
-        ByteKind::Zstd => "zstd",
-        ByteKind::Empty => "empty",
-        ByteKind::Unknown => "unknown",
+        kind => kind.name(),
     }
 }
 

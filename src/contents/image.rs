@@ -3,19 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use object::FileKind;
-use object::elf;
+use object::{FileKind, elf};
 
 use super::bytes_of;
-use super::choice::{self, Choice};
 use super::report::Image;
 use super::walk::{Cursor, Walk};
 use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, AmdArch, Gpu};
-use crate::formats::kernels;
+use crate::formats::kernels::object_calls;
 use crate::formats::magic::{ByteKind, byte_kind};
-use crate::formats::producer;
-use crate::formats::ptx;
+use crate::formats::{bitcode, kernels, producer, ptx};
 use crate::model::ImageKind;
 
 /// What the enclosing containers and sections say about an image.
@@ -63,18 +60,9 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
         return Ok(inner);
     }
     image.producers = producer::producers(data);
-    if !walk.options.headers_only {
-        image.sha256 =
-            Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
-    }
-    if walk.options.keep_bytes {
-        image.piece = Some(
-            walk.kept(&cursor.piece)
-                .with_context(|| cursor.place.to_string())?,
-        );
-    }
+    add_bytes(walk, cursor, &mut image)?;
     if walk.options.registered {
-        match choice::of(data, format).with_context(|| cursor.place.to_string()) {
+        match choice_of(data, format).with_context(|| cursor.place.to_string()) {
             Ok(choice) => {
                 image.choice = Choice {
                     compression: cursor.facts.compression,
@@ -109,7 +97,7 @@ pub(crate) fn kernel_names(data: &[u8]) -> Result<Option<BTreeSet<String>>> {
                 .map(|kernel| kernel.name)
                 .collect(),
         ),
-        _ => choice::of(data, format)?
+        _ => choice_of(data, format)?
             .names
             .map(|names| names.into_iter().collect()),
     })
@@ -160,18 +148,21 @@ pub(super) fn add_stored(
     if walk.layout.is_some() {
         walk.unread_image(cursor, &image);
     } else {
-        if !walk.options.headers_only {
-            image.sha256 =
-                Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
-        }
-        if walk.options.keep_bytes {
-            image.piece = Some(
-                walk.kept(&cursor.piece)
-                    .with_context(|| cursor.place.to_string())?,
-            );
-        }
+        add_bytes(walk, cursor, &mut image)?;
     }
     walk.images.push(image);
+    Ok(())
+}
+
+/// Adds the hash and the bytes of the image at `cursor`, if they are wanted.
+fn add_bytes(walk: &Walk<'_>, cursor: &Cursor, image: &mut Image) -> Result<()> {
+    let place = || cursor.place.to_string();
+    if !walk.options.headers_only {
+        image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(place)?);
+    }
+    if walk.options.keep_bytes {
+        image.piece = Some(walk.kept(&cursor.piece).with_context(place)?);
+    }
     Ok(())
 }
 
@@ -222,35 +213,15 @@ fn stored_name(kind: ImageKind) -> String {
 
 /// The format of an image by its bytes, and the machine of an ELF file.
 fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
-    let format = match byte_kind(data, false) {
+    match byte_kind(data, false) {
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => {
             let machine = elf_machine(data);
-            return (
-                if machine == Some(elf::EM_CUDA) {
-                    "cubin"
-                } else {
-                    "elf"
-                },
-                machine,
-            );
+            let is_cubin = machine == Some(elf::EM_CUDA);
+            (if is_cubin { "cubin" } else { "elf" }, machine)
         }
-        ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
-        ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
-        ByteKind::Object(_) => "object",
-        ByteKind::Bitcode => "bitcode",
-        ByteKind::Spirv => "spirv",
-        ByteKind::Ptx => "ptx",
-        ByteKind::TileIr => "tile-ir",
-        ByteKind::Archive => "archive",
-        ByteKind::Zip => "zip",
-        ByteKind::Tar => "tar",
-        ByteKind::Compressed(compression) => compression.name(),
-        ByteKind::Container(_) | ByteKind::TextBundle(_) => "container",
-        ByteKind::Empty => "empty",
-        ByteKind::Zstd => "zstd",
-        ByteKind::Unknown => "unknown",
-    };
-    (format, None)
+        ByteKind::Container(_) | ByteKind::TextBundle(_) => ("container", None),
+        kind => (kind.name(), None),
+    }
 }
 
 /// Whether an ELF file is for a machine that is only a device (a GPU).
@@ -281,4 +252,84 @@ fn machine_name(machine: elf::Machine) -> String {
         elf::Machine(other) => return other.to_string(),
     };
     name.to_owned()
+}
+
+/// What a runtime goes by when it chooses one of several images: what an image's own bytes say of
+/// the device, beside what its container says; and the names that the runtime looks up in images
+/// that are no ELF files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    /// The GPU in its ELF header.
+    pub(crate) gpu: Option<Gpu>,
+    /// `EI_ABIVERSION` of its ELF header: of AMD's, the version of the code object less 2.
+    pub(crate) abi_version: Option<u8>,
+    /// Whether it is an ELF object that has to be linked before it can be loaded.
+    pub(crate) is_relocatable: bool,
+    /// Whether it is SPIR-V for graphics, as Vulkan loads it, and no compute kernel of OpenCL or
+    /// SYCL.
+    pub(crate) is_shader: bool,
+    /// The directives at the head of PTX.
+    pub(crate) ptx: Option<ptx::Head>,
+    /// A kernel whose register and scratch counts may be too small, because it was compiled without
+    /// some functions that it calls.
+    pub(crate) open_kernel: Option<String>,
+    /// How it is compressed in its fatbinary: `zstd`, `lz4`.
+    pub(crate) compression: Option<&'static str>,
+    /// The kernels of PTX, or every symbol that bitcode defines.
+    pub(crate) names: Option<Vec<String>>,
+}
+
+/// What the image `data` says of itself; `format` is its format as reports have it.
+fn choice_of(data: &[u8], format: &str) -> Result<Choice> {
+    let mut choice = Choice::default();
+    match format {
+        "elf" | "cubin" => {
+            choice.gpu = Gpu::of_elf(data)?;
+            choice.open_kernel = object_calls::open_kernel(data);
+            let header = FileHeader::read(data)?.1;
+            choice.abi_version = Some(header.ident.abi_version);
+            choice.is_relocatable = header.kind == object::elf::ET_REL;
+        }
+        "spirv" => choice.is_shader = is_shader(data),
+        "ptx" => {
+            choice.ptx = Some(ptx::head(data));
+            choice.names = Some(ptx::kernels(data));
+        }
+        "bitcode" => {
+            let defined = bitcode::symbols(data)?.defined;
+            choice.names = Some(
+                defined
+                    .into_iter()
+                    .map(|symbol| String::from_utf8_lossy(&symbol.name).into_owned())
+                    .collect(),
+            );
+        }
+        _ => {}
+    }
+    Ok(choice)
+}
+
+/// Whether the SPIR-V module `data` declares what shaders need and not what kernels need
+/// (`OpCapability`, the first instructions; the SPIR-V specification, "Physical Layout" and
+/// "Capability").
+fn is_shader(data: &[u8]) -> bool {
+    const HEADER: usize = 5;
+    const OP_CAPABILITY: u32 = 2 << 16 | 17;
+    const SHADER: u32 = 1;
+    const KERNEL: u32 = 6;
+    let read = if data.starts_with(&[7]) {
+        u32::from_be_bytes
+    } else {
+        u32::from_le_bytes
+    };
+    let words = |at: usize| Some(read(*data.get(at * 4..)?.first_chunk()?));
+    let declared = (HEADER..)
+        .step_by(2)
+        .map_while(|at| (words(at)? == OP_CAPABILITY).then(|| words(at + 1))?);
+    let (mut shader, mut kernel) = (false, false);
+    for capability in declared {
+        shader |= capability == SHADER;
+        kernel |= capability == KERNEL;
+    }
+    shader && !kernel
 }

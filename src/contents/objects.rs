@@ -8,15 +8,17 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
 use super::containers::of_id;
 use super::image::{self, ImageMetadata};
-use super::layout::SHARING;
+use super::layout::{Part, SHARING};
 use super::report::{Image, Step};
 use super::walk::{Cursor, Walk};
-use crate::formats::bundle;
 use crate::formats::containers::Kind;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::gpu::AmdArch;
 use crate::formats::offload_sections::{
     self, NAME, RELOCATABLE, SectionContents, is_longer, named,
 };
+use crate::formats::{bitcode, bundle};
+use crate::io::file_slice::FileSlice;
 use crate::model::OffloadKind;
 use crate::registration::openmp;
 use crate::registration::read::{self, ImageRow, Registered};
@@ -475,4 +477,51 @@ fn sycl_triples(
         }
     }
     triples
+}
+
+/// Inspects the images that the module at `cursor` embeds. A module without any is added as an
+/// image if it is for a device.
+pub(super) fn host_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    walk.bytes(cursor, Part::Bitcode);
+    let embedded =
+        bitcode::embedded_images(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    if embedded.is_empty() {
+        return device_bitcode(walk, cursor);
+    }
+    for image in embedded {
+        let size = image.bytes.len() as u64;
+        let piece = FileSlice::made(|out| Ok(out.write_all(&image.bytes)?))?;
+        let place = cursor.place.then(Step::Section {
+            name: image.section.to_string(),
+            offset: None,
+            size,
+        });
+        let facts = of_named_section(&image.section, &cursor.facts);
+        walk.enter(&cursor.deeper(piece, place, facts).inside());
+    }
+    Ok(())
+}
+
+fn device_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    let triple = bitcode::symbols(cursor.piece.bytes())
+        .with_context(|| cursor.place.to_string())?
+        .triple;
+    let arch = triple.split('-').next().unwrap_or_default();
+    if AmdArch::parse(arch).is_some()
+        || ["r600", "nvptx", "nvptx64", "spir", "spir64"].contains(&arch)
+        || arch.starts_with("spirv")
+    {
+        let facts = ImageMetadata {
+            triple,
+            ..cursor.facts.clone()
+        };
+        image::add(
+            walk,
+            &Cursor {
+                facts,
+                ..cursor.clone()
+            },
+        )?;
+    }
+    Ok(())
 }

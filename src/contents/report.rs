@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::bytes_of;
-use super::choice::Choice;
+use super::image::Choice;
 use crate::error::{Error, FileError};
 use crate::formats::kernels::Kernel;
 use crate::io::file_slice::FileSlice;

@@ -15,8 +15,8 @@ use super::layout::{Fill, Layout, LayoutPosition, Part};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
 use super::selection::Choice;
 use super::{
-    Options, Reader, archive, bitcode, bytes_of, compressed, containers, embedded, image, inflate,
-    objects, registers, tar, zip,
+    Options, Reader, archive, bytes_of, compressed, containers, embedded, image, inflate, objects,
+    registers, tar, zip,
 };
 use crate::error;
 use crate::formats::containers::check_nesting;
@@ -323,7 +323,7 @@ impl<'r> Walk<'r> {
             }
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),
-            ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),
+            ByteKind::Bitcode if !cursor.inside => objects::host_bitcode(self, cursor),
             ByteKind::Unknown | ByteKind::Empty if !cursor.inside => {
                 self.bytes(
                     cursor,

@@ -157,6 +157,33 @@ pub(crate) enum ByteKind {
     Unknown,
 }
 
+impl ByteKind {
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        use FileKind::{Coff, CoffBig, Elf32, Elf64, MachO32, MachO64, Pe32, Pe64};
+        match self {
+            ByteKind::Container(kind) => kind.name(),
+            ByteKind::TextBundle(_) => "text-bundle",
+            ByteKind::Archive => "archive",
+            ByteKind::Zip => "zip",
+            ByteKind::Tar => "tar",
+            ByteKind::Compressed(compression) => compression.name(),
+            ByteKind::Object(Elf32 | Elf64) => "elf",
+            ByteKind::Object(Coff | CoffBig) => "coff-object",
+            ByteKind::Object(Pe32 | Pe64) => "pe",
+            ByteKind::Object(MachO32 | MachO64) => "mach-o",
+            ByteKind::Object(_) => "object",
+            ByteKind::Bitcode => "bitcode",
+            ByteKind::Spirv => "spirv",
+            ByteKind::Ptx => "ptx",
+            ByteKind::TileIr => "tile-ir",
+            ByteKind::Zstd => "zstd",
+            ByteKind::Empty => "empty",
+            ByteKind::Unknown => "unknown",
+        }
+    }
+}
+
 /// The format of `data`. `host` is true for a file or a member of an archive, and false for an
 /// image in a container. Only the former can be COFF objects: they have no magic number, and an
 /// image could be mistaken for one.

@@ -66,16 +66,7 @@ fn object<H: CoffHeader>(
     let start = u64::from(header.pointer_to_symbol_table());
     if start != 0 {
         let size = u64::from(header.number_of_symbols()) * size_of::<H::SymbolBytes>() as u64;
-        let strings = u64::from(u32_at(data, (start + size) as usize));
-        claims.push(claim(
-            start,
-            size + strings,
-            HEADER,
-            Label {
-                part: Part::Symbols,
-                ..label
-            },
-        ));
+        claims.push(symbol_table(data, start, size, label));
     }
     Ok(claims)
 }
@@ -110,18 +101,23 @@ fn program(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>
         // MinGW's linkers leave them there: symbols, and then the names of all of them.
         let size = u64::from(header.number_of_symbols.get(LittleEndian))
             * size_of::<pe::ImageSymbolBytes>() as u64;
-        let strings = u64::from(u32_at(data, (symbols + size) as usize));
-        claims.push(claim(
-            symbols,
-            size + strings,
-            HEADER,
-            Label {
-                part: Part::Symbols,
-                ..label
-            },
-        ));
+        claims.push(symbol_table(data, symbols, size, label));
     }
     Ok(claims)
+}
+
+/// The `size` bytes of the symbol table at `start`, and the names after it.
+fn symbol_table(data: &[u8], start: u64, size: u64, label: Label) -> Claim<Label> {
+    let strings = u64::from(u32_at(data, (start + size) as usize));
+    claim(
+        start,
+        size + strings,
+        HEADER,
+        Label {
+            part: Part::Symbols,
+            ..label
+        },
+    )
 }
 
 fn of_section(

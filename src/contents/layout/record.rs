@@ -122,6 +122,24 @@ impl Layout {
         (end <= space.len()).then_some((start as u64, end as u64))
     }
 
+    /// `cursor` in a new space.
+    fn add_space(&mut self, cursor: &Cursor, fill: Fill, label: Label) -> Cursor {
+        let space = self.spaces.len();
+        self.spaces.push(Space {
+            piece: cursor.piece.clone(),
+            fill,
+            label,
+            claims: Vec::new(),
+        });
+        Cursor {
+            spot: LayoutPosition {
+                space,
+                ..cursor.spot
+            },
+            ..cursor.clone()
+        }
+    }
+
     fn claim(&mut self, cursor: &Cursor, piece: &FileSlice, more: u32, to: To) {
         let Some((start, end)) = self.range(cursor.spot, piece) else {
             return;
@@ -154,20 +172,7 @@ impl Walk<'_> {
             },
         );
         layout.roots.push(layout.spaces.len());
-        let space = layout.spaces.len();
-        layout.spaces.push(Space {
-            piece: cursor.piece.clone(),
-            fill: Fill::Nothing,
-            label,
-            claims: Vec::new(),
-        });
-        Cursor {
-            spot: LayoutPosition {
-                space,
-                ..cursor.spot
-            },
-            ..cursor.clone()
-        }
+        layout.add_space(cursor, Fill::Nothing, label)
     }
 
     /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as
@@ -180,21 +185,8 @@ impl Walk<'_> {
         if let Fill::Device(image) = fill {
             label.image = ImageIndex::of(image);
         }
-        let space = layout.spaces.len();
-        layout.claim(cursor, &cursor.piece, 1, To::Space(space));
-        layout.spaces.push(Space {
-            piece: cursor.piece.clone(),
-            fill,
-            label,
-            claims: Vec::new(),
-        });
-        Cursor {
-            spot: LayoutPosition {
-                space,
-                ..cursor.spot
-            },
-            ..cursor.clone()
-        }
+        layout.claim(cursor, &cursor.piece, 1, To::Space(layout.spaces.len()));
+        layout.add_space(cursor, fill, label)
     }
 
     /// `cursor` as one for what is of the translation unit `unit`.

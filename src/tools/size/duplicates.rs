@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -198,28 +199,35 @@ fn places(group: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) ->
 
 /// The groups of images with the same bytes.
 fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> {
-    let mut alike: HashMap<(Name, u64), Vec<&Placed<'_>>> = HashMap::new();
-    for placed in placed.iter().filter(|placed| placed.image.size > 0) {
-        alike
-            .entry((placed.image.arch, placed.image.size))
-            .or_default()
-            .push(placed);
+    let placed = placed.iter().filter(|placed| placed.image.size > 0);
+    same_bytes(
+        placed.map(|placed| ((placed.image.arch, placed.image.size), placed)),
+        |placed| digest_of_image(placed.image),
+    )
+}
+
+/// The groups of items with the same key, size and bytes.
+fn same_bytes<K: Copy + Eq + Hash + Sync, T: Copy + Sync>(
+    items: impl Iterator<Item = ((K, u64), T)>,
+    digest: impl Fn(T) -> Result<Option<u128>> + Sync,
+) -> Result<Vec<Vec<T>>> {
+    let mut alike: HashMap<(K, u64), Vec<(K, T)>> = HashMap::new();
+    for ((key, size), item) in items {
+        alike.entry((key, size)).or_default().push((key, item));
     }
-    let candidates: Vec<&Placed<'_>> = alike
+    let candidates: Vec<(K, T)> = alike
         .into_values()
         .filter(|group| group.len() > 1)
         .flatten()
         .collect();
     let digests: Result<Vec<Option<u128>>> = candidates
         .par_iter()
-        .map(|placed| digest_of_image(placed.image))
+        .map(|(_, item)| digest(*item))
         .collect();
-    let mut same: HashMap<(Name, u128), Vec<&Placed<'_>>> = HashMap::new();
-    for (placed, digest) in candidates.into_iter().zip(digests?) {
+    let mut same: HashMap<(K, u128), Vec<T>> = HashMap::new();
+    for ((key, item), digest) in candidates.into_iter().zip(digests?) {
         if let Some(digest) = digest {
-            same.entry((placed.image.arch, digest))
-                .or_default()
-                .push(placed);
+            same.entry((key, digest)).or_default().push(item);
         }
     }
     Ok(same.into_values().filter(|group| group.len() > 1).collect())
@@ -241,61 +249,39 @@ fn functions(
     names: &Names,
 ) -> Result<Vec<Repeated>> {
     type Function<'p, 'f> = (&'p Placed<'f>, &'f FunctionCode);
-    let mut alike: HashMap<(Name, Name, u64), Vec<Function<'_, '_>>> = HashMap::new();
-    for placed in placed {
-        for function in placed
-            .image
-            .functions
-            .iter()
+    let functions = placed.iter().flat_map(|placed| {
+        let functions = placed.image.functions.iter();
+        functions
             .filter(|function| function.size > 0)
-        {
-            alike
-                .entry((placed.image.arch, function.name, function.size))
-                .or_default()
-                .push((placed, function));
+            .map(move |function| {
+                let key = (placed.image.arch, function.name);
+                ((key, function.size), (*placed, function))
+            })
+    });
+    let same = same_bytes(functions, |(placed, function): Function<'_, '_>| {
+        digest_of_function(placed.image, function)
+    })?;
+    let repeated = same.into_iter().map(|group| {
+        let (first, function) = group[0];
+        let kernel = names.text(function.name);
+        let share = |(placed, function): &Function<'_, '_>| match placed.image.size {
+            0 => 0,
+            size => u64::try_from(
+                u128::from(function.size) * u128::from(placed.file) / u128::from(size),
+            )
+            .unwrap_or(u64::MAX),
+        };
+        let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
+        Repeated {
+            kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
+            arch: names.text(first.image.arch).to_string(),
+            copies: group.len() as u64,
+            size: function.size,
+            wasted_file: group.iter().skip(1).map(share).sum(),
+            wasted_inflated: function.size * (group.len() as u64 - 1),
+            places: places(&wherever, units, names),
         }
-    }
-    let candidates: Vec<Function<'_, '_>> = alike
-        .into_values()
-        .filter(|group| group.len() > 1)
-        .flatten()
-        .collect();
-    let digests: Result<Vec<Option<u128>>> = candidates
-        .par_iter()
-        .map(|(placed, function)| digest_of_function(placed.image, function))
-        .collect();
-    let mut same: HashMap<(Name, Name, u128), Vec<Function<'_, '_>>> = HashMap::new();
-    for ((placed, function), digest) in candidates.into_iter().zip(digests?) {
-        if let Some(digest) = digest {
-            same.entry((placed.image.arch, function.name, digest))
-                .or_default()
-                .push((placed, function));
-        }
-    }
-    let repeated = same
-        .into_values()
-        .filter(|group| group.len() > 1)
-        .map(|group| {
-            let (first, function) = group[0];
-            let kernel = names.text(function.name);
-            let share = |(placed, function): &Function<'_, '_>| match placed.image.size {
-                0 => 0,
-                size => u64::try_from(
-                    u128::from(function.size) * u128::from(placed.file) / u128::from(size),
-                )
-                .unwrap_or(u64::MAX),
-            };
-            let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
-            Repeated {
-                kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
-                arch: names.text(first.image.arch).to_string(),
-                copies: group.len() as u64,
-                size: function.size,
-                wasted_file: group.iter().skip(1).map(share).sum(),
-                wasted_inflated: function.size * (group.len() as u64 - 1),
-                places: places(&wherever, units, names),
-            }
-        });
+    });
     Ok(repeated.collect())
 }
 
