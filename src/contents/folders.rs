@@ -56,7 +56,11 @@ pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(
             .ok()
             .filter(|_| path != Path::new("-"));
         match meta {
-            Some(meta) if meta.is_dir() => folders.push((group, path.clone(), identity(&meta))),
+            Some(meta) if meta.is_dir() => folders.push(Folder {
+                group,
+                path: path.clone(),
+                identity: identity(&meta),
+            }),
             meta => search.groups[group].push(Name {
                 path: path.clone(),
                 how: How::Named,
@@ -159,8 +163,14 @@ fn once(names: Vec<Name>) -> Vec<Found> {
     found.into_iter().map(with_names).collect()
 }
 
-/// A folder, the group that its files belong to, and its identity.
-type Folder = (usize, PathBuf, Identity);
+/// A folder to read.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Folder {
+    /// The group that its files belong to.
+    group: usize,
+    path: PathBuf,
+    identity: Identity,
+}
 
 #[derive(Default)]
 struct Search {
@@ -185,7 +195,7 @@ enum Entry {
 impl Search {
     /// Reads these folders and those in them, level by level: each level on all threads.
     fn through(&mut self, mut folders: Vec<Folder>, session: &Session) {
-        for (_, path, _) in &folders {
+        for Folder { path, .. } in &folders {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             let outer = real
                 .ancestors()
@@ -194,21 +204,26 @@ impl Search {
             self.around.extend(outer.map(|meta| identity(&meta)));
         }
         while !folders.is_empty() && session.signals.check().is_ok() {
-            folders.retain(|(_, _, identity)| self.seen.insert(*identity));
-            let read: Vec<(usize, PathBuf, Result<Vec<Entry>>)> = folders
+            folders.retain(|folder| self.seen.insert(folder.identity));
+            let read: Vec<(Folder, Result<Vec<Entry>>)> = folders
                 .into_par_iter()
-                .map(|(group, path, _)| {
-                    let read = entries(&path);
-                    (group, path, read)
+                .map(|folder| {
+                    let read = entries(&folder.path);
+                    (folder, read)
                 })
                 .collect();
             folders = Vec::new();
-            for (group, path, read) in read {
+            for (Folder { group, path, .. }, read) in read {
+                let inner = |path, identity| Folder {
+                    group,
+                    path,
+                    identity,
+                };
                 match read {
                     Ok(entries) => entries.into_iter().for_each(|entry| match entry {
                         Entry::File(name) => self.groups[group].push(name),
-                        Entry::Folder(path, identity) => folders.push((group, path, identity)),
-                        Entry::Link(path, identity) => self.linked.push((group, path, identity)),
+                        Entry::Folder(path, identity) => folders.push(inner(path, identity)),
+                        Entry::Link(path, identity) => self.linked.push(inner(path, identity)),
                     }),
                     Err(error) => self.faults.push((path, error)),
                 }
@@ -219,7 +234,7 @@ impl Search {
     /// The folders that were met by links alone, and are not around others.
     fn links(&mut self) -> Vec<Folder> {
         let mut linked = std::mem::take(&mut self.linked);
-        linked.retain(|(_, _, identity)| {
+        linked.retain(|Folder { identity, .. }| {
             !self.seen.contains(identity) && !self.around.contains(identity)
         });
         linked.sort();
