@@ -32,8 +32,9 @@
 #define OFFLD_NONE UINT64_MAX
 
 /**
- * The version of the binary interface that this header describes. It increases when a function is removed or changes its meaning,
- * and it is part of the shared library's name (`liboffld.so.1`). New functions do not increase it.
+ * The version of the binary interface that this header describes. It increases when a function is
+ * removed or changes its meaning, and it is part of the shared library's name (`liboffld.so.1`).
+ * New functions do not increase it.
  */
 #define OFFLD_ABI_VERSION 1
 
@@ -120,11 +121,13 @@ enum offld_status
      */
     OFFLD_STATUS_OK = 0,
     /**
-     * An invalid argument: NULL for a required pointer, a size or index out of range, text that is not UTF-8.
+     * An invalid argument: NULL for a required pointer, a size or index out of range, text that is
+     * not UTF-8.
      */
     OFFLD_STATUS_ARGUMENT = 1,
     /**
-     * The system could not open, read or write something: `offld_error_system` has its error number.
+     * The system could not open, read or write something: `offld_error_system` has its error
+     * number.
      */
     OFFLD_STATUS_IO = 2,
     /**
@@ -153,7 +156,8 @@ typedef int32_t offld_status;
 #endif // __cplusplus
 
 /**
- * Bytes that the caller owns, followed by one zero byte that is not counted. Freed by `offld_buffer_free`.
+ * Bytes that the caller owns, followed by one zero byte that is not counted. Freed by
+ * `offld_buffer_free`.
  */
 typedef struct offld_buffer offld_buffer;
 
@@ -173,15 +177,16 @@ typedef struct offld_error offld_error;
 typedef struct offld_image offld_image;
 
 /**
- * Options for opening something. Created by `offld_options_new`, freed by `offld_options_free`. NULL in place of options means the
- * defaults. One handle can be used for any number of calls; while one thread changes it, no other may use it.
+ * Options for opening something. Created by `offld_options_new`, freed by `offld_options_free`.
+ * NULL in place of options means the defaults. One handle can be used for any number of calls;
+ * while one thread changes it, no other may use it.
  */
 typedef struct offld_options offld_options;
 
 /**
- * Images with their metadata, to write to an OffloadBinary or read from one. Created by `offld_package_new` or
- * `offld_package_read`, freed by `offld_package_free`. Several threads may read a package at the same time; while one changes it,
- * no other may use it.
+ * Images with their metadata, to write to an OffloadBinary or read from one. Created by
+ * `offld_package_new` or `offld_package_read`, freed by `offld_package_free`. Several threads may
+ * read a package at the same time; while one changes it, no other may use it.
  */
 typedef struct offld_package offld_package;
 
@@ -191,8 +196,9 @@ typedef struct offld_package offld_package;
 typedef struct offld_registration offld_registration;
 
 /**
- * The contents of a file or a buffer: images, registrations, errors. A report never changes, so any number of threads may read it
- * at the same time. Everything obtained from it belongs to it, and is valid until `offld_report_free`.
+ * The contents of a file or a buffer: images, registrations, errors. A report never changes, so
+ * any number of threads may read it at the same time. Everything obtained from it belongs to it,
+ * and is valid until `offld_report_free`.
  */
 typedef struct offld_report offld_report;
 
@@ -202,9 +208,10 @@ typedef struct offld_report offld_report;
 typedef struct offld_step offld_step;
 
 /**
- * Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a C string as well. `data` is
- * never NULL; missing text has the size 0. Text belongs to the handle that it was obtained from, and is valid until that handle is
- * freed. Names from damaged or hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
+ * Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a
+ * C string as well. `data` is never NULL; missing text has the size 0. Text belongs to the handle
+ * that it was obtained from, and is valid until that handle is freed. Names from damaged or
+ * hostile files may contain zero bytes. Invalid UTF-8 in a file is replaced by U+FFFD.
  */
 typedef struct offld_string {
     /**
@@ -218,9 +225,10 @@ typedef struct offld_string {
 } offld_string;
 
 /**
- * A function that receives bytes, in several calls: `size` bytes at `data`, which are valid until it returns. `context` is the
- * pointer that was passed with the function. It returns 0 to continue; any other value ends the call with `OFFLD_STATUS_STOPPED`.
- * It must return normally: no `longjmp` and no C++ exception may leave it.
+ * A function that receives bytes, in several calls: `size` bytes at `data`, which are valid until
+ * it returns. `context` is the pointer that was passed with the function. It returns 0 to
+ * continue; any other value ends the call with `OFFLD_STATUS_STOPPED`. It must return normally: no
+ * `longjmp` and no C++ exception may leave it.
  */
 typedef int (*offld_write)(void *context, const uint8_t *data, size_t size);
 
@@ -229,8 +237,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the version of the binary interface of the loaded library. Compare it with `OFFLD_ABI_VERSION` if the program loads the
- * library at run time.
+ * Returns the version of the binary interface of the loaded library. Compare it with
+ * `OFFLD_ABI_VERSION` if the program loads the library at run time.
  */
 uint32_t offld_abi_version(void);
 
@@ -245,12 +253,14 @@ struct offld_string offld_version(void);
 offld_status offld_error_status(const struct offld_error *error);
 
 /**
- * Returns the whole message: the operation, the file, member and section, and the cause. Empty for NULL.
+ * Returns the whole message: the operation, the file, member and section, and the cause. Empty for
+ * NULL.
  */
 struct offld_string offld_error_message(const struct offld_error *error);
 
 /**
- * Returns the offset in bytes of the format error that the message reports; `OFFLD_NONE` if it is unknown.
+ * Returns the offset in bytes of the format error that the message reports; `OFFLD_NONE` if it is
+ * unknown.
  */
 uint64_t offld_error_offset(const struct offld_error *error);
 
@@ -270,7 +280,8 @@ void offld_error_free(struct offld_error *error);
 struct offld_string offld_status_name(int32_t status);
 
 /**
- * Creates options with the defaults: no kernels, hashes and bytes of every image, at most 64 GiB of decompressed data.
+ * Creates options with the defaults: no kernels, hashes and bytes of every image, at most 64 GiB
+ * of decompressed data.
  */
 struct offld_options *offld_options_new(void);
 
@@ -280,14 +291,15 @@ struct offld_options *offld_options_new(void);
 void offld_options_set_kernels(struct offld_options *options, bool kernels);
 
 /**
- * Sets whether only headers are read (default: false): no hashes, and only compressed files, archive members and the headers of
- * compressed bundles are decompressed. The bytes of the images are then unavailable. Does nothing for NULL.
+ * Sets whether only headers are read (default: false): no hashes, and only compressed files,
+ * archive members and the headers of compressed bundles are decompressed. The bytes of the images
+ * are then unavailable. Does nothing for NULL.
  */
 void offld_options_set_headers_only(struct offld_options *options, bool headers_only);
 
 /**
- * Sets the limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file is a limit, too. Does nothing
- * for NULL.
+ * Sets the limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+ * is a limit, too. Does nothing for NULL.
  */
 void offld_options_set_max_unpacked(struct offld_options *options, uint64_t bytes);
 
@@ -297,11 +309,12 @@ void offld_options_set_max_unpacked(struct offld_options *options, uint64_t byte
 void offld_options_free(struct offld_options *options);
 
 /**
- * Opens the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind. `-` is stdin. Libraries that
- * a program needs and members of thin archives are opened, too. The file must not change until the report is freed.
+ * Opens the file at `path`: an object, library, program, archive, wheel, bundle or image of any
+ * kind. `-` is stdin. Libraries that a program needs and members of thin archives are opened, too.
+ * The file must not change until the report is freed.
  *
- * Damage in the file is reported by `offld_report_error`, next to the readable contents. The call fails only if the file cannot be
- * opened, or if an argument is NULL.
+ * Damage in the file is reported by `offld_report_error`, next to the readable contents. The call
+ * fails only if the file cannot be opened, or if an argument is NULL.
  */
 offld_status offld_open_path(const char *path,
                              const struct offld_options *options,
@@ -309,9 +322,9 @@ offld_status offld_open_path(const char *path,
                              struct offld_error **error);
 
 /**
- * Reads an open file: all of a regular file, or the remaining contents of a pipe. The caller keeps the descriptor and may close it
- * after the call. Messages call the file `name` (`descriptor` if that is NULL). No other file is opened. The file must not change
- * until the report is freed.
+ * Reads an open file: all of a regular file, or the remaining contents of a pipe. The caller keeps
+ * the descriptor and may close it after the call. Messages call the file `name` (`descriptor` if
+ * that is NULL). No other file is opened. The file must not change until the report is freed.
  */
 offld_status offld_open_fd(int descriptor,
                            const char *name,
@@ -320,9 +333,9 @@ offld_status offld_open_fd(int descriptor,
                            struct offld_error **error);
 
 /**
- * Reads the `size` bytes at `data` like a file with these contents. They are copied, so the caller may free them after the call.
- * Messages call them `name` (`memory` if that is NULL). No other file is opened; compressed data is decompressed into unnamed
- * temporary files, as for files.
+ * Reads the `size` bytes at `data` like a file with these contents. They are copied, so the caller
+ * may free them after the call. Messages call them `name` (`memory` if that is NULL). No other
+ * file is opened; compressed data is decompressed into unnamed temporary files, as for files.
  */
 offld_status offld_open_memory(const uint8_t *data,
                                size_t size,
@@ -337,7 +350,8 @@ offld_status offld_open_memory(const uint8_t *data,
 struct offld_string offld_report_name(const struct offld_report *report);
 
 /**
- * Returns the type of the file: `elf-executable`, `archive`, `bitcode`, `bundle`, `unknown`, … (docs/reference/json.md).
+ * Returns the type of the file: `elf-executable`, `archive`, `bitcode`, `bundle`, `unknown`, …
+ * (docs/reference/json.md).
  */
 struct offld_string offld_report_type(const struct offld_report *report);
 
@@ -372,8 +386,9 @@ size_t offld_report_error_count(const struct offld_report *report);
 struct offld_string offld_report_error(const struct offld_report *report, size_t index);
 
 /**
- * Writes the whole report as JSON, in the format of `offld inspect --json` for one file (docs/reference/json.md). It includes
- * kernels, entry tables and the linker of the file, which have no accessors. The caller frees the buffer.
+ * Writes the whole report as JSON, in the format of `offld inspect --json` for one file
+ * (docs/reference/json.md). It includes kernels, entry tables and the linker of the file, which
+ * have no accessors. The caller frees the buffer.
  */
 offld_status offld_report_json(const struct offld_report *report, struct offld_buffer **json, struct offld_error **error);
 
@@ -388,8 +403,8 @@ void offld_report_free(struct offld_report *report);
 size_t offld_image_index(const struct offld_image *image);
 
 /**
- * Returns the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on. 0 if its container does not specify
- * any.
+ * Returns the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on. 0
+ * if its container does not specify any.
  */
 uint32_t offld_image_kinds(const struct offld_image *image);
 
@@ -404,7 +419,8 @@ struct offld_string offld_image_triple(const struct offld_image *image);
 struct offld_string offld_image_target(const struct offld_image *image);
 
 /**
- * Returns the format, determined by the image's bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
+ * Returns the format, determined by the image's bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`,
+ * `empty`, `unknown`, …
  */
 struct offld_string offld_image_format(const struct offld_image *image);
 
@@ -419,7 +435,8 @@ struct offld_string offld_image_machine(const struct offld_image *image);
 struct offld_string offld_image_section(const struct offld_image *image);
 
 /**
- * Returns the innermost container of the image: `offload-binary`, `bundle`, `fatbinary`, …; empty if it has none.
+ * Returns the innermost container of the image: `offload-binary`, `bundle`, `fatbinary`, …; empty
+ * if it has none.
  */
 struct offld_string offld_image_container(const struct offld_image *image);
 
@@ -429,7 +446,8 @@ struct offld_string offld_image_container(const struct offld_image *image);
 struct offld_string offld_image_id(const struct offld_image *image);
 
 /**
- * Returns the format that the OffloadBinary stores for the image: `object`, `bitcode`, …; empty for other containers.
+ * Returns the format that the OffloadBinary stores for the image: `object`, `bitcode`, …; empty
+ * for other containers.
  */
 struct offld_string offld_image_stored_as(const struct offld_image *image);
 
@@ -439,7 +457,8 @@ struct offld_string offld_image_stored_as(const struct offld_image *image);
 struct offld_string offld_image_sha256(const struct offld_image *image);
 
 /**
- * Returns the offset of the image in the file or buffer, in bytes; `OFFLD_NONE` if it was decompressed.
+ * Returns the offset of the image in the file or buffer, in bytes; `OFFLD_NONE` if it was
+ * decompressed.
  */
 uint64_t offld_image_offset(const struct offld_image *image);
 
@@ -449,8 +468,8 @@ uint64_t offld_image_offset(const struct offld_image *image);
 uint64_t offld_image_size(const struct offld_image *image);
 
 /**
- * Returns the compressed size of the image, or of the whole bundle that was decompressed to obtain it; `OFFLD_NONE` if neither was
- * compressed.
+ * Returns the compressed size of the image, or of the whole bundle that was decompressed to obtain
+ * it; `OFFLD_NONE` if neither was compressed.
  */
 uint64_t offld_image_compressed_size(const struct offld_image *image);
 
@@ -465,18 +484,20 @@ uint32_t offld_image_flags(const struct offld_image *image);
 size_t offld_image_member_count(const struct offld_image *image);
 
 /**
- * Returns the name of the archive member that contains the image, in the archive with this index, the outermost first; empty if
- * `index` is out of range.
+ * Returns the name of the archive member that contains the image, in the archive with this index,
+ * the outermost first; empty if `index` is out of range.
  */
 struct offld_string offld_image_member(const struct offld_image *image, size_t index);
 
 /**
- * Returns the number of things that enclose the image: members, compressed files, sections, variables, containers.
+ * Returns the number of things that enclose the image: members, compressed files, sections,
+ * variables, containers.
  */
 size_t offld_image_step_count(const struct offld_image *image);
 
 /**
- * Returns the enclosing thing with this index, the outermost first; NULL if `index` is out of range, and for NULL.
+ * Returns the enclosing thing with this index, the outermost first; NULL if `index` is out of
+ * range, and for NULL.
  */
 const struct offld_step *offld_image_step(const struct offld_image *image, size_t index);
 
@@ -506,31 +527,33 @@ size_t offld_image_producer_count(const struct offld_image *image);
 struct offld_string offld_image_producer(const struct offld_image *image, size_t index);
 
 /**
- * Returns the number of kernels; 0 if the options do not request kernels (`offld_options_set_kernels`).
+ * Returns the number of kernels; 0 if the options do not request kernels
+ * (`offld_options_set_kernels`).
  */
 size_t offld_image_kernel_count(const struct offld_image *image);
 
 /**
- * Returns the name of the kernel with this index, mangled as in the image; empty if `index` is out of range. `offld_report_json`
- * has the resources that each kernel needs.
+ * Returns the name of the kernel with this index, mangled as in the image; empty if `index` is out
+ * of range. `offld_report_json` has the resources that each kernel needs.
  */
 struct offld_string offld_image_kernel(const struct offld_image *image, size_t index);
 
 /**
- * Sets `*data` and `*size` to the image's bytes, without copying them: they are in the memory map of the file or in the copy of
- * the buffer, and are valid until the report is freed. `*data` is not NULL even if `*size` is 0. Fails if only headers were read.
+ * Sets `*data` and `*size` to the image's bytes, without copying them: they are in the memory map
+ * of the file or in the copy of the buffer, and are valid until the report is freed. `*data` is
+ * not NULL even if `*size` is 0. Fails if only headers were read.
  */
 offld_status offld_image_bytes(const struct offld_image *image, const uint8_t **data, size_t *size, struct offld_error **error);
 
 /**
- * Writes the image's bytes to the current position of a file descriptor, which the caller keeps. The memory use does not depend on
- * the size of the image.
+ * Writes the image's bytes to the current position of a file descriptor, which the caller keeps.
+ * The memory use does not depend on the size of the image.
  */
 offld_status offld_image_write_fd(const struct offld_image *image, int descriptor, struct offld_error **error);
 
 /**
- * Writes the image's bytes to the file at `path`, which appears complete or not at all, and replaces an existing file. `-` is
- * stdout.
+ * Writes the image's bytes to the file at `path`, which appears complete or not at all, and
+ * replaces an existing file. `-` is stdout.
  */
 offld_status offld_image_write_path(const struct offld_image *image, const char *path, struct offld_error **error);
 
@@ -540,13 +563,14 @@ offld_status offld_image_write_path(const struct offld_image *image, const char 
 offld_status offld_image_write(const struct offld_image *image, offld_write write, void *context, struct offld_error **error);
 
 /**
- * Returns the kind: `member` of an archive, `compressed` file, `section`, `symbol` (a variable), `container`.
+ * Returns the kind: `member` of an archive, `compressed` file, `section`, `symbol` (a variable),
+ * `container`.
  */
 struct offld_string offld_step_kind(const struct offld_step *step);
 
 /**
- * Returns the name of the member, section or variable, the format of a container (`offload-binary`, `bundle`, `fatbinary`, …), or
- * the compression of a compressed file.
+ * Returns the name of the member, section or variable, the format of a container
+ * (`offload-binary`, `bundle`, `fatbinary`, …), or the compression of a compressed file.
  */
 struct offld_string offld_step_name(const struct offld_step *step);
 
@@ -561,7 +585,8 @@ uint64_t offld_step_offset(const struct offld_step *step);
 uint64_t offld_step_size(const struct offld_step *step);
 
 /**
- * Returns the uncompressed size; `OFFLD_NONE` if the data is not compressed, or if the size is unknown.
+ * Returns the uncompressed size; `OFFLD_NONE` if the data is not compressed, or if the size is
+ * unknown.
  */
 uint64_t offld_step_plain_size(const struct offld_step *step);
 
@@ -586,8 +611,8 @@ struct offld_string offld_registration_runtime(const struct offld_registration *
 struct offld_string offld_registration_symbol(const struct offld_registration *registration);
 
 /**
- * Returns the location of that function: `here` in the file itself, in a `library` that the program needs, or `elsewhere` if the
- * file is an object that leaves it undefined.
+ * Returns the location of that function: `here` in the file itself, in a `library` that the
+ * program needs, or `elsewhere` if the file is an object that leaves it undefined.
  */
 struct offld_string offld_registration_found(const struct offld_registration *registration);
 
@@ -597,25 +622,27 @@ struct offld_string offld_registration_found(const struct offld_registration *re
 size_t offld_registration_member_count(const struct offld_registration *registration);
 
 /**
- * Returns the name of the archive member that contains the registration, in the archive with this index, the outermost first;
- * empty if `index` is out of range.
+ * Returns the name of the archive member that contains the registration, in the archive with this
+ * index, the outermost first; empty if `index` is out of range.
  */
 struct offld_string offld_registration_member(const struct offld_registration *registration, size_t index);
 
 /**
- * Returns the number of needed libraries that define that function, or would define it if they were found. 0 if the file was
- * opened by descriptor or from memory, because no other file is opened then.
+ * Returns the number of needed libraries that define that function, or would define it if they
+ * were found. 0 if the file was opened by descriptor or from memory, because no other file is
+ * opened then.
  */
 size_t offld_registration_library_count(const struct offld_registration *registration);
 
 /**
- * Returns the name of the library with this index, as stored in the program; empty if `index` is out of range.
+ * Returns the name of the library with this index, as stored in the program; empty if `index` is
+ * out of range.
  */
 struct offld_string offld_registration_library(const struct offld_registration *registration, size_t index);
 
 /**
- * Returns the path at which the dynamic loader would find that library now; empty if it would not find it, and if `index` is out
- * of range.
+ * Returns the path at which the dynamic loader would find that library now; empty if it would not
+ * find it, and if `index` is out of range.
  */
 struct offld_string offld_registration_library_path(const struct offld_registration *registration, size_t index);
 
@@ -625,17 +652,19 @@ struct offld_string offld_registration_library_path(const struct offld_registrat
 struct offld_package *offld_package_new(void);
 
 /**
- * Unpacks the OffloadBinaries in the `size` bytes at `data`: one or several, of any version, compressed or not. Every image
- * becomes an entry as it is stored, even if it is a container itself (`offld_open_memory` also opens containers in images). Flags
- * and strings are preserved, and HIP has today's number in all entries. The bytes are copied. The status is malformed for other
- * data, and for compressed data that is more than 1000 times as large after decompression.
+ * Unpacks the OffloadBinaries in the `size` bytes at `data`: one or several, of any version,
+ * compressed or not. Every image becomes an entry as it is stored, even if it is a container
+ * itself (`offld_open_memory` also opens containers in images). Flags and strings are preserved,
+ * and HIP has today's number in all entries. The bytes are copied. The status is malformed for
+ * other data, and for compressed data that is more than 1000 times as large after decompression.
  */
 offld_status offld_package_read(const uint8_t *data, size_t size, struct offld_package **package, struct offld_error **error);
 
 /**
- * Adds an image: the `size` bytes at `data`, which are copied. Sets `*index`, unless `index` is NULL, to the image's index for the
- * functions below, which is the previous number of images. The new entry has no programming model and no strings. Its format is
- * object or bitcode, according to its bytes.
+ * Adds an image: the `size` bytes at `data`, which are copied. Sets `*index`, unless `index` is
+ * NULL, to the image's index for the functions below, which is the previous number of images. The
+ * new entry has no programming model and no strings. Its format is object or bitcode, according to
+ * its bytes.
  */
 offld_status offld_package_add(struct offld_package *package,
                                const uint8_t *data,
@@ -644,8 +673,8 @@ offld_status offld_package_add(struct offld_package *package,
                                struct offld_error **error);
 
 /**
- * Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0. Use 3 for HIP if a linker of
- * LLVM 15 to 19 reads the package.
+ * Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0.
+ * Use 3 for HIP if a linker of LLVM 15 to 19 reads the package.
  */
 offld_status offld_package_set_kinds(struct offld_package *package, size_t index, uint32_t kinds, struct offld_error **error);
 
@@ -660,8 +689,9 @@ offld_status offld_package_set_format(struct offld_package *package, size_t inde
 offld_status offld_package_set_flags(struct offld_package *package, size_t index, uint32_t flags, struct offld_error **error);
 
 /**
- * Stores a string with an image and replaces an existing one with the same key. Linkers select images by `triple` and `arch`. Key
- * and value are UTF-8. Strings that were obtained from this entry before become invalid.
+ * Stores a string with an image and replaces an existing one with the same key. Linkers select
+ * images by `triple` and `arch`. Key and value are UTF-8. Strings that were obtained from this
+ * entry before become invalid.
  */
 offld_status offld_package_set_string(struct offld_package *package,
                                       size_t index,
@@ -675,12 +705,14 @@ offld_status offld_package_set_string(struct offld_package *package,
 size_t offld_package_count(const struct offld_package *package);
 
 /**
- * Returns the image with this index, valid until the package is freed; NULL if `index` is out of range, and for NULL.
+ * Returns the image with this index, valid until the package is freed; NULL if `index` is out of
+ * range, and for NULL.
  */
 const struct offld_entry *offld_package_entry(const struct offld_package *package, size_t index);
 
 /**
- * Writes the images into memory, in the form `OFFLD_PACK_SEPARATE` or `OFFLD_PACK_SHARED`. The caller frees the buffer.
+ * Writes the images into memory, in the form `OFFLD_PACK_SEPARATE` or `OFFLD_PACK_SHARED`. The
+ * caller frees the buffer.
  */
 offld_status offld_package_write_memory(const struct offld_package *package,
                                         uint32_t form,
@@ -688,7 +720,8 @@ offld_status offld_package_write_memory(const struct offld_package *package,
                                         struct offld_error **error);
 
 /**
- * Writes the images to the file at `path`, which appears complete or not at all, and replaces an existing file. `-` is stdout.
+ * Writes the images to the file at `path`, which appears complete or not at all, and replaces an
+ * existing file. `-` is stdout.
  */
 offld_status offld_package_write_path(const struct offld_package *package,
                                       uint32_t form,
@@ -715,12 +748,14 @@ offld_status offld_package_write(const struct offld_package *package,
 void offld_package_free(struct offld_package *package);
 
 /**
- * Returns the stored programming models of an entry, one bit for each: `OFFLD_KIND_OPENMP` and so on.
+ * Returns the stored programming models of an entry, one bit for each: `OFFLD_KIND_OPENMP` and so
+ * on.
  */
 uint32_t offld_entry_kinds(const struct offld_entry *entry);
 
 /**
- * Returns the stored format of an entry: `OFFLD_FORMAT_OBJECT` and so on, or a number that this version does not know.
+ * Returns the stored format of an entry: `OFFLD_FORMAT_OBJECT` and so on, or a number that this
+ * version does not know.
  */
 uint32_t offld_entry_format(const struct offld_entry *entry);
 
@@ -745,7 +780,8 @@ size_t offld_entry_size(const struct offld_entry *entry);
 size_t offld_entry_string_count(const struct offld_entry *entry);
 
 /**
- * Returns the key of the string with this index, in stored order; empty if `index` is out of range.
+ * Returns the key of the string with this index, in stored order; empty if `index` is out of
+ * range.
  */
 struct offld_string offld_entry_string_key(const struct offld_entry *entry, size_t index);
 
