@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::model::printable;
 
 /// Splits `text` by a shell's rules for quotes and backslashes. Nothing else is special, and no
-/// variable is replaced.
+/// variable is replaced. The crate `shlex` would drop words that begin with `#`.
 ///
 /// # Errors
 /// A description of the syntax error.
