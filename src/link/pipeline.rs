@@ -255,8 +255,12 @@ impl<'a> Link<'a> {
 
         // The images in the containers that their runtimes read.
         let bundling = session.trace.span(span::BUNDLE, 0);
-        let cache = self.background.caching.cache().ok();
-        let context = BundleContext::new(request, &self.out_base(), &host.triple, cache);
+        let context = BundleContext {
+            request,
+            out_base: self.out_base(),
+            host_triple: &host.triple,
+            cache: self.background.caching.cache().ok(),
+        };
         let payloads = payload::bundle(&linked, &context, session)?;
         drop(bundling);
         if request.emit_fatbin_only {

@@ -3,10 +3,8 @@
 //! user is shown the module, it contains the images instead.
 
 pub(crate) mod image_object;
-mod note;
-mod object_cache;
 mod plan;
-mod printed_commands;
+mod registration_object;
 #[cfg(test)]
 mod tests;
 
@@ -65,7 +63,7 @@ pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
         Some(plans) => {
             let missing: Vec<Vec<u8>> = plans
                 .iter()
-                .filter_map(|plan| object_cache::missing(plan, context))
+                .filter_map(|plan| registration_object::missing(plan, context))
                 .collect();
             if !missing.is_empty() {
                 context.llvm.start_early(context.host_triple, missing);
@@ -188,16 +186,16 @@ fn host_objects(
     if context.request.run.save_temps {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
         session.runner.show_in_process(&|| {
-            printed_commands::commands(payload, context, &bitcode, &wrapper, session)
+            registration_object::commands(payload, context, &bitcode, &wrapper, session)
         })?;
         session.runner.make(&bitcode, &|path| {
             write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?)
         })?;
     }
     session.runner.make(&wrapper, &|path| {
-        note::write(
+        registration_object::write_with_note(
             path,
-            &object_cache::object(&plan, &purpose, context, session)?,
+            &registration_object::object(&plan, &purpose, context, session)?,
             first,
             context,
         )

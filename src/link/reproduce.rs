@@ -13,7 +13,6 @@
 mod archive;
 mod line;
 mod needed;
-mod root;
 mod texts;
 
 use std::borrow::Cow;
@@ -37,9 +36,8 @@ use crate::link::scan::{self, DeviceImage};
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, Compiler};
 use crate::target::Target;
-use archive::Content;
+use archive::{Content, Root};
 use line::ReproducedLine;
-use root::Root;
 
 /// The directory for the libraries that only libraries need.
 const NEEDED: &str = "needed";
@@ -250,7 +248,8 @@ fn complete(
     );
     if link.request.host.sysroot.is_none() {
         // Linkers look below the sysroot for absolute names in scripts such as libc.so.
-        line.args.push(format!("--sysroot={}", root::ROOT).into());
+        line.args
+            .push(format!("--sysroot={}", archive::ROOT).into());
     }
     Ok(())
 }

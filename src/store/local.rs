@@ -3,12 +3,10 @@
 //! renamed. Fetched data is checked against its digest after it was read or linked. So a damaged
 //! file, or one that another process just evicts, counts as missing and never yields wrong bytes.
 
-mod aside;
 mod contents;
-mod copied;
+mod files;
 mod gc;
 mod layout;
-mod record;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -31,7 +29,7 @@ use super::digest::{BlobName, Key, Naming, copy};
 use super::settings::Setting;
 use crate::sys::clock::{Clock, SystemClock};
 use crate::sys::folder::Folder;
-use aside::Aside;
+use files::Aside;
 use layout::{Layout, Place};
 use stats::StatsFile;
 
@@ -147,7 +145,7 @@ impl Store {
         let place = Layout::record(key);
         let folder = self.layout.folder(&place.folder).ok()?;
         let file = self.open_existing(&folder, &place)?;
-        match record::read(&file, key) {
+        match files::read_record(&file, key) {
             Some(bytes) => {
                 touch(&file, self.clock.now());
                 Some(bytes)
@@ -164,7 +162,7 @@ impl Store {
     /// # Errors
     /// The bytes exceed the limit of a record or of the store, or the directory cannot be written.
     pub fn put_record(&self, key: Key, bytes: &[u8]) -> Result<()> {
-        let whole = record::write(key, bytes)?;
+        let whole = files::record_file(key, bytes)?;
         let size = on_disk(whole.len() as u64);
         if size > self.limit {
             bail!(
@@ -210,7 +208,7 @@ impl Store {
         } else {
             // The target is on another file system, or one without hard links, or the blob has too
             // many links, or another owner.
-            copied::to_new_file(file, to, name.naming())?
+            files::copy_to_new_file(file, to, name.naming())?
         };
         if found.is_ok_and(|found| found == name) {
             return Ok(true);

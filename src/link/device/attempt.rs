@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::codegen_threads::CodegenThreads;
-use super::runner_slots::RunnerSlot;
 use super::running::{Links, demand};
+use super::schedule::RunnerSlot;
 use crate::sys::launcher::{Launched, Ran, Request};
 use crate::sys::run::{CapturedOutput, Cmd, PreloadedLinker};
 use crate::sys::trace::Usage;

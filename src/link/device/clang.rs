@@ -7,7 +7,6 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::arg_list::ArgList;
 use super::other_linkers::OptionStyle;
 use super::{DeviceContext, gpu_runtime, libraries, partitions, protected_symbols};
 use crate::args::request::{BitcodeLibrary, LlvmOption};
@@ -360,4 +359,30 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
 /// to be recent.
 fn at_least(context: &DeviceContext<'_>, major: u32) -> bool {
     context.compiler.major.is_none_or(|own| own >= major)
+}
+
+/// The arguments so far, in order.
+#[derive(Default)]
+pub(super) struct ArgList(Vec<OsString>);
+
+impl ArgList {
+    pub(super) fn arg(&mut self, arg: impl Into<OsString>) -> &mut Self {
+        self.0.push(arg.into());
+        self
+    }
+
+    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
+        self.arg(path.as_os_str())
+    }
+
+    /// Adds `prefix` and `value` as one argument.
+    pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
+        let mut joined = OsString::from(prefix);
+        joined.push(value);
+        self.arg(joined)
+    }
+
+    pub(super) fn finish(self) -> Vec<OsString> {
+        self.0
+    }
 }

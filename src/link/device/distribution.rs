@@ -13,7 +13,7 @@ use super::DeviceContext;
 use super::attempt::Completed;
 use super::distributor::Report;
 use super::link_cache::{LinkQuery, ResolvedLink};
-use super::out_of_memory;
+use super::messages;
 use super::remote_compiler::RemoteCompilerArgs;
 use crate::args::request::{Distribute, Jobs, Launching, LinkRequest};
 use crate::args::values;
@@ -166,7 +166,7 @@ impl Distribution {
                 Ok((done, report.not_kept))
             }
             Err(error) => Err(match report.failed {
-                Some((why, status)) if out_of_memory::of(&error).is_none() => {
+                Some((why, status)) if messages::out_of_memory(&error).is_none() => {
                     let report = format!("{step}: {}", self.with_input_names(&why));
                     StepFailed::new(report, status).into()
                 }

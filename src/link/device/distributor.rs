@@ -22,9 +22,9 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::link_cache::{Tool, of_environment};
-use super::out_of_memory;
-use super::runner_slots::{RunnerSlot, RunnerSlots};
+use super::messages;
 use super::schedule::{self, LookedUp, Work};
+use super::schedule::{RunnerSlot, RunnerSlots};
 use crate::args::request::{Jobs, Launching, MemoryLimit};
 use crate::args::response::Style;
 use crate::error;
@@ -233,7 +233,7 @@ impl Work for Units<'_> {
     }
 
     fn waits(&self, at: usize, demand: &Demand, why: Refusal) {
-        if let Some(waits) = out_of_memory::waits_for(demand, why) {
+        if let Some(waits) = messages::waits_for(demand, why) {
             self.note(|| format!("{}: waits for {waits}", step(&self.file.jobs[at])));
         }
     }
@@ -325,23 +325,24 @@ impl Units<'_> {
         cmd: &Cmd,
         error: anyhow::Error,
     ) -> Result<Compiled> {
-        let Some(killed) = out_of_memory::of(&error) else {
+        let Some(killed) = messages::out_of_memory(&error) else {
             return Err(error);
         };
         self.session
             .shell
-            .warn(&out_of_memory::tried_again(&cmd.step, killed));
+            .warn(&messages::tried_again(&cmd.step, killed));
         let demand = Demand {
             alone: true,
             ..Demand::one_thread(job.memory().max(killed.peak_memory))
         };
         let slot = self.places.here().take(&demand, self.session)?;
         let free = self.places.here().free_memory();
-        self.compile(job, cmd, RunnerSlot::Here(slot))
-            .map_err(|error| match out_of_memory::of(&error) {
-                Some(killed) => out_of_memory::given_up(killed, free).into(),
+        self.compile(job, cmd, RunnerSlot::Here(slot)).map_err(
+            |error| match messages::out_of_memory(&error) {
+                Some(killed) => messages::given_up(killed, free).into(),
                 None => error,
-            })
+            },
+        )
     }
 
     /// Files that must be identical on another machine: the compiler's files, and all inputs that

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DeviceContext;
-use super::arg_list::ArgList;
+use super::clang::ArgList;
 use crate::args::Role;
 use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;

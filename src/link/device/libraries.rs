@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DeviceContext;
-use super::arg_list::ArgList;
+use super::clang::ArgList;
 use super::link_cache;
 use crate::args::request::{InputName, LinkRequest};
 use crate::formats::magic::Magic;

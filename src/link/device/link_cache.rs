@@ -11,11 +11,9 @@
 //! reason. The compiler then runs it as without a cache.
 
 mod compiler_query;
-mod digests;
 mod driver_files;
 mod driver_probe_paths;
 mod file_snapshot;
-mod history;
 mod keys;
 mod libraries;
 mod linker_args;
@@ -50,8 +48,8 @@ use crate::sys::session::Session;
 use crate::sys::threads::lock;
 use crate::sys::trace::Usage;
 
-pub(super) use digests::of_environment;
 pub(super) use file_snapshot::digest as digest_of_file;
+pub(super) use keys::of_environment;
 use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
@@ -103,7 +101,7 @@ pub(super) struct ResolvedLink {
     tools: Vec<Tool>,
     key: Key,
     inputs: Vec<Digest>,
-    key_parts: history::KeyParts,
+    key_parts: keys::KeyParts,
 }
 
 /// The inputs of one linker run that are not part of its cached command.
@@ -176,7 +174,7 @@ impl<'a> DeviceCache<'a> {
             cache,
             context,
             session,
-            environment: digests::of_environment(),
+            environment: keys::of_environment(),
             verbose,
             begun: (cache.clock().now(), cache.clock().running()),
             tools: Mutex::default(),
@@ -238,9 +236,9 @@ impl<'a> DeviceCache<'a> {
         let tools = programs
             .map(|program| self.tool(program))
             .collect::<std::result::Result<Vec<Tool>, String>>()?;
-        let inputs = digests::of_device_code(query.job);
+        let inputs = keys::of_device_code(query.job);
         let key = self.key(&linker_command, &tools, &inputs);
-        let key_parts = self.key_parts(query, (&linker_command, &linker_args), &tools, &inputs);
+        let key_parts = self.key_parts(query, &linker_command, &linker_args, &tools, &inputs);
         Ok(ResolvedLink {
             linker_command,
             linker_args,
@@ -273,11 +271,11 @@ impl<'a> DeviceCache<'a> {
             Err(Some(why)) => return missing(why),
             Err(None) => {
                 let last = self.cache.record(
-                    history::key(query.program, &query.job.target.to_string()),
+                    keys::history_key(query.program, &query.job.target.to_string()),
                     Scope::Local,
                 );
                 let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                return missing(history::difference(last.as_ref(), &resolved.key_parts));
+                return missing(keys::difference(last.as_ref(), &resolved.key_parts));
             }
         };
         let entry = &manifest.entries[index];
@@ -426,7 +424,7 @@ impl<'a> DeviceCache<'a> {
         };
         // The device code is in memory maps of the user's files, which may have changed since the
         // key was computed.
-        let unchanged = digests::of_device_code(query.job) == resolved.inputs;
+        let unchanged = keys::of_device_code(query.job) == resolved.inputs;
         if let Some(units) = units.filter(|_| unchanged) {
             self.keep_units(units, &resolved.tools, query);
         }
@@ -443,7 +441,7 @@ impl<'a> DeviceCache<'a> {
             begun,
             begun_monotonic,
         };
-        let last = history::key(query.program, &query.job.target.to_string());
+        let last = keys::history_key(query.program, &query.job.target.to_string());
         let entry = match not_kept {
             Some(why) => Err(why),
             None if said.printed => {

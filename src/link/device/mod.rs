@@ -3,7 +3,6 @@
 //! The linker is clang or nvlink. The results are in the order of the jobs, independent of timing
 //! (docs/spec/faults.md F7).
 
-mod arg_list;
 mod attempt;
 mod clang;
 mod codegen_threads;
@@ -15,18 +14,16 @@ mod inputs;
 mod libraries;
 mod link_cache;
 mod log_line;
+mod messages;
 mod nvlink;
 mod object_calls;
 mod other_linkers;
-mod out_of_memory;
 mod override_images;
 mod partitions;
 mod protected_symbols;
 mod remote_compiler;
-mod runner_slots;
 mod running;
 mod schedule;
-mod thin_hint;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -60,9 +57,9 @@ use crate::sys::jobs::JobSlots;
 use costs::Costs;
 use inputs::Inputs;
 use link_cache::DeviceCache;
-use runner_slots::RunnerSlots;
+use messages::ThinHint;
 use running::{Expected, Links};
-use thin_hint::ThinHint;
+use schedule::RunnerSlots;
 
 /// A linked image in a file.
 #[derive(Debug, Clone)]

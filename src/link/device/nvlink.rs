@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::DeviceContext;
-use super::arg_list::ArgList;
+use super::clang::ArgList;
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::sys::toolchain;

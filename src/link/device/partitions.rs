@@ -10,7 +10,7 @@
 use anyhow::Result;
 
 use super::DeviceContext;
-use super::arg_list::ArgList;
+use super::clang::ArgList;
 use crate::args::request::{LinkRequest, LtoPartitions};
 use crate::args::values;
 use crate::formats::{bitcode, magic};

@@ -11,10 +11,9 @@ use super::costs::{Costs, Prediction};
 use super::distribution::Distribution;
 use super::link_cache::{DeviceCache, Keep, LinkFiles, LinkQuery, ResolvedLink};
 use super::log_line::{self, LogLine};
-use super::out_of_memory;
-use super::runner_slots::{RunnerSlot, RunnerSlots};
+use super::messages::{self, ThinHint};
 use super::schedule::{LookedUp, Work};
-use super::thin_hint::ThinHint;
+use super::schedule::{RunnerSlot, RunnerSlots};
 use super::{DeviceContext, Planned};
 use crate::build_log::{Log, Outcome};
 use crate::sys::jobs::{Demand, Refusal};
@@ -169,7 +168,7 @@ impl<'w> Work for Links<'w> {
 
     fn waits(&self, at: usize, demand: &Demand, why: Refusal) {
         let step = &self.planned[at].cmd.step;
-        let Some(waits) = out_of_memory::waits_for(demand, why) else {
+        let Some(waits) = messages::waits_for(demand, why) else {
             return;
         };
         self.progress
@@ -242,7 +241,7 @@ impl Links<'_> {
         self.progress.begin(at, &self.planned[at].cmd.step);
         let ran = match (self.cache, resolved) {
             (Ok(cache), Some(resolved)) => {
-                self.run_linker(at, cache, (resolved, distribution), &mut attempt)
+                self.run_linker(at, cache, resolved, distribution, &mut attempt)
             }
             _ => self
                 .run_compiler(at, &mut attempt)
@@ -271,12 +270,12 @@ impl Links<'_> {
     ) -> Result<LinkRun> {
         let planned = &self.planned[at];
         let step = &planned.cmd.step;
-        let Some(killed) = out_of_memory::of(&error) else {
+        let Some(killed) = messages::out_of_memory(&error) else {
             return Err(error);
         };
         self.session
             .shell
-            .warn(&out_of_memory::tried_again(step, killed));
+            .warn(&messages::tried_again(step, killed));
         let memory = self.expected.of(at).memory.max(killed.peak_memory);
         self.progress
             .begin(at, &format!("{step} waits until it can run alone"));
@@ -302,8 +301,8 @@ impl Links<'_> {
         let distribution = self.distribution(at, resolved.as_ref());
         match self.run_once(at, resolved, distribution, attempt) {
             Ok(ran) => Ok(ran),
-            Err(error) => Err(match out_of_memory::of(&error) {
-                Some(killed) => out_of_memory::given_up(killed, free).into(),
+            Err(error) => Err(match messages::out_of_memory(&error) {
+                Some(killed) => messages::given_up(killed, free).into(),
                 None => error,
             }),
         }
@@ -346,7 +345,8 @@ impl Links<'_> {
         &self,
         at: usize,
         cache: &DeviceCache<'_>,
-        (resolved, distribution): (ResolvedLink, Option<Distribution>),
+        resolved: ResolvedLink,
+        distribution: Option<Distribution>,
         attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Option<Keep>)> {
         let planned = &self.planned[at];

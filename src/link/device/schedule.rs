@@ -1,13 +1,16 @@
-//! Schedules device links: looks up and runs the longest first.
+//! Schedules device links: looks up and runs the longest first, through the launcher if it works,
+//! else on this machine.
 //!
-//! A link that lacks memory does not block later links that fit.
+//! A link that lacks memory does not block later links that fit. A launched link uses no slot,
+//! jobserver token or memory of this machine.
 
 use std::sync::Mutex;
 
 use anyhow::Result;
 
-use super::runner_slots::{RunnerSlot, RunnerSlots};
-use crate::sys::jobs::{Demand, Refusal};
+use crate::args::request::Jobs;
+use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
+use crate::sys::launcher::Launcher;
 use crate::sys::session::Session;
 use crate::sys::threads::{self, lock};
 
@@ -174,11 +177,98 @@ fn startable<'s, W: Work>(
     None
 }
 
+/// Slots for the device links of one run.
+pub(super) struct RunnerSlots<'p> {
+    here: JobSlots,
+    launched: Option<(&'p Launcher, JobSlots)>,
+}
+
+/// Permission to run one device link.
+pub(super) enum RunnerSlot<'p> {
+    /// Run on this machine.
+    Here(JobSlot<'p>),
+    /// Run through the launcher.
+    Launched {
+        launcher: &'p Launcher,
+        _slot: JobSlot<'p>,
+    },
+}
+
+impl<'p> RunnerSlots<'p> {
+    /// Creates the slots of the launcher, if the session has one. `here`: the slots of this
+    /// machine.
+    pub(super) fn new(here: JobSlots, session: &'p Session) -> RunnerSlots<'p> {
+        let launched = session
+            .launcher
+            .as_ref()
+            .map(|launcher| (launcher, JobSlots::counting(launcher.jobs())));
+        RunnerSlots { here, launched }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_a_test(here: JobSlots) -> RunnerSlots<'static> {
+        RunnerSlots {
+            here,
+            launched: None,
+        }
+    }
+
+    /// The slots of this machine.
+    pub(super) fn here(&self) -> &JobSlots {
+        &self.here
+    }
+
+    /// Maximum number of device links that run at once.
+    pub(super) fn limit(&self) -> usize {
+        self.launched
+            .iter()
+            .map(|(_, slots)| slots.limit())
+            .fold(self.here.limit(), usize::max)
+    }
+
+    /// Takes a slot for one of the expected device links, or returns the reason why none can run
+    /// now.
+    pub(super) fn try_take(&self, demand: &Demand) -> Result<RunnerSlot<'_>, Refusal> {
+        let Some((launcher, slots)) = self.working().filter(|_| !demand.here) else {
+            return self.here.try_take(demand).map(RunnerSlot::Here);
+        };
+        let slot = slots.try_take(demand)?;
+        self.here.expect_one_less();
+        Ok(RunnerSlot::Launched {
+            launcher,
+            _slot: slot,
+        })
+    }
+
+    /// Waits until a device link may have finished.
+    pub(super) fn pause(&self) {
+        self.working()
+            .map_or(&self.here, |(_, slots)| slots)
+            .pause();
+    }
+
+    fn working(&self) -> Option<(&Launcher, &JobSlots)> {
+        self.launched
+            .as_ref()
+            .filter(|(launcher, _)| launcher.is_available())
+            .map(|(launcher, slots)| (*launcher, slots))
+    }
+}
+
+impl RunnerSlot<'_> {
+    /// Number of threads for a link that can use `wanted`.
+    pub(super) fn granted(&self, wanted: usize, jobs: Jobs) -> usize {
+        match self {
+            RunnerSlot::Here(slot) => slot.granted(),
+            RunnerSlot::Launched { launcher, .. } => launcher.threads(wanted, jobs),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::request::MemoryLimit;
-    use crate::sys::jobs::JobSlots;
 
     /// Returns the end time of the last of `times` if they start in `order` on `slots` slots.
     fn end(times: &[f64], order: &[usize], slots: usize) -> f64 {

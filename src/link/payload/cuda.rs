@@ -28,7 +28,11 @@ pub(super) fn payload(
     session: &Session,
 ) -> Result<Payload> {
     let output = session.scratch.path(&context.out_base, "fatbin")?;
-    let width = if context.host_is_64_bit { "-64" } else { "-32" };
+    let width = if context.host_is_64_bit() {
+        "-64"
+    } else {
+        "-32"
+    };
     let mut args: Vec<OsString> = vec![width.into(), "--create".into()];
     args.push(output.clone().into_os_string());
     let mut described = Vec::new();
@@ -47,7 +51,7 @@ pub(super) fn payload(
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
         program: session.runner.program(
-            toolchain::cuda_tool("fatbinary", context.cuda_path),
+            toolchain::cuda_tool("fatbinary", context.request.device.cuda_path.as_deref()),
             "fatbinary",
         )?,
         args,
@@ -59,13 +63,13 @@ pub(super) fn payload(
         output: Some(output.clone()),
     };
     let cached = context
-        .cache
+        .cache()
         .and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
     if cached
         .as_ref()
         .map_or(Ok(false), |cached| cached.fetch(&output))?
     {
-        if context.verbose {
+        if context.request.run.verbose {
             session
                 .shell
                 .note(&format!("{}: found in the cache", cmd.step));

@@ -35,7 +35,7 @@ pub(super) fn payload(
 ) -> Result<Payload> {
     let mut bundle = composed(images)?;
     let path = || session.scratch.path(&context.out_base, "hipfb");
-    let output = if context.compress || session.scratch.keeps() {
+    let output = if context.request.device.compress || session.scratch.keeps() {
         Some(path()?)
     } else {
         None
@@ -63,10 +63,10 @@ fn bundler_command(
     context: &BundleContext<'_>,
 ) -> Result<Equivalent> {
     let mut args: Vec<OsString> = vec!["-type=o".into(), format!("-bundle-align={ALIGN}").into()];
-    if context.compress {
+    if context.request.device.compress {
         args.push("-compress".into());
     }
-    if let Some(level) = context.compression_level {
+    if let Some(level) = &context.request.device.compression_level {
         args.push(format!("-compression-level={level}").into());
     }
     let ids: Vec<String> = images
@@ -89,7 +89,10 @@ fn bundler_command(
     args.extend(images.iter().map(|image| option("-input=", &image.path)));
     args.push(option("-output=", output));
     Ok((
-        toolchain::llvm_tool("clang-offload-bundler", context.offld_clang),
+        toolchain::llvm_tool(
+            "clang-offload-bundler",
+            context.request.device.offld_clang.as_deref(),
+        ),
         args,
     ))
 }
@@ -136,7 +139,7 @@ fn write(
     session: &Session,
 ) -> Result<()> {
     let mut out = File::create(output)?;
-    if context.compress {
+    if context.request.device.compress {
         let (options, bundle) = (context.compression()?, bundle.clone());
         // At the highest level, zstd does not return for minutes.
         let pack = move || -> Result<()> {

@@ -62,47 +62,28 @@ impl PayloadImage {
 
 /// The options for packing.
 pub(crate) struct BundleContext<'a> {
+    pub request: &'a LinkRequest,
     /// The file name of the link's output, which is the prefix of temporary names.
     pub out_base: String,
-    /// The directory of the CUDA toolkit (`--cuda-path=`).
-    pub cuda_path: Option<&'a Path>,
-    /// Whether the host's pointers have 64 bits.
-    pub host_is_64_bit: bool,
-    /// `--emit-fatbin-only`: the payload becomes a file, which can contain only one image.
-    pub emits_file: bool,
-    pub compress: bool,
-    /// `--compression-level=`, as given.
-    pub compression_level: Option<&'a str>,
-    pub offld_clang: Option<&'a Path>,
-    /// The cache. None if there is no cache, or if a dry run or `--save-temps` needs the commands.
+    /// The triple of the host.
+    pub host_triple: &'a str,
     pub cache: Option<&'a Arc<Cache>>,
-    /// `--wrapper-verbose`.
-    pub verbose: bool,
 }
 
 impl<'a> BundleContext<'a> {
-    /// Returns the options of `request` for a host with this triple.
-    pub(crate) fn new(
-        request: &'a LinkRequest,
-        out_base: &str,
-        host_triple: &str,
-        cache: Option<&'a Arc<Cache>>,
-    ) -> Self {
+    /// Whether the host's pointers have 64 bits.
+    fn host_is_64_bit(&self) -> bool {
         const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
-        let arch = host_triple.split('-').next().unwrap_or_default();
-        BundleContext {
-            out_base: out_base.to_owned(),
-            cuda_path: request.device.cuda_path.as_deref(),
-            host_is_64_bit: !NARROW
-                .iter()
-                .any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
-            emits_file: request.emit_fatbin_only,
-            compress: request.device.compress,
-            compression_level: request.device.compression_level.as_deref(),
-            offld_clang: request.device.offld_clang.as_deref(),
-            cache: cache.filter(|_| !request.run.dry_run && !request.run.save_temps),
-            verbose: request.run.verbose,
-        }
+        let arch = self.host_triple.split('-').next().unwrap_or_default();
+        !NARROW
+            .iter()
+            .any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv")))
+    }
+
+    /// Returns the cache, unless a dry run or `--save-temps` needs the commands.
+    fn cache(&self) -> Option<&'a Arc<Cache>> {
+        self.cache
+            .filter(|_| !self.request.run.dry_run && !self.request.run.save_temps)
     }
 
     /// Returns the compression of a bundle; without `--compression-level=`, LLVM's default.
@@ -112,7 +93,7 @@ impl<'a> BundleContext<'a> {
             workers,
             ..compressed::Options::default()
         };
-        if let Some(text) = self.compression_level {
+        if let Some(text) = &self.request.device.compression_level {
             options.level = text
                 .parse()
                 .with_context(|| format!("--compression-level={text}: expected a number"))?;
@@ -191,7 +172,9 @@ pub(crate) fn bundle(
             OffloadKind::OpenMp => offload_binary::openmp(&images, generation, session),
             OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
             OffloadKind::Hip => hip::payload(&images, generation, context, session),
-            OffloadKind::Sycl => offload_binary::sycl(&images, generation, context.emits_file),
+            OffloadKind::Sycl => {
+                offload_binary::sycl(&images, generation, context.request.emit_fatbin_only)
+            }
         }
     };
     groups(&described).into_iter().map(payload).collect()

@@ -107,7 +107,7 @@ pub(super) fn of(
     let contents = contents(payload, context, &mut sycl)?;
     if context.late {
         let tag = tag(payload.kind, payload.generation).digest();
-        return sycl_plan_of_symbols(payload, context, (contents, sycl), tag);
+        return sycl_plan_of_symbols(payload, context, contents, sycl, tag);
     }
     let inline = contents.iter().map(Rope::size).sum::<u64>() <= INLINE_LIMIT;
     let tag = if inline {
@@ -141,7 +141,8 @@ pub(super) fn of(
 fn sycl_plan_of_symbols(
     payload: &Payload,
     context: &RegisterContext<'_>,
-    (contents, facts): (Vec<Rope>, Vec<SyclFacts>),
+    contents: Vec<Rope>,
+    facts: Vec<SyclFacts>,
     tag: u64,
 ) -> Result<(Plan, Vec<StreamedImage>)> {
     let (mut places, mut streamed) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::root::Root;
+use super::archive::Root;
 use crate::args::{Arg, ArgKind, ArgumentList, Id};
 use crate::link::inputs::search::Search;
 

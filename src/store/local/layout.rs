@@ -3,7 +3,7 @@
 //! ```text
 //! CACHEDIR.TAG marks the directory as a cache, which backup programs skip
 //! v3/b/a0/a0f3… a blob: the file itself, named by its digest
-//! v3/r/17/17c2… a record, in the format of `record.rs`
+//! v3/r/17/17c2… a record, in the format of `files.rs`
 //! v3/tmp/ files that are not complete yet
 //! v3/stats the counters; locked while they change
 //! v3/lock locked while a process collects

@@ -203,7 +203,7 @@ fn a_record_with_any_wrong_bit_is_missing() {
     let bench = Bench::new(MIB);
     let key = Key::of("key");
     let path = bench.store.layout.path(&Layout::record(key));
-    let whole = record::write(key, b"some bytes").unwrap();
+    let whole = files::record_file(key, b"some bytes").unwrap();
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x80;
@@ -218,7 +218,7 @@ fn a_record_with_any_wrong_bit_is_missing() {
     bench.store.put_record(key, b"").unwrap();
     overwrite(
         &path,
-        &record::write(Key::of("other"), b"some bytes").unwrap(),
+        &files::record_file(Key::of("other"), b"some bytes").unwrap(),
     );
     assert_eq!(bench.store.record(key), None);
 }
