@@ -42,7 +42,7 @@ pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 pub(crate) const HIP_BUNDLES: &str = ".hip_fatbin";
 /// Fatbinaries of CUDA.
 pub(crate) const CUDA_FATBINARIES: &str = ".nv_fatbin";
-/// Fatbinaries with the relocatable code that nvcc linked a program from. The driver links it anew
+/// Fatbinaries with the relocatable code that nvcc linked a program from. The driver links it again
 /// for a device that no linked image fits: CUDA's `fatbinary_section.h` calls it prelinked.
 pub(crate) const CUDA_PRELINKED: &str = "__nv_relfatbin";
 /// Images for LLVM 22's SYCL runtime, in no container.
