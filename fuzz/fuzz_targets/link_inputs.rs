@@ -15,7 +15,9 @@ fuzz_target!(|data: &[u8]| {
         let folder = offld_fuzz::folder();
         let spec = InputSpec::requested(InputName::File(path));
         let search = Search::new(&[folder.to_path_buf()], Some(folder), Naming::Unix, "none");
-        let Ok(inputs) = inputs::open(&[spec], &search) else { return };
+        let Ok(inputs) = inputs::open(&[spec], &search, &mut |_, _| {}) else {
+            return;
+        };
         if let Ok(found) = scan::scan(&inputs) {
             for image in found.iter().take(16) {
                 let _ = scan::device_symbols(image);
@@ -23,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         }
         scan::has_images(&inputs);
         let _ = scan::host_facts(&inputs, true);
-        scan::shared_needs(&inputs);
+        scan::shared_symbols(&inputs);
         scan::default_libraries(&inputs);
     });
 });
