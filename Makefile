@@ -5,7 +5,6 @@
 # make test-long make test with the longest tests in full (hundreds of processes and kills), then test-book, test-files and test-reproducible   make test-no-llvm   an offld without LLVM
 # make test-llvm19  an offld built with LLVM 19: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/dev/gpu-tests.md)
 # make test-reproducible  builds in two directories give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
-# make dist      the programs as packages contain them, in target/dist
 # make test-files split, merge and prune of real libraries and wheels with device code: downloads 1 GB, needs 10 GB of disk meanwhile
 # make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   tests them in bare roots of Debian 12 and 13
 # make test-clone  the README's commands one after the other in one clone, in bare roots of Debian 12 and 13, as root and as a user with sudo
@@ -39,7 +38,7 @@ SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build dist setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
 
 all: build
 
@@ -51,10 +50,6 @@ build:
 	@command -v $(CARGO) >/dev/null || { echo 'cargo not found: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
 	@scripts/rust.sh $(RUST) $(CARGO)
 	$(CARGO) build --release $(FEATURES)
-
-# The programs as packages contain them: slower to build, and 0.3 ms quicker to start.
-dist:
-	$(CARGO) build --profile dist $(FEATURES)
 
 # The scripts write the stamp file themselves, and only if nothing is missing.
 setup: $(SETUP)
@@ -186,12 +181,12 @@ lint: $(SETUP)
 # Compares offld with LLVM's tools (docs/dev/benchmarks.md). BENCH='zaxpy many': only these groups; BENCH=--write: updates benches/RESULTS.md
 # If NVIDIA's tools are missing, the table lists the omitted rows.
 bench: $(SETUP) $(SETUP_CUDA)
-	@$(MAKE) --no-print-directory dist
+	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
 
 # Peak memory with code objects of 2 GiB; needs some 10 GiB of disk.
 bench-large: $(SETUP)
-	@$(MAKE) --no-print-directory dist
+	@$(MAKE) --no-print-directory build
 	benches/large.sh --check
 
 # Fuzzes every reader and every tool's command line with damaged and unusual input, FUZZ_SECONDS each; TARGET selects one.

@@ -3,7 +3,7 @@
 machine (tests/cluster/cluster.sh; needs root and `make setup-cluster`), compared with the same links here.
 
 usage: cluster.py [--write]     --write: writes the figures into benches/cluster.json, which cluster-simulation.py reads
-RUNS: the rounds of each pair (default: 15); OFFLD: the program (default: target/dist/offld)
+RUNS: the rounds of each pair (default: 15); OFFLD: the program (default: target/release/offld)
 """
 
 import concurrent.futures
@@ -20,7 +20,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 LLVM = "/usr/lib/llvm-22/bin"
 RUNS = int(os.environ.get("RUNS", "15"))
-OFFLD = os.environ.get("OFFLD", str(HERE.parent / "target/dist/offld"))
+OFFLD = os.environ.get("OFFLD", str(HERE.parent / "target/release/offld"))
 # Functions in the linked program: few show the overhead of a job, many show its transfers and its time.
 SIZES = [3, 30, 300, 1200]
 SRUN = "srun -Q -n1 -c{threads} --mem={mem}M"

@@ -5,7 +5,7 @@
 #   --check: fails if a row is beyond its bound (bounds.txt)
 #   --write: writes the table, the machine and notes.md into FILE (default: benches/RESULTS.md, only for all groups)
 # RUNS: the number of runs (default: 15); PAIRED_RUNS: for rows with a bound in milliseconds over the floor (default: 60);
-# LARGE_RUNS: for rows that take seconds (default: 5); OFFLD: the program (default: target/dist/offld)
+# LARGE_RUNS: for rows that take seconds (default: 5); OFFLD: the program (default: target/release/offld)
 # HIP_UNITS: the number of HIP translation units (default: 100); HIP_UNIT_RUNS: the number of runs of their links (default: 3)
 # TMPDIR: the working directory, with 15 GiB of free space for all groups; BOUNDS: another bounds.txt
 set -euo pipefail

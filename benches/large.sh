@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the peak memory of the container tools with code objects of gigabytes; needs some 10 GiB of disk.
 # usage: large.sh [--check]     --check: fails if a tool exceeds its limit
-# SIZE: the size of a code object in MiB (default: 2048); OFFLD: the program (default: target/dist/offld)
+# SIZE: the size of a code object in MiB (default: 2048); OFFLD: the program (default: target/release/offld)
 set -euo pipefail
 benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."

@@ -12,10 +12,10 @@ from=${1:-}
 if [ -z "$from" ]; then
     cd "$TOP"
     [ -x "$TOOLS/bin/cargo-auditable" ] || fail 'cargo-auditable not found: packaging/setup.sh installs it'
-    say 'building the programs (cargo auditable build --profile dist)'
+    say 'building the programs (cargo auditable build --release)'
     without_folders "$TOP"
-    PATH=$TOOLS/bin:$PATH cargo auditable build --profile dist --locked --target-dir "$WORK/build"
-    from=$WORK/build/dist
+    PATH=$TOOLS/bin:$PATH cargo auditable build --release --locked --target-dir "$WORK/build"
+    from=$WORK/build/release
 fi
 
 rm -rf "$PROGRAMS" "$SYMBOLS"

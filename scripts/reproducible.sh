@@ -9,16 +9,13 @@ cd "$(dirname "$0")/.."
 say() { printf 'reproducible: %s\n' "$*" >&2; }
 
 programs=(offld)
-build=(build --locked --quiet)
+build=(build --release --locked --quiet)
 if [ "${1:-}" = --full ]; then
     programs+=(offld-llvm)
-    profile=dist
 else
     build+=(--no-default-features --bin offld)
-    profile=release
-    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+    export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 fi
-build+=(--profile "$profile")
 unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR RUSTFLAGS
 
 work=$PWD/target/reproducible
@@ -43,7 +40,7 @@ for name in one another/place; do
 done
 
 for program in "${programs[@]}"; do
-    first=$work/one/target/$profile/$program second=$work/another/place/target/$profile/$program
+    first=$work/one/target/release/$program second=$work/another/place/target/release/$program
     if ! cmp "$first" "$second"; then
         say "$program differs between the two builds. To compare them: diffoscope $first $second"
         exit 1

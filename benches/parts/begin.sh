@@ -8,7 +8,7 @@ trap 'rm -rf "$work" ${in_memory:+"$in_memory"}' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/dist/offld}")
+offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/release/offld}")
 # shellcheck source=benches/parts/measure.sh
 . "$benches/parts/measure.sh"
 # shellcheck source=benches/parts/common.sh
