@@ -5,6 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
@@ -126,6 +128,24 @@ fn described(path: &Path) -> String {
     format!("{contents}, mode {:o}, {} links", meta.mode(), meta.nlink())
 }
 
+/// The sorted names in a directory, once the old output is gone: wild renames it to
+/// `NAME.delete` and removes it in the background, after the command has ended. Until then, the
+/// number of links of its other names is too high.
+fn settled_names(at: &Path) -> std::io::Result<Vec<String>> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut names = fs::read_dir(at)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        names.sort();
+        let settled = !names.iter().any(|name| name.ends_with(".delete"));
+        if settled || Instant::now() > deadline {
+            return Ok(names);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn states(linker: &'static str) -> Outcome {
     let work = Work::new();
     let Some(program) = host_linker(linker) else {
@@ -141,14 +161,9 @@ fn states(linker: &'static str) -> Outcome {
             make(&at)?;
             let ended = output(&mut link(&work, &program, &at, late, "out"))?;
             late_ones += usize::from(String::from_utf8_lossy(&ended.stderr).contains("/.offld-"));
-            let names = fs::read_dir(&at)?
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-            let mut names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
-            names.sort();
+            let names = settled_names(&at)?;
             let found = ["out", "real", "other/real", "in.o"]
                 .map(|file| format!("{file}: {}", described(&at.join(file))));
-            // wild may still be removing the old output in the background.
-            names.retain(|name| !name.ends_with(".delete"));
             Ok::<_, Failed>(format!(
                 "{}: {}\n{}",
                 ended.status.success(),
