@@ -3,10 +3,17 @@
 //! * `OFFLD_TEST_LONG=1` (`make test-long`): also the longest in full
 //! * `OFFLD_TEST_CHECK=1` (`make check`): only those of [`CHECK`]
 //! * `OFFLD_TEST_LLVM=19` (`make test-llvm19`): only those of [`REGISTRATION`]
+//!
+//! `OFFLD_TEST_TIMES=FILE` appends a line with the seconds and the name of each test to a file.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use libtest_mimic::Trial;
+
+use crate::support::Outcome;
 
 /// The tests that run before each commit: some quick ones for each tool and each part of a link.
 const CHECK: [&str; 16] = [
@@ -90,6 +97,19 @@ pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
         trials.retain(|trial| wanted(trial.name()));
     }
     trials
+}
+
+/// Runs a test, and records its duration if `OFFLD_TEST_TIMES` names a file.
+pub(crate) fn timed(name: &str, run: impl FnOnce() -> Outcome) -> Outcome {
+    let Some(file) = std::env::var_os("OFFLD_TEST_TIMES") else {
+        return run();
+    };
+    let start = Instant::now();
+    let outcome = run();
+    let line = format!("{:.2} {name}\n", start.elapsed().as_secs_f64());
+    let mut file = OpenOptions::new().append(true).create(true).open(file)?;
+    file.write_all(line.as_bytes())?;
+    outcome
 }
 
 /// The number of times that a test does `what`: `full`, or only `short` if the longest tests are

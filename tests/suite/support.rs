@@ -29,7 +29,8 @@ pub(crate) fn test(
     name: impl Into<String>,
     run: impl FnOnce() -> Outcome + Send + 'static,
 ) -> Trial {
-    Trial::ignorable_test(name, run)
+    let name = name.into();
+    Trial::ignorable_test(name.clone(), move || crate::effort::timed(&name, run))
 }
 
 /// A test that needs only LLVM 22.
