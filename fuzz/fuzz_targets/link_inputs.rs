@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::args::request::{InputName, InputSpec};
+use offld::args::settings::{InputName, InputSpec};
 use offld::programs::inputs;
 use offld::programs::inputs::search::{Naming, Search};
 use offld::programs::inputs::scan;

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use libfuzzer_sys::fuzz_target;
-use offld::args::request::LinkRequest;
+use offld::args::settings::LinkSettings;
 use offld::args::response::{self, Style};
 use offld::args::{ArgumentList, Role};
 
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(next, ledger.tokens().len());
         let host = ledger.host_line(&["OBJECT".into()], &["LIBRARY".into()]);
         assert!(host.len() <= ledger.tokens().len() + 2);
-        let _ = LinkRequest::new(&ledger);
+        let _ = LinkSettings::new(&ledger);
         // The reader of response files gets back the written arguments.
         for style in [Style::Gnu, Style::Windows] {
             let arguments: Vec<OsString> = host.iter().filter(|argument| !argument.is_empty()).cloned().collect();

@@ -1,14 +1,14 @@
 //! The command line of a link, as a list of the user's tokens. Each token is tagged with its
 //! meaning and its recipient. offld never rewrites or drops tokens, so the host linker gets its
-//! arguments exactly as the user wrote them. `request` turns the tags into settings. Nothing here
+//! arguments exactly as the user wrote them. `settings` turns the tags into values. Nothing here
 //! opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
 pub(crate) mod gnu_ld;
 pub mod link_exe;
 mod parse;
-pub mod request;
 pub mod response;
+pub mod settings;
 mod state;
 mod table;
 mod table_ld;

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::request::{InputName, InputSpec, InputState};
+use super::settings::{InputName, InputSpec, InputState};
 use super::{Arg, ArgKind, Id};
 
 /// Tracks the state from left to right along the arguments.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::{EMULATED_TOOLS, help};
-use crate::args::request::{Jobs, Launching};
+use crate::args::settings::{Jobs, Launching};
 use crate::args::{ArgumentList, Mode, Role};
 use crate::link::pipeline::{self, DistributorRequest};
 use crate::model::printable;

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSymbol};
 
-use crate::args::request::LinkRequest;
 use crate::args::response::Style;
+use crate::args::settings::LinkSettings;
 use crate::args::{ArgumentList, Dialect, Role};
 use crate::formats::elf::edit;
 use crate::formats::offload_sections;
@@ -39,10 +39,10 @@ pub(crate) use runtime::{may_add_directory_of, openmp_runtime};
 pub(crate) use side_outputs::{Done, clean};
 
 /// Returns the program for the host link.
-pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
-    let other = || toolchain::host_linker(request.host.offld_linker.as_deref(), ld_first);
-    match (&request.host.linker_path, request.role) {
-        (_, Role::Wrapper) if request.host.offld_linker.is_some() => other(),
+pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf> {
+    let other = || toolchain::host_linker(settings.host.offld_linker.as_deref(), ld_first);
+    match (&settings.host.linker_path, settings.role) {
+        (_, Role::Wrapper) if settings.host.offld_linker.is_some() => other(),
         // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only
         // call itself.
         (Some(path), _) if toolchain::is_ourselves(path) => other(),
@@ -118,7 +118,7 @@ fn names_stdin(arg: &OsStr) -> bool {
 /// refer to an entry, and in lld such symbols do not keep a section by default. Near a process
 /// limit, an option limits lld to one thread. For wild, an option makes its exit status reliable.
 pub(crate) fn additions(
-    request: &LinkRequest,
+    settings: &LinkSettings,
     linker: &Path,
     host_triple: &str,
     objects: &[PathBuf],
@@ -128,7 +128,7 @@ pub(crate) fn additions(
         .map(|path| path.clone().into_os_string())
         .collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
-    if elf && request.host.gc_sections && is_lld(linker) {
+    if elf && settings.host.gc_sections && is_lld(linker) {
         args.extend(KEEP_TABLES.map(OsString::from));
     }
     if threads::is_short() && toolchain::is_ld_lld(linker) {
@@ -143,9 +143,9 @@ pub(crate) fn additions(
 
 /// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if
 /// the user's command line has it. That option would drop the entry tables, and the last one wins.
-pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
-    let dropped = request.host.gc_sections
-        && request
+pub(crate) fn endings(settings: &LinkSettings, runtime: Vec<OsString>) -> Vec<OsString> {
+    let dropped = settings.host.gc_sections
+        && settings
             .host
             .z_keywords
             .iter()
@@ -232,9 +232,9 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
 pub(crate) fn objcopy_command(
     output: &Path,
     tables: &[&str],
-    request: &LinkRequest,
+    settings: &LinkSettings,
 ) -> Result<Option<Equivalent>> {
-    let tag = if request.run.dry_run {
+    let tag = if settings.run.dry_run {
         edit::entry_table_tag(&[])
     } else if atomic_file::is_special(output) {
         return Ok(None);
@@ -259,7 +259,7 @@ pub(crate) fn objcopy_command(
         }
     }
     Ok(Some((
-        toolchain::llvm_tool("llvm-objcopy", request.device.offld_clang.as_deref()),
+        toolchain::llvm_tool("llvm-objcopy", settings.device.offld_clang.as_deref()),
         args,
     )))
 }
@@ -278,14 +278,14 @@ pub(crate) fn wrapper_object(facts: &[HostFacts<'_>], inputs: &Inputs) -> Option
 
 /// Returns the host's triple: that of `--host-triple=`, else that of the first object, else that of
 /// the machine offld was built for.
-pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
-    if let Some(triple) = &request.host.host_triple {
+pub(crate) fn triple(settings: &LinkSettings, facts: &[HostFacts<'_>]) -> Result<String> {
+    if let Some(triple) = &settings.host.host_triple {
         return Ok(triple.clone());
     }
     let machine = facts.iter().find_map(|facts| facts.machine);
     Ok(match machine.and_then(triple_of) {
         // A command line in GNU ld's syntax belongs to the MinGW toolchain.
-        Some(triple) if request.dialect == Dialect::Gnu => {
+        Some(triple) if settings.dialect == Dialect::Gnu => {
             triple.replace("pc-windows-msvc", "w64-windows-gnu")
         }
         Some(triple) => triple.to_owned(),
@@ -299,7 +299,7 @@ pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<S
 }
 
 /// Returns the naming scheme of the host's libraries, as far as the command line determines it.
-pub(crate) fn naming(request: &LinkRequest) -> Naming {
+pub(crate) fn naming(settings: &LinkSettings) -> Naming {
     const FOR_WINDOWS: [&str; 6] = [
         "i386pe",
         "i386pep",
@@ -308,17 +308,17 @@ pub(crate) fn naming(request: &LinkRequest) -> Naming {
         "arm64ecpe",
         "arm64xpe",
     ];
-    let emulates = request
+    let emulates = settings
         .host
         .emulation
         .as_ref()
         .is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
-    let named = request
+    let named = settings
         .host
         .host_triple
         .as_ref()
         .is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
-    match request.dialect {
+    match settings.dialect {
         Dialect::LinkExe => Naming::LinkExe,
         Dialect::Gnu if emulates || named => Naming::MinGw,
         Dialect::Gnu => Naming::Unix,
@@ -344,17 +344,17 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
 
 /// Returns Debian's name for the host in library directories: `/usr/lib/<multiarch>`, or
 /// `/usr/<multiarch>/lib` for Windows.
-pub(crate) fn multiarch(request: &LinkRequest) -> String {
-    let arch = request
+pub(crate) fn multiarch(settings: &LinkSettings) -> String {
+    let arch = settings
         .host
         .host_triple
         .as_ref()
         .and_then(|triple| triple.split('-').next());
     let arch = arch.unwrap_or(std::env::consts::ARCH);
     let i386 = arch.starts_with('i') && arch.ends_with("86");
-    match naming(request) {
+    match naming(settings) {
         Naming::Unix => format!("{}-linux-gnu", if i386 { "i386" } else { arch }),
-        _ if i386 || request.host.emulation.as_deref() == Some("i386pe") => {
+        _ if i386 || settings.host.emulation.as_deref() == Some("i386pe") => {
             "i686-w64-mingw32".to_owned()
         }
         _ => format!("{arch}-w64-mingw32"),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::args::{ArgumentList, Role};
 pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
@@ -47,48 +47,48 @@ pub(crate) fn run(
     ld_first: bool,
     embedded: bool,
 ) -> Result<()> {
-    let mut request = LinkRequest::new(ledger)?;
-    request.run.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
+    let mut settings = LinkSettings::new(ledger)?;
+    settings.run.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
     // A dry run prints the same commands on every machine.
-    let launcher = if request.run.dry_run {
+    let launcher = if settings.run.dry_run {
         None
     } else {
-        Launcher::new(&request.run.launching, request.run.verbose)?
+        Launcher::new(&settings.run.launching, settings.run.verbose)?
     };
     let options = SessionOptions {
-        dry_run: request.run.dry_run,
-        verbose: request.run.verbose,
-        save_temps: request.run.save_temps,
-        kept_in: if request.saves_temps_beside_output() {
-            host::folder_of(out_name(&request)).to_path_buf()
+        dry_run: settings.run.dry_run,
+        verbose: settings.run.verbose,
+        save_temps: settings.run.save_temps,
+        kept_in: if settings.saves_temps_beside_output() {
+            host::folder_of(out_name(&settings)).to_path_buf()
         } else {
             PathBuf::new()
         },
-        time_trace: request
+        time_trace: settings
             .run
             .time_trace
             .clone()
-            .or_else(|| trace_in_directory(&request)),
-        time_trace_granularity: request.run.time_trace_granularity,
+            .or_else(|| trace_in_directory(&settings)),
+        time_trace_granularity: settings.run.time_trace_granularity,
         embedded,
         temp_folder: launcher
             .as_ref()
-            .map(|_| Launcher::temp_folder(out_name(&request))),
+            .map(|_| Launcher::temp_folder(out_name(&settings))),
     };
     let session = Session {
         launcher,
         ..Session::new(Arc::clone(shell), options)
     };
     let whole = session.trace.span(span::WHOLE, 0);
-    let result = link(ledger, &request, &session, ld_first);
+    let result = link(ledger, &settings, &session, ld_first);
     drop(whole);
     // A failed link gets a trace as well.
-    let traced = write_trace(&request, &session);
+    let traced = write_trace(&settings, &session);
     result.and(traced)
 }
 
-fn write_trace(request: &LinkRequest, session: &Session) -> Result<()> {
-    if request.run.time_trace.is_none()
+fn write_trace(settings: &LinkSettings, session: &Session) -> Result<()> {
+    if settings.run.time_trace.is_none()
         && let Some(folder) = Session::env(session::OFFLD_TIME_TRACE)
     {
         if !session.trace.has_device_links() {
@@ -107,9 +107,9 @@ fn write_trace(request: &LinkRequest, session: &Session) -> Result<()> {
 
 /// Returns the path of the link's time trace in the directory that `OFFLD_TIME_TRACE` names. The
 /// name contains a hash of the output's absolute path, so each output has its own trace.
-fn trace_in_directory(request: &LinkRequest) -> Option<PathBuf> {
+fn trace_in_directory(settings: &LinkSettings) -> Option<PathBuf> {
     let folder = PathBuf::from(Session::env(session::OFFLD_TIME_TRACE)?);
-    let output = out_name(request);
+    let output = out_name(settings);
     let place = std::path::absolute(output).unwrap_or_else(|_| output.to_path_buf());
     let name = output.file_name().unwrap_or_default().display();
     Some(folder.join(format!(
@@ -125,7 +125,7 @@ pub(crate) fn llvm_help(ledger: &ArgumentList) -> Result<Option<String>> {
     if !ledger.tokens().iter().any(|token| token == "-mllvm") {
         return Ok(None);
     }
-    steps::llvm_help(&LinkRequest::new(ledger)?)
+    steps::llvm_help(&LinkSettings::new(ledger)?)
 }
 
 /// Compiles the translation units of a ThinLTO link, for the ld.lld that started this process.
@@ -133,17 +133,17 @@ pub(crate) fn distribute(request: &DistributorRequest, shell: &Arc<Shell>) -> Re
     device::distribute(request, shell)
 }
 
-/// Runs the link that `request` describes.
+/// Runs the link that `settings` describes.
 fn link(
     ledger: &ArgumentList,
-    request: &LinkRequest,
+    settings: &LinkSettings,
     session: &Session,
     ld_first: bool,
 ) -> Result<()> {
-    let background = Background::new(request, session);
-    let link = Link::new(ledger, request, &background, session, ld_first);
+    let background = Background::new(settings, session);
+    let link = Link::new(ledger, settings, &background, session, ld_first);
     let result = link.and_then(|link| link.stages());
-    if request.run.dry_run && result.is_ok() {
+    if settings.run.dry_run && result.is_ok() {
         session.tell_of_removed_files();
     }
     background.finish();
@@ -153,7 +153,7 @@ fn link(
 /// The command line of a link, and the services that its stages share.
 struct Link<'a> {
     ledger: &'a ArgumentList,
-    request: &'a LinkRequest,
+    settings: &'a LinkSettings,
     background: &'a Background<'a>,
     session: &'a Session,
     /// The linker of the host link; empty if there is no host link.
@@ -207,36 +207,36 @@ struct Scanned<'a> {
 impl<'a> Link<'a> {
     fn new(
         ledger: &'a ArgumentList,
-        request: &'a LinkRequest,
+        settings: &'a LinkSettings,
         background: &'a Background<'a>,
         session: &'a Session,
         ld_first: bool,
     ) -> Result<Self> {
         Ok(Link {
             ledger,
-            request,
+            settings,
             background,
             session,
-            linker: if request.emit_fatbin_only {
+            linker: if settings.emit_fatbin_only {
                 PathBuf::new()
             } else {
-                host::linker(request, ld_first)?
+                host::linker(settings, ld_first)?
             },
-            search: line_inputs::search(request),
-            output: out_name(request),
+            search: line_inputs::search(settings),
+            output: out_name(settings),
         })
     }
 
     /// Runs all stages.
     fn stages(&self) -> Result<()> {
-        let (request, session) = (self.request, self.session);
+        let (settings, session) = (self.settings, self.session);
         // Written first, so that a link that fails later can be reproduced elsewhere
         // (`--reproduce`).
         self.write_reproduction()?;
 
         // The linked images, each in a file. After this, no input is read. There are no images
         // without device code, or if another wrapper has registered it.
-        let images = match request.device.override_images.as_slice() {
+        let images = match settings.device.override_images.as_slice() {
             [] => self.device_images()?,
             options => DeviceCode::Linked(Box::new(self.override_images(options)?)),
         };
@@ -246,7 +246,7 @@ impl<'a> Link<'a> {
             unfilled,
         } = match images {
             DeviceCode::Linked(images) => *images,
-            DeviceCode::None(_) if request.emit_fatbin_only => {
+            DeviceCode::None(_) if settings.emit_fatbin_only => {
                 return payload::emit(&[], self.output, session);
             }
             DeviceCode::None(endings) => return self.plain_link(&endings),
@@ -256,14 +256,14 @@ impl<'a> Link<'a> {
         // The images in the containers that their runtimes read.
         let bundling = session.trace.span(span::BUNDLE, 0);
         let context = BundleContext {
-            request,
+            settings,
             out_base: self.out_base(),
             host_triple: &host.triple,
             cache: self.background.caching.cache().ok(),
         };
         let payloads = payload::bundle(&linked, &context, session)?;
         drop(bundling);
-        if request.emit_fatbin_only {
+        if settings.emit_fatbin_only {
             return payload::emit(&payloads, self.output, session);
         }
 
@@ -291,13 +291,13 @@ impl<'a> Link<'a> {
     /// Links the device code of the inputs. There are no images without device code, or if it is
     /// registered already.
     fn device_images(&self) -> Result<DeviceCode> {
-        let (request, session) = (self.request, self.session);
+        let (settings, session) = (self.settings, self.session);
         // The contents of every file that the command line names, with archives as their members.
         // The host linker starts as soon as there is device code, or if there are many inputs to
         // search. It loads while everything else runs.
         let extract = session.trace.span(span::EXTRACT, 0);
         let mut starter = self.background.linker_starter(self.ledger, &self.linker);
-        let specs = input_specs(request, &self.search);
+        let specs = input_specs(settings, &self.search);
         starter.expect(specs.len());
         let inputs = inputs::open(&specs, &self.search, &mut |kind, data| {
             starter.look(kind, data)
@@ -314,7 +314,7 @@ impl<'a> Link<'a> {
 
         // Symbol tables. Those of archive members are needed if a member has device code, and in
         // `ld.offld` to find calls of the OpenMP runtime.
-        let members = request.role == Role::Ld
+        let members = settings.role == Role::Ld
             || images
                 .iter()
                 .any(|image| inputs.objects[image.input_object].lazy);
@@ -333,7 +333,7 @@ impl<'a> Link<'a> {
 
         // One device link for each image of the program, in the order of registration. The host's
         // own device code may call host code in archives.
-        let triple = host::triple(request, &facts)?;
+        let triple = host::triple(settings, &facts)?;
         let arch = triple.split('-').next().unwrap_or_default();
         let host_code = scan::host_code(&inputs, &images, arch);
         let jobs = self.select(&scanned, &host_code)?;
@@ -358,7 +358,7 @@ impl<'a> Link<'a> {
         triple: String,
         preload_args: Option<Vec<OsString>>,
     ) -> Result<Images> {
-        let (request, session, background) = (self.request, self.session, self.background);
+        let (settings, session, background) = (self.settings, self.session, self.background);
         let Scanned { inputs, images, .. } = *scanned;
         let _device = session.trace.span(span::DEVICE, 0);
         // The names that each image must define.
@@ -376,7 +376,7 @@ impl<'a> Link<'a> {
             late: false,
             triple,
         };
-        let mut libraries = device::host_libraries(request, inputs, images, &self.linker);
+        let mut libraries = device::host_libraries(settings, inputs, images, &self.linker);
         libraries.extend(device::added_libraries(&host.runtime));
 
         // The registrations, and whether they are late.
@@ -386,7 +386,7 @@ impl<'a> Link<'a> {
         let device_bytes = device_code.map(|input| input.bytes.len() as u64).sum();
         let files = inputs.files.iter().map(|file| file.path.as_path());
         host.late = self.is_late(&host, &groups, files, device_bytes)?;
-        let is_beside = host.late && late::can_be_beside(request, &groups);
+        let is_beside = host.late && late::can_be_beside(settings, &groups);
 
         // The device links run in parallel with two steps: registration code is looked up or
         // generated, and the host linker loads. For late images, that is a part of the host link.
@@ -398,7 +398,7 @@ impl<'a> Link<'a> {
             }
         };
         let context = DeviceContext {
-            request,
+            settings,
             compiler: &compiler,
             host_triple: &host.triple,
             host_linker: &self.linker,
@@ -409,7 +409,7 @@ impl<'a> Link<'a> {
             while_running: &|| background.while_linking(prepare),
         };
         let device_links = || {
-            if !request.host.relocatable && device::leave_symbols_open(&libraries) {
+            if !settings.host.relocatable && device::leave_symbols_open(&libraries) {
                 scanned.expect_device_code(&jobs)?;
             }
             let linked = device::link(&jobs, &context, session);
@@ -426,7 +426,7 @@ impl<'a> Link<'a> {
         } else {
             (None, device_links()?)
         };
-        tables.warn_of_missing(&jobs, &linked, inputs, request, session);
+        tables.warn_of_missing(&jobs, &linked, inputs, settings, session);
         Ok(Images {
             linked,
             host,
@@ -436,16 +436,16 @@ impl<'a> Link<'a> {
 
     /// Returns the images of `--override-image`, without reading the inputs.
     fn override_images(&self, options: &[(String, PathBuf)]) -> Result<Images> {
-        let request = self.request;
+        let settings = self.settings;
         self.session.signals.watch();
-        if request.run.dry_run {
+        if settings.run.dry_run {
             self.check_shown(&inputs::open(
-                &request.inputs,
+                &settings.inputs,
                 &self.search,
                 &mut |_, _| {},
             )?)?;
         }
-        let triple = host::triple(request, &[])?;
+        let triple = host::triple(settings, &[])?;
         self.check_host(&triple)?;
         let linked = device::override_images(options)?;
         let mut host = HostLink {
@@ -467,7 +467,7 @@ impl<'a> Link<'a> {
             .iter()
             .filter_map(|image| std::fs::metadata(&image.path).ok())
             .map(|meta| meta.len());
-        let files = line_inputs::files(request);
+        let files = line_inputs::files(settings);
         host.late = self.is_late(&host, &payload::groups(&described), files, sizes.sum())?;
         Ok(Images {
             linked,
@@ -479,7 +479,7 @@ impl<'a> Link<'a> {
     /// Returns the parameters of the registration.
     fn registration<'b>(&'b self, host: &'b HostLink) -> RegisterContext<'b> {
         RegisterContext {
-            request: self.request,
+            settings: self.settings,
             output: self.output,
             host_triple: &host.triple,
             sycl: host.sycl,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::edit::backpatch::{Filling, REGISTERED, placeholder};
 use crate::formats::offload_sections::entry_section;
 use crate::io::rope::Rope;
@@ -34,7 +34,7 @@ const LARGE: u64 = 8 << 20;
 
 /// The facts about the link that this stage needs.
 pub(crate) struct RegisterContext<'a> {
-    pub request: &'a LinkRequest,
+    pub settings: &'a LinkSettings,
     /// The output as the user named it.
     pub output: &'a Path,
     pub host_triple: &'a str,
@@ -176,14 +176,14 @@ fn host_objects(
         streamed = streamed.into_iter().map(placeholder_image).collect();
     }
     let purpose = purpose(payload);
-    if context.request.run.print_wrapped_module {
+    if context.settings.run.print_wrapped_module {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
         session
             .shell
             .line(String::from_utf8_lossy(&text).trim_end());
     }
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
-    if context.request.run.save_temps {
+    if context.settings.run.save_temps {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
         session.runner.show_in_process(&|| {
             registration_object::commands(payload, context, &bitcode, &wrapper, session)

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
+use crate::args::settings::{InputName, InputSpec, LinkSettings};
 use crate::args::{ArgKind, ArgumentList, Role};
 use crate::formats::bitcode;
 use crate::formats::magic::{Magic, magic};
@@ -47,7 +47,7 @@ pub(crate) struct LinkToReproduce<'a> {
     /// The command line.
     pub ledger: &'a ArgumentList,
     /// The options and inputs in the command line.
-    pub request: &'a LinkRequest,
+    pub settings: &'a LinkSettings,
     /// The inputs, and the default libraries that objects name in turn.
     pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
     /// The search path for libraries.
@@ -58,14 +58,14 @@ pub(crate) struct LinkToReproduce<'a> {
 /// Writes the reproduction if the user requested one: with `--reproduce` for this link, or with
 /// `OFFLD_REPRODUCE` for every link with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
-    let Some(target) = target(link.request) else {
+    let Some(target) = target(link.settings) else {
         return Ok(());
     };
     let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});
     let found = inputs.as_ref().ok().map(scan::scan);
     // A link whose device code cannot be read is reproduced as well: that failure may be the reason
     // for the request.
-    let has_none = link.request.device.override_images.is_empty()
+    let has_none = link.settings.device.override_images.is_empty()
         && matches!(&found, Some(Ok(found)) if found.is_empty());
     if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
@@ -82,20 +82,20 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     })
 }
 
-fn target(request: &LinkRequest) -> Option<archive::Destination> {
-    if let Some(file) = &request.run.reproduce {
+fn target(settings: &LinkSettings) -> Option<archive::Destination> {
+    if let Some(file) = &settings.run.reproduce {
         return Some(archive::Destination::File(file.clone()));
     }
     let folder = Session::env(session::OFFLD_REPRODUCE)?;
     Some(archive::Destination::Folder(
         folder.into(),
-        output(request).to_string_lossy().into_owned(),
+        output(settings).to_string_lossy().into_owned(),
     ))
 }
 
 /// The output's file name.
-fn output(request: &LinkRequest) -> &OsStr {
-    request
+fn output(settings: &LinkSettings) -> &OsStr {
+    settings
         .output
         .as_deref()
         .and_then(Path::file_name)
@@ -122,11 +122,11 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
         .as_ref()
         .map(|triple| OsString::from(format!("--host-triple={triple}")));
     // The quoting depends on the host's triple, which the script passes on the command line.
-    let style = response::style_of(link.request.role, triple.as_slice());
+    let style = response::style_of(link.settings.role, triple.as_slice());
     let facts = texts::ScriptValues {
-        role: link.request.role,
+        role: link.settings.role,
         linker: link.linker,
-        output: output(link.request),
+        output: output(link.settings),
         host_triple: triple.as_slice(),
         offld_only: &line.offld_only,
     };
@@ -185,16 +185,16 @@ fn files(
     if !tools.runtime.is_empty() {
         // The runtime's arguments add a search directory, so the link finds more libraries.
         let whole = ArgumentList::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
-        let request = LinkRequest::new(&whole)?;
-        let multiarch = host::multiarch(&request);
+        let settings = LinkSettings::new(&whole)?;
+        let multiarch = host::multiarch(&settings);
         let search = Search::new(
-            &request.host.library_dirs,
-            request.host.sysroot.as_deref(),
+            &settings.host.library_dirs,
+            settings.host.sysroot.as_deref(),
             Naming::Unix,
             &multiarch,
         );
         files.extend(
-            inputs::files(&request.inputs, &search)
+            inputs::files(&settings.inputs, &search)
                 .opened
                 .into_iter()
                 .map(|file| file.path),
@@ -202,7 +202,7 @@ fn files(
     }
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| {
-            needed::of_compiler(compiler, cpu, link.request.host.sysroot.as_deref())
+            needed::of_compiler(compiler, cpu, link.settings.host.sysroot.as_deref())
         }));
     }
     Ok(files)
@@ -218,8 +218,8 @@ fn complete(
     root: &Root,
 ) -> Result<()> {
     line.append(&ArgumentList::parse(Role::Ld, tools.runtime.clone())?);
-    if link.request.output.is_none() {
-        line.output_in_front(output(link.request));
+    if link.settings.output.is_none() {
+        line.output_in_front(output(link.settings));
     }
     if tools
         .host_triple
@@ -246,7 +246,7 @@ fn complete(
             .iter()
             .map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()),
     );
-    if link.request.host.sysroot.is_none() {
+    if link.settings.host.sysroot.is_none() {
         // Linkers look below the sysroot for absolute names in scripts such as libc.so.
         line.args
             .push(format!("--sysroot={}", archive::ROOT).into());
@@ -265,7 +265,7 @@ fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
         .filter(|arg| is_link_path(arg.kind))
         .filter_map(|arg| arg.value.as_ref());
     link_paths
-        .chain(&link.request.host.rpaths)
+        .chain(&link.settings.host.rpaths)
         .flat_map(|folders| loader::split(folders))
         .collect()
 }
@@ -293,18 +293,27 @@ impl Tools {
             .iter()
             .filter_map(|image| bitcode::producer_major(&image.bytes))
             .max();
-        let compiler = toolchain::device_compiler(link.request.device.offld_clang.as_deref(), need)
-            .ok()
-            .map(|choice| choice.compiler);
+        let compiler =
+            toolchain::device_compiler(link.settings.device.offld_clang.as_deref(), need)
+                .ok()
+                .map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
-        let host_triple = host::triple(link.request, &facts).ok();
+        let host_triple = host::triple(link.settings, &facts).ok();
         let is_registered = !found.is_empty()
-            && link.request.device.override_images.is_empty()
+            && link.settings.device.override_images.is_empty()
             && host::wrapper_object(&facts, inputs).is_none();
         let runtime = compiler.as_ref().filter(|_| is_registered);
         let images: Vec<&DeviceImage<'_>> = found.iter().collect();
         let runtime = runtime.and_then(|compiler| {
-            host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok()
+            host::openmp_runtime(
+                link.settings,
+                inputs,
+                &facts,
+                &images,
+                link.search,
+                compiler,
+            )
+            .ok()
         });
         let host_machine = host_triple
             .as_ref()

@@ -19,7 +19,7 @@ use jobserver::{Acquired, Client};
 use memory::Machine;
 use table::{Processes, Share, Table};
 
-use crate::args::request::{Jobs, MemoryLimit};
+use crate::args::settings::{Jobs, MemoryLimit};
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
 use crate::sys::threads::{self, lock};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::args::request::Jobs;
+use crate::args::settings::Jobs;
 use crate::args::values::{Launching, launcher_wait, remote_jobs};
 use crate::sys::posix_shell::{self, quoted_if_needed};
 use crate::sys::run::{self, Cmd, Guardian, OutOfMemory};

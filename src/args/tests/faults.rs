@@ -35,7 +35,7 @@ fn f2_the_objects_are_linked_once_after_the_last_output() {
         host(Role::Wrapper, "a.o -out:x.exe b.o"),
         "a.o -out:x.exe W b.o -lR"
     );
-    assert_eq!(request("a.o -o x -oy /out:z").output, Some("y".into()));
+    assert_eq!(settings("a.o -o x -oy /out:z").output, Some("y".into()));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn f3_library_is_a_library() {
         inputs("--library foo --library=bar -library baz -lq -l r -l:libs.a"),
         ["-lfoo", "-lbar", "-lbaz", "-lq", "-lr", "-l:libs.a"]
     );
-    assert!(request("--library foo").host.library_dirs.is_empty());
+    assert!(settings("--library foo").host.library_dirs.is_empty());
     assert_eq!(
         host(Role::Wrapper, "--library foo -o x"),
         "--library foo -o x W -lR"
@@ -124,8 +124,8 @@ fn f5_option_values_are_not_inputs() {
         ),
         ["a.o", "b.o", "c.o", "d.o", "e.o", "f.o", "g.o"]
     );
-    assert_eq!(request("-omagic a.o").output, Some("magic".into()));
-    assert_eq!(request("--omagic a.o").output, None);
+    assert_eq!(settings("-omagic a.o").output, Some("magic".into()));
+    assert_eq!(settings("--omagic a.o").output, None);
     // A missing operand, or one that looks like an option, is not guessed.
     assert_eq!(inputs("a.o -T"), ["a.o"]);
     assert_eq!(inputs("-z --start-lib a.o"), ["a.o"]);
@@ -160,8 +160,8 @@ fn f18_static_and_dynamic_apply_to_later_inputs() {
             "-lh+static"
         ]
     );
-    assert!(request("-static a.o").host.static_link);
-    assert!(!request("-Bstatic a.o").host.static_link);
+    assert!(settings("-static a.o").host.static_link);
+    assert!(!settings("-Bstatic a.o").host.static_link);
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod tables;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::request::{InputName, LinkRequest};
+use super::settings::{InputName, LinkSettings};
 use super::{ArgumentList, Role};
 
 /// Arguments separated by spaces.
@@ -25,13 +25,13 @@ fn ledger(role: Role, line: &str) -> ArgumentList {
     ArgumentList::parse(role, words(line)).expect(line)
 }
 
-fn request(line: &str) -> LinkRequest {
-    LinkRequest::new(&ledger(Role::Wrapper, line)).expect(line)
+fn settings(line: &str) -> LinkSettings {
+    LinkSettings::new(&ledger(Role::Wrapper, line)).expect(line)
 }
 
 fn error(line: &str) -> String {
     match ArgumentList::parse(Role::Wrapper, words(line))
-        .and_then(|ledger| LinkRequest::new(&ledger))
+        .and_then(|ledger| LinkSettings::new(&ledger))
     {
         Ok(_) => panic!("`{line}` is taken"),
         Err(error) => error.to_string(),
@@ -53,10 +53,10 @@ fn joined(line: &[OsString]) -> String {
 /// Inputs as text: `a.o`, `-lm`, followed by the state: `+whole`, `+lazy`, `+static`, `+needed`,
 /// `+data`, `+group0`.
 fn inputs(line: &str) -> Vec<String> {
-    request(line).inputs.iter().map(describe).collect()
+    settings(line).inputs.iter().map(describe).collect()
 }
 
-fn describe(input: &super::request::InputSpec) -> String {
+fn describe(input: &super::settings::InputSpec) -> String {
     let mut text = match &input.name {
         InputName::File(path) => path.display().to_string(),
         InputName::Library(name) => format!("-l{}", name.display()),

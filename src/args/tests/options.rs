@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::request::{
+use super::super::settings::{
     BitcodeLibrary, Distribute, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit,
 };
 use super::super::{Id, Route, own_rows};
 use super::*;
 
-type Check = fn(&LinkRequest) -> bool;
+type Check = fn(&LinkSettings) -> bool;
 
-/// An example of each option, and a check of the resulting request.
+/// An example of each option, and a check of the resulting settings.
 const CASES: &[(&str, Check)] = &[
     (
         "--bitcode-library=openmp-amdgcn-amd-amdhsa-gfx90a=lib.bc",
@@ -206,8 +206,8 @@ fn every_own_option_sets_something_and_stays_off_the_host_line() {
     let mut seen = BTreeSet::new();
     for (line, check) in CASES {
         let ledger = ledger(Role::Wrapper, line);
-        let request = LinkRequest::new(&ledger).expect(line);
-        assert!(check(&request), "{line}: {request:?}");
+        let settings = LinkSettings::new(&ledger).expect(line);
+        assert!(check(&settings), "{line}: {settings:?}");
         for arg in ledger
             .args()
             .iter()
@@ -230,14 +230,14 @@ fn every_own_option_sets_something_and_stays_off_the_host_line() {
 
 #[test]
 fn the_defaults() {
-    let request = request("a.o");
-    let mut expected = LinkRequest {
-        inputs: request.inputs.clone(),
-        ..LinkRequest::default()
+    let settings = settings("a.o");
+    let mut expected = LinkSettings {
+        inputs: settings.inputs.clone(),
+        ..LinkSettings::default()
     };
     expected.run.time_trace_granularity = 500;
-    assert_eq!(request, expected);
-    assert_eq!(request.run.jobs, Jobs::Auto);
+    assert_eq!(settings, expected);
+    assert_eq!(settings.run.jobs, Jobs::Auto);
 }
 
 #[test]
@@ -254,11 +254,11 @@ fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
         "-mllvm=-x --mllvm -y a.o -o y W -lR"
     );
     let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
-    let request = LinkRequest::new(&ledger).expect("a link");
+    let settings = LinkSettings::new(&ledger).expect("a link");
     assert!(
-        request.device.llvm_options.is_empty()
-            && request.run.save_temps
-            && request.device.opt_level.is_none()
+        settings.device.llvm_options.is_empty()
+            && settings.run.save_temps
+            && settings.device.opt_level.is_none()
     );
     assert_eq!(
         joined(&ledger.host_line(&[], &[])),
@@ -284,25 +284,25 @@ fn only_the_separator_of_llvm_14_to_16_is_consumed() {
         "a.o -- -o x W -lR"
     );
     assert_eq!(host(Role::Ld, "-- -o x a.o"), "-- -o x W a.o -lR");
-    assert!(!request("-o x -v a.o").run.verbose);
+    assert!(!settings("-o x -v a.o").run.verbose);
 }
 
 #[test]
 fn link_exe_forms() {
     let line = "--host-triple=x86_64-pc-windows-msvc -OUT:r.exe /libpath:l -libpath:m /?libpath:n -opt:ref -entry:main /machine:x64 \
                 -ltcg /defaultlib:libcmt x.obj /dir/y.obj /z.obj /wholearchive:a.lib b.lib";
-    let request = request(line);
-    assert_eq!(request.output, Some("r.exe".into()));
+    let settings = settings(line);
+    assert_eq!(settings.output, Some("r.exe".into()));
     assert_eq!(
-        request.host.library_dirs,
+        settings.host.library_dirs,
         ["l", "m", "n"].map(PathBuf::from)
     );
-    assert_eq!(request.host.default_libraries, words("libcmt"));
+    assert_eq!(settings.host.default_libraries, words("libcmt"));
     assert_eq!(
-        (request.host.undefined, request.host.entry_is_named),
+        (settings.host.undefined, settings.host.entry_is_named),
         (vec!["main".to_owned(), "_main".to_owned()], true)
     );
-    assert!(request.host.emulation.is_none());
+    assert!(settings.host.emulation.is_none());
     assert_eq!(
         inputs(line),
         ["x.obj", "/dir/y.obj", "/z.obj", "a.lib+whole", "b.lib"]
@@ -310,21 +310,23 @@ fn link_exe_forms() {
     assert_eq!(inputs("a.lib /wholearchive"), ["a.lib+whole"]);
     let more = "--linker-path=/x/lld-link.exe /nodefaultlib:libcmt -NoDefaultLib -noentry -export:f=g,@1,data -include:h -wrap:w \
                 /alternatename:a=b -dll x.obj";
-    let request = self::request(more);
-    assert_eq!(request.host.undefined, ["g", "_g", "h"]);
+    let settings = self::settings(more);
+    assert_eq!(settings.host.undefined, ["g", "_g", "h"]);
     assert_eq!(
         (
-            request.host.without_libraries,
-            request.host.no_default_libraries
+            settings.host.without_libraries,
+            settings.host.no_default_libraries
         ),
         (words("libcmt"), true)
     );
     assert_eq!(
-        request.host.alternate_names,
+        settings.host.alternate_names,
         [("a".to_owned(), "b".to_owned())]
     );
     assert!(
-        request.host.entry_is_named && request.host.shared && request.host.wrapped_symbols == ["w"]
+        settings.host.entry_is_named
+            && settings.host.shared
+            && settings.host.wrapped_symbols == ["w"]
     );
     // On a GNU command line, only the options that LLVM's wrapper accepts are known, and only in
     // lower case.
@@ -338,30 +340,30 @@ fn link_exe_forms() {
 fn host_options_for_scanning_are_read() {
     let line = "-L a -Lb --library-path=c --library-path d --sysroot=/s -rpath e --rpath=f -R g -r -shared --gc-sections -m elf_i386 \
                 -e start -u f --require-defined=g --defsym h=i+0x10*SIZEOF(.text) --wrap j -z now -zdefs a.o";
-    let request = request(line);
+    let settings = settings(line);
     assert_eq!(
-        request.host.library_dirs,
+        settings.host.library_dirs,
         ["a", "b", "c", "d"].map(PathBuf::from)
     );
-    assert_eq!(request.host.sysroot, Some("/s".into()));
-    assert_eq!(request.host.rpaths, words("e f g"));
+    assert_eq!(settings.host.sysroot, Some("/s".into()));
+    assert_eq!(settings.host.rpaths, words("e f g"));
     assert!(
-        request.host.relocatable
-            && request.host.shared
-            && request.host.gc_sections
-            && !request.host.static_link
+        settings.host.relocatable
+            && settings.host.shared
+            && settings.host.gc_sections
+            && !settings.host.static_link
     );
-    assert_eq!(request.host.emulation.as_deref(), Some("elf_i386"));
-    assert_eq!(request.host.undefined, ["start", "f", "g"]);
-    assert_eq!(request.host.late_undefined, ["start"]);
-    let needs: Vec<&String> = request
+    assert_eq!(settings.host.emulation.as_deref(), Some("elf_i386"));
+    assert_eq!(settings.host.undefined, ["start", "f", "g"]);
+    assert_eq!(settings.host.late_undefined, ["start"]);
+    let needs: Vec<&String> = settings
         .host
         .defsyms
         .iter()
         .flat_map(|defsym| &defsym.needs)
         .collect();
     assert_eq!(needs, ["i", "SIZEOF", ".text"]);
-    let scripts = super::request(
+    let scripts = super::settings(
         "-T a.ld -Tb.ld --script=c.ld -dT d.ld --default-script e.ld --undefined-glob=f* --undefined-glob g? a.o",
     );
     assert_eq!(
@@ -373,15 +375,15 @@ fn host_options_for_scanning_are_read() {
         (vec!["f*".to_owned(), "g?".to_owned()], 1)
     );
     assert_eq!(
-        (request.host.wrapped_symbols, request.host.z_keywords),
+        (settings.host.wrapped_symbols, settings.host.z_keywords),
         (vec!["j".to_owned()], words("now defs"))
     );
     assert!(
-        !super::request("--gc-sections --no-gc-sections")
+        !super::settings("--gc-sections --no-gc-sections")
             .host
             .gc_sections
     );
-    assert!(super::request("-G a.o").host.shared && !super::request("-G 8 a.o").host.shared);
+    assert!(super::settings("-G a.o").host.shared && !super::settings("-G 8 a.o").host.shared);
     assert_eq!(
         inputs("-b binary d --format=elf64-x86-64 a.o"),
         ["d+data", "a.o"]
@@ -463,7 +465,12 @@ fn unknown_arguments_are_forwarded() {
         .to_vec();
     let ledger = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
     assert_eq!(ledger.host_line(&[], &[]), tokens);
-    assert!(LinkRequest::new(&ledger).expect("a link").inputs.is_empty());
+    assert!(
+        LinkSettings::new(&ledger)
+            .expect("a link")
+            .inputs
+            .is_empty()
+    );
 }
 
 #[test]
@@ -481,13 +488,13 @@ fn names_that_are_not_utf_8_survive() {
         odd("-l"),
     ];
     let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
-    let request = LinkRequest::new(&ledger).expect("a link");
-    assert_eq!(request.output, Some(odd("").into()));
-    assert_eq!(request.host.linker_path, Some(odd("").into()));
-    assert_eq!(request.host.library_dirs, [PathBuf::from(odd(""))]);
-    assert_eq!(request.inputs[0].name, InputName::File(odd("dir/").into()));
-    assert_eq!(request.inputs[1].name, InputName::Library(odd("")));
-    assert_eq!((request.inputs[0].token, request.inputs[1].token), (1, 4));
+    let settings = LinkSettings::new(&ledger).expect("a link");
+    assert_eq!(settings.output, Some(odd("").into()));
+    assert_eq!(settings.host.linker_path, Some(odd("").into()));
+    assert_eq!(settings.host.library_dirs, [PathBuf::from(odd(""))]);
+    assert_eq!(settings.inputs[0].name, InputName::File(odd("dir/").into()));
+    assert_eq!(settings.inputs[1].name, InputName::Library(odd("")));
+    assert_eq!((settings.inputs[0].token, settings.inputs[1].token), (1, 4));
     assert_eq!(
         ledger.host_line(&[], &[]),
         [&tokens[..3], &tokens[4..]].concat()

@@ -13,7 +13,7 @@ fn read_line(role: Role, line: &str) -> String {
     let mut argv = tokenize(line.as_bytes(), Style::Gnu);
     argv.remove(0);
     let ledger = ArgumentList::read(role, argv.clone()).expect(line);
-    let request = LinkRequest::new(&ledger).expect(line);
+    let settings = LinkSettings::new(&ledger).expect(line);
     let host = ledger.host_line(&words("W"), &words("-lR"));
     let ours: Vec<_> = ledger
         .args()
@@ -31,7 +31,7 @@ fn read_line(role: Role, line: &str) -> String {
             .collect::<Vec<_>>()
             .join(" "),
     );
-    say("output", format!("{:?}", request.output));
+    say("output", format!("{:?}", settings.output));
     let place = host
         .iter()
         .position(|token| token == "W")
@@ -44,7 +44,7 @@ fn read_line(role: Role, line: &str) -> String {
     say("library before", joined(&host[place + 1..]));
     say(
         "inputs",
-        request
+        settings
             .inputs
             .iter()
             .map(describe)
@@ -53,7 +53,7 @@ fn read_line(role: Role, line: &str) -> String {
     );
     say(
         "library dirs",
-        request
+        settings
             .host
             .library_dirs
             .iter()

@@ -58,7 +58,7 @@ impl<'t> Attempt<'t> {
         threads: CodegenThreads,
         place: RunnerSlot<'t>,
     ) -> Attempt<'t> {
-        let granted = place.granted(threads.wanted, links.context.request.run.jobs);
+        let granted = place.granted(threads.wanted, links.context.settings.run.jobs);
         Attempt {
             links,
             at,
@@ -158,7 +158,7 @@ impl<'t> Attempt<'t> {
         self.place = RunnerSlot::Here(slot);
         self.granted = self
             .place
-            .granted(self.threads.wanted, context.request.run.jobs);
+            .granted(self.threads.wanted, context.settings.run.jobs);
         self.begun = Instant::now();
         Ok(())
     }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use super::other_linkers::OptionStyle;
 use super::{DeviceContext, gpu_runtime, libraries, partitions, protected_symbols};
-use crate::args::request::{BitcodeLibrary, LlvmOption};
+use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;
@@ -24,7 +24,7 @@ pub(super) fn arguments(
     output: &Path,
 ) -> Result<Vec<OsString>> {
     let target = &job.target;
-    let request = context.request;
+    let settings = context.settings;
     if target.triple.is_empty() {
         let names: Vec<String> = job
             .inputs
@@ -39,7 +39,7 @@ pub(super) fn arguments(
     let mut args = ArgList::default();
     output_and_target(&mut args, target, context, output);
     let words = OptionStyle::of(job, context);
-    let plugin_options: Vec<OsString> = request
+    let plugin_options: Vec<OsString> = settings
         .device
         .llvm_options
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn arguments(
     // A relocatable link has no libraries on its command line, and a sanitizer's runtime belongs to
     // the program. A CPU image resolves their symbols when the program loads it.
     let complete = !(target.is_cpu()
-        && (request.host.relocatable || libraries::leave_symbols_open(context.libraries)));
+        && (settings.host.relocatable || libraries::leave_symbols_open(context.libraries)));
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
@@ -82,7 +82,7 @@ pub(super) fn arguments(
     libraries.add_before(&mut args);
     add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);
-    for value in request
+    for value in settings
         .device
         .device_compiler
         .iter()
@@ -110,7 +110,7 @@ fn output_and_target(
         // The value is a prefix of file names, so slashes in the architecture must not lead to
         // other directories (docs/spec/faults.md F30).
         let mut folder = context
-            .request
+            .settings
             .output
             .as_deref()
             .unwrap_or(Path::new(&context.out_base))
@@ -149,7 +149,7 @@ fn input_files(
     inputs: &[OsString],
 ) {
     // The option applies to the program's device code, too: an archive may define a symbol twice.
-    if context.request.host.allow_multiple_definition
+    if context.settings.host.allow_multiple_definition
         && (job.target.is_cpu() || job.target.is_amdgcn())
     {
         args.arg("-Wl,--allow-multiple-definition");
@@ -172,7 +172,7 @@ fn input_files(
 /// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
 /// llvm/llvm-project#201135).
 pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
-    context.request.device.no_lto && target.is_amdgcn()
+    context.settings.device.no_lto && target.is_amdgcn()
 }
 
 /// Passes a target id with features (`gfx90a:xnack-`) to the LTO code generator.
@@ -197,7 +197,7 @@ fn target_id(args: &mut ArgList, target: &Target) {
 /// compiler only when compiling CUDA sources.
 fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let Some(folder) = context
-        .request
+        .settings
         .device
         .cuda_path
         .as_deref()
@@ -207,7 +207,7 @@ fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     };
     let is_cuda_path = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
     if !context
-        .request
+        .settings
         .device
         .device_compiler
         .iter()
@@ -225,17 +225,17 @@ fn code_generator(
     target: &Target,
     words: OptionStyle,
 ) {
-    let request = context.request;
+    let settings = context.settings;
     // For other linkers, the plugin's options already include these.
     if words == OptionStyle::Lld {
-        for option in &request.device.llvm_options {
+        for option in &settings.device.llvm_options {
             if let LlvmOption::Mllvm(value) = option {
                 args.arg("-Xlinker").joined("-mllvm=", value);
             }
         }
     }
     save_temps(args, context, target);
-    if request.device.embed_bitcode {
+    if settings.device.embed_bitcode {
         match words {
             OptionStyle::Plugin => args.arg("-Wl,-plugin-opt=emit-llvm"),
             OptionStyle::Lld | OptionStyle::Plain => args.arg("-Wl,--lto-emit-llvm"),
@@ -245,7 +245,7 @@ fn code_generator(
 
 fn save_temps(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let linker_is_lld = context.host_linker.to_string_lossy().ends_with("lld");
-    if context.request.run.save_temps
+    if context.settings.run.save_temps
         && (target.is_nvptx() || target.is_amdgcn() || (target.is_cpu() && linker_is_lld))
     {
         args.arg("-Wl,--save-temps");
@@ -266,7 +266,7 @@ fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
 fn has_lto_option(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
     context
-        .request
+        .settings
         .device
         .device_compiler
         .iter()
@@ -298,7 +298,7 @@ fn add_user_args(
     context: &DeviceContext<'_>,
 ) {
     let of_user = context
-        .request
+        .settings
         .device
         .device_linker
         .iter()
@@ -320,7 +320,7 @@ fn prefixed(prefix: &str, value: &OsStr) -> OsString {
 /// Adds the arguments for wrapper options that drivers before LLVM 21 pass.
 fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJob<'_>) {
     let target = &job.target;
-    let legacy = context.request;
+    let legacy = context.settings;
     let kinds = || job.kinds.iter().map(OffloadKind::name);
     let (triple, arch) = target.device();
     let is_for = |library: &&BitcodeLibrary| {

@@ -44,7 +44,7 @@ impl CodegenThreads {
     pub(super) fn of(job: &DeviceJob<'_>, context: &DeviceContext<'_>, args: &[OsString]) -> Self {
         let by_lld = job.target.is_amdgcn()
             || job.target.is_cpu() && toolchain::is_ld_lld(context.host_linker);
-        if !by_lld || context.request.device.no_lto || threads::is_short() {
+        if !by_lld || context.settings.device.no_lto || threads::is_short() {
             return CodegenThreads {
                 wanted: 1,
                 told: false,

@@ -15,7 +15,7 @@ use super::distributor::Report;
 use super::link_cache::{LinkQuery, ResolvedLink};
 use super::messages;
 use super::remote_compiler::RemoteCompilerArgs;
-use crate::args::request::{Distribute, Jobs, Launching, LinkRequest};
+use crate::args::settings::{Distribute, Jobs, Launching, LinkSettings};
 use crate::args::values;
 use crate::error::StepFailed;
 use crate::formats::{bitcode, magic};
@@ -52,8 +52,8 @@ pub(super) struct Distribution {
 ///
 /// # Errors
 /// Fails if the environment variable has an invalid value.
-pub(super) fn is_wanted(request: &LinkRequest, session: &Session) -> Result<bool> {
-    let (given, name) = (request.run.distribute, session::OFFLD_DISTRIBUTE);
+pub(super) fn is_wanted(settings: &LinkSettings, session: &Session) -> Result<bool> {
+    let (given, name) = (settings.run.distribute, session::OFFLD_DISTRIBUTE);
     Ok(
         match Session::or_env(given, name, values::distribute)?.unwrap_or_default() {
             Distribute::Auto => session.launcher.is_some(),
@@ -90,8 +90,8 @@ impl Distribution {
         };
         Some(found.map(|args| Distribution {
             args,
-            distributor_args: distributor_args(context.request, session),
-            at_once: at_once(context.request.run.jobs, session),
+            distributor_args: distributor_args(context.settings, session),
+            at_once: at_once(context.settings.run.jobs, session),
             report: query.image.with_extension("report"),
             lifeline: lifeline(query.image),
             guard: None,
@@ -224,18 +224,18 @@ fn linker_args(
 
 /// Translates the user's options to arguments of the distributor. Environment variables are
 /// inherited.
-fn distributor_args(request: &LinkRequest, session: &Session) -> Vec<OsString> {
+fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString> {
     let Launching {
         launcher,
         wait,
         jobs,
-    } = &request.run.launching;
+    } = &settings.run.launching;
     let mut args = Vec::new();
-    if request.run.verbose {
+    if settings.run.verbose {
         args.push("--verbose".into());
     }
     args.extend(
-        request
+        settings
             .run
             .cache
             .iter()

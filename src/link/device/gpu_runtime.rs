@@ -107,13 +107,13 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     /// Returns `None` if offld does not add libraries for `target`.
     fn new(context: &'a DeviceContext<'_>, target: &'a Target) -> Option<Search<'a>> {
-        let request = context.request;
+        let settings = context.settings;
         let has_them = context
             .compiler
             .major
             .is_none_or(|major| major >= FIRST_RELEASE);
-        let is_ours = request.role == Role::Ld
-            && !request.device.no_offload_runtime
+        let is_ours = settings.role == Role::Ld
+            && !settings.device.no_offload_runtime
             && (target.is_amdgcn() || target.is_nvptx());
         let root = || Some(context.compiler.library_folder()?.parent()?.to_path_buf());
         (is_ours && has_them)
@@ -129,7 +129,7 @@ impl<'a> Search<'a> {
     /// The user's linker arguments for this target.
     fn user_args(&self) -> impl Iterator<Item = &OsStr> {
         self.context
-            .request
+            .settings
             .device
             .device_linker
             .iter()
@@ -163,7 +163,7 @@ impl<'a> Search<'a> {
     /// Whether clang would pass the library if it exists.
     fn is_expected(&self, library: &Library) -> bool {
         let has_headers = || self.root.join("include").join(&self.target.triple).is_dir();
-        (library.relocatable || !self.context.request.host.relocatable)
+        (library.relocatable || !self.context.settings.host.relocatable)
             && (library.place != Origin::C || has_headers())
     }
 

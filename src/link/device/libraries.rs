@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::DeviceContext;
 use super::clang::ArgList;
 use super::link_cache;
-use crate::args::request::{InputName, LinkRequest};
+use crate::args::settings::{InputName, LinkSettings};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;
 use crate::link::scan::DeviceImage;
@@ -68,14 +68,14 @@ pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
 /// A library that `linker`, the host linker, will not find either is left out, because the host
 /// link reports it. That requires known search directories.
 pub(crate) fn host_libraries(
-    request: &LinkRequest,
+    settings: &LinkSettings,
     inputs: &Inputs,
     found: &[DeviceImage<'_>],
     linker: &Path,
 ) -> Vec<HostLibrary> {
     let own_folders = OnceCell::new();
     let is_nowhere = |name: &OsStr| {
-        let folders = own_folders.get_or_init(|| default_folders_of(linker, request));
+        let folders = own_folders.get_or_init(|| default_folders_of(linker, settings));
         folders
             .as_ref()
             .is_some_and(|folders| !folders.iter().any(|folder| contains_library(folder, name)))
@@ -88,7 +88,7 @@ pub(crate) fn host_libraries(
         with_device_code[inputs.objects[image.input_object].file] = true;
     }
     let mut libraries: Vec<HostLibrary> = Vec::new();
-    for (index, (spec, file)) in request.inputs.iter().zip(&inputs.named).enumerate() {
+    for (index, (spec, file)) in settings.inputs.iter().zip(&inputs.named).enumerate() {
         let kind = file.map(|file| inputs.files[file].kind);
         if file.is_some_and(|file| with_device_code[file]) {
             continue;
@@ -132,27 +132,27 @@ pub(crate) fn host_libraries(
 
 /// Whether `linker` finds `-l` with this `name` outside the directories in its arguments. `None` if
 /// its search directories are unknown.
-pub(crate) fn linker_finds(linker: &Path, request: &LinkRequest, name: &OsStr) -> Option<bool> {
-    default_folders_of(linker, request)
+pub(crate) fn linker_finds(linker: &Path, settings: &LinkSettings, name: &OsStr) -> Option<bool> {
+    default_folders_of(linker, settings)
         .map(|folders| folders.iter().any(|folder| contains_library(folder, name)))
 }
 
 /// Returns the default search directories of `linker`, if they are known. ld.lld and wild have
 /// none. GNU ld and gold print theirs.
-fn default_folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
+fn default_folders_of(linker: &Path, settings: &LinkSettings) -> Option<Vec<PathBuf>> {
     let family = toolchain::linker_family(linker);
     if toolchain::is_ld_lld(linker) || family == LinkerFamily::Wild {
         return Some(Vec::new());
     }
     let default_folders = match family {
         LinkerFamily::Gnu | LinkerFamily::Gold => {
-            link_cache::builtin_folders(linker, request.host.emulation.as_deref())
+            link_cache::builtin_folders(linker, settings.host.emulation.as_deref())
         }
         LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => {
             Vec::new()
         }
     };
-    let root = request.host.sysroot.as_deref().unwrap_or(Path::new("/"));
+    let root = settings.host.sysroot.as_deref().unwrap_or(Path::new("/"));
     // The sysroot replaces `=`.
     let rooted = |folder: PathBuf| match folder.as_os_str().as_bytes().strip_prefix(b"=/") {
         Some(below) => root.join(OsStr::from_bytes(below)),
@@ -244,10 +244,10 @@ pub(super) fn linker_path<'c>(context: &'c DeviceContext<'_>, target: &Target) -
 
 /// Adds the arguments of a link for the CPU `target`, except its inputs.
 pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
-    let request = context.request;
+    let settings = context.settings;
     args.arg("-Wl,-Bsymbolic").arg("-shared");
     let same_machine = is_host(context, target);
-    if let Some(sysroot) = request.host.sysroot.as_ref().filter(|_| same_machine) {
+    if let Some(sysroot) = settings.host.sysroot.as_ref().filter(|_| same_machine) {
         args.joined("--sysroot=", sysroot.as_os_str());
     }
     if let Some(linker) = linker_path(context, target) {
@@ -261,7 +261,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
         return;
     }
     // Without a name, the compiler would use the next argument as the directory.
-    for folder in request
+    for folder in settings
         .host
         .library_dirs
         .iter()
@@ -269,7 +269,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     {
         args.joined("-L", folder.as_os_str());
     }
-    for folder in request
+    for folder in settings
         .host
         .rpaths
         .iter()
@@ -287,7 +287,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
     args.arg("-Wl,--as-needed");
     let mut is_static = false;
     for library in context.libraries {
-        let wants_static = library.prefer_static && !request.host.static_link;
+        let wants_static = library.prefer_static && !settings.host.static_link;
         if wants_static != is_static {
             args.arg(if wants_static {
                 "-Wl,-Bstatic"

@@ -169,7 +169,7 @@ impl<'a> DeviceCache<'a> {
         context: &'a DeviceContext<'a>,
         session: &'a Session,
     ) -> Self {
-        let verbose = context.request.run.verbose;
+        let verbose = context.settings.run.verbose;
         let own = DeviceCache {
             cache,
             context,

@@ -39,8 +39,8 @@ pub(crate) use link_cache::Tool;
 pub(crate) use override_images::read as override_images;
 pub(crate) use protected_symbols::required_symbols;
 
-use crate::args::request::{Jobs, LinkRequest, MemoryLimit};
 use crate::args::response::Style;
+use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::args::values;
 use crate::build_log::Log;
 use crate::error::{self, StepFailed};
@@ -80,7 +80,7 @@ pub(crate) struct Linked {
 
 /// Settings and services that all device links of one run share.
 pub(crate) struct DeviceContext<'a> {
-    pub request: &'a LinkRequest,
+    pub settings: &'a LinkSettings,
     /// The compiler that runs the device links.
     pub compiler: &'a Compiler,
     pub host_triple: &'a str,
@@ -111,15 +111,15 @@ pub(crate) fn link(
         .map(|job| plan(job, context, session))
         .collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
-    let memory = memory_limit(context.request.run.memory, session)?;
+    let memory = memory_limit(context.settings.run.memory, session)?;
     let slots = JobSlots::new(
         if in_order {
             Jobs::N(1)
         } else {
-            context.request.run.jobs
+            context.settings.run.jobs
         },
         memory,
-        context.request.run.verbose,
+        context.settings.run.verbose,
         session,
     );
     let places = RunnerSlots::new(slots, session);
@@ -141,10 +141,10 @@ pub(crate) fn link(
                 .collect::<Vec<f64>>(),
         )
     };
-    let progress = Progress::new(session.shell.is_terminal() && !context.request.run.dry_run);
+    let progress = Progress::new(session.shell.is_terminal() && !context.settings.run.dry_run);
     let cache = cache(context, session);
-    let distributes = distribution::is_wanted(context.request, session)?;
-    let log = Log::from_environment(&session.shell).filter(|_| !context.request.run.dry_run);
+    let distributes = distribution::is_wanted(context.settings, session)?;
+    let log = Log::from_environment(&session.shell).filter(|_| !context.settings.run.dry_run);
     let hint = ThinHint::default();
     let links = Links {
         planned: &planned,
@@ -196,16 +196,16 @@ fn cache<'a>(
     context: &'a DeviceContext<'a>,
     session: &'a Session,
 ) -> std::result::Result<DeviceCache<'a>, String> {
-    let request = context.request;
+    let settings = context.settings;
     let cache = match context.caching.cache() {
-        _ if request.run.dry_run => return Err(String::new()),
-        _ if request.run.save_temps => Err("--save-temps needs the temporary files of every link"),
+        _ if settings.run.dry_run => return Err(String::new()),
+        _ if settings.run.save_temps => Err("--save-temps needs the temporary files of every link"),
         cache => cache,
     };
     match cache {
         Ok(cache) => Ok(DeviceCache::new(cache, context, session)),
         Err(why) => {
-            if request.run.verbose {
+            if settings.run.verbose {
                 session
                     .shell
                     .note(&format!("device links are not cached: {why}"));
@@ -274,7 +274,8 @@ fn plan<'a>(
         )?
     };
     let step = format!("device link for {}", job.target);
-    if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.run.verbose)
+    if let Some(Err(why)) =
+        partitions::count(job, context)?.filter(|_| context.settings.run.verbose)
     {
         session.shell.note(&format!(
             "{step}: --wrapper-lto-partitions= is ignored: {why}"
@@ -292,7 +293,7 @@ fn plan<'a>(
             .collect(),
         output: Some(output.clone()),
     };
-    let image_kind = if context.request.device.embed_bitcode {
+    let image_kind = if context.settings.device.embed_bitcode {
         ImageKind::Bitcode
     } else {
         ImageKind::Object
@@ -304,7 +305,7 @@ fn plan<'a>(
     let triple = spelled.map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
     let dependencies = output.with_extension("d");
     let program = context
-        .request
+        .settings
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(&context.out_base));

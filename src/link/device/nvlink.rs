@@ -47,7 +47,7 @@ pub(super) fn command(
     inputs: &[OsString],
     output: &Path,
 ) -> Result<(PathBuf, Vec<OsString>)> {
-    let request = context.request;
+    let settings = context.settings;
     if let Some(bitcode) = job
         .inputs
         .iter()
@@ -68,10 +68,10 @@ pub(super) fn command(
     } else {
         "-m32"
     });
-    if request.device.device_debug {
+    if settings.device.device_debug {
         args.arg("-g");
     }
-    if request.run.verbose {
+    if settings.run.verbose {
         args.arg("-v");
     }
     args.arg("-o")
@@ -81,7 +81,7 @@ pub(super) fn command(
     for input in inputs {
         args.arg(input);
     }
-    for value in request
+    for value in settings
         .device
         .device_linker
         .iter()
@@ -90,7 +90,7 @@ pub(super) fn command(
         args.arg(value);
     }
     Ok((
-        toolchain::cuda_tool("nvlink", request.device.cuda_path.as_deref())?,
+        toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref())?,
         args.finish(),
     ))
 }

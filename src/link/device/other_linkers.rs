@@ -95,7 +95,7 @@ impl OptionStyle {
 fn linker(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<PathBuf> {
     let words = || {
         context
-            .request
+            .settings
             .device
             .device_compiler
             .iter()

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::DeviceContext;
 use super::clang::ArgList;
-use crate::args::request::{LinkRequest, LtoPartitions};
+use crate::args::settings::{LinkSettings, LtoPartitions};
 use crate::args::values;
 use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
@@ -36,7 +36,7 @@ pub(super) fn count(
     context: &DeviceContext<'_>,
 ) -> Result<Option<std::result::Result<u32, String>>> {
     Ok(
-        wanted(context.request)?.map(|wanted| match obstacle(job, context) {
+        wanted(context.settings)?.map(|wanted| match obstacle(job, context) {
             Some(why) => Err(why),
             None => Ok(match wanted {
                 LtoPartitions::N(count) => count,
@@ -61,17 +61,20 @@ pub(super) fn add(
     Ok(())
 }
 
-fn wanted(request: &LinkRequest) -> Result<Option<LtoPartitions>> {
-    let (given, name) = (request.device.lto_partitions, session::OFFLD_LTO_PARTITIONS);
+fn wanted(settings: &LinkSettings) -> Result<Option<LtoPartitions>> {
+    let (given, name) = (
+        settings.device.lto_partitions,
+        session::OFFLD_LTO_PARTITIONS,
+    );
     Session::or_env(given, name, values::lto_partitions)
 }
 
 fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> {
-    let request = context.request;
+    let settings = context.settings;
     if !job.target.is_amdgcn() {
         return Some("only AMD GPU code can be generated in parts".to_owned());
     }
-    if request.device.no_lto || request.device.embed_bitcode {
+    if settings.device.no_lto || settings.device.embed_bitcode {
         return Some("the link generates no code".to_owned());
     }
     if let Some(major) = context

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
 use super::{DeviceContext, nvlink};
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
 use crate::target::Target;
@@ -20,9 +20,9 @@ pub(super) const KEEP_ALL: [&str; 2] = [
 ];
 
 /// Returns the symbols that the user requires with `-u` in the device link for `target`.
-pub(crate) fn required_symbols(request: &LinkRequest, target: &Target) -> BTreeSet<String> {
+pub(crate) fn required_symbols(settings: &LinkSettings, target: &Target) -> BTreeSet<String> {
     split_required(
-        request
+        settings
             .device
             .device_linker
             .iter()

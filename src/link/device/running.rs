@@ -173,7 +173,7 @@ impl<'w> Work for Links<'w> {
         };
         self.progress
             .begin(at, &format!("{step} waits for {waits}"));
-        if self.context.request.run.verbose {
+        if self.context.settings.run.verbose {
             self.session
                 .shell
                 .note(&format!("{step}: waits for {waits}"));
@@ -314,12 +314,12 @@ impl Links<'_> {
         } = &self.planned[at];
         let mut cmd = cmd.clone();
         // A printed command must be the same on every machine, and the number of threads differs.
-        let request = self.context.request;
-        if let Some(more) = attempt.argument().filter(|_| !request.run.dry_run) {
+        let settings = self.context.settings;
+        if let Some(more) = attempt.argument().filter(|_| !settings.run.dry_run) {
             cmd.args.extend(["-Xlinker".into(), more]);
         }
         // A dry run does not read the inputs, and there may be many thousands.
-        let are_read = !request.run.dry_run || request.run.save_temps;
+        let are_read = !settings.run.dry_run || settings.run.save_temps;
         if are_read {
             inputs.write_for_compiler(job)?;
         }
@@ -381,7 +381,7 @@ impl Links<'_> {
             self.session,
         )?;
         let why_not = |why: &String| {
-            if self.context.request.run.verbose {
+            if self.context.settings.run.verbose {
                 let step = &planned.cmd.step;
                 self.session.shell.note(&format!(
                     "{step}: ThinLTO units are compiled in the linker's own process: {why}"

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use anyhow::Result;
 
-use crate::args::request::Jobs;
+use crate::args::settings::Jobs;
 use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
 use crate::sys::launcher::Launcher;
 use crate::sys::session::Session;
@@ -268,7 +268,7 @@ impl RunnerSlot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::request::MemoryLimit;
+    use crate::args::settings::MemoryLimit;
 
     /// Returns the end time of the last of `times` if they start in `order` on `slots` slots.
     fn end(times: &[f64], order: &[usize], slots: usize) -> f64 {

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use super::argument_versions;
 use crate::args::Role;
-use crate::args::request::{InputName, LinkRequest};
+use crate::args::settings::{InputName, LinkSettings};
 use crate::formats::dynamic;
 use crate::formats::magic::Magic;
 use crate::io::bytes::Bytes;
@@ -35,7 +35,7 @@ pub(crate) struct Runtime {
 /// itself. gcc, rustc and users that call `ld.offld` directly do not. Fails if no runtime can be
 /// linked.
 pub(crate) fn openmp_runtime(
-    request: &LinkRequest,
+    settings: &LinkSettings,
     inputs: &Inputs,
     facts: &[HostFacts<'_>],
     images: &[&DeviceImage<'_>],
@@ -48,19 +48,19 @@ pub(crate) fn openmp_runtime(
         .filter(|image| image.kinds.contains(OffloadKind::OpenMp))
         .collect();
     // Windows runtimes are not installed where offld looks, so those links must name their runtime.
-    let elsewhere = super::naming(request) != Naming::Unix;
+    let elsewhere = super::naming(settings) != Naming::Unix;
     let need = need(&ours, inputs, facts);
     if need == Need::None
-        || request.device.no_offload_runtime
-        || request.host.relocatable
+        || settings.device.no_offload_runtime
+        || settings.host.relocatable
         || elsewhere
     {
         return Ok(Runtime::default());
     }
-    let is_ld = request.role == Role::Ld;
+    let is_ld = settings.role == Role::Ld;
     let (target, omp) = (
-        mention_of(request, inputs, b"omptarget"),
-        mention_of(request, inputs, b"omp"),
+        mention_of(settings, inputs, b"omptarget"),
+        mention_of(settings, inputs, b"omp"),
     );
     let wants_target =
         is_ld && target == Mention::Absent && !provided(inputs, facts, openmp::REGISTER_LIB);
@@ -68,18 +68,18 @@ pub(crate) fn openmp_runtime(
     let is_there = || {
         folder.is_some()
             || search
-                .library(OsStr::new("omptarget"), request.host.static_link)
+                .library(OsStr::new("omptarget"), settings.host.static_link)
                 .is_some()
     };
-    if need == Need::IfPulled && (request.host.static_link || !is_there()) {
+    if need == Need::IfPulled && (settings.host.static_link || !is_there()) {
         return Ok(Runtime::default());
     }
     let missing = match target {
-        Mention::Missing if request.host.static_link => {
-            missing_runtime(request, search, folder.as_deref(), compiler)?
+        Mention::Missing if settings.host.static_link => {
+            missing_runtime(settings, search, folder.as_deref(), compiler)?
         }
         Mention::Absent if wants_target => {
-            missing_runtime(request, search, folder.as_deref(), compiler)?
+            missing_runtime(settings, search, folder.as_deref(), compiler)?
         }
         _ => None,
     };
@@ -104,7 +104,7 @@ pub(crate) fn openmp_runtime(
     let warning = missing.or_else(unfit);
     let wants_omp = is_ld
         && omp == Mention::Absent
-        && mention_of(request, inputs, b"iomp5") == Mention::Absent
+        && mention_of(settings, inputs, b"iomp5") == Mention::Absent
         && (calls(facts, b"__kmpc_") && !provided(inputs, facts, "__kmpc_global_thread_num")
             || calls_unprovided(inputs, facts, b"omp_"));
     let unfound = target == Mention::Missing || omp == Mention::Missing;
@@ -123,7 +123,7 @@ pub(crate) fn openmp_runtime(
     }
     let mut args: Vec<OsString> = vec!["--push-state".into()];
     args.extend((need == Need::IfPulled).then(|| "--as-needed".into()));
-    args.extend((!request.host.static_link).then(|| "-Bdynamic".into()));
+    args.extend((!settings.host.static_link).then(|| "-Bdynamic".into()));
     args.extend(folder);
     args.extend(wants_omp.then(|| "-lomp".into()));
     args.extend(wants_target.then(|| "-lomptarget".into()));
@@ -132,9 +132,9 @@ pub(crate) fn openmp_runtime(
 }
 
 /// Whether [`openmp_runtime`] may add the directory of the library `name` to the command line.
-pub(crate) fn may_add_directory_of(request: &LinkRequest, name: &OsStr) -> bool {
-    request.role == Role::Ld
-        && !request.device.no_offload_runtime
+pub(crate) fn may_add_directory_of(settings: &LinkSettings, name: &OsStr) -> bool {
+    settings.role == Role::Ld
+        && !settings.device.no_offload_runtime
         && (name == "omptarget" || name == "omp")
 }
 
@@ -170,12 +170,12 @@ fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -
 /// This is only a warning, because the linker may search more directories. For a static executable
 /// it is an error: it needs a libomptarget archive, and LLVM builds none.
 fn missing_runtime(
-    request: &LinkRequest,
+    settings: &LinkSettings,
     search: &Search,
     folder: Option<&Path>,
     compiler: &Compiler,
 ) -> Result<Option<String>> {
-    let is_static = request.host.static_link && !request.host.shared;
+    let is_static = settings.host.static_link && !settings.host.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
     if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder)
     {
@@ -206,31 +206,32 @@ enum Mention {
 }
 
 /// How the command line mentions the library `name`.
-fn mention_of(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Mention {
+fn mention_of(settings: &LinkSettings, inputs: &Inputs, name: &[u8]) -> Mention {
     let is_it = |file: &[u8]| {
         file.strip_prefix(b"lib")
             .and_then(|rest| rest.strip_prefix(name))
             .is_some_and(|rest| rest.starts_with(b"."))
     };
-    let mentions = request
-        .inputs
-        .iter()
-        .zip(&inputs.named)
-        .filter_map(|(spec, &file)| match &spec.name {
-            InputName::Library(library) => {
-                let is_it = library.as_bytes() == name
-                    || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
-                is_it.then_some(if file.is_some() {
-                    Mention::Named(file)
-                } else {
-                    Mention::Missing
-                })
-            }
-            InputName::File(path) => path
-                .file_name()
-                .is_some_and(|file| is_it(file.as_bytes()))
-                .then_some(Mention::Named(file)),
-        });
+    let mentions =
+        settings
+            .inputs
+            .iter()
+            .zip(&inputs.named)
+            .filter_map(|(spec, &file)| match &spec.name {
+                InputName::Library(library) => {
+                    let is_it = library.as_bytes() == name
+                        || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
+                    is_it.then_some(if file.is_some() {
+                        Mention::Named(file)
+                    } else {
+                        Mention::Missing
+                    })
+                }
+                InputName::File(path) => path
+                    .file_name()
+                    .is_some_and(|file| is_it(file.as_bytes()))
+                    .then_some(Mention::Named(file)),
+            });
     mentions.fold(Mention::Absent, |best, next| {
         if matches!(best, Mention::Named(_)) {
             best
@@ -336,7 +337,7 @@ mod tests {
             path: "/c/clang".into(),
             major: Some(22),
         };
-        let dynamic = LinkRequest::default();
+        let dynamic = LinkSettings::default();
         let message = missing_runtime(&dynamic, &search, None, &compiler).unwrap();
         assert!(
             message
@@ -347,7 +348,7 @@ mod tests {
             missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(),
             None
         );
-        let mut fixed = LinkRequest::default();
+        let mut fixed = LinkSettings::default();
         fixed.host.static_link = true;
         let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler)
             .unwrap_err()

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use memchr::memmem;
 
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::args::{Arg, ArgKind, ArgumentList};
 use crate::sys::atomic_file;
 use crate::sys::session::Session;
@@ -22,7 +22,7 @@ pub(crate) struct Done<'a> {
     /// The command line as the user gave it.
     pub ledger: &'a ArgumentList,
     /// The settings of that command line.
-    pub request: &'a LinkRequest,
+    pub settings: &'a LinkSettings,
     pub linker: &'a Path,
     /// The objects that offld added to the command line.
     pub objects: &'a [PathBuf],
@@ -144,7 +144,10 @@ fn replaced(old: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 /// links read.
 fn rules(old: &[u8], done: &Done<'_>, family: LinkerFamily) -> Vec<u8> {
     // With --save-temps the objects remain after the link.
-    let temporary = done.objects.iter().filter(|_| !done.request.run.save_temps);
+    let temporary = done
+        .objects
+        .iter()
+        .filter(|_| !done.settings.run.save_temps);
     let unwanted = temporary
         .flat_map(|path| [raw(path), escaped(path)])
         .collect();
@@ -152,7 +155,7 @@ fn rules(old: &[u8], done: &Done<'_>, family: LinkerFamily) -> Vec<u8> {
     if done.written != done.output {
         lines.rename_target(&raw(done.written), &raw(done.output));
     }
-    for path in done.request.device_files() {
+    for path in done.settings.device_files() {
         // Only ld.lld escapes names.
         lines.add(if family == LinkerFamily::Lld {
             escaped(&path)

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Result;
 use rayon::prelude::*;
 
-use crate::args::request::{InputName, InputSpec};
+use crate::args::settings::{InputName, InputSpec};
 use crate::formats::archive::shown_name;
 use crate::formats::magic::{self, Magic};
 use crate::io::bytes::Bytes;

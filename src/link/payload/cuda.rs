@@ -51,7 +51,7 @@ pub(super) fn payload(
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
         program: session.runner.program(
-            toolchain::cuda_tool("fatbinary", context.request.device.cuda_path.as_deref()),
+            toolchain::cuda_tool("fatbinary", context.settings.device.cuda_path.as_deref()),
             "fatbinary",
         )?,
         args,
@@ -69,7 +69,7 @@ pub(super) fn payload(
         .as_ref()
         .map_or(Ok(false), |cached| cached.fetch(&output))?
     {
-        if context.request.run.verbose {
+        if context.settings.run.verbose {
             session
                 .shell
                 .note(&format!("{}: found in the cache", cmd.step));

@@ -35,7 +35,7 @@ pub(super) fn payload(
 ) -> Result<Payload> {
     let mut bundle = composed(images)?;
     let path = || session.scratch.path(&context.out_base, "hipfb");
-    let output = if context.request.device.compress || session.scratch.keeps() {
+    let output = if context.settings.device.compress || session.scratch.keeps() {
         Some(path()?)
     } else {
         None
@@ -63,10 +63,10 @@ fn bundler_command(
     context: &BundleContext<'_>,
 ) -> Result<Equivalent> {
     let mut args: Vec<OsString> = vec!["-type=o".into(), format!("-bundle-align={ALIGN}").into()];
-    if context.request.device.compress {
+    if context.settings.device.compress {
         args.push("-compress".into());
     }
-    if let Some(level) = &context.request.device.compression_level {
+    if let Some(level) = &context.settings.device.compression_level {
         args.push(format!("-compression-level={level}").into());
     }
     let ids: Vec<String> = images
@@ -91,7 +91,7 @@ fn bundler_command(
     Ok((
         toolchain::llvm_tool(
             "clang-offload-bundler",
-            context.request.device.offld_clang.as_deref(),
+            context.settings.device.offld_clang.as_deref(),
         ),
         args,
     ))
@@ -139,7 +139,7 @@ fn write(
     session: &Session,
 ) -> Result<()> {
     let mut out = File::create(output)?;
-    if context.request.device.compress {
+    if context.settings.device.compress {
         let (options, bundle) = (context.compression()?, bundle.clone());
         // At the highest level, zstd does not return for minutes.
         let pack = move || -> Result<()> {

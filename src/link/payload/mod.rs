@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::formats::compressed;
 use crate::io::rope::Rope;
 use crate::link::device::Linked;
@@ -62,7 +62,7 @@ impl PayloadImage {
 
 /// The options for packing.
 pub(crate) struct BundleContext<'a> {
-    pub request: &'a LinkRequest,
+    pub settings: &'a LinkSettings,
     /// The file name of the link's output, which is the prefix of temporary names.
     pub out_base: String,
     /// The triple of the host.
@@ -83,7 +83,7 @@ impl<'a> BundleContext<'a> {
     /// Returns the cache, unless a dry run or `--save-temps` needs the commands.
     fn cache(&self) -> Option<&'a Arc<Cache>> {
         self.cache
-            .filter(|_| !self.request.run.dry_run && !self.request.run.save_temps)
+            .filter(|_| !self.settings.run.dry_run && !self.settings.run.save_temps)
     }
 
     /// Returns the compression of a bundle; without `--compression-level=`, LLVM's default.
@@ -93,7 +93,7 @@ impl<'a> BundleContext<'a> {
             workers,
             ..compressed::Options::default()
         };
-        if let Some(text) = &self.request.device.compression_level {
+        if let Some(text) = &self.settings.device.compression_level {
             options.level = text
                 .parse()
                 .with_context(|| format!("--compression-level={text}: expected a number"))?;
@@ -173,7 +173,7 @@ pub(crate) fn bundle(
             OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
             OffloadKind::Hip => hip::payload(&images, generation, context, session),
             OffloadKind::Sycl => {
-                offload_binary::sycl(&images, generation, context.request.emit_fatbin_only)
+                offload_binary::sycl(&images, generation, context.settings.emit_fatbin_only)
             }
         }
     };

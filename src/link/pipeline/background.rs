@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 
 use crate::args::ArgumentList;
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::formats::magic::Magic;
 use crate::link::host;
 use crate::link::scan;
@@ -32,19 +32,19 @@ pub(super) struct Background<'s> {
     linker: Mutex<Option<PreloadedLinker>>,
     /// Whether a device link has begun to run.
     linking: AtomicBool,
-    request: &'s LinkRequest,
+    settings: &'s LinkSettings,
     session: &'s Session,
 }
 
 impl<'s> Background<'s> {
     /// Prepares the background work of one link, without starting any of it.
-    pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
+    pub(super) fn new(settings: &'s LinkSettings, session: &'s Session) -> Self {
         Background {
-            caching: Caching::open(request.run.cache.as_deref(), &session.shell),
+            caching: Caching::open(settings.run.cache.as_deref(), &session.shell),
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),
-            request,
+            settings,
             session,
         }
     }
@@ -114,7 +114,7 @@ impl<'s> Background<'s> {
     /// registers nothing. Near a process limit, the remaining processes are left to the compiler.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
         let wanted =
-            !self.request.run.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
+            !self.settings.run.dry_run && !self.settings.emit_fatbin_only && !threads::is_short();
         if wanted && !self.linking.swap(true, Ordering::SeqCst) {
             work();
         }
@@ -198,7 +198,7 @@ impl LinkerStarter<'_> {
         } = *self;
         let start = || {
             let args = host::preload_args(ledger, linker)
-                .filter(|_| !background.request.emit_fatbin_only)?;
+                .filter(|_| !background.settings.emit_fatbin_only)?;
             if now {
                 background.start_linker(linker, &args);
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
-use crate::args::request::LinkRequest;
+use crate::args::settings::LinkSettings;
 use crate::formats::kernels;
 use crate::io::bytes::Bytes;
 use crate::link::device::{self, Linked};
@@ -88,10 +88,10 @@ impl Tables {
         jobs: &[DeviceJob<'_>],
         linked: &[Linked],
         inputs: &Inputs,
-        request: &LinkRequest,
+        settings: &LinkSettings,
         session: &Session,
     ) {
-        if request.run.dry_run || request.device.embed_bitcode {
+        if settings.run.dry_run || settings.device.embed_bitcode {
             return;
         }
         for (job, linked) in jobs.iter().zip(linked) {
@@ -118,7 +118,7 @@ impl Tables {
                 };
                 missing.entry(&registered.name).or_insert_with(by);
             }
-            let required = device::required_symbols(request, &job.target);
+            let required = device::required_symbols(settings, &job.target);
             for name in required
                 .iter()
                 .filter(|name| job.target.is_nvptx() && is_missing(name))

@@ -13,7 +13,7 @@ use std::thread::Builder;
 use anyhow::{Context, Error, Result, anyhow};
 
 use super::{HostLink, Link};
-use crate::args::request::{LateImages, LinkRequest};
+use crate::args::settings::{LateImages, LinkSettings};
 use crate::args::{Arg, ArgKind, ArgumentList, Dialect, Id, gnu_ld, values};
 use crate::edit::backpatch::fill;
 use crate::edit::files::replace_with_attributes;
@@ -47,9 +47,9 @@ pub(super) struct Unfilled {
 /// Whether the host link can run before the images exist. It cannot for SYCL, because its
 /// registration depends on the images. It cannot under a jobserver either, because make gives this
 /// link only one token.
-pub(super) fn can_be_beside(request: &LinkRequest, groups: &[Group]) -> bool {
+pub(super) fn can_be_beside(settings: &LinkSettings, groups: &[Group]) -> bool {
     !groups.iter().any(|group| group.kind == OffloadKind::Sycl)
-        && !jobs::are_counted(request.run.jobs)
+        && !jobs::are_counted(settings.run.jobs)
 }
 
 /// Returns payloads with the layout of the future images of `groups`, without contents. Not for
@@ -91,7 +91,7 @@ impl Link<'_> {
         inputs: impl Iterator<Item = &'i Path>,
         device_bytes: u64,
     ) -> Result<bool> {
-        let (given, name) = (self.request.run.late_images, session::OFFLD_LATE_IMAGES);
+        let (given, name) = (self.settings.run.late_images, session::OFFLD_LATE_IMAGES);
         let setting = Session::or_env(given, name, values::late_images)?.unwrap_or_default();
         if setting == LateImages::Off || (setting == LateImages::Auto && device_bytes < PAYS_FROM) {
             return Ok(false);
@@ -99,7 +99,7 @@ impl Link<'_> {
         let obstacle = self
             .obstacle(host, groups)
             .or_else(|| Place::of(self.output, inputs).err());
-        if let Some(why) = obstacle.as_ref().filter(|_| self.request.run.verbose) {
+        if let Some(why) = obstacle.as_ref().filter(|_| self.settings.run.verbose) {
             self.session.shell.note(&format!("no late link: {why}"));
         }
         Ok(obstacle.is_none())
@@ -107,15 +107,15 @@ impl Link<'_> {
 
     /// Returns the reason why the link cannot be late.
     fn obstacle(&self, host: &HostLink, groups: &[Group]) -> Option<String> {
-        let request = self.request;
-        let shows_steps = request.run.dry_run
-            || request.run.save_temps
-            || request.run.print_wrapped_module
-            || request.emit_fatbin_only;
+        let settings = self.settings;
+        let shows_steps = settings.run.dry_run
+            || settings.run.save_temps
+            || settings.run.print_wrapped_module
+            || settings.emit_fatbin_only;
         if shows_steps {
             return Some("an option prints or saves the steps of the link".to_owned());
         }
-        if request.host.relocatable {
+        if settings.host.relocatable {
             return Some("-r writes an object, not a program".to_owned());
         }
         let is_known_host = ["x86_64-", "aarch64-"]
@@ -123,7 +123,7 @@ impl Link<'_> {
             .any(|arch| host.triple.starts_with(arch))
             && !host.triple.ends_with("x32")
             && ObjectFormat::of(&host.triple) == ObjectFormat::Elf
-            && request.dialect == Dialect::Gnu;
+            && settings.dialect == Dialect::Gnu;
         if !is_known_host {
             return Some(format!("the host {} is not supported", host.triple));
         }
@@ -213,8 +213,8 @@ impl Link<'_> {
         place
             .imitate(&program)
             .with_context(|| format!("cannot write `{}`", program.display()))?;
-        let additions = host::additions(self.request, &self.linker, &host.triple, &objects);
-        let endings = host::endings(self.request, host.runtime.clone());
+        let additions = host::additions(self.settings, &self.linker, &host.triple, &objects);
+        let endings = host::endings(self.settings, host.runtime.clone());
         let mut line = host::command_to(self.ledger, &self.linker, &program, &additions, &endings);
         line.inputs.clone_from(&host.inputs);
         let linked = self

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Link;
 use crate::args::link_exe;
-use crate::args::request::{Defsym, InputName, InputSpec, LinkRequest};
+use crate::args::settings::{Defsym, InputName, InputSpec, LinkSettings};
 use crate::error::{StepFailed, strerror};
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
@@ -28,29 +28,29 @@ use crate::sys::toolchain::{self, LinkerFamily};
 /// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
 /// default libraries follow that the objects name in turn, which linkers search after all others.
 /// Inputs that cannot be read are ignored here: opening them later reports the error.
-pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
-    let mut specs = Cow::Borrowed(request.inputs.as_slice());
-    if !request.host.scripts.is_empty() {
+pub(super) fn input_specs<'r>(settings: &'r LinkSettings, search: &Search) -> Cow<'r, [InputSpec]> {
+    let mut specs = Cow::Borrowed(settings.inputs.as_slice());
+    if !settings.host.scripts.is_empty() {
         specs.to_mut().extend(
-            request
+            settings
                 .host
                 .scripts
                 .iter()
                 .filter_map(|script| script_spec(script, search)),
         );
     }
-    if host::naming(request) == Naming::Unix || request.host.no_default_libraries {
+    if host::naming(settings) == Naming::Unix || settings.host.no_default_libraries {
         return specs;
     }
     let left_out = |name: &OsStr| {
-        request
+        settings
             .host
             .without_libraries
             .iter()
             .any(|without| link_exe::is_left_out(name, without))
     };
     let mut known = HashSet::new();
-    let mut named = request.host.default_libraries.clone();
+    let mut named = settings.host.default_libraries.clone();
     loop {
         named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
@@ -77,8 +77,8 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
 }
 
 /// The files that the command line names as inputs.
-pub(super) fn files(request: &LinkRequest) -> impl Iterator<Item = &Path> {
-    request.inputs.iter().filter_map(|spec| match &spec.name {
+pub(super) fn files(settings: &LinkSettings) -> impl Iterator<Item = &Path> {
+    settings.inputs.iter().filter_map(|spec| match &spec.name {
         InputName::File(path) => Some(path.as_path()),
         InputName::Library(_) => None,
     })
@@ -89,25 +89,25 @@ impl Link<'_> {
     /// real link does.
     pub(super) fn check_shown(&self, opened: &Inputs) -> Result<()> {
         let Link {
-            request,
+            settings,
             search,
             linker,
             ..
         } = self;
-        if !request.run.dry_run {
+        if !settings.run.dry_run {
             return Ok(());
         }
         let mut faults: Vec<String> = Vec::new();
-        for (index, spec) in request.inputs.iter().enumerate() {
+        for (index, spec) in settings.inputs.iter().enumerate() {
             match &spec.name {
                 InputName::File(name) => faults.extend(unreadable(&search.file(name), name)),
                 // offld adds the directory of the OpenMP runtime later, if the link needs one.
-                InputName::Library(name) if host::may_add_directory_of(request, name) => {}
+                InputName::Library(name) if host::may_add_directory_of(settings, name) => {}
                 InputName::Library(name) if opened.missing.contains(&index) => {
                     // Linkers with Microsoft's search rules may have built-in directories that
                     // offld does not know.
-                    let is_known = host::naming(request) != Naming::LinkExe;
-                    if !device::linker_finds(linker, request, name).unwrap_or(!is_known) {
+                    let is_known = host::naming(settings) != Naming::LinkExe;
+                    if !device::linker_finds(linker, settings, name).unwrap_or(!is_known) {
                         faults.push(format!(
                             "unable to find library -l{}: no -L directory has it",
                             printable(&name.to_string_lossy())
@@ -117,7 +117,7 @@ impl Link<'_> {
                 InputName::Library(_) => {}
             }
         }
-        for script in &request.host.scripts {
+        for script in &settings.host.scripts {
             let found = if script.exists() {
                 script.clone()
             } else {
@@ -176,9 +176,9 @@ fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
 
 /// Returns the search path for libraries: the directories of the command line, for link.exe those
 /// of `LIB`, and the built-in ones.
-pub(super) fn search(request: &LinkRequest) -> Search {
-    let naming = host::naming(request);
-    let mut folders = request.host.library_dirs.clone();
+pub(super) fn search(settings: &LinkSettings) -> Search {
+    let naming = host::naming(settings);
+    let mut folders = settings.host.library_dirs.clone();
     if naming == Naming::LinkExe {
         let lib = Session::env(session::LIB).unwrap_or_default();
         folders.extend(
@@ -190,16 +190,16 @@ pub(super) fn search(request: &LinkRequest) -> Search {
     }
     Search::new(
         &folders,
-        request.host.sysroot.as_deref(),
+        settings.host.sysroot.as_deref(),
         naming,
-        &host::multiarch(request),
+        &host::multiarch(settings),
     )
 }
 
 /// The output's path as the user gave it, or the linker's default.
-pub(super) fn out_name(request: &LinkRequest) -> &Path {
-    let windows = host::naming(request) != Naming::Unix;
-    request
+pub(super) fn out_name(settings: &LinkSettings) -> &Path {
+    let windows = host::naming(settings) != Naming::Unix;
+    settings
         .output
         .as_deref()
         .unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))

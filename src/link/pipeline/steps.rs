@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, loads, reading};
 use super::{DeviceCode, HostLink, Link, Scanned};
-use crate::args::request::{LinkRequest, LlvmOption};
+use crate::args::settings::{LinkSettings, LlvmOption};
 use crate::args::{Role, link_exe};
 use crate::error::{Silent, StepFailed, step_failed};
 use crate::formats::magic::Magic;
@@ -31,7 +31,7 @@ use crate::target::Target;
 
 /// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of
 /// LLVM's options and for no link.
-pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
+pub(super) fn llvm_help(settings: &LinkSettings) -> Result<Option<String>> {
     const LISTS: [&str; 4] = ["help", "help-hidden", "help-list", "help-list-hidden"];
     let asks = |option: &&LlvmOption| {
         let name = option
@@ -40,11 +40,11 @@ pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
             .and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-')));
         matches!(option, LlvmOption::Mllvm(_)) && name.is_some_and(|name| LISTS.contains(&name))
     };
-    let Some(option) = request.device.llvm_options.iter().find(asks) else {
+    let Some(option) = settings.device.llvm_options.iter().find(asks) else {
         return Ok(None);
     };
     let compiler =
-        toolchain::device_compiler(request.device.offld_clang.as_deref(), None)?.compiler;
+        toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)?.compiler;
     let option = option.value().to_string_lossy();
     let args = [
         "-mllvm",
@@ -70,8 +70,8 @@ impl Link<'_> {
     pub(super) fn write_reproduction(&self) -> Result<()> {
         reproduce::write(&reproduce::LinkToReproduce {
             ledger: self.ledger,
-            request: self.request,
-            inputs: &|| input_specs(self.request, &self.search),
+            settings: self.settings,
+            inputs: &|| input_specs(self.settings, &self.search),
             search: &self.search,
             linker: &self.linker,
         })
@@ -81,7 +81,7 @@ impl Link<'_> {
     /// link does not find. Relocatable output of a linker is different: another link adds the
     /// device code.
     pub(super) fn without_device_code(&self, inputs: Inputs) -> Result<DeviceCode> {
-        let complete = self.request.role == Role::Wrapper || !self.request.host.relocatable;
+        let complete = self.settings.role == Role::Wrapper || !self.settings.host.relocatable;
         if complete && scan::has_hip_wrapper(&inputs) {
             self.warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?);
         }
@@ -95,7 +95,7 @@ impl Link<'_> {
     /// Warns of host objects from HIP's old driver, whose device code only that driver's link
     /// finds.
     pub(super) fn warn_of_old_hip(&self, inputs: &Inputs, facts: &[HostFacts<'_>]) {
-        if let Some(warning) = old_hip(self.request, inputs, facts) {
+        if let Some(warning) = old_hip(self.settings, inputs, facts) {
             self.session.shell.warn(&warning);
         }
     }
@@ -103,14 +103,14 @@ impl Link<'_> {
     /// Returns the arguments that a command line without device code lacks for the runtime. It
     /// needs a runtime if an output of a relocatable link registers images.
     fn late_runtime(&self, inputs: &Inputs) -> Result<Vec<OsString>> {
-        let request = self.request;
-        if request.role != Role::Ld || request.host.relocatable || !scan::has_registered(inputs) {
+        let settings = self.settings;
+        if settings.role != Role::Ld || settings.host.relocatable || !scan::has_registered(inputs) {
             return Ok(Vec::new());
         }
         let facts = scan::host_facts(inputs, true)?;
         // Without a compiler, the command line stays unchanged: it may name everything that it
         // needs.
-        let Ok(choice) = toolchain::device_compiler(request.device.offld_clang.as_deref(), None)
+        let Ok(choice) = toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)
         else {
             return Ok(Vec::new());
         };
@@ -126,7 +126,7 @@ impl Link<'_> {
     /// clang runs its own wrapper when its command line has offload options.
     pub(super) fn warn_if_wrapped(&self, scanned: &Scanned<'_>) {
         let Some(object) = host::wrapper_object(scanned.facts, scanned.inputs)
-            .filter(|_| self.request.role == Role::Ld)
+            .filter(|_| self.settings.role == Role::Ld)
         else {
             return;
         };
@@ -149,7 +149,7 @@ impl Link<'_> {
         scanned: &Scanned<'j>,
         host_code: &'j [DeviceImage<'j>],
     ) -> Result<Vec<DeviceJob<'j>>> {
-        let (request, session) = (self.request, self.session);
+        let (settings, session) = (self.settings, self.session);
         let Scanned {
             inputs,
             images,
@@ -163,13 +163,19 @@ impl Link<'_> {
         let coff = facts
             .iter()
             .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-        let starts = (coff && !request.host.entry_is_named)
+        let starts = (coff && !settings.host.entry_is_named)
             .then(link_exe::default_entries)
             .into_iter()
             .flatten();
         let scripts = || inputs.scripts.iter();
-        let defsyms = || request.host.defsyms.iter().flat_map(|defsym| &defsym.needs);
-        let late = request
+        let defsyms = || {
+            settings
+                .host
+                .defsyms
+                .iter()
+                .flat_map(|defsym| &defsym.needs)
+        };
+        let late = settings
             .host
             .late_undefined
             .iter()
@@ -183,7 +189,7 @@ impl Link<'_> {
             (Reading::AnyOrder, false)
         };
         let (loads, shared) = if has_members {
-            loads(inputs, request.host.defsyms.iter().filter(|_| in_place))
+            loads(inputs, settings.host.defsyms.iter().filter(|_| in_place))
         } else {
             Default::default()
         };
@@ -192,8 +198,8 @@ impl Link<'_> {
             .flat_map(|script| script.external.iter().chain(&script.needed))
             .filter(|_| reading != Reading::InTurn);
         let options = SelectOptions {
-            should_extract: request.device.should_extract.clone(),
-            roots: request
+            should_extract: settings.device.should_extract.clone(),
+            roots: settings
                 .host
                 .undefined
                 .iter()
@@ -203,9 +209,9 @@ impl Link<'_> {
                 .chain(starts)
                 .collect(),
             late_roots: late.cloned().collect(),
-            globs: globs(request)?,
-            wrapped: request.host.wrapped_symbols.clone(),
-            alternate_names: request
+            globs: globs(settings)?,
+            wrapped: settings.host.wrapped_symbols.clone(),
+            alternate_names: settings
                 .host
                 .alternate_names
                 .iter()
@@ -222,7 +228,7 @@ impl Link<'_> {
             .map(|input_object| input_object.origin().to_string())
             .collect();
         let selection = select::select(images, host_code, facts, &lazy, &origins, &options)?;
-        if request.run.why {
+        if settings.run.why {
             selection
                 .why
                 .iter()
@@ -254,10 +260,10 @@ impl Link<'_> {
     /// Reports, before any device link, that images cannot be registered for this host.
     /// `--emit-fatbin-only` registers none.
     pub(super) fn check_host(&self, host_triple: &str) -> Result<()> {
-        if self.request.emit_fatbin_only {
+        if self.settings.emit_fatbin_only {
             return Ok(());
         }
-        if self.request.host.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
+        if self.settings.host.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
             bail!("Relocatable linking is not supported on COFF targets");
         }
         registration::host::check(host_triple)
@@ -273,7 +279,7 @@ impl Link<'_> {
             .filter_map(|input| bitcode::producer_major(&input.bytes))
             .max();
         let choice =
-            toolchain::device_compiler(self.request.device.offld_clang.as_deref(), producer)?;
+            toolchain::device_compiler(self.settings.device.offld_clang.as_deref(), producer)?;
         if let Some(warning) = &choice.warning {
             self.session.shell.warn(warning);
         }
@@ -288,7 +294,7 @@ impl Link<'_> {
         jobs: &[DeviceJob<'_>],
         compiler: &Compiler,
     ) -> Result<sycl::Registration> {
-        if let Some(release) = self.request.device.sycl_release {
+        if let Some(release) = self.settings.device.sycl_release {
             return Ok(sycl::Registration::of_release(release));
         }
         let images = || {
@@ -328,7 +334,7 @@ impl Link<'_> {
     /// Like `sycl`, for images that are linked already. Containers from LLVM 23 and later list the
     /// kernels in another form.
     pub(super) fn sycl_of_linked(&self, linked: &[Linked]) -> Result<sycl::Registration> {
-        if let Some(release) = self.request.device.sycl_release {
+        if let Some(release) = self.settings.device.sycl_release {
             return Ok(sycl::Registration::of_release(release));
         }
         for image in linked
@@ -356,8 +362,14 @@ impl Link<'_> {
         let Scanned { inputs, facts, .. } = *scanned;
         let images: Vec<&DeviceImage<'_>> =
             jobs.iter().flat_map(|job| &job.inputs).copied().collect();
-        let runtime =
-            host::openmp_runtime(self.request, inputs, facts, &images, &self.search, compiler)?;
+        let runtime = host::openmp_runtime(
+            self.settings,
+            inputs,
+            facts,
+            &images,
+            &self.search,
+            compiler,
+        )?;
         if let Some(warning) = &runtime.warning {
             self.session.shell.warn(warning);
         }
@@ -369,16 +381,16 @@ impl Link<'_> {
     /// already or a trace is wanted. An error of a linker that runs already is printed by the
     /// linker alone, as if this process had become the linker.
     pub(super) fn plain_link(&self, endings: &[OsString]) -> Result<()> {
-        let (request, session) = (self.request, self.session);
+        let (settings, session) = (self.settings, self.session);
         let line = host::command(self.ledger, &self.linker, &[], endings);
         let preloaded = self.background.take_linker();
-        let result = if preloaded.is_none() && request.run.time_trace.is_none() {
+        let result = if preloaded.is_none() && settings.run.time_trace.is_none() {
             session.runner.replace(&line)
         } else {
             let mut host = session.trace.span(span::HOST, 0);
             host.set_arg("linker", line.program.display().to_string());
             let in_its_place =
-                preloaded.is_some() && session.runner.can_be_replaced() && !request.run.verbose;
+                preloaded.is_some() && session.runner.can_be_replaced() && !settings.run.verbose;
             let ran = session
                 .runner
                 .run_preloaded(preloaded, &line, &|| ())
@@ -402,9 +414,9 @@ impl Link<'_> {
         objects: &[PathBuf],
         tables: &[&str],
     ) -> Result<()> {
-        let (request, session, output) = (self.request, self.session, self.output);
-        let additions = host::additions(request, &self.linker, &host.triple, objects);
-        let endings = host::endings(request, host.runtime);
+        let (settings, session, output) = (self.settings, self.session, self.output);
+        let additions = host::additions(settings, &self.linker, &host.triple, objects);
+        let endings = host::endings(settings, host.runtime);
         let mut line = host::command(self.ledger, &self.linker, &additions, &endings);
         line.inputs = host.inputs;
         let preloaded = self.background.take_linker();
@@ -418,9 +430,9 @@ impl Link<'_> {
         let mut result = ran
             .map(|(usage, _)| trace.record_usage(usage))
             .and_then(|()| self.after_link(objects, output));
-        if request.host.relocatable && result.is_ok() {
+        if settings.host.relocatable && result.is_ok() {
             let commands = || {
-                Ok(host::objcopy_command(output, tables, request)?
+                Ok(host::objcopy_command(output, tables, settings)?
                     .into_iter()
                     .collect())
             };
@@ -454,7 +466,7 @@ impl Link<'_> {
         }
         let done = Done {
             ledger: self.ledger,
-            request: self.request,
+            settings: self.settings,
             linker: &self.linker,
             objects,
             output: self.output,
@@ -479,7 +491,7 @@ impl Link<'_> {
     /// Omits its command and inputs, which can be hundreds of arguments.
     pub(super) fn shortened(&self, error: anyhow::Error) -> anyhow::Error {
         match has_reported(&error) {
-            Some(StepFailed { report, status, .. }) if !self.request.run.verbose => {
+            Some(StepFailed { report, status, .. }) if !self.settings.run.verbose => {
                 let report = format!("{report} (--wrapper-verbose shows its command)");
                 StepFailed::new(report, *status).into()
             }
@@ -566,7 +578,7 @@ impl Scanned<'_> {
     }
 }
 
-fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
+fn old_hip(settings: &LinkSettings, inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
     let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
     let mut symbols = facts
         .iter()
@@ -580,7 +592,7 @@ fn old_hip(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>]) -> O
             needed.map(move |symbol| (symbol.name.as_ref(), object))
         });
     let on_the_line = |name: &[u8]| {
-        request
+        settings
             .host
             .defsyms
             .iter()
@@ -720,7 +732,7 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
 
 /// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^`
 /// negates.
-fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
+fn globs(settings: &LinkSettings) -> Result<Vec<glob::Pattern>> {
     let pattern = |text: &String| {
         let quoted = text
             .strip_prefix('"')
@@ -731,5 +743,5 @@ fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
         }
         glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
     };
-    request.host.undefined_globs.iter().map(pattern).collect()
+    settings.host.undefined_globs.iter().map(pattern).collect()
 }

@@ -147,7 +147,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
     let ledger = ArgumentList::parse(Role::Wrapper, argv).unwrap();
-    let request = LinkRequest::new(&ledger).unwrap();
+    let settings = LinkSettings::new(&ledger).unwrap();
     let steps = Arc::new(Mutex::new(Vec::new()));
     let runner = FailsAt {
         at,
@@ -163,7 +163,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         trace: Trace::new(None, 0, "offld"),
         launcher: None,
     };
-    let result = link(&ledger, &request, &session, false);
+    let result = link(&ledger, &settings, &session, false);
     drop(session);
     let left = std::fs::read_dir(&temps).unwrap().count();
     let steps = steps.lock().unwrap().clone();

@@ -43,11 +43,11 @@ fn plan_of_symbols(
     images: usize,
     context: &RegisterContext<'_>,
 ) -> Option<Plan> {
-    let request = context.request;
-    let is_separate = !(request.run.print_wrapped_module
-        || request.run.save_temps
-        || request.host.relocatable
-        || request.run.dry_run)
+    let settings = context.settings;
+    let is_separate = !(settings.run.print_wrapped_module
+        || settings.run.save_temps
+        || settings.host.relocatable
+        || settings.run.dry_run)
         && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
@@ -131,7 +131,7 @@ pub(super) fn of(
         host_triple: context.host_triple.to_owned(),
         generation: payload.generation,
         images: images(payload, context, places, sycl)?,
-        relocatable: context.request.host.relocatable,
+        relocatable: context.settings.host.relocatable,
         protection: context.protection,
     };
     Ok((plan, streamed))
@@ -332,7 +332,7 @@ fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
 /// bytes. For other outputs, no image is read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(tag(payload.kind, payload.generation));
-    if context.request.host.relocatable {
+    if context.settings.host.relocatable {
         hash.0.update(context.output.as_os_str().as_encoded_bytes());
         for image in &payload.images {
             image

@@ -42,7 +42,7 @@ pub(super) fn object(
         return context.llvm.make_encoded(&request, purpose);
     };
     let say = |what: &str| {
-        if context.request.run.verbose {
+        if context.settings.run.verbose {
             session.shell.note(&format!("{}: {what}", purpose.step));
         }
     };
@@ -128,7 +128,7 @@ pub(super) fn write_with_note(
 ) -> Result<()> {
     let describe = || format!("cannot write `{}`", path.display());
     let wanted = first
-        && !context.request.no_note
+        && !context.settings.no_note
         && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;
     if !wanted {
         return std::fs::write(path, object).with_context(describe);
@@ -152,13 +152,13 @@ pub(super) fn commands(
     object: &Path,
     session: &Session,
 ) -> Result<Vec<Equivalent>> {
-    let request = context.request;
+    let settings = context.settings;
     let known = payload.generation == Generation::Llvm21
         && (payload.kind != OffloadKind::Sycl || context.sycl == sycl::Registration::Llvm22);
     if !known {
         return Ok(Vec::new());
     }
-    let tool = |name| toolchain::llvm_tool(name, request.device.offld_clang.as_deref());
+    let tool = |name| toolchain::llvm_tool(name, settings.device.offld_clang.as_deref());
     let mut commands = Vec::new();
     let mut inputs: Vec<PathBuf> = Vec::new();
     for image in &payload.images {
@@ -185,7 +185,7 @@ pub(super) fn commands(
         format!("--triple={triple}").into(),
         format!("--kind={}", payload.kind.name()).into(),
     ];
-    if request.host.relocatable && payload.kind == OffloadKind::OpenMp {
+    if settings.host.relocatable && payload.kind == OffloadKind::OpenMp {
         args.push("--relocatable".into());
     }
     args.extend(["-o".into(), bitcode.into()]);
@@ -193,7 +193,7 @@ pub(super) fn commands(
     commands.push((tool("llvm-offload-wrapper"), args));
 
     let clang = session.runner.program(
-        toolchain::device_compiler(request.device.offld_clang.as_deref(), None)
+        toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)
             .map(|choice| choice.compiler.path),
         "clang",
     )?;

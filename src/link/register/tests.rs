@@ -26,7 +26,7 @@ fn shown_plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
         planned(
             payload,
             &RegisterContext {
-                request: &printed(),
+                settings: &printed(),
                 ..*context
             },
         )
@@ -41,10 +41,10 @@ fn sycl_plan_of(payload: &Payload, sycl: sycl::Registration) -> Result<(Plan, Ve
 }
 
 /// The settings that print the module.
-fn printed() -> LinkRequest {
-    let mut request = LinkRequest::default();
-    request.run.print_wrapped_module = true;
-    request
+fn printed() -> LinkSettings {
+    let mut settings = LinkSettings::default();
+    settings.run.print_wrapped_module = true;
+    settings
 }
 
 /// Returns the result of `work` for a link to `output` without LLVM or a cache.
@@ -55,10 +55,10 @@ fn in_context<T>(
 ) -> T {
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
-    let mut request = LinkRequest::default();
-    request.host.relocatable = relocatable;
+    let mut settings = LinkSettings::default();
+    settings.host.relocatable = relocatable;
     work(&RegisterContext {
-        request: &request,
+        settings: &settings,
         output: Path::new(output),
         host_triple: "x86_64-unknown-linux-gnu",
         sycl: sycl::Registration::Llvm22,
@@ -169,7 +169,7 @@ fn registration_code_does_not_depend_on_the_images() -> Outcome {
         in_context("a.out", false, |context| plan::before(
             group,
             &RegisterContext {
-                request: &printed(),
+                settings: &printed(),
                 ..*context
             }
         )),

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::request::{InputName, InputSpec, InputState};
+use crate::args::settings::{InputName, InputSpec, InputState};
 use crate::formats::dynamic;
 use crate::io::bytes::Bytes;
 use crate::io::loader::{self, RunPaths};

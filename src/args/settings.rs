@@ -248,7 +248,7 @@ pub struct RunOptions {
 /// The settings of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct LinkRequest {
+pub struct LinkSettings {
     /// The tool whose command line was read.
     pub role: Role,
     /// The family of linkers whose syntax the host arguments use.
@@ -269,33 +269,33 @@ pub struct LinkRequest {
     pub inputs: Vec<InputSpec>,
 }
 
-impl LinkRequest {
+impl LinkSettings {
     /// Reads the settings from an argument list. An error names the option with the invalid value.
-    pub fn new(ledger: &ArgumentList) -> Result<LinkRequest, Error> {
+    pub fn new(ledger: &ArgumentList) -> Result<LinkSettings, Error> {
         let (role, dialect) = (ledger.role(), ledger.dialect());
-        let mut request = LinkRequest {
+        let mut settings = LinkSettings {
             role,
             dialect,
-            ..LinkRequest::default()
+            ..LinkSettings::default()
         };
-        request.run.time_trace_granularity = 500;
+        settings.run.time_trace_granularity = 500;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
             walk.step(arg);
             if arg.is_input() {
-                request.inputs.extend(input(arg, walk.state));
+                settings.inputs.extend(input(arg, walk.state));
             }
             if let Some(id) = arg.id() {
-                let set = request.set(id, arg, walk.state.group);
+                let set = settings.set(id, arg, walk.state.group);
                 set.map_err(Error::in_line)?;
             }
         }
         let mut args = ledger.args().iter();
         let link_output = args.rfind(|arg| arg.id() == Some(Id::LinkOut));
-        request.output = request
+        settings.output = settings
             .output
             .or_else(|| Some(link_output?.value.clone().unwrap_or_default().into()));
-        Ok(request)
+        Ok(settings)
     }
 
     /// Whether `--should-extract` makes archive members with device code for `arch` part of the
