@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(next, ledger.tokens().len());
         let host = ledger.host_line(&["OBJECT".into()], &["LIBRARY".into()]);
         assert!(host.len() <= ledger.tokens().len() + 2);
-        let _ = LinkSettings::new(&ledger);
+        let _ = LinkSettings::new(&ledger, &|_| None);
         // The reader of response files gets back the written arguments.
         for style in [Style::Gnu, Style::Windows] {
             let arguments: Vec<OsString> = host.iter().filter(|argument| !argument.is_empty()).cloned().collect();

@@ -1,6 +1,8 @@
-//! The settings on a command line, as plain data: offld's options with checked values, and the
-//! inputs in command-line order with the linker state at each. Nothing is looked up on disk;
-//! `inputs` does that.
+//! The settings of a link, as plain data: offld's options with checked values, and the inputs in
+//! command-line order with the linker state at each. [`LinkSettings::of_environment`] reads the
+//! environment variables that stand in for options. [`LinkSettings::new`] then applies the command
+//! line, so that options take precedence. No later stage decides between the two. Nothing is looked
+//! up on disk; `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -10,7 +12,8 @@ use anyhow::Result;
 use super::link_exe::{exported, plain_and_i386};
 use super::state::{Walk, input};
 pub use super::values::{
-    Defsym, Distribute, Jobs, LateImages, Launching, LtoPartitions, MemoryLimit,
+    Checked, Defsym, Destination, Distribute, Jobs, LateImages, Launching, LtoPartitions,
+    MemoryLimit, Named,
 };
 use super::values::{
     distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, pair,
@@ -18,6 +21,44 @@ use super::values::{
 };
 use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
+
+/// Path of the device compiler.
+pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
+/// The real host linker of `ld.offld`, as a path or a name to look up.
+pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
+/// Number of partitions for the code generation of full LTO for AMD GPUs: `auto` or a number.
+pub(crate) const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
+/// Whether ThinLTO translation units are compiled one by one: `auto`, `on` or `off`.
+pub(crate) const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
+/// Whether images are written into a program after its host link: `auto`, `on` or `off`.
+pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
+/// Memory limit of all device links together: a size, `auto` or `off`.
+pub(crate) const OFFLD_MEMORY: &str = "OFFLD_MEMORY";
+/// A command that runs device links on other machines.
+pub(crate) const OFFLD_LAUNCHER: &str = "OFFLD_LAUNCHER";
+/// Time that a job may wait in the queue of the launcher, in seconds.
+pub(crate) const OFFLD_LAUNCHER_WAIT: &str = "OFFLD_LAUNCHER_WAIT";
+/// Number of jobs that the launcher runs at once.
+pub(crate) const OFFLD_REMOTE_JOBS: &str = "OFFLD_REMOTE_JOBS";
+/// Directory for the temporary files of a link that uses the launcher. All machines must see it.
+pub(crate) const OFFLD_SHARED_TMP: &str = "OFFLD_SHARED_TMP";
+/// Directory of the cache of device links, or `off`.
+pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
+/// File to which each device link appends a line with its outcome.
+pub(crate) const OFFLD_CACHE_LOG: &str = "OFFLD_CACHE_LOG";
+/// Directory for a reproduction of every link with device code.
+pub(crate) const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// Directory for the time trace of every link with device code.
+pub(crate) const OFFLD_TIME_TRACE: &str = "OFFLD_TIME_TRACE";
+/// `1`: every link prints its commands.
+pub(crate) const OFFLD_VERBOSE: &str = "OFFLD_VERBOSE";
+
+/// Directories, separated by semicolons, in which Microsoft's linkers and lld-link search for
+/// libraries after those of the command line.
+pub(crate) const LIB: &str = "LIB";
+
+/// Returns the value of an environment variable, unless the variable is unset or empty.
+pub type Env<'e> = &'e dyn Fn(&str) -> Option<OsString>;
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in command-line order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +150,8 @@ impl InputSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeviceOptions {
-    /// `--offld-clang`.
-    pub offld_clang: Option<PathBuf>,
+    /// `--offld-clang`, or `OFFLD_CLANG`.
+    pub offld_clang: Option<Named>,
     /// `--cuda-path`.
     pub cuda_path: Option<PathBuf>,
     /// `--device-linker`, in order.
@@ -125,8 +166,8 @@ pub struct DeviceOptions {
     pub compress: bool,
     /// `--compression-level`, unchecked: the code that compresses knows the range.
     pub compression_level: Option<String>,
-    /// `--wrapper-lto-partitions`, the last one.
-    pub lto_partitions: Option<LtoPartitions>,
+    /// `--wrapper-lto-partitions`, the last one, or `OFFLD_LTO_PARTITIONS`.
+    pub lto_partitions: Option<Checked<LtoPartitions>>,
     /// `--override-image`: kind and file.
     pub override_images: Vec<(String, PathBuf)>,
     /// `--should-extract`: architectures, without repetition.
@@ -162,8 +203,8 @@ pub struct HostOptions {
     pub host_triple: Option<String>,
     /// `--linker-path`.
     pub linker_path: Option<PathBuf>,
-    /// `--offld-linker`, which wins over `linker_path`.
-    pub offld_linker: Option<PathBuf>,
+    /// `--offld-linker`, which wins over `linker_path`, or `OFFLD_LINKER`, which does not.
+    pub offld_linker: Option<Named>,
     /// `--allow-multiple-definition`, or `-z muldefs`: the first of several definitions of a symbol
     /// is used.
     pub allow_multiple_definition: bool,
@@ -171,6 +212,8 @@ pub struct HostOptions {
     pub sysroot: Option<PathBuf>,
     /// `-L` of the whole command line in order, as given: a leading `=` stands for the sysroot.
     pub library_dirs: Vec<PathBuf>,
+    /// `LIB`: directories for link.exe, separated by semicolons.
+    pub lib: Option<OsString>,
     /// `-rpath` and `-R` in order.
     pub rpaths: Vec<OsString>,
     /// `-r`.
@@ -211,36 +254,45 @@ pub struct HostOptions {
     pub entry_is_named: bool,
 }
 
-/// Options for how a link runs: its output on the terminal, its cache, its use of the machine.
+/// Options of the cache for device links.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CacheOptions {
+    /// `--wrapper-cache`, the last one, or `OFFLD_CACHE`: a directory, or a keyword that turns the
+    /// cache off or on.
+    pub folder: Option<Named>,
+    /// `OFFLD_CACHE_LOG`: the file to which each device link appends a line.
+    pub log: Option<PathBuf>,
+}
+
+/// Options for how a link runs: its output on the terminal, its use of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
     /// `--dry-run`.
     pub dry_run: bool,
-    /// `--wrapper-verbose`.
+    /// `--wrapper-verbose`, or `OFFLD_VERBOSE`.
     pub verbose: bool,
     /// `--print-wrapped-module`.
     pub print_wrapped_module: bool,
     /// `--save-temps`.
     pub save_temps: bool,
-    /// `--wrapper-time-trace`.
-    pub time_trace: Option<PathBuf>,
+    /// `--wrapper-time-trace`, or `OFFLD_TIME_TRACE`.
+    pub time_trace: Option<Destination>,
     /// `--wrapper-time-trace-granularity`, in microseconds.
     pub time_trace_granularity: u32,
     /// `--wrapper-jobs`, the last one.
     pub jobs: Jobs,
-    /// `--wrapper-memory`, the last one.
-    pub memory: Option<MemoryLimit>,
-    /// `--wrapper-late-images`, the last one.
-    pub late_images: Option<LateImages>,
-    /// The options for the launcher of device links.
+    /// `--wrapper-memory`, the last one, or `OFFLD_MEMORY`.
+    pub memory: Checked<MemoryLimit>,
+    /// `--wrapper-late-images`, the last one, or `OFFLD_LATE_IMAGES`.
+    pub late_images: Checked<LateImages>,
+    /// The settings for the launcher of device links.
     pub launching: Launching,
-    /// `--wrapper-distribute`, the last one.
-    pub distribute: Option<Distribute>,
-    /// `--wrapper-cache`, the last one: a directory, or a keyword that turns the cache off or on.
-    pub cache: Option<OsString>,
-    /// `--reproduce`.
-    pub reproduce: Option<PathBuf>,
+    /// `--wrapper-distribute`, the last one, or `OFFLD_DISTRIBUTE`.
+    pub distribute: Checked<Distribute>,
+    /// `--reproduce`, or `OFFLD_REPRODUCE`.
+    pub reproduce: Option<Destination>,
     /// `--wrapper-why`.
     pub why: bool,
 }
@@ -261,6 +313,8 @@ pub struct LinkSettings {
     pub device: DeviceOptions,
     /// The options of the host link.
     pub host: HostOptions,
+    /// The options of the cache.
+    pub cache: CacheOptions,
     /// The options for how the link runs.
     pub run: RunOptions,
     /// The output: the last `-o`, else link.exe's `/out:`.
@@ -270,13 +324,45 @@ pub struct LinkSettings {
 }
 
 impl LinkSettings {
-    /// Reads the settings from an argument list. An error names the option with the invalid value.
-    pub fn new(ledger: &ArgumentList) -> Result<LinkSettings, Error> {
+    /// Returns the settings that the environment `env` makes, for a command line without options.
+    pub fn of_environment(env: Env<'_>) -> LinkSettings {
+        let path = |name: &str| env(name).map(PathBuf::from);
+        let directory = |name: &str| path(name).map(Destination::Directory);
+        let named = |by: &'static str| Some(Named::new(by, env(by)?));
+        let mut settings = LinkSettings::default();
+        let (device, host) = (&mut settings.device, &mut settings.host);
+        let (cache, run) = (&mut settings.cache, &mut settings.run);
+
+        device.offld_clang = named(OFFLD_CLANG);
+        device.lto_partitions = checked(env, OFFLD_LTO_PARTITIONS, lto_partitions);
+
+        host.lib = env(LIB);
+        host.offld_linker = named(OFFLD_LINKER);
+
+        cache.folder = named(OFFLD_CACHE);
+        cache.log = path(OFFLD_CACHE_LOG);
+
+        run.distribute = checked(env, OFFLD_DISTRIBUTE, distribute).unwrap_or_default();
+        run.late_images = checked(env, OFFLD_LATE_IMAGES, late_images).unwrap_or_default();
+        run.memory = checked(env, OFFLD_MEMORY, memory_limit).unwrap_or_default();
+        run.launching.launcher = named(OFFLD_LAUNCHER);
+        run.launching.wait = checked(env, OFFLD_LAUNCHER_WAIT, launcher_wait);
+        run.launching.jobs = checked(env, OFFLD_REMOTE_JOBS, remote_jobs);
+        run.launching.shared_temp = path(OFFLD_SHARED_TMP);
+        run.reproduce = directory(OFFLD_REPRODUCE);
+        run.time_trace = directory(OFFLD_TIME_TRACE);
+        run.verbose = env(OFFLD_VERBOSE).is_some_and(|value| value != "0");
+        settings
+    }
+
+    /// Returns the settings of a command line in the environment `env`. An error names the option
+    /// with the invalid value.
+    pub fn new(ledger: &ArgumentList, env: Env<'_>) -> Result<LinkSettings, Error> {
         let (role, dialect) = (ledger.role(), ledger.dialect());
         let mut settings = LinkSettings {
             role,
             dialect,
-            ..LinkSettings::default()
+            ..LinkSettings::of_environment(env)
         };
         settings.run.time_trace_granularity = 500;
         let mut walk = Walk::new(ledger.args());
@@ -346,10 +432,12 @@ impl LinkSettings {
 
     /// Applies one option. The match is exhaustive, so that no option is forgotten.
     fn set(&mut self, id: Id, arg: &Arg, group: Option<usize>) -> Result<()> {
-        let (device, host, run) = (&mut self.device, &mut self.host, &mut self.run);
+        let (device, host) = (&mut self.device, &mut self.host);
+        let (cache, run) = (&mut self.cache, &mut self.run);
         let value = arg.value.as_deref().unwrap_or_default();
         let path = || PathBuf::from(value);
         let target_arg = || TargetArg::new(value.to_owned());
+        let named = |by: &'static str| Some(Named::new(by, value));
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);
             text.push(value);
@@ -367,9 +455,7 @@ impl LinkSettings {
             Id::HostTriple => host.host_triple = Some(text(value)),
             Id::Jobs => run.jobs = jobs(value)?,
             Id::LinkerPath => host.linker_path = Some(path()),
-            Id::Mllvm => device
-                .llvm_options
-                .push(LlvmOption::Mllvm(value.to_owned())),
+            Id::Mllvm => device.llvm_options.push(LlvmOption::Mllvm(value.into())),
             Id::OffloadOpt => {
                 let option = LlvmOption::OffloadOpt(value.to_owned());
                 device.llvm_options.push(option);
@@ -387,7 +473,7 @@ impl LinkSettings {
                     }
                 }
             }
-            Id::TimeTrace => run.time_trace = Some(path()),
+            Id::TimeTrace => run.time_trace = Some(Destination::File(path())),
             Id::TimeTraceGranularity => run.time_trace_granularity = granularity(value)?,
             Id::Verbose => run.verbose = true,
 
@@ -410,26 +496,27 @@ impl LinkSettings {
             // offld always does what these request.
             Id::ClangBackend | Id::StripSections => {}
 
-            Id::Cache => run.cache = Some(value.to_owned()),
-            Id::Distribute => run.distribute = Some(distribute("--wrapper-distribute", value)?),
-            Id::LateImages => run.late_images = Some(late_images("--wrapper-late-images", value)?),
-            Id::Launcher => run.launching.launcher = Some(value.to_owned()),
+            Id::Cache => cache.folder = named("--wrapper-cache"),
+            Id::Distribute => run.distribute = distribute("--wrapper-distribute", value)?.into(),
+            Id::LateImages => run.late_images = late_images("--wrapper-late-images", value)?.into(),
+            Id::Launcher => run.launching.launcher = named("--wrapper-launcher"),
             Id::LauncherWait => {
-                run.launching.wait = Some(launcher_wait("--wrapper-launcher-wait", value)?);
+                run.launching.wait = Some(launcher_wait("--wrapper-launcher-wait", value)?.into());
             }
             Id::LtoPartitions => {
-                device.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?);
+                device.lto_partitions =
+                    Some(lto_partitions("--wrapper-lto-partitions", value)?.into());
             }
-            Id::Memory => run.memory = Some(memory_limit("--wrapper-memory", value)?),
+            Id::Memory => run.memory = memory_limit("--wrapper-memory", value)?.into(),
             Id::NoOffldNote => self.no_note = true,
             Id::NoOffloadRuntime => device.no_offload_runtime = true,
-            Id::OffldClang => device.offld_clang = Some(path()),
-            Id::OffldLinker => host.offld_linker = Some(path()),
+            Id::OffldClang => device.offld_clang = named("--offld-clang="),
+            Id::OffldLinker => host.offld_linker = named("--offld-linker="),
             Id::OffldSyclRegistration => device.sycl_release = Some(sycl_release(value)?),
             Id::RemoteJobs => {
-                run.launching.jobs = Some(remote_jobs("--wrapper-remote-jobs", value)?);
+                run.launching.jobs = Some(remote_jobs("--wrapper-remote-jobs", value)?.into());
             }
-            Id::Reproduce => run.reproduce = Some(path()),
+            Id::Reproduce => run.reproduce = Some(Destination::File(path())),
             Id::Why => run.why = true,
 
             Id::AllowMultipleDefinition => host.allow_multiple_definition = true,
@@ -489,4 +576,13 @@ impl LinkSettings {
         }
         Ok(())
     }
+}
+
+/// Returns the value of the variable `name`, or the error about it.
+fn checked<T: Copy>(
+    env: Env<'_>,
+    name: &str,
+    parse: fn(&str, &OsStr) -> Result<T>,
+) -> Option<Checked<T>> {
+    Some(Checked::of_variable(parse(name, &env(name)?)))
 }

@@ -1,10 +1,10 @@
-//! Values of options: text, numbers, sizes, pairs of a name and a path. An error names the option and its
-//! value.
+//! Values of options and of the environment variables that stand in for them: text, numbers, sizes,
+//! pairs of a name and a path. An error names the option or the variable, and its value.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 
 use super::Arg;
 
@@ -12,6 +12,69 @@ use super::Arg;
 /// compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
+}
+
+/// A value, and the option or the environment variable that sets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The value, as given.
+    pub value: OsString,
+    /// The option or the variable, for messages.
+    pub by: &'static str,
+}
+
+impl Named {
+    pub(crate) fn new(by: &'static str, value: impl Into<OsString>) -> Named {
+        let value = value.into();
+        Named { value, by }
+    }
+
+    /// Whether an option sets the value.
+    pub(crate) fn is_by_option(&self) -> bool {
+        self.by.starts_with('-')
+    }
+}
+
+/// A checked value. An invalid option ends the link at once, but an invalid environment variable
+/// only a link that needs the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked<T>(std::result::Result<T, String>);
+
+impl<T: Copy> Checked<T> {
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// The environment variable is invalid.
+    pub(crate) fn get(&self) -> Result<T> {
+        self.0.clone().map_err(Error::msg)
+    }
+
+    /// Holds the value of an environment variable, or the error about it.
+    pub(super) fn of_variable(value: Result<T>) -> Checked<T> {
+        Checked(value.map_err(|error| format!("{error:#}")))
+    }
+}
+
+impl<T> From<T> for Checked<T> {
+    fn from(value: T) -> Self {
+        Checked(Ok(value))
+    }
+}
+
+impl<T: Default> Default for Checked<T> {
+    fn default() -> Self {
+        T::default().into()
+    }
+}
+
+/// The location of a file that the user requests of links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// An option names the file of one link.
+    File(PathBuf),
+    /// An environment variable names a directory, in which every link with device code writes a
+    /// file of its own.
+    Directory(PathBuf),
 }
 
 /// The number of device links that run at once.
@@ -54,7 +117,7 @@ pub enum MemoryLimit {
 }
 
 /// Parses the memory limit in the value of `option`.
-pub(crate) fn memory_limit(option: &str, value: &OsStr) -> Result<MemoryLimit> {
+pub(super) fn memory_limit(option: &str, value: &OsStr) -> Result<MemoryLimit> {
     match text(value).as_str() {
         "auto" => Ok(MemoryLimit::Free),
         "off" => Ok(MemoryLimit::Off),
@@ -78,7 +141,7 @@ pub enum LateImages {
 }
 
 /// Parses the value of `option`, a [`LateImages`].
-pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
+pub(super) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
     match text(value).as_str() {
         "auto" => Ok(LateImages::Auto),
         "on" => Ok(LateImages::On),
@@ -100,7 +163,7 @@ pub enum LtoPartitions {
 const MOST_PARTITIONS: u32 = 256;
 
 /// Parses the number of partitions in the value of `option`.
-pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartitions> {
+pub(super) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartitions> {
     let given = text(value);
     match given.parse() {
         _ if given == "auto" => Ok(LtoPartitions::Auto),
@@ -130,7 +193,7 @@ pub enum Distribute {
 }
 
 /// Parses the value of `option`, a [`Distribute`]; an empty value means `on`.
-pub(crate) fn distribute(option: &str, value: &OsStr) -> Result<Distribute> {
+pub(super) fn distribute(option: &str, value: &OsStr) -> Result<Distribute> {
     match text(value).as_str() {
         "auto" => Ok(Distribute::Auto),
         "" | "on" => Ok(Distribute::On),
@@ -215,26 +278,29 @@ pub(super) fn sycl_release(value: &OsStr) -> Result<u32> {
     }
 }
 
-/// The launcher options on the command line; the environment can set them, too.
+/// The settings for the launcher of device links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launching {
-    /// `--wrapper-launcher`, the last one: the launcher's command, unsplit. An empty one means no
-    /// launcher.
-    pub launcher: Option<OsString>,
-    /// `--wrapper-launcher-wait`, the last one: the maximum time of a job in the launcher's queue,
-    /// in seconds.
-    pub wait: Option<u64>,
-    /// `--wrapper-remote-jobs`, the last one: the number of jobs that the launcher runs at once.
-    pub jobs: Option<usize>,
+    /// `--wrapper-launcher`, the last one, or `OFFLD_LAUNCHER`: the launcher's command, unsplit. An
+    /// empty one means no launcher.
+    pub launcher: Option<Named>,
+    /// `--wrapper-launcher-wait`, the last one, or `OFFLD_LAUNCHER_WAIT`: the maximum time of a job
+    /// in the launcher's queue, in seconds.
+    pub wait: Option<Checked<u64>>,
+    /// `--wrapper-remote-jobs`, the last one, or `OFFLD_REMOTE_JOBS`: the number of jobs that the
+    /// launcher runs at once.
+    pub jobs: Option<Checked<usize>>,
+    /// `OFFLD_SHARED_TMP`: the parent of the temporary directories of links with a launcher.
+    pub shared_temp: Option<PathBuf>,
 }
 
 /// Parses the maximum queue time of a job in the value of `option`, in seconds.
-pub(crate) fn launcher_wait(option: &str, value: &OsStr) -> Result<u64> {
+pub(super) fn launcher_wait(option: &str, value: &OsStr) -> Result<u64> {
     positive(option, value, "a number of seconds")
 }
 
 /// Parses the number of jobs that the launcher runs at once in the value of `option`.
-pub(crate) fn remote_jobs(option: &str, value: &OsStr) -> Result<usize> {
+pub(super) fn remote_jobs(option: &str, value: &OsStr) -> Result<usize> {
     positive(option, value, "a positive number")
 }
 

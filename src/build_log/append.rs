@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::OFlags;
 
 use super::Record;
-use crate::sys::session::{self, Session};
+use crate::sys::session;
 use crate::sys::shell::Shell;
 use crate::sys::threads::lock;
 
@@ -38,14 +38,8 @@ struct OpenLog {
 }
 
 impl Log {
-    /// Returns the log that the environment names (`OFFLD_CACHE_LOG`), if any. Problems with it are
-    /// reported to `shell`, once.
-    pub(crate) fn from_environment(shell: &Arc<Shell>) -> Option<Arc<Log>> {
-        let path = Session::env(session::OFFLD_CACHE_LOG)?;
-        Some(Arc::new(Log::new(path.into(), Arc::clone(shell))))
-    }
-
-    fn new(path: PathBuf, shell: Arc<Shell>) -> Log {
+    /// Returns the log in the file `path`. Problems with it are reported to `shell`, once.
+    pub(crate) fn new(path: PathBuf, shell: Arc<Shell>) -> Log {
         Log {
             path,
             shell,

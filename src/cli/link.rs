@@ -13,10 +13,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::{EMULATED_TOOLS, help};
-use crate::args::settings::{Jobs, Launching};
+use crate::args::settings::{Jobs, LinkSettings, Named};
 use crate::args::{ArgumentList, Mode, Role};
 use crate::link::pipeline::{self, DistributorRequest};
 use crate::model::printable;
+use crate::sys::session::Session;
 use crate::sys::shell::Shell;
 
 /// Runs as `clang-linker-wrapper`: offld's options first, then the host linker's arguments.
@@ -104,21 +105,24 @@ pub(super) fn thinlto_distributor(options: ThinltoDistributor, shell: &Arc<Shell
         remote_jobs,
         verbose,
     } = options;
-    let jobs = jobs.map_or(Jobs::Auto, Jobs::N);
-    let launching = Launching {
-        launcher,
-        wait: launcher_wait,
-        jobs: remote_jobs,
-    };
+    let mut settings = LinkSettings::of_environment(&Session::env);
+    settings.run.jobs = jobs.map_or(Jobs::Auto, Jobs::N);
+    settings.run.verbose = verbose;
+    if let Some(folder) = cache {
+        settings.cache.folder = Some(Named::new("--wrapper-cache", folder));
+    }
+    let launching = &mut settings.run.launching;
+    if let Some(command) = launcher {
+        launching.launcher = Some(Named::new("--wrapper-launcher", command));
+    }
+    launching.wait = launcher_wait.map(Into::into).or(launching.wait.take());
+    launching.jobs = remote_jobs.map(Into::into).or(launching.jobs.take());
     pipeline::distribute(
         &DistributorRequest {
             jobs_file,
-            jobs,
-            cache,
             report,
             lifeline,
-            launching,
-            verbose,
+            settings,
         },
         shell,
     )

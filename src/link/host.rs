@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSymbol};
 
 use crate::args::response::Style;
-use crate::args::settings::LinkSettings;
+use crate::args::settings::{LinkSettings, Named};
 use crate::args::{ArgumentList, Dialect, Role};
 use crate::formats::elf::edit;
 use crate::formats::offload_sections;
@@ -40,9 +40,11 @@ pub(crate) use side_outputs::{Done, clean};
 
 /// Returns the program for the host link.
 pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf> {
-    let other = || toolchain::host_linker(settings.host.offld_linker.as_deref(), ld_first);
+    let other = || toolchain::host_linker(Some(&settings.host), ld_first);
+    let by_option = settings.host.offld_linker.as_ref();
+    let by_option = by_option.is_some_and(Named::is_by_option);
     match (&settings.host.linker_path, settings.role) {
-        (_, Role::Wrapper) if settings.host.offld_linker.is_some() => other(),
+        (_, Role::Wrapper) if by_option => other(),
         // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only
         // call itself.
         (Some(path), _) if toolchain::is_ourselves(path) => other(),
@@ -259,7 +261,7 @@ pub(crate) fn objcopy_command(
         }
     }
     Ok(Some((
-        toolchain::llvm_tool("llvm-objcopy", settings.device.offld_clang.as_deref()),
+        toolchain::llvm_tool("llvm-objcopy", &settings.device),
         args,
     )))
 }

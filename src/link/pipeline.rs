@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::args::settings::LinkSettings;
+use crate::args::settings::{Destination, LinkSettings, OFFLD_TIME_TRACE};
 use crate::args::{ArgumentList, Role};
 pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
@@ -30,7 +30,7 @@ use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
 use crate::registration::{self, sycl};
 use crate::sys::launcher::Launcher;
-use crate::sys::session::{self, Session, SessionOptions};
+use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::trace::span;
 use crate::target::Target;
@@ -47,33 +47,33 @@ pub(crate) fn run(
     ld_first: bool,
     embedded: bool,
 ) -> Result<()> {
-    let mut settings = LinkSettings::new(ledger)?;
-    settings.run.verbose |= Session::env(session::OFFLD_VERBOSE).is_some_and(|value| value != "0");
+    let settings = LinkSettings::new(ledger, &Session::env)?;
+    let run = &settings.run;
+    let output = out_name(&settings);
     // A dry run prints the same commands on every machine.
-    let launcher = if settings.run.dry_run {
+    let launcher = if run.dry_run {
         None
     } else {
-        Launcher::new(&settings.run.launching, settings.run.verbose)?
+        Launcher::new(&run.launching, run.verbose)?
     };
     let options = SessionOptions {
-        dry_run: settings.run.dry_run,
-        verbose: settings.run.verbose,
-        save_temps: settings.run.save_temps,
+        dry_run: run.dry_run,
+        verbose: run.verbose,
+        save_temps: run.save_temps,
         kept_in: if settings.saves_temps_beside_output() {
-            host::folder_of(out_name(&settings)).to_path_buf()
+            host::folder_of(output).to_path_buf()
         } else {
             PathBuf::new()
         },
-        time_trace: settings
-            .run
+        time_trace: run
             .time_trace
-            .clone()
-            .or_else(|| trace_in_directory(&settings)),
-        time_trace_granularity: settings.run.time_trace_granularity,
+            .as_ref()
+            .map(|trace| trace_file(trace, output)),
+        time_trace_granularity: run.time_trace_granularity,
         embedded,
         temp_folder: launcher
             .as_ref()
-            .map(|_| Launcher::temp_folder(out_name(&settings))),
+            .map(|launcher| launcher.temp_folder(output)),
     };
     let session = Session {
         launcher,
@@ -88,16 +88,13 @@ pub(crate) fn run(
 }
 
 fn write_trace(settings: &LinkSettings, session: &Session) -> Result<()> {
-    if settings.run.time_trace.is_none()
-        && let Some(folder) = Session::env(session::OFFLD_TIME_TRACE)
-    {
+    if let Some(Destination::Directory(folder)) = &settings.run.time_trace {
         if !session.trace.has_device_links() {
             return Ok(());
         }
-        std::fs::create_dir_all(&folder).with_context(|| {
+        std::fs::create_dir_all(folder).with_context(|| {
             format!(
-                "{}: cannot create the directory `{}`",
-                session::OFFLD_TIME_TRACE,
+                "{OFFLD_TIME_TRACE}: cannot create the directory `{}`",
                 folder.display()
             )
         })?;
@@ -105,17 +102,19 @@ fn write_trace(settings: &LinkSettings, session: &Session) -> Result<()> {
     session.trace.write()
 }
 
-/// Returns the path of the link's time trace in the directory that `OFFLD_TIME_TRACE` names. The
-/// name contains a hash of the output's absolute path, so each output has its own trace.
-fn trace_in_directory(settings: &LinkSettings) -> Option<PathBuf> {
-    let folder = PathBuf::from(Session::env(session::OFFLD_TIME_TRACE)?);
-    let output = out_name(settings);
+/// Returns the path of the time trace of the link that writes `output`. In a directory, the name
+/// contains a hash of the output's absolute path, so each output has its own trace.
+fn trace_file(trace: &Destination, output: &Path) -> PathBuf {
+    let folder = match trace {
+        Destination::File(file) => return file.clone(),
+        Destination::Directory(folder) => folder,
+    };
     let place = std::path::absolute(output).unwrap_or_else(|_| output.to_path_buf());
     let name = output.file_name().unwrap_or_default().display();
-    Some(folder.join(format!(
+    folder.join(format!(
         "{name}-{:016x}.json",
         xxh3_64(place.as_os_str().as_bytes())
-    )))
+    ))
 }
 
 /// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. They
@@ -125,7 +124,7 @@ pub(crate) fn llvm_help(ledger: &ArgumentList) -> Result<Option<String>> {
     if !ledger.tokens().iter().any(|token| token == "-mllvm") {
         return Ok(None);
     }
-    steps::llvm_help(&LinkSettings::new(ledger)?)
+    steps::llvm_help(&LinkSettings::new(ledger, &Session::env)?)
 }
 
 /// Compiles the translation units of a ThinLTO link, for the ld.lld that started this process.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::args::response;
-use crate::args::settings::{InputName, InputSpec, LinkSettings};
+use crate::args::settings::{Destination, InputName, InputSpec, LinkSettings, OFFLD_REPRODUCE};
 use crate::args::{ArgKind, ArgumentList, Role};
 use crate::formats::bitcode;
 use crate::formats::magic::{Magic, magic};
@@ -33,7 +33,7 @@ use crate::link::host;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, OpenedFiles};
 use crate::link::scan::{self, DeviceImage};
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler};
 use crate::target::Target;
 use archive::{Content, Root};
@@ -58,7 +58,7 @@ pub(crate) struct LinkToReproduce<'a> {
 /// Writes the reproduction if the user requested one: with `--reproduce` for this link, or with
 /// `OFFLD_REPRODUCE` for every link with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
-    let Some(target) = target(link.settings) else {
+    let Some(destination) = &link.settings.run.reproduce else {
         return Ok(());
     };
     let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});
@@ -67,30 +67,19 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     // for the request.
     let has_none = link.settings.device.override_images.is_empty()
         && matches!(&found, Some(Ok(found)) if found.is_empty());
-    if has_none && matches!(target, archive::Destination::Folder(..)) {
+    if has_none && matches!(destination, Destination::Directory(_)) {
         return Ok(());
     }
     let found = found.and_then(Result::ok).unwrap_or_default();
     let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
     let entries = entries(link, &tools)?;
-    archive::write(&entries, &target).with_context(|| match target {
-        archive::Destination::File(_) => "cannot write the reproduction of this link".to_owned(),
-        archive::Destination::Folder(..) => format!(
-            "{}: cannot write the reproduction of this link",
-            session::OFFLD_REPRODUCE
-        ),
+    let written = archive::write(&entries, destination, output(link.settings));
+    written.with_context(|| match destination {
+        Destination::File(_) => "cannot write the reproduction of this link".to_owned(),
+        Destination::Directory(_) => {
+            format!("{OFFLD_REPRODUCE}: cannot write the reproduction of this link")
+        }
     })
-}
-
-fn target(settings: &LinkSettings) -> Option<archive::Destination> {
-    if let Some(file) = &settings.run.reproduce {
-        return Some(archive::Destination::File(file.clone()));
-    }
-    let folder = Session::env(session::OFFLD_REPRODUCE)?;
-    Some(archive::Destination::Folder(
-        folder.into(),
-        output(settings).to_string_lossy().into_owned(),
-    ))
 }
 
 /// The output's file name.
@@ -185,7 +174,7 @@ fn files(
     if !tools.runtime.is_empty() {
         // The runtime's arguments add a search directory, so the link finds more libraries.
         let whole = ArgumentList::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
-        let settings = LinkSettings::new(&whole)?;
+        let settings = LinkSettings::new(&whole, &Session::env)?;
         let multiarch = host::multiarch(&settings);
         let search = Search::new(
             &settings.host.library_dirs,
@@ -293,10 +282,9 @@ impl Tools {
             .iter()
             .filter_map(|image| bitcode::producer_major(&image.bytes))
             .max();
-        let compiler =
-            toolchain::device_compiler(link.settings.device.offld_clang.as_deref(), need)
-                .ok()
-                .map(|choice| choice.compiler);
+        let compiler = toolchain::device_compiler(Some(&link.settings.device), need)
+            .ok()
+            .map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.settings, &facts).ok();
         let is_registered = !found.is_empty()

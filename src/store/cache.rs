@@ -2,7 +2,6 @@
 //! background work that is finished before the process ends.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,6 +14,7 @@ use super::settings;
 use super::{
     BlobName, Digest, Event, Key, KeyBuilder, Naming, Remote, RemoteSettings, SecretKey, Store,
 };
+use crate::args::settings::CacheOptions;
 use crate::sys::clock::Clock;
 use crate::sys::shell::Shell;
 use crate::sys::threads::{self, lock};
@@ -66,11 +66,10 @@ pub(crate) enum Reason {
 }
 
 impl Caching {
-    /// Opens the cache that `option`, the value of `--wrapper-cache`, and the environment select,
-    /// with the remote cache that the environment names, if any. Warnings about the remote cache go
-    /// to `shell`.
-    pub(crate) fn open(option: Option<&OsStr>, shell: &Arc<Shell>) -> Caching {
-        let setting = settings::resolve(option);
+    /// Opens the cache that `options` and the environment select, with the remote cache that the
+    /// environment names, if any. Warnings about the remote cache go to `shell`.
+    pub(crate) fn open(options: &CacheOptions, shell: &Arc<Shell>) -> Caching {
+        let setting = settings::resolve(Some(options));
         let Some(root) = &setting.root else {
             let why = setting.why_off.unwrap_or_default();
             return Caching::Off(if setting.is_wrong {

@@ -3,12 +3,13 @@
 //! used only if it belongs to the user and others cannot write to it. For root, the same must hold
 //! for all of its parent directories.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::args::settings::{CacheOptions, Env, LinkSettings, Named};
 use crate::args::values::parse_size;
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
@@ -46,15 +47,20 @@ impl Setting {
     }
 }
 
-/// Returns the settings of this process. `option` is the value of `--wrapper-cache`, which
-/// overrides `OFFLD_CACHE`.
+/// Returns the settings of this process. Commands that are not links have no `options`: for them,
+/// those of the environment apply.
 ///
 /// Never fails: an invalid setting turns the cache off, and `why_off` has the reason.
-pub(crate) fn resolve(option: Option<&OsStr>) -> Setting {
-    resolve_in(option, &Session::env)
+pub(crate) fn resolve(options: Option<&CacheOptions>) -> Setting {
+    let folder = options.map_or_else(
+        || LinkSettings::of_environment(&Session::env).cache.folder,
+        |options| options.folder.clone(),
+    );
+    resolve_in(folder, &Session::env)
 }
 
-fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) -> Setting {
+/// Like [`resolve`]. `folder`: `--wrapper-cache`, or `OFFLD_CACHE`.
+fn resolve_in(folder: Option<Named>, env: Env<'_>) -> Setting {
     let limit = match env(OFFLD_CACHE_SIZE).map(|value| parse_size(&value)) {
         None => DEFAULT_LIMIT,
         Some(Ok(0)) => return Setting::off(format!("{OFFLD_CACHE_SIZE}=0")),
@@ -66,12 +72,12 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
             };
         }
     };
-    let named = option.map(|value| ("--wrapper-cache", value.to_owned()));
-    let named = named.or_else(|| env(OFFLD_CACHE).map(|value| (OFFLD_CACHE, value)));
-    let root = match named {
-        Some((by, value)) if is_one_of(&value, &OFF) => Err(format!("{by}={}", value.display())),
+    let root = match folder {
+        Some(Named { value, by }) if is_one_of(&value, &OFF) => {
+            Err(format!("{by}={}", value.display()))
+        }
         // A directory that the user named may belong to anyone: teams share directories.
-        Some((by, value)) if !is_one_of(&value, &ON) => {
+        Some(Named { value, by }) if !is_one_of(&value, &ON) => {
             let absolute = std::path::absolute(&value)
                 .map_err(|error| format!("{by}={}: {error}", value.display()));
             if absolute.as_deref().is_ok_and(is_not_a_directory) {
@@ -113,7 +119,7 @@ fn is_one_of(value: &OsStr, words: &[&str]) -> bool {
 }
 
 /// Returns the default directory, or why it cannot be used.
-fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+fn default_folder(env: Env<'_>) -> Result<PathBuf, String> {
     let absolute = |name: &str| {
         env(name)
             .map(PathBuf::from)
@@ -211,6 +217,7 @@ pub(super) fn user_name(user: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -223,7 +230,9 @@ mod tests {
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| OsString::from(value))
         };
-        let setting = resolve_in(option.map(OsStr::new), &env);
+        let option = option.map(|value| Named::new("--wrapper-cache", value));
+        let folder = option.or_else(|| LinkSettings::of_environment(&env).cache.folder);
+        let setting = resolve_in(folder, &env);
         assert_eq!(setting.root.is_none(), setting.why_off.is_some());
         setting.root.ok_or_else(|| setting.why_off.unwrap())
     }

@@ -16,11 +16,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::args::settings::Jobs;
-use crate::args::values::{Launching, launcher_wait, remote_jobs};
+use crate::args::settings::{Checked, Jobs, Launching, Named};
 use crate::sys::posix_shell::{self, quoted_if_needed};
 use crate::sys::run::{self, Cmd, Guardian, OutOfMemory};
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::threads;
 use job::Job;
 pub(crate) use outcome::Ran;
@@ -48,6 +47,7 @@ pub(crate) struct Launcher {
     words: Vec<OsString>,
     wait: Duration,
     jobs: usize,
+    shared_temp: Option<PathBuf>,
     verbose: bool,
     given_up: AtomicBool,
     warned_of_files: AtomicBool,
@@ -94,30 +94,25 @@ pub(crate) enum Launched {
 }
 
 impl Launcher {
-    /// Returns the launcher that the command line (`asked`) or the environment names, if any. With
-    /// `verbose`, commands are printed.
-    pub(crate) fn new(asked: &Launching, verbose: bool) -> Result<Option<Launcher>> {
-        let (named, text) = match &asked.launcher {
-            Some(text) => ("--wrapper-launcher", Some(text.clone())),
-            None => (
-                session::OFFLD_LAUNCHER,
-                Session::env(session::OFFLD_LAUNCHER),
-            ),
+    /// Returns the launcher that `settings` name, if any. With `verbose`, commands are printed.
+    pub(crate) fn new(settings: &Launching, verbose: bool) -> Result<Option<Launcher>> {
+        let Some(Named { value: text, by }) = &settings.launcher else {
+            return Ok(None);
         };
-        let Some(text) = text else { return Ok(None) };
-        let words = match posix_shell::split(&text) {
+        let words = match posix_shell::split(text) {
             Ok(words) if words.is_empty() => return Ok(None),
             Ok(words) => words,
-            Err(wrong) => bail!("{named}={}: {wrong}", text.display()),
+            Err(wrong) => bail!("{by}={}: {wrong}", text.display()),
         };
-        let wait = Session::or_env(asked.wait, session::OFFLD_LAUNCHER_WAIT, launcher_wait)?;
-        let jobs = Session::or_env(asked.jobs, session::OFFLD_REMOTE_JOBS, remote_jobs)?;
+        let wait = settings.wait.as_ref().map(Checked::get).transpose()?;
+        let jobs = settings.jobs.as_ref().map(Checked::get).transpose()?;
         let (given_up, warned_of_files) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Some(Launcher {
-            named,
+            named: by,
             words,
             wait: Duration::from_secs(wait.unwrap_or(WAIT)),
             jobs: jobs.unwrap_or(JOBS),
+            shared_temp: settings.shared_temp.clone(),
             verbose,
             given_up,
             warned_of_files,
@@ -126,9 +121,9 @@ impl Launcher {
 
     /// Returns the parent of the temporary directory of a link that writes `output`: a directory
     /// that the other machines also see.
-    pub(crate) fn temp_folder(output: &Path) -> PathBuf {
-        if let Some(shared) = Session::env(session::OFFLD_SHARED_TMP) {
-            return std::path::absolute(&shared).unwrap_or_else(|_| shared.into());
+    pub(crate) fn temp_folder(&self, output: &Path) -> PathBuf {
+        if let Some(shared) = &self.shared_temp {
+            return std::path::absolute(shared).unwrap_or_else(|_| shared.clone());
         }
         // Next to the output, unless that is a device such as `/dev/null`.
         let is_file = std::fs::metadata(output).map_or(true, |meta| meta.is_file());

@@ -1,13 +1,14 @@
 //! The [`Session`]: the objects through which a link affects the outside (command runner, temporary
 //! directory, messages, signals, time trace). It is created once in `cli/` and passed to every
-//! stage. Also the names of all environment variables that offld reads.
+//! stage. Also the names of the environment variables that offld reads; `args::settings` has those
+//! of a link's settings.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
-
+use crate::args::settings::OFFLD_SHARED_TMP;
+pub(crate) use crate::args::settings::{OFFLD_CACHE, OFFLD_CACHE_LOG};
 use crate::sys::launcher::Launcher;
 use crate::sys::run::{Dry, Real, Run};
 use crate::sys::scratch::Scratch;
@@ -15,26 +16,10 @@ use crate::sys::shell::Shell;
 use crate::sys::signals::Signals;
 use crate::sys::trace::Trace;
 
-/// Path of the device compiler.
-pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
 /// Path of the program that generates registration code with LLVM.
 pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
 /// Time limit of that program for one request, in seconds.
 pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
-/// Whether ThinLTO translation units are compiled one by one: `auto`, `on` or `off`.
-pub(crate) const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
-/// Whether images are written into a program after its host link: `auto`, `on` or `off`.
-pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
-/// Number of partitions for the code generation of full LTO for AMD GPUs: `auto` or a number.
-pub(crate) const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
-/// The real host linker of `ld.offld`, as a path or a name to look up.
-pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
-/// Directory for a reproduction of every link with device code.
-pub(crate) const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
-/// Directory for the time trace of every link with device code.
-pub(crate) const OFFLD_TIME_TRACE: &str = "OFFLD_TIME_TRACE";
-/// `1`: every link prints its commands.
-pub(crate) const OFFLD_VERBOSE: &str = "OFFLD_VERBOSE";
 /// URL of the remote cache.
 pub(crate) const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
 /// `1`: nothing is written to the remote cache.
@@ -43,24 +28,10 @@ pub(crate) const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONL
 pub(crate) const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
 /// File with the key that signs records and images of the remote cache.
 pub(crate) const OFFLD_CACHE_KEY: &str = "OFFLD_CACHE_KEY";
-/// Directory of the cache of device links, or `off`.
-pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// Size limit of that cache: `500M`, `5G`.
 pub(crate) const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
-/// File to which each device link appends a line with its outcome.
-pub(crate) const OFFLD_CACHE_LOG: &str = "OFFLD_CACHE_LOG";
-/// Memory limit of all device links together: a size, `auto` or `off`.
-pub(crate) const OFFLD_MEMORY: &str = "OFFLD_MEMORY";
 /// Root directory for the system's memory files, instead of `/`.
 pub(crate) const OFFLD_MEMORY_ROOT: &str = "OFFLD_MEMORY_ROOT";
-/// A command that runs device links on other machines.
-pub(crate) const OFFLD_LAUNCHER: &str = "OFFLD_LAUNCHER";
-/// Time that a job may wait in the queue of the launcher, in seconds.
-pub(crate) const OFFLD_LAUNCHER_WAIT: &str = "OFFLD_LAUNCHER_WAIT";
-/// Number of jobs that the launcher runs at once.
-pub(crate) const OFFLD_REMOTE_JOBS: &str = "OFFLD_REMOTE_JOBS";
-/// Directory for the temporary files of a link that uses the launcher. All machines must see it.
-pub(crate) const OFFLD_SHARED_TMP: &str = "OFFLD_SHARED_TMP";
 /// Set by offld for the programs that it starts: a link within a device link must not wait for that
 /// one.
 pub(crate) const OFFLD_WITHIN: &str = "OFFLD_WITHIN";
@@ -84,9 +55,6 @@ pub(crate) const PATH: &str = "PATH";
 pub(crate) const COMPILER_PATH: &str = "COMPILER_PATH";
 /// The active Python environment: PyPI packages may contain CUDA's tools.
 pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
-/// Directories, separated by semicolons, in which Microsoft's linkers and lld-link search for
-/// libraries after those of the command line.
-pub(crate) const LIB: &str = "LIB";
 /// `1`: the bundler ignores its other variables.
 pub(crate) const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
 /// `1`: the bundler reports compression and decompression.
@@ -252,23 +220,6 @@ impl Session {
     /// Value of an environment variable, unless it is unset or empty.
     pub fn env(name: &str) -> Option<OsString> {
         std::env::var_os(name).filter(|value| !value.is_empty())
-    }
-
-    /// The value of an option that has an environment variable, too: the option's value wins.
-    ///
-    /// # Errors
-    /// The value of the variable is invalid.
-    pub(crate) fn or_env<T>(
-        given: Option<T>,
-        name: &str,
-        parse: impl FnOnce(&str, &OsStr) -> Result<T>,
-    ) -> Result<Option<T>> {
-        match given {
-            Some(value) => Ok(Some(value)),
-            None => Session::env(name)
-                .map(|text| parse(name, &text))
-                .transpose(),
-        }
     }
 
     /// Names of all environment variables that are set.

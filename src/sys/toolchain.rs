@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::args::settings::{DeviceOptions, HostOptions, LinkSettings, Named};
 use crate::model::llvm_major;
 use crate::sys::run;
 use crate::sys::session::{self, Session};
@@ -45,16 +46,29 @@ pub(crate) struct Choice {
     pub warning: Option<String>,
 }
 
-/// Finds the compiler for device links. Candidates, in order: `explicit` (`--offld-clang=`),
-/// `OFFLD_CLANG`, the clang that started offld, a clang in offld's directory, plain and versioned
+/// Finds the compiler for device links. Candidates, in order: the one that `options` name
+/// (`--offld-clang=`, `OFFLD_CLANG`), the clang that started offld, a clang in offld's directory, plain and versioned
 /// names on `PATH`, the directories of Debian's packages.
 ///
 /// If the inputs contain bitcode of LLVM `need`, the first candidate of that version wins, else the
 /// first newer one, with a warning. Older versions cannot read the bitcode, so it is an error if
 /// all candidates are older. A compiler that the user named is used whatever its version, unless it
 /// is too old.
-pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
-    if let Some((named, by)) = named(explicit, "--offld-clang=", session::OFFLD_CLANG) {
+///
+/// Commands that are not links have no `options`: for them, those of the environment apply.
+pub(crate) fn device_compiler(
+    options: Option<&DeviceOptions>,
+    need: Option<u32>,
+) -> Result<Choice> {
+    let named = options.map_or_else(
+        || {
+            LinkSettings::of_environment(&Session::env)
+                .device
+                .offld_clang
+        },
+        |options| options.offld_clang.clone(),
+    );
+    if let Some(Named { value: named, by }) = named {
         let path = which::which(&named).with_context(|| {
             format!(
                 "{by}: cannot find the device compiler `{}`",
@@ -102,19 +116,6 @@ pub(crate) fn installed_compilers() -> Vec<PathBuf> {
         .chain(of_vendors)
         .filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
         .collect()
-}
-
-/// The tool that the user named, and the option or environment variable that names it. The option
-/// takes precedence.
-fn named<'n>(
-    explicit: Option<&Path>,
-    option: &'n str,
-    variable: &'n str,
-) -> Option<(PathBuf, &'n str)> {
-    let by_variable = || Some((PathBuf::from(Session::env(variable)?), variable));
-    explicit
-        .map(|path| (path.to_path_buf(), option))
-        .or_else(by_variable)
 }
 
 /// Whether `compiler` is a clang: by its name, or by its `--version`.
@@ -291,12 +292,12 @@ pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
 
 /// Returns the path of LLVM's tool `name`, for a command that is only printed. Candidates, in
 /// order: offld's directory, the directory of the device compiler, `PATH`, the bare name.
-pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
+pub(crate) fn llvm_tool(name: &str, options: &DeviceOptions) -> PathBuf {
     let ours = our_folders()
         .map(|folder| folder.join(name))
         .find(|tool| tool.is_file());
     let beside_clang = || {
-        let clang = device_compiler(explicit_clang, None)
+        let clang = device_compiler(Some(options), None)
             .ok()?
             .compiler
             .path
@@ -309,11 +310,22 @@ pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
         .unwrap_or_else(|| name.into())
 }
 
-/// Finds the linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`),
-/// `OFFLD_LINKER`, else `ld.lld`, else `ld`. With `ld_first` (offld was called as `ld`), `ld`
-/// precedes `ld.lld`. Never returns offld itself under another name.
-pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
-    if let Some((named, by)) = named(explicit, "--offld-linker=", session::OFFLD_LINKER) {
+/// Finds the linker that does the host link for `ld.offld`: the one that `options` name
+/// (`--offld-linker=`, `OFFLD_LINKER`), else `ld.lld`, else `ld`. With `ld_first` (offld was called
+/// as `ld`), `ld` precedes `ld.lld`. Never returns offld itself under another name.
+///
+/// Commands that are not links have no `options`: for them, those of the environment apply.
+pub(crate) fn host_linker(options: Option<&HostOptions>, ld_first: bool) -> Result<PathBuf> {
+    let named = options.map_or_else(
+        || {
+            LinkSettings::of_environment(&Session::env)
+                .host
+                .offld_linker
+        },
+        |options| options.offld_linker.clone(),
+    );
+    if let Some(Named { value: named, by }) = named {
+        let named = PathBuf::from(named);
         // `lld` means ld.lld, as in -fuse-ld=lld: the program `lld` itself only prints that it must
         // be called as ld.lld.
         let found = if named.components().count() == 1 {

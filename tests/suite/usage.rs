@@ -85,12 +85,13 @@ fn variables_in_pages() -> Outcome {
     let work = Work::new();
     let page = pages(&work)?;
     let all = page("offld.1")?;
-    let source = std::fs::read_to_string(crate::support::root().join("src/sys/session.rs"))?;
-    let ours: Vec<&str> = source
+    let source = |file| std::fs::read_to_string(crate::support::root().join(file));
+    let sources = source("src/sys/session.rs")? + &source("src/args/settings.rs")?;
+    let ours: Vec<&str> = sources
         .split('"')
         .filter(|word| word.starts_with("OFFLD_") || word.starts_with("OFFLOAD_"))
         .collect();
-    ensure(ours.len() > 10, || "no names of variables in session.rs")?;
+    ensure(ours.len() > 10, || "no names of variables in the sources")?;
     for name in ours {
         expect_in(&all, name)?;
     }

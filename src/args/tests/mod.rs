@@ -26,12 +26,12 @@ fn ledger(role: Role, line: &str) -> ArgumentList {
 }
 
 fn settings(line: &str) -> LinkSettings {
-    LinkSettings::new(&ledger(Role::Wrapper, line)).expect(line)
+    LinkSettings::new(&ledger(Role::Wrapper, line), &|_| None).expect(line)
 }
 
 fn error(line: &str) -> String {
     match ArgumentList::parse(Role::Wrapper, words(line))
-        .and_then(|ledger| LinkSettings::new(&ledger))
+        .and_then(|ledger| LinkSettings::new(&ledger, &|_| None))
     {
         Ok(_) => panic!("`{line}` is taken"),
         Err(error) => error.to_string(),

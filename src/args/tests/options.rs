@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
 use super::super::settings::{
-    BitcodeLibrary, Distribute, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit,
+    BitcodeLibrary, Destination, Distribute, Env, Jobs, LateImages, LlvmOption, LtoPartitions,
+    MemoryLimit, Named,
 };
 use super::super::{Id, Route, own_rows};
 use super::*;
@@ -74,7 +75,8 @@ const CASES: &[(&str, Check)] = &[
     ("--no-offld-note", |r| r.no_note),
     ("--no-offload-runtime", |r| r.device.no_offload_runtime),
     ("--offld-clang=c --offld-linker=l", |r| {
-        r.device.offld_clang == Some("c".into()) && r.host.offld_linker == Some("l".into())
+        r.device.offld_clang == Some(Named::new("--offld-clang=", "c"))
+            && r.host.offld_linker == Some(Named::new("--offld-linker=", "l"))
     }),
     (
         "--offld-sycl-registration=22 --offld-sycl-registration=24",
@@ -109,10 +111,10 @@ const CASES: &[(&str, Check)] = &[
         r.device.ptxas_args == words("-v -w")
     }),
     ("--reproduce=r.tar", |r| {
-        r.run.reproduce == Some("r.tar".into())
+        r.run.reproduce == Some(Destination::File("r.tar".into()))
     }),
     ("--reproduce r.tar", |r| {
-        r.run.reproduce == Some("r.tar".into())
+        r.run.reproduce == Some(Destination::File("r.tar".into()))
     }),
     ("--save-temps", |r| r.run.save_temps),
     (
@@ -141,61 +143,64 @@ const CASES: &[(&str, Check)] = &[
     ("--verbose -- a.o", |r| r.run.verbose),
     ("--version a.o", |r| r.inputs.len() == 1),
     ("--wrapper-cache=/c --wrapper-cache=off", |r| {
-        r.run.cache.as_deref() == Some(OsStr::new("off"))
+        r.cache.folder == Some(Named::new("--wrapper-cache", "off"))
     }),
     ("--wrapper-memory=1.5G", |r| {
-        r.run.memory == Some(MemoryLimit::Bytes(3 << 29))
+        r.run.memory == MemoryLimit::Bytes(3 << 29).into()
     }),
     ("--wrapper-memory=8G --wrapper-memory=off", |r| {
-        r.run.memory == Some(MemoryLimit::Off)
+        r.run.memory == MemoryLimit::Off.into()
     }),
     ("--wrapper-memory=auto", |r| {
-        r.run.memory == Some(MemoryLimit::Free)
+        r.run.memory == MemoryLimit::Free.into()
     }),
     ("--wrapper-jobs=4", |r| r.run.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| {
         r.run.jobs == Jobs::Jobserver
     }),
     ("--wrapper-distribute", |r| {
-        r.run.distribute == Some(Distribute::On)
+        r.run.distribute == Distribute::On.into()
     }),
     ("--wrapper-distribute=on --wrapper-distribute=off", |r| {
-        r.run.distribute == Some(Distribute::Off)
+        r.run.distribute == Distribute::Off.into()
     }),
     ("--wrapper-distribute=auto", |r| {
-        r.run.distribute == Some(Distribute::Auto)
+        r.run.distribute == Distribute::Auto.into()
     }),
     ("--wrapper-late-images=auto", |r| {
-        r.run.late_images == Some(LateImages::Auto)
+        r.run.late_images == LateImages::Auto.into()
     }),
     ("--wrapper-late-images=on", |r| {
-        r.run.late_images == Some(LateImages::On)
+        r.run.late_images == LateImages::On.into()
     }),
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| {
-        r.run.late_images == Some(LateImages::Off)
+        r.run.late_images == LateImages::Off.into()
     }),
     ("--wrapper-launcher=srun --wrapper-launcher=", |r| {
-        r.run.launching.launcher.as_deref() == Some(OsStr::new(""))
+        r.run.launching.launcher == Some(Named::new("--wrapper-launcher", ""))
     }),
     ("--wrapper-launcher=srun", |r| {
-        r.run.launching.launcher.as_deref() == Some(OsStr::new("srun"))
+        r.run.launching.launcher == Some(Named::new("--wrapper-launcher", "srun"))
     }),
     ("--wrapper-launcher-wait=5", |r| {
-        r.run.launching.wait == Some(5)
+        r.run.launching.wait == Some(5.into())
     }),
     ("--wrapper-remote-jobs=4 --wrapper-remote-jobs=8", |r| {
-        r.run.launching.jobs == Some(8)
+        r.run.launching.jobs == Some(8.into())
     }),
     ("--wrapper-lto-partitions=auto", |r| {
-        r.device.lto_partitions == Some(LtoPartitions::Auto)
+        r.device.lto_partitions == Some(LtoPartitions::Auto.into())
     }),
     (
         "--wrapper-lto-partitions=auto --wrapper-lto-partitions=4",
-        |r| r.device.lto_partitions == Some(LtoPartitions::N(4)),
+        |r| r.device.lto_partitions == Some(LtoPartitions::N(4).into()),
     ),
     (
         "--wrapper-time-trace=t --wrapper-time-trace-granularity=10",
-        |r| r.run.time_trace == Some("t".into()) && r.run.time_trace_granularity == 10,
+        |r| {
+            r.run.time_trace == Some(Destination::File("t".into()))
+                && r.run.time_trace_granularity == 10
+        },
     ),
     ("--wrapper-verbose", |r| r.run.verbose),
     ("--wrapper-why", |r| r.run.why),
@@ -206,7 +211,7 @@ fn every_own_option_sets_something_and_stays_off_the_host_line() {
     let mut seen = BTreeSet::new();
     for (line, check) in CASES {
         let ledger = ledger(Role::Wrapper, line);
-        let settings = LinkSettings::new(&ledger).expect(line);
+        let settings = LinkSettings::new(&ledger, &|_| None).expect(line);
         assert!(check(&settings), "{line}: {settings:?}");
         for arg in ledger
             .args()
@@ -241,6 +246,47 @@ fn the_defaults() {
 }
 
 #[test]
+fn an_option_wins_over_its_variable() {
+    let ledger = |line: &str| ledger(Role::Ld, line);
+    let both = |line: &str, variable: &str, value: &str| {
+        let env: Env<'_> = &|name| (name == variable).then(|| value.into());
+        LinkSettings::new(&ledger(line), env).expect(line)
+    };
+    let memory = |line: &str, value: &str| both(line, "OFFLD_MEMORY", value).run.memory.get();
+    assert_eq!(memory("", "off").unwrap(), MemoryLimit::Off);
+    assert_eq!(
+        memory("--wrapper-memory=auto", "off").unwrap(),
+        MemoryLimit::Free
+    );
+    // Only a link that needs the value fails.
+    assert_eq!(
+        memory("", "much").unwrap_err().to_string(),
+        "OFFLD_MEMORY=much: expected auto, off or a size such as 8G"
+    );
+    assert_eq!(
+        memory("--wrapper-memory=off", "much").unwrap(),
+        MemoryLimit::Off
+    );
+
+    let clang = |line: &str| both(line, "OFFLD_CLANG", "v").device.offld_clang;
+    assert_eq!(clang(""), Some(Named::new("OFFLD_CLANG", "v")));
+    assert_eq!(
+        clang("--offld-clang=o"),
+        Some(Named::new("--offld-clang=", "o"))
+    );
+
+    let trace = |line: &str| both(line, "OFFLD_TIME_TRACE", "d").run.time_trace;
+    assert_eq!(trace(""), Some(Destination::Directory("d".into())));
+    assert_eq!(
+        trace("--wrapper-time-trace=f"),
+        Some(Destination::File("f".into()))
+    );
+
+    let verbose = |line: &str, value: &str| both(line, "OFFLD_VERBOSE", value).run.verbose;
+    assert!(verbose("", "1") && verbose("--wrapper-verbose", "0") && !verbose("", "0"));
+}
+
+#[test]
 fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
     assert_eq!(
         host(Role::Ld, "-mllvm -x a.o -o y"),
@@ -254,7 +300,7 @@ fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
         "-mllvm=-x --mllvm -y a.o -o y W -lR"
     );
     let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
-    let settings = LinkSettings::new(&ledger).expect("a link");
+    let settings = LinkSettings::new(&ledger, &|_| None).expect("a link");
     assert!(
         settings.device.llvm_options.is_empty()
             && settings.run.save_temps
@@ -466,7 +512,7 @@ fn unknown_arguments_are_forwarded() {
     let ledger = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
     assert_eq!(ledger.host_line(&[], &[]), tokens);
     assert!(
-        LinkSettings::new(&ledger)
+        LinkSettings::new(&ledger, &|_| None)
             .expect("a link")
             .inputs
             .is_empty()
@@ -488,7 +534,7 @@ fn names_that_are_not_utf_8_survive() {
         odd("-l"),
     ];
     let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
-    let settings = LinkSettings::new(&ledger).expect("a link");
+    let settings = LinkSettings::new(&ledger, &|_| None).expect("a link");
     assert_eq!(settings.output, Some(odd("").into()));
     assert_eq!(settings.host.linker_path, Some(odd("").into()));
     assert_eq!(settings.host.library_dirs, [PathBuf::from(odd(""))]);

@@ -13,7 +13,7 @@ fn read_line(role: Role, line: &str) -> String {
     let mut argv = tokenize(line.as_bytes(), Style::Gnu);
     argv.remove(0);
     let ledger = ArgumentList::read(role, argv.clone()).expect(line);
-    let settings = LinkSettings::new(&ledger).expect(line);
+    let settings = LinkSettings::new(&ledger, &|_| None).expect(line);
     let host = ledger.host_line(&words("W"), &words("-lR"));
     let ours: Vec<_> = ledger
         .args()

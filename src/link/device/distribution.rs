@@ -16,7 +16,6 @@ use super::link_cache::{LinkQuery, ResolvedLink};
 use super::messages;
 use super::remote_compiler::RemoteCompilerArgs;
 use crate::args::settings::{Distribute, Jobs, Launching, LinkSettings};
-use crate::args::values;
 use crate::error::StepFailed;
 use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
@@ -24,7 +23,7 @@ use crate::sys::jobs::are_counted;
 use crate::sys::launcher::{FolderGuard, Launcher};
 use crate::sys::parent_death::Lifeline;
 use crate::sys::run::{self, Cmd};
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::sys::toolchain::Compiler;
 
@@ -53,14 +52,11 @@ pub(super) struct Distribution {
 /// # Errors
 /// Fails if the environment variable has an invalid value.
 pub(super) fn is_wanted(settings: &LinkSettings, session: &Session) -> Result<bool> {
-    let (given, name) = (settings.run.distribute, session::OFFLD_DISTRIBUTE);
-    Ok(
-        match Session::or_env(given, name, values::distribute)?.unwrap_or_default() {
-            Distribute::Auto => session.launcher.is_some(),
-            Distribute::On => true,
-            Distribute::Off => false,
-        },
-    )
+    Ok(match settings.run.distribute.get()? {
+        Distribute::Auto => session.launcher.is_some(),
+        Distribute::On => true,
+        Distribute::Off => false,
+    })
 }
 
 impl Distribution {
@@ -222,13 +218,14 @@ fn linker_args(
     Ok(args)
 }
 
-/// Translates the user's options to arguments of the distributor. Environment variables are
-/// inherited.
+/// Translates the user's options to arguments of the distributor. It inherits the environment
+/// variables, and names them in its messages.
 fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString> {
     let Launching {
         launcher,
         wait,
         jobs,
+        shared_temp: _,
     } = &settings.run.launching;
     let mut args = Vec::new();
     if settings.run.verbose {
@@ -236,10 +233,11 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
     }
     args.extend(
         settings
-            .run
             .cache
+            .folder
             .iter()
-            .map(|cache| option("--cache=", cache)),
+            .filter(|cache| cache.is_by_option())
+            .map(|cache| option("--cache=", &cache.value)),
     );
     if session
         .launcher
@@ -252,14 +250,17 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
     args.extend(
         launcher
             .iter()
-            .map(|launcher| option("--launcher=", launcher)),
+            .filter(|launcher| launcher.is_by_option())
+            .map(|launcher| option("--launcher=", &launcher.value)),
     );
     args.extend(
         wait.iter()
+            .filter_map(|wait| wait.get().ok())
             .map(|wait| format!("--launcher-wait={wait}").into()),
     );
     args.extend(
         jobs.iter()
+            .filter_map(|jobs| jobs.get().ok())
             .map(|jobs| format!("--remote-jobs={jobs}").into()),
     );
     args

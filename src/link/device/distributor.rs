@@ -26,7 +26,7 @@ use super::messages;
 use super::schedule::{self, LookedUp, Work};
 use super::schedule::{RunnerSlot, RunnerSlots};
 use crate::args::response::Style;
-use crate::args::settings::{Jobs, Launching, MemoryLimit};
+use crate::args::settings::{LinkSettings, MemoryLimit, RunOptions};
 use crate::error;
 use crate::store::{BlobName, Cache, Caching, Key, Scope};
 use crate::sys::clock;
@@ -48,19 +48,14 @@ use report::SharedReport;
 pub(crate) struct DistributorRequest {
     /// The file in which ld.lld describes the jobs.
     pub(crate) jobs_file: PathBuf,
-    /// Number of jobs that run at once.
-    pub(crate) jobs: Jobs,
-    /// The cache directory, or `off`, as for `--wrapper-cache=`.
-    pub(crate) cache: Option<OsString>,
     /// The report file. Without it, messages are printed immediately.
     pub(crate) report: Option<PathBuf>,
     /// The lifeline of the waiting device link. When that link exits, the jobs end, and its
     /// temporary directory is removed.
     pub(crate) lifeline: Option<PathBuf>,
-    /// How to run jobs on other machines.
-    pub(crate) launching: Launching,
-    /// Whether to report each step.
-    pub(crate) verbose: bool,
+    /// The settings of a link, as far as they apply: number of jobs, memory, cache, launcher, and
+    /// whether to report each step.
+    pub(crate) settings: LinkSettings,
 }
 
 /// The cache record of a unit's object.
@@ -83,7 +78,7 @@ struct Units<'u> {
     collector: &'u SharedReport,
     /// The start time by both clocks, before any file was read.
     begun: (SystemTime, Instant),
-    request: &'u DistributorRequest,
+    run: &'u RunOptions,
 }
 
 /// Compiles the jobs in `request`, or takes their objects from the cache. Messages go to `shell`
@@ -140,16 +135,17 @@ fn compile_all(
     collector: &SharedReport,
 ) -> Result<()> {
     let file = JobsFile::read(&request.jobs_file)?;
-    let launcher = Launcher::new(&request.launching, request.verbose)?;
+    let LinkSettings { cache, run, .. } = &request.settings;
+    let launcher = Launcher::new(&run.launching, run.verbose)?;
     // A device link that waits for this process has already reserved the memory and set up the
     // temporary directory.
     let within = Session::env(session::OFFLD_WITHIN).is_some();
     let temp_folder = launcher
         .as_ref()
         .filter(|_| !within)
-        .map(|_| Launcher::temp_folder(file.linker_output()));
+        .map(|launcher| launcher.temp_folder(file.linker_output()));
     let options = SessionOptions {
-        verbose: request.verbose,
+        verbose: run.verbose,
         temp_folder,
         ..SessionOptions::default()
     };
@@ -158,7 +154,7 @@ fn compile_all(
         ..Session::new(Arc::clone(shell), options)
     };
     let program = PathBuf::from(file.program()?);
-    let caching = Caching::open(request.cache.as_deref(), &session.shell);
+    let caching = Caching::open(cache, &session.shell);
     let begun = match caching.cache() {
         Ok(cache) => (cache.clock().now(), cache.clock().running()),
         Err(_) => (SystemTime::now(), Instant::now()),
@@ -170,9 +166,9 @@ fn compile_all(
     let memory = if within {
         MemoryLimit::Off
     } else {
-        super::memory_limit(None, session)?
+        run.memory.get()?
     };
-    let slots = JobSlots::new(request.jobs, memory, request.verbose, session);
+    let slots = JobSlots::new(run.jobs, memory, run.verbose, session);
     let places = RunnerSlots::new(slots, session);
     let order = schedule::longest_first(
         &file
@@ -190,7 +186,7 @@ fn compile_all(
         session,
         collector,
         begun,
-        request,
+        run,
     };
     if let Err(why) = &keys {
         units.note(|| format!("ThinLTO units are not cached: {why}"));
@@ -264,7 +260,7 @@ impl Work for Units<'_> {
             let (own, shell, verbose) = (
                 Arc::clone(cache),
                 Arc::clone(&self.session.shell),
-                self.request.verbose,
+                self.run.verbose,
             );
             cache.later(move || match unit.keep(&own) {
                 Err(why) if verbose => {
@@ -288,7 +284,7 @@ impl Units<'_> {
         self.session.signals.check()?;
         if let RunnerSlot::Launched { launcher, .. } = &place {
             let request = Request {
-                threads: place.granted(1, self.request.jobs),
+                threads: place.granted(1, self.run.jobs),
                 memory: job.memory(),
                 job: format!("offld-{}", job.name()),
                 compare: &self.files_to_compare(job),
@@ -431,7 +427,7 @@ impl Units<'_> {
     }
 
     fn note(&self, text: impl Fn() -> String) {
-        if self.request.verbose {
+        if self.run.verbose {
             self.session.shell.note(&text());
         }
     }

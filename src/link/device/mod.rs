@@ -27,6 +27,7 @@ mod schedule;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -41,7 +42,6 @@ pub(crate) use protected_symbols::required_symbols;
 
 use crate::args::response::Style;
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
-use crate::args::values;
 use crate::build_log::Log;
 use crate::error::{self, StepFailed};
 use crate::link::select::DeviceJob;
@@ -49,7 +49,7 @@ use crate::model::{Generation, ImageKind, OffloadKinds};
 use crate::store::Caching;
 use crate::sys::progress::Progress;
 use crate::sys::run::Cmd;
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::toolchain::Compiler;
 use crate::target::Target;
 
@@ -111,17 +111,13 @@ pub(crate) fn link(
         .map(|job| plan(job, context, session))
         .collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
-    let memory = memory_limit(context.settings.run.memory, session)?;
-    let slots = JobSlots::new(
-        if in_order {
-            Jobs::N(1)
-        } else {
-            context.settings.run.jobs
-        },
-        memory,
-        context.settings.run.verbose,
-        session,
-    );
+    let run = &context.settings.run;
+    let (jobs_at_once, memory) = if in_order {
+        (Jobs::N(1), MemoryLimit::Off)
+    } else {
+        (run.jobs, run.memory.get()?)
+    };
+    let slots = JobSlots::new(jobs_at_once, memory, run.verbose, session);
     let places = RunnerSlots::new(slots, session);
     let costs = Costs::new(
         context.caching.cache().ok(),
@@ -141,10 +137,11 @@ pub(crate) fn link(
                 .collect::<Vec<f64>>(),
         )
     };
-    let progress = Progress::new(session.shell.is_terminal() && !context.settings.run.dry_run);
+    let progress = Progress::new(session.shell.is_terminal() && !run.dry_run);
     let cache = cache(context, session);
     let distributes = distribution::is_wanted(context.settings, session)?;
-    let log = Log::from_environment(&session.shell).filter(|_| !context.settings.run.dry_run);
+    let log = context.settings.cache.log.as_ref().filter(|_| !run.dry_run);
+    let log = log.map(|path| Arc::new(Log::new(path.clone(), Arc::clone(&session.shell))));
     let hint = ThinHint::default();
     let links = Links {
         planned: &planned,
@@ -163,15 +160,6 @@ pub(crate) fn link(
     costs.keep();
     all_succeeded(done)?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
-}
-
-/// Returns the memory limit for device links: `given` by an option, else from the environment.
-fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryLimit> {
-    if session.runner.in_order() {
-        return Ok(MemoryLimit::Off);
-    }
-    let limit = Session::or_env(given, session::OFFLD_MEMORY, values::memory_limit)?;
-    Ok(limit.unwrap_or_default())
 }
 
 /// Merges the errors of all jobs into one, with the exit status of the first failure. Every job has

@@ -11,11 +11,9 @@ use anyhow::Result;
 
 use super::DeviceContext;
 use super::clang::ArgList;
-use crate::args::settings::{LinkSettings, LtoPartitions};
-use crate::args::values;
+use crate::args::settings::{Checked, LtoPartitions};
 use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
-use crate::sys::session::{self, Session};
 
 /// Bytes of bitcode per partition: some seconds of code generation. With less, splitting the module
 /// costs as much as it saves.
@@ -35,15 +33,15 @@ pub(super) fn count(
     job: &DeviceJob<'_>,
     context: &DeviceContext<'_>,
 ) -> Result<Option<std::result::Result<u32, String>>> {
-    Ok(
-        wanted(context.settings)?.map(|wanted| match obstacle(job, context) {
-            Some(why) => Err(why),
-            None => Ok(match wanted {
-                LtoPartitions::N(count) => count,
-                LtoPartitions::Auto => by_size(full_bitcode(job)),
-            }),
+    let wanted = context.settings.device.lto_partitions.as_ref();
+    let wanted = wanted.map(Checked::get).transpose()?;
+    Ok(wanted.map(|wanted| match obstacle(job, context) {
+        Some(why) => Err(why),
+        None => Ok(match wanted {
+            LtoPartitions::N(count) => count,
+            LtoPartitions::Auto => by_size(full_bitcode(job)),
         }),
-    )
+    }))
 }
 
 /// Adds the compiler argument that sets the number of partitions.
@@ -59,14 +57,6 @@ pub(super) fn add(
         args.arg(format!("-Wl,--lto-partitions={count}"));
     }
     Ok(())
-}
-
-fn wanted(settings: &LinkSettings) -> Result<Option<LtoPartitions>> {
-    let (given, name) = (
-        settings.device.lto_partitions,
-        session::OFFLD_LTO_PARTITIONS,
-    );
-    Session::or_env(given, name, values::lto_partitions)
 }
 
 fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> {

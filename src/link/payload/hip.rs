@@ -89,10 +89,7 @@ fn bundler_command(
     args.extend(images.iter().map(|image| option("-input=", &image.path)));
     args.push(option("-output=", output));
     Ok((
-        toolchain::llvm_tool(
-            "clang-offload-bundler",
-            context.settings.device.offld_clang.as_deref(),
-        ),
+        toolchain::llvm_tool("clang-offload-bundler", &context.settings.device),
         args,
     ))
 }

@@ -40,7 +40,7 @@ impl<'s> Background<'s> {
     /// Prepares the background work of one link, without starting any of it.
     pub(super) fn new(settings: &'s LinkSettings, session: &'s Session) -> Self {
         Background {
-            caching: Caching::open(settings.run.cache.as_deref(), &session.shell),
+            caching: Caching::open(&settings.cache, &session.shell),
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),

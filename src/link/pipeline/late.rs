@@ -14,7 +14,7 @@ use anyhow::{Context, Error, Result, anyhow};
 
 use super::{HostLink, Link};
 use crate::args::settings::{LateImages, LinkSettings};
-use crate::args::{Arg, ArgKind, ArgumentList, Dialect, Id, gnu_ld, values};
+use crate::args::{Arg, ArgKind, ArgumentList, Dialect, Id, gnu_ld};
 use crate::edit::backpatch::fill;
 use crate::edit::files::replace_with_attributes;
 use crate::io::file_slice::{FileSlice, Spool};
@@ -25,7 +25,7 @@ use crate::link::register;
 use crate::model::{ObjectFormat, OffloadKind};
 use crate::registration::sycl;
 use crate::sys::run::Cmd;
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::toolchain::{self, LinkerFamily};
 use crate::sys::trace::span;
 use crate::sys::unfinished::Directory;
@@ -91,8 +91,7 @@ impl Link<'_> {
         inputs: impl Iterator<Item = &'i Path>,
         device_bytes: u64,
     ) -> Result<bool> {
-        let (given, name) = (self.settings.run.late_images, session::OFFLD_LATE_IMAGES);
-        let setting = Session::or_env(given, name, values::late_images)?.unwrap_or_default();
+        let setting = self.settings.run.late_images.get()?;
         if setting == LateImages::Off || (setting == LateImages::Auto && device_bytes < PAYS_FROM) {
             return Ok(false);
         }

@@ -22,7 +22,6 @@ use crate::link::scan::SharedSymbols;
 use crate::link::select::{Load, Reading, SharedLibrary};
 use crate::link::{device, host, scan};
 use crate::model::{printable, printable_name};
-use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, LinkerFamily};
 
 /// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
@@ -180,7 +179,7 @@ pub(super) fn search(settings: &LinkSettings) -> Search {
     let naming = host::naming(settings);
     let mut folders = settings.host.library_dirs.clone();
     if naming == Naming::LinkExe {
-        let lib = Session::env(session::LIB).unwrap_or_default();
+        let lib = settings.host.lib.as_deref().unwrap_or_default();
         folders.extend(
             lib.as_bytes()
                 .split(|byte| *byte == b';')

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, loads, reading};
 use super::{DeviceCode, HostLink, Link, Scanned};
-use crate::args::settings::{LinkSettings, LlvmOption};
+use crate::args::settings::{Destination, LinkSettings, LlvmOption};
 use crate::args::{Role, link_exe};
 use crate::error::{Silent, StepFailed, step_failed};
 use crate::formats::magic::Magic;
@@ -43,8 +43,7 @@ pub(super) fn llvm_help(settings: &LinkSettings) -> Result<Option<String>> {
     let Some(option) = settings.device.llvm_options.iter().find(asks) else {
         return Ok(None);
     };
-    let compiler =
-        toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)?.compiler;
+    let compiler = toolchain::device_compiler(Some(&settings.device), None)?.compiler;
     let option = option.value().to_string_lossy();
     let args = [
         "-mllvm",
@@ -110,8 +109,7 @@ impl Link<'_> {
         let facts = scan::host_facts(inputs, true)?;
         // Without a compiler, the command line stays unchanged: it may name everything that it
         // needs.
-        let Ok(choice) = toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)
-        else {
+        let Ok(choice) = toolchain::device_compiler(Some(&settings.device), None) else {
             return Ok(Vec::new());
         };
         let scanned = Scanned {
@@ -278,8 +276,7 @@ impl Link<'_> {
             .flat_map(|job| &job.inputs)
             .filter_map(|input| bitcode::producer_major(&input.bytes))
             .max();
-        let choice =
-            toolchain::device_compiler(self.settings.device.offld_clang.as_deref(), producer)?;
+        let choice = toolchain::device_compiler(Some(&self.settings.device), producer)?;
         if let Some(warning) = &choice.warning {
             self.session.shell.warn(warning);
         }
@@ -384,7 +381,8 @@ impl Link<'_> {
         let (settings, session) = (self.settings, self.session);
         let line = host::command(self.ledger, &self.linker, &[], endings);
         let preloaded = self.background.take_linker();
-        let result = if preloaded.is_none() && settings.run.time_trace.is_none() {
+        let is_traced = matches!(settings.run.time_trace, Some(Destination::File(_)));
+        let result = if preloaded.is_none() && !is_traced {
             session.runner.replace(&line)
         } else {
             let mut host = session.trace.span(span::HOST, 0);

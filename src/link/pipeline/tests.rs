@@ -147,7 +147,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
     let ledger = ArgumentList::parse(Role::Wrapper, argv).unwrap();
-    let settings = LinkSettings::new(&ledger).unwrap();
+    let settings = LinkSettings::new(&ledger, &|_| None).unwrap();
     let steps = Arc::new(Mutex::new(Vec::new()));
     let runner = FailsAt {
         at,

@@ -158,7 +158,7 @@ pub(super) fn commands(
     if !known {
         return Ok(Vec::new());
     }
-    let tool = |name| toolchain::llvm_tool(name, settings.device.offld_clang.as_deref());
+    let tool = |name| toolchain::llvm_tool(name, &settings.device);
     let mut commands = Vec::new();
     let mut inputs: Vec<PathBuf> = Vec::new();
     for image in &payload.images {
@@ -193,8 +193,7 @@ pub(super) fn commands(
     commands.push((tool("llvm-offload-wrapper"), args));
 
     let clang = session.runner.program(
-        toolchain::device_compiler(settings.device.offld_clang.as_deref(), None)
-            .map(|choice| choice.compiler.path),
+        toolchain::device_compiler(Some(&settings.device), None).map(|choice| choice.compiler.path),
         "clang",
     )?;
     let arguments = [

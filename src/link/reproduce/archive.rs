@@ -4,6 +4,7 @@
 //! not collide and directories stay together.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use tar::{Builder, EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::args::settings::Destination;
 use crate::formats::elf::interface;
 use crate::io::bytes::Bytes;
 use crate::sys::atomic_file::AtomicFile;
@@ -28,18 +30,13 @@ pub(super) enum Content {
     Script(Vec<u8>),
 }
 
-/// The location of the tar.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Destination {
-    /// A file by its path.
-    File(PathBuf),
-    /// A file in this directory. Its name consists of the output's name and a hash of the tar, so
-    /// that different links have different files.
-    Folder(PathBuf, String),
-}
-
-/// Writes the tar of `entries`.
-pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destination) -> Result<()> {
+/// Writes the tar of `entries`. In a directory, the name of the tar consists of `name` and a hash of
+/// its contents, so that different links have different files.
+pub(super) fn write(
+    entries: &BTreeMap<PathBuf, Content>,
+    destination: &Destination,
+    name: &OsStr,
+) -> Result<()> {
     match destination {
         Destination::File(file) if file.exists() && !file.is_file() => {
             bail!("`{}` is not a regular file", file.display())
@@ -54,7 +51,7 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
             )?;
             pending.commit().with_context(context)
         }
-        Destination::Folder(folder, name) => {
+        Destination::Directory(folder) => {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create the directory `{}`", folder.display()))?;
             let context = || format!("cannot write a file in `{}`", folder.display());
@@ -62,7 +59,7 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
             // The tar's directory has a name that depends on its contents, so the contents are
             // hashed first.
             let hash = fill(&mut io::sink(), entries, Path::new(""))?;
-            let name = format!("{name}-{hash:016x}");
+            let name = format!("{}-{hash:016x}", name.display());
             fill(&mut file, entries, name.as_ref())?;
             pending
                 .commit_as(&folder.join(name + ".tar"))

@@ -118,12 +118,12 @@ fn shell_word(path: &Path) -> String {
 }
 
 fn launcher(words: &str) -> Launcher {
-    let asked = Launching {
-        launcher: Some(words.into()),
-        wait: Some(1),
-        jobs: None,
+    let settings = Launching {
+        launcher: Some(Named::new("--wrapper-launcher", words)),
+        wait: Some(1.into()),
+        ..Launching::default()
     };
-    Launcher::new(&asked, false).unwrap().unwrap()
+    Launcher::new(&settings, false).unwrap().unwrap()
 }
 
 fn ran(launched: Result<Launched>) -> Ran {
@@ -393,16 +393,16 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
 
 #[test]
 fn errors_in_the_arguments_name_the_option() {
-    let asked = |launcher: &str| Launching {
-        launcher: Some(launcher.into()),
+    let settings = |launcher: &str| Launching {
+        launcher: Some(Named::new("--wrapper-launcher", launcher)),
         ..Launching::default()
     };
-    let error = Launcher::new(&asked("srun 'a"), false).unwrap_err();
+    let error = Launcher::new(&settings("srun 'a"), false).unwrap_err();
     assert_eq!(
         error.to_string(),
         "--wrapper-launcher=srun 'a: unclosed single quote (')"
     );
-    assert!(Launcher::new(&asked(" "), false).unwrap().is_none());
+    assert!(Launcher::new(&settings(" "), false).unwrap().is_none());
 }
 
 #[test]
