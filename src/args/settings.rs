@@ -21,6 +21,7 @@ use super::values::{
 };
 use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
+use crate::target::Target;
 
 /// Path of the device compiler.
 pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
@@ -193,6 +194,20 @@ pub struct DeviceOptions {
     pub builtin_bitcode: Vec<TargetArg>,
     /// `-target-feature=<triple>=<features>` of LLVM 14.
     pub target_features: Vec<TargetArg>,
+}
+
+impl DeviceOptions {
+    /// The user's arguments for the linker of `target`.
+    pub(crate) fn linker_args(&self, target: &Target) -> impl DoubleEndedIterator<Item = &OsStr> {
+        let args = self.device_linker.iter();
+        args.filter_map(|arg| arg.for_target(target))
+    }
+
+    /// The user's arguments for the compiler of `target`.
+    pub(crate) fn compiler_args(&self, target: &Target) -> impl DoubleEndedIterator<Item = &OsStr> {
+        let args = self.device_compiler.iter();
+        args.filter_map(|arg| arg.for_target(target))
+    }
 }
 
 /// Options of the host link.
@@ -436,7 +451,7 @@ impl LinkSettings {
         let (cache, run) = (&mut self.cache, &mut self.run);
         let value = arg.value.as_deref().unwrap_or_default();
         let path = || PathBuf::from(value);
-        let target_arg = || TargetArg::new(value.to_owned());
+        let target_arg = || TargetArg::new(value);
         let named = |by: &'static str| Some(Named::new(by, value));
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);

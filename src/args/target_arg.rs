@@ -10,13 +10,26 @@ use crate::target::Target;
 /// An argument for every device link, or `triple=argument` for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetArg {
-    raw: OsString,
+    /// The triple whose device links get the argument; `None` for all.
+    triple: Option<OsString>,
+    argument: OsString,
 }
 
 impl TargetArg {
-    /// The value as given after the option's `=`.
-    pub fn new(raw: OsString) -> Self {
-        TargetArg { raw }
+    /// Splits the value after the option's `=` into the triple, if there is one, and the argument.
+    pub fn new(value: &OsStr) -> Self {
+        let bytes = value.as_bytes();
+        let equals = bytes.iter().position(|byte| *byte == b'=');
+        let (head, tail) = bytes.split_at(equals.unwrap_or(bytes.len()));
+        let arch = head.split(|byte| *byte == b'-').next().unwrap_or_default();
+        let names_triple = std::str::from_utf8(arch).is_ok_and(is_llvm_arch);
+        let owned = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        let (triple, argument) = match tail {
+            _ if !names_triple => (None, value.to_owned()),
+            [] | [_] => (None, owned(head)),
+            [_, argument @ ..] => (Some(owned(head)), owned(argument)),
+        };
+        TargetArg { triple, argument }
     }
 
     /// Returns the argument that a device link for `triple` gets from this value, if any.
@@ -28,36 +41,17 @@ impl TargetArg {
     /// for another spelling of a device's triple apply as well. For an AMD GPU, so do arguments for
     /// any of its names, for its family, and for all AMD GPUs, as in LLVM 24.
     pub fn for_target(&self, target: &Target) -> Option<&OsStr> {
-        let (head, argument) = self.parts();
-        let matches_target = |head: &[u8]| {
-            let is_name = |head: &str| is_amd_name(head, target) || target.is_spelled(head);
-            head == target.triple.as_bytes() || std::str::from_utf8(head).is_ok_and(is_name)
+        let applies = |triple: &OsString| {
+            let is_name = |name: &str| is_amd_name(name, target) || target.is_spelled(name);
+            *triple == *target.triple || triple.to_str().is_some_and(is_name)
         };
-        head.is_none_or(matches_target).then_some(argument)
+        let argument = self.argument.as_os_str();
+        self.triple.as_ref().is_none_or(applies).then_some(argument)
     }
 
     /// The argument, independent of the device links that get it.
     pub fn argument(&self) -> &OsStr {
-        self.parts().1
-    }
-
-    /// Splits the value into the triple, if there is one, and the argument.
-    fn parts(&self) -> (Option<&[u8]>, &OsStr) {
-        let bytes = self.raw.as_bytes();
-        let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
-            Some(equals) => (&bytes[..equals], &bytes[equals + 1..]),
-            None => (bytes, &[][..]),
-        };
-        let arch = head.split(|byte| *byte == b'-').next().unwrap_or_default();
-        match std::str::from_utf8(arch) {
-            Ok(arch) if is_llvm_arch(arch) => {}
-            _ => return (None, &self.raw),
-        }
-        if tail.is_empty() {
-            (None, OsStr::from_bytes(head))
-        } else {
-            (Some(head), OsStr::from_bytes(tail))
-        }
+        &self.argument
     }
 }
 
@@ -116,7 +110,7 @@ mod tests {
     use super::*;
 
     fn given(value: &str, triple: &str) -> Option<String> {
-        let arg = TargetArg::new(value.into());
+        let arg = TargetArg::new(value.as_ref());
         arg.for_triple(triple)
             .map(|text| text.to_string_lossy().into_owned())
     }
@@ -176,7 +170,7 @@ mod tests {
     #[test]
     fn an_amd_gpu_has_several_names() {
         let reaches = |head: &str, triple: &str, arch: &str| {
-            TargetArg::new(format!("{head}-amd-amdhsa=x").into())
+            TargetArg::new(format!("{head}-amd-amdhsa=x").as_ref())
                 .for_target(&Target::new(triple, arch))
                 .is_some()
         };

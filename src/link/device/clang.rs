@@ -82,12 +82,7 @@ pub(super) fn arguments(
     libraries.add_before(&mut args);
     add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);
-    for value in settings
-        .device
-        .device_compiler
-        .iter()
-        .filter_map(|value| value.for_target(target))
-    {
+    for value in settings.device.compiler_args(target) {
         args.arg(value);
     }
     partitions::add(&mut args, job, context)?;
@@ -209,9 +204,7 @@ fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     if !context
         .settings
         .device
-        .device_compiler
-        .iter()
-        .filter_map(|value| value.for_target(target))
+        .compiler_args(target)
         .any(is_cuda_path)
     {
         args.joined("--cuda-path=", folder.as_os_str());
@@ -268,9 +261,7 @@ fn has_lto_option(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     context
         .settings
         .device
-        .device_compiler
-        .iter()
-        .filter_map(|value| value.for_target(&job.target))
+        .compiler_args(&job.target)
         .any(is_lto)
 }
 
@@ -297,12 +288,7 @@ fn add_user_args(
     job: &DeviceJob<'_>,
     context: &DeviceContext<'_>,
 ) {
-    let of_user = context
-        .settings
-        .device
-        .device_linker
-        .iter()
-        .filter_map(|value| value.for_target(&job.target));
+    let of_user = context.settings.device.linker_args(&job.target);
     if job.target.is_nvptx() {
         let own = protected_symbols::nvlink_words(of_user, job, context);
         add_linker_args(args, words, own.iter().map(OsString::as_os_str));

@@ -128,12 +128,7 @@ impl<'a> Search<'a> {
 
     /// The user's linker arguments for this target.
     fn user_args(&self) -> impl Iterator<Item = &OsStr> {
-        self.context
-            .settings
-            .device
-            .device_linker
-            .iter()
-            .filter_map(|value| value.for_target(self.target))
+        self.context.settings.device.linker_args(self.target)
     }
 
     /// Whether the user's arguments name the library.

@@ -81,12 +81,7 @@ pub(super) fn command(
     for input in inputs {
         args.arg(input);
     }
-    for value in settings
-        .device
-        .device_linker
-        .iter()
-        .filter_map(|value| value.for_target(&job.target))
-    {
+    for value in settings.device.linker_args(&job.target) {
         args.arg(value);
     }
     Ok((

@@ -97,9 +97,7 @@ fn linker(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<PathBuf> {
         context
             .settings
             .device
-            .device_compiler
-            .iter()
-            .filter_map(|value| value.for_target(&job.target))
+            .compiler_args(&job.target)
             .filter_map(OsStr::to_str)
     };
     let last = |name: &str| {

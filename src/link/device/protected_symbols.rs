@@ -21,14 +21,7 @@ pub(super) const KEEP_ALL: [&str; 2] = [
 
 /// Returns the symbols that the user requires with `-u` in the device link for `target`.
 pub(crate) fn required_symbols(settings: &LinkSettings, target: &Target) -> BTreeSet<String> {
-    split_required(
-        settings
-            .device
-            .device_linker
-            .iter()
-            .filter_map(|value| value.for_target(target)),
-    )
-    .0
+    split_required(settings.device.linker_args(target)).0
 }
 
 /// Adapts `words`, the arguments of `job` for nvlink's wrapper.
