@@ -18,6 +18,7 @@ use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::target::Target;
 use coverage::Coverage;
+use generation::Generations;
 use targets::{Servers, better_images};
 
 pub(crate) use host_code::{OnTheHost, undefined_but_on_the_host};
@@ -65,6 +66,14 @@ pub(crate) struct SelectOptions {
     pub alternate_names: Vec<(String, String)>,
 }
 
+impl SelectOptions {
+    /// Whether `--should-extract` names `target`.
+    fn ask_for(&self, target: &Target) -> bool {
+        let id = target.target_id();
+        id.is_some_and(|id| self.should_extract.iter().any(|wanted| *wanted == id))
+    }
+}
+
 /// The symbols of a shared library. Linkers search archives for its undefined symbols, and not for
 /// symbols that it defines.
 #[derive(Debug, Default, Clone)]
@@ -100,95 +109,25 @@ pub(crate) fn select<'a>(
     origins: &[String],
     options: &SelectOptions,
 ) -> Result<Selection<'a>> {
-    let targets: Vec<Target> = found
-        .iter()
-        .map(|image| Target::new(&image.triple, &image.arch))
-        .collect();
-    check_targets(found, &targets)?;
-    let better = better_images(found, &targets)?;
     let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
+    let candidates = Candidates::new(found, facts, lazy, &pulled, options)?;
+    let mut groups = candidates.groups();
+    let mut warnings = served::drop_served(&mut groups, &candidates, options);
+
     // Members that only device code needs come last, in command-line order.
     let mut ranks = vec![usize::MAX; facts.len()];
     order
         .iter()
         .enumerate()
         .for_each(|(rank, &object)| ranks[object] = rank);
-    let memberships: Vec<Membership> = found
-        .iter()
-        .zip(&targets)
-        .map(|(image, target)| membership(image, target, lazy, &pulled, options))
-        .collect();
-    let coverage = Coverage::of(
-        found
-            .iter()
-            .zip(&memberships)
-            .filter(|(_, membership)| **membership == Membership::Regular)
-            .map(|(image, _)| image),
-    );
-    let active: Vec<usize> = (0..found.len())
-        .filter(|&at| memberships[at] != Membership::Waiting)
-        .collect();
-    let host = (0..facts.len())
-        .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
-        .flat_map(|input_object| facts[input_object].generations());
-    let generations = generation::of_images(found, facts, &active, host)?;
-
-    // The kinds with which the input `at` makes an image registered; none if the input is not
-    // linked into the image.
-    let joins = |at: usize, target: &Target| match memberships[at] {
-        Membership::Waiting => None,
-        Membership::Regular | Membership::Named => Some(found[at].kinds),
-        Membership::Pulled => coverage.kinds(&found[at], target),
-    };
-    let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
-    for &at in active
-        .iter()
-        .filter(|&&at| joins(at, &targets[at]).is_some())
-    {
-        for &generation in generations.of(at) {
-            groups.entry((targets[at].clone(), generation)).or_default();
-        }
-    }
-    let servers = Servers::of(targets.iter().enumerate());
-    let fitting = |target: &Target, generation: Generation| -> Vec<usize> {
-        let outdone = |at: usize| {
-            better[at]
-                .iter()
-                .any(|&other| targets[other].serves(target))
-        };
-        let fits = |at: &usize| generations.of(*at).contains(&generation) && !outdone(*at);
-        servers
-            .images_for(target)
-            .into_iter()
-            .filter(fits)
-            .collect()
-    };
-    for ((target, generation), members) in &mut groups {
-        members.extend(
-            fitting(target, *generation)
-                .into_iter()
-                .filter(|&at| joins(at, target).is_some()),
-        );
-    }
-    let kinds_of = |target: &Target, members: &BTreeSet<usize>| {
-        members
-            .iter()
-            .filter_map(|&at| joins(at, target))
-            .fold(OffloadKinds::default(), OffloadKinds::union)
-    };
-    let mut warnings = served::drop_served(&mut groups, found, &kinds_of, &|target| {
-        is_asked(target, options)
-    });
     let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
     let mut jobs: Vec<DeviceJob<'a>> = Vec::new();
     // By image: the kinds of the linked images that contain it; none if no linked image does.
     let mut linked: Vec<Option<OffloadKinds>> = vec![None; found.len()];
     for ((target, generation), mut members) in groups {
-        let kinds = kinds_of(&target, &members);
-        let waiting: Vec<usize> = fitting(&target, generation)
-            .into_iter()
-            .filter(|&at| joins(at, &target).is_none())
-            .collect();
+        let kinds = candidates.kinds_of(&target, &members);
+        let mut waiting = candidates.fitting(&target, generation);
+        waiting.retain(|&at| candidates.kinds_from(at, &target).is_none());
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
         }
@@ -198,9 +137,9 @@ pub(crate) fn select<'a>(
         let mut inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
         inputs.sort_by_key(|image| ranks[image.input_object]);
         inputs.extend(host_code::pulls(&inputs, host_code, facts, &target)?);
-        let target = members
-            .iter()
-            .fold(target, |target, &at| target.named_like(&targets[at]));
+        let target = members.iter().fold(target, |target, &at| {
+            target.named_like(&candidates.targets[at])
+        });
         jobs.push(DeviceJob {
             target,
             generation,
@@ -221,19 +160,134 @@ pub(crate) fn select<'a>(
             pulled[object].as_ref(),
             linked[at].is_some(),
         );
-        format!("{}: {}: {reason}", origins[object], targets[at])
+        format!("{}: {}: {reason}", origins[object], candidates.targets[at])
     });
     let why = why.collect();
     let is_pulled = |input_object: usize| {
         pulled[input_object].is_some() && facts[input_object].generation.is_some()
     };
-    warnings.extend(coverage::left_out(found, &coverage, &linked, &is_pulled));
+    warnings.extend(coverage::left_out(
+        found,
+        &candidates.coverage,
+        &linked,
+        &is_pulled,
+    ));
     warnings.extend(served::never_taken(&jobs));
     Ok(Selection {
         jobs,
         why,
         warnings,
     })
+}
+
+/// The device links: for each target and generation, the indices of the images to link.
+type Groups = BTreeMap<(Target, Generation), BTreeSet<usize>>;
+
+/// The images of the inputs, with the facts that decide which device links take them.
+struct Candidates<'a> {
+    found: &'a [DeviceImage<'a>],
+    /// The target of each image.
+    targets: Vec<Target>,
+    /// For each image, the images that replace it where they can.
+    better: Vec<Vec<usize>>,
+    memberships: Vec<Membership>,
+    coverage: Coverage,
+    generations: Generations,
+    servers: Servers,
+}
+
+impl<'a> Candidates<'a> {
+    /// `pulled`: by object, the reason why the host link extracts it.
+    fn new(
+        found: &'a [DeviceImage<'a>],
+        facts: &[HostFacts<'_>],
+        lazy: &[bool],
+        pulled: &[Option<String>],
+        options: &SelectOptions,
+    ) -> Result<Self> {
+        let targets: Vec<Target> = found
+            .iter()
+            .map(|image| Target::new(&image.triple, &image.arch))
+            .collect();
+        check_targets(found, &targets)?;
+        let better = better_images(found, &targets)?;
+        let memberships: Vec<Membership> = found
+            .iter()
+            .zip(&targets)
+            .map(|(image, target)| membership(image, target, lazy, pulled, options))
+            .collect();
+        let coverage = Coverage::of(
+            found
+                .iter()
+                .zip(&memberships)
+                .filter(|(_, membership)| **membership == Membership::Regular)
+                .map(|(image, _)| image),
+        );
+        let active: Vec<usize> = (0..found.len())
+            .filter(|&at| memberships[at] != Membership::Waiting)
+            .collect();
+        let host = (0..facts.len())
+            .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
+            .flat_map(|input_object| facts[input_object].generations());
+        let generations = generation::of_images(found, facts, &active, host)?;
+        Ok(Candidates {
+            servers: Servers::of(targets.iter().enumerate()),
+            found,
+            targets,
+            better,
+            memberships,
+            coverage,
+            generations,
+        })
+    }
+
+    /// Groups the images that are linked whether or not other device code needs them.
+    fn groups(&self) -> Groups {
+        let mut groups = Groups::new();
+        for (at, target) in self.targets.iter().enumerate() {
+            if self.kinds_from(at, target).is_some() {
+                for &generation in self.generations.of(at) {
+                    groups.entry((target.clone(), generation)).or_default();
+                }
+            }
+        }
+        for ((target, generation), members) in &mut groups {
+            let mut fitting = self.fitting(target, *generation);
+            fitting.retain(|&at| self.kinds_from(at, target).is_some());
+            members.extend(fitting);
+        }
+        groups
+    }
+
+    /// Returns the images that can be linked into the image for `target`.
+    fn fitting(&self, target: &Target, generation: Generation) -> Vec<usize> {
+        let is_replaced = |at: usize| {
+            let mut better = self.better[at].iter();
+            better.any(|&other| self.targets[other].serves(target))
+        };
+        let mut images = self.servers.images_for(target);
+        images.retain(|&at| self.generations.of(at).contains(&generation) && !is_replaced(at));
+        images
+    }
+
+    /// Returns the kinds with which the image `at` makes the image for `target` registered, or
+    /// `None` if `at` is not linked into it.
+    fn kinds_from(&self, at: usize, target: &Target) -> Option<OffloadKinds> {
+        let image = &self.found[at];
+        match self.memberships[at] {
+            Membership::Waiting => None,
+            Membership::Regular | Membership::Named => Some(image.kinds),
+            Membership::Pulled => self.coverage.kinds(image, target),
+        }
+    }
+
+    /// Returns the kinds of the image for `target` that is linked from `members`.
+    fn kinds_of(&self, target: &Target, members: &BTreeSet<usize>) -> OffloadKinds {
+        members
+            .iter()
+            .filter_map(|&at| self.kinds_from(at, target))
+            .fold(OffloadKinds::default(), OffloadKinds::union)
+    }
 }
 
 /// Returns the reason why the device code of an archive member is linked or not. `by_device` and
@@ -275,19 +329,12 @@ fn membership(
 ) -> Membership {
     match image.input_object {
         object if !lazy[object] => Membership::Regular,
-        _ if options.should_extract.contains(&image.arch) || is_asked(target, options) => {
+        _ if options.should_extract.contains(&image.arch) || options.ask_for(target) => {
             Membership::Named
         }
         object if pulled[object].is_some() => Membership::Pulled,
         _ => Membership::Waiting,
     }
-}
-
-/// Whether `--should-extract` names `target`.
-fn is_asked(target: &Target, options: &SelectOptions) -> bool {
-    target
-        .target_id()
-        .is_some_and(|id| options.should_extract.iter().any(|wanted| *wanted == id))
 }
 
 /// Fails if an image's triple and its target ID are for different devices.

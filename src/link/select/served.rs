@@ -6,13 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 
 use super::targets::Servers;
-use super::{DeviceJob, symbols, undefined_symbols};
+use super::{Candidates, DeviceJob, Groups, SelectOptions, symbols, undefined_symbols};
 use crate::link::scan::DeviceImage;
-use crate::model::{Generation, OffloadKind, OffloadKinds, Origin};
+use crate::model::{Generation, OffloadKind, Origin};
 use crate::target::Target;
-
-/// The images of a link: the target and the generation of each, and its inputs.
-type Groups = BTreeMap<(Target, Generation), BTreeSet<usize>>;
 
 /// Drops the images whose code is in more specific ones. Returns the warnings.
 ///
@@ -22,7 +19,7 @@ type Groups = BTreeMap<(Target, Generation), BTreeSet<usize>>;
 /// * An image for an architecture next to images for all settings of one of its features: no device
 ///   would load it.
 /// * An image for an architecture if the user asks only for some settings of a feature
-///   (`is_asked`).
+///   (`--should-extract`).
 /// * An image for an architecture that would lack code which an image for one setting has, if HIP
 ///   registers both. A HIP bundle contains an architecture either with a feature or without it.
 ///
@@ -30,10 +27,10 @@ type Groups = BTreeMap<(Target, Generation), BTreeSet<usize>>;
 /// their own.
 pub(super) fn drop_served(
     groups: &mut Groups,
-    found: &[DeviceImage<'_>],
-    kinds_of: &dyn Fn(&Target, &BTreeSet<usize>) -> OffloadKinds,
-    is_asked: &dyn Fn(&Target) -> bool,
+    candidates: &Candidates<'_>,
+    options: &SelectOptions,
 ) -> Vec<String> {
+    let object_of = |&at: &usize| candidates.found[at].input_object;
     let mut warnings = Vec::new();
     let mut dropped = Vec::new();
     let all: Vec<(&(Target, Generation), &BTreeSet<usize>)> = groups.iter().collect();
@@ -54,21 +51,20 @@ pub(super) fn drop_served(
         if settings.is_empty() {
             continue;
         }
-        let objects: BTreeSet<usize> = members.iter().map(|&at| found[at].input_object).collect();
+        let objects: BTreeSet<usize> = members.iter().map(object_of).collect();
         let is_hip = |target: &Target, members: &BTreeSet<usize>| {
-            kinds_of(target, members).contains(OffloadKind::Hip)
+            let kinds = candidates.kinds_of(target, members);
+            kinds.contains(OffloadKind::Hip)
         };
         let in_conflict = settings.iter().find(|(other, own)| {
             is_hip(target, members)
                 && is_hip(other, own)
-                && own
-                    .iter()
-                    .any(|&at| !objects.contains(&found[at].input_object))
+                && own.iter().any(|at| !objects.contains(&object_of(at)))
         });
         let is_covered =
             target.is_covered_by(&settings.iter().map(|(other, _)| *other).collect::<Vec<_>>());
         let asks_for_others =
-            || !is_asked(target) && settings.iter().any(|(other, _)| is_asked(other));
+            || !options.ask_for(target) && settings.iter().any(|(other, _)| options.ask_for(other));
         if !is_covered && !asks_for_others() {
             let Some((other, _)) = in_conflict else {
                 continue;
