@@ -9,17 +9,17 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-use super::Link;
+use super::{Link, Scanned};
 use crate::args::link_exe;
-use crate::args::settings::{Defsym, InputName, InputSpec, LinkSettings};
+use crate::args::settings::{Defsym, HostOptions, InputName, InputSpec, LinkSettings};
 use crate::error::{StepFailed, strerror};
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
-use crate::link::scan::SharedSymbols;
-use crate::link::select::{Load, Reading, SharedLibrary};
+use crate::link::scan::{Machine, SharedSymbols};
+use crate::link::select::{Load, Reading, SelectOptions, SharedLibrary};
 use crate::link::{device, host, scan};
 use crate::model::{printable, printable_name};
 use crate::sys::toolchain::{self, LinkerFamily};
@@ -136,6 +136,77 @@ impl Link<'_> {
     }
 }
 
+impl Link<'_> {
+    /// Returns the parts of the command line and of its scripts that decide which archive members
+    /// are linked.
+    pub(super) fn select_options(&self, scanned: &Scanned<'_>) -> Result<SelectOptions> {
+        let HostOptions {
+            undefined,
+            late_undefined,
+            defsyms,
+            undefined_globs,
+            wrapped_symbols,
+            alternate_names,
+            entry_is_named,
+            ..
+        } = &self.settings.host;
+        let Scanned {
+            inputs,
+            images,
+            facts,
+        } = *scanned;
+        let is_coff = facts
+            .iter()
+            .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
+        let has_members = images
+            .iter()
+            .any(|image| inputs.objects[image.input_object].lazy);
+        // Without archive members, the reading order does not matter.
+        let family = (has_members && !is_coff).then(|| toolchain::linker_family(&self.linker));
+        let reading = family.map_or(Reading::AnyOrder, reading);
+        // GNU ld needs the symbols of `--defsym` only from its position on the command line on.
+        // gold needs them from the beginning.
+        let in_place = family == Some(LinkerFamily::Gnu);
+        let (loads, shared) = if has_members {
+            loads(inputs, defsyms.iter().filter(|_| in_place))
+        } else {
+            Default::default()
+        };
+        let entries = (is_coff && !entry_is_named).then(link_exe::default_entries);
+        let scripts = || inputs.scripts.iter();
+        let of_defsyms = || defsyms.iter().flat_map(|defsym| &defsym.needs);
+        let of_scripts = scripts()
+            .flat_map(|script| script.external.iter().chain(&script.needed))
+            .filter(|_| reading != Reading::InTurn);
+        Ok(SelectOptions {
+            should_extract: self.settings.device.should_extract.clone(),
+            roots: undefined
+                .iter()
+                .chain(of_defsyms().filter(|_| !in_place))
+                .chain(of_scripts)
+                .cloned()
+                .chain(entries.into_iter().flatten())
+                .collect(),
+            late_roots: late_undefined
+                .iter()
+                .chain(of_defsyms())
+                .chain(scripts().flat_map(|script| &script.needed))
+                .cloned()
+                .collect(),
+            globs: globs(undefined_globs)?,
+            shared,
+            reading,
+            loads,
+            wrapped: wrapped_symbols.clone(),
+            alternate_names: alternate_names
+                .iter()
+                .chain(scripts().flat_map(|script| &script.provided))
+                .cloned()
+                .collect(),
+        })
+    }
+}
+
 /// Returns the reason why the host linker cannot read the file at `path`, whose name on the command
 /// line is `name`.
 fn unreadable(path: &Path, name: &Path) -> Option<String> {
@@ -204,22 +275,20 @@ pub(super) fn out_name(settings: &LinkSettings) -> &Path {
         .unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }
 
-/// Returns the reading order of the host linker. Also returns whether `--defsym` needs its symbols
-/// only from its position on the command line on, as in GNU ld. gold needs them from the beginning.
-pub(super) fn reading(linker: &Path) -> (Reading, bool) {
-    match toolchain::linker_family(linker) {
-        LinkerFamily::Gnu => (Reading::InTurn, true),
-        LinkerFamily::Gold => (Reading::InTurn, false),
-        LinkerFamily::Lld => (Reading::Remembering, false),
+/// Returns the reading order of the host linker.
+fn reading(family: LinkerFamily) -> Reading {
+    match family {
+        LinkerFamily::Gnu | LinkerFamily::Gold => Reading::InTurn,
+        LinkerFamily::Lld => Reading::Remembering,
         // wild extracts an archive member even if a later object has a weak definition of the
         // symbol.
-        LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => (Reading::AnyOrder, false),
+        LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => Reading::AnyOrder,
     }
 }
 
 /// Returns the files in the linker's reading order, with each of `defsyms` at its position. Also
 /// returns the symbols of the shared libraries among the files.
-pub(super) fn loads<'r>(
+fn loads<'r>(
     inputs: &Inputs,
     defsyms: impl Iterator<Item = &'r Defsym>,
 ) -> (Vec<Load>, Vec<SharedLibrary>) {
@@ -280,4 +349,20 @@ pub(super) fn loads<'r>(
     }
     loads.extend(defsyms.map(of_defsym));
     (loads, symbols.iter().map(library).collect())
+}
+
+/// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^`
+/// negates.
+fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>> {
+    let pattern = |text: &String| {
+        let quoted = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        let mut plain = quoted.map_or_else(|| text.replace("[^", "[!"), glob::Pattern::escape);
+        while plain.contains("**") {
+            plain = plain.replace("**", "*");
+        }
+        glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
+    };
+    patterns.iter().map(pattern).collect()
 }

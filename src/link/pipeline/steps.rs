@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
-use super::line_inputs::{input_specs, loads, reading};
+use super::line_inputs::input_specs;
 use super::{DeviceCode, HostLink, Link, Scanned};
+use crate::args::Role;
 use crate::args::settings::{Destination, LinkSettings, LlvmOption};
-use crate::args::{Role, link_exe};
 use crate::error::{Silent, StepFailed, step_failed};
 use crate::formats::magic::Magic;
 use crate::formats::{bitcode, kernels, offload_binary};
@@ -17,8 +17,8 @@ use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
 use crate::link::host::Done;
 use crate::link::inputs::Inputs;
-use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
-use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Reading, SelectOptions};
+use crate::link::scan::{self, DeviceImage, HostFacts};
+use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost};
 
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
@@ -153,73 +153,9 @@ impl Link<'_> {
             images,
             facts,
         } = *scanned;
-        let lazy: Vec<bool> = inputs
-            .objects
-            .iter()
-            .map(|input_object| input_object.lazy)
-            .collect();
-        let coff = facts
-            .iter()
-            .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-        let starts = (coff && !settings.host.entry_is_named)
-            .then(link_exe::default_entries)
-            .into_iter()
-            .flatten();
-        let scripts = || inputs.scripts.iter();
-        let defsyms = || {
-            settings
-                .host
-                .defsyms
-                .iter()
-                .flat_map(|defsym| &defsym.needs)
-        };
-        let late = settings
-            .host
-            .late_undefined
-            .iter()
-            .chain(defsyms())
-            .chain(scripts().flat_map(|script| &script.needed));
-        // Without archive members, the reading order does not matter.
-        let has_members = images.iter().any(|image| lazy[image.input_object]);
-        let (reading, in_place) = if has_members && !coff {
-            reading(&self.linker)
-        } else {
-            (Reading::AnyOrder, false)
-        };
-        let (loads, shared) = if has_members {
-            loads(inputs, settings.host.defsyms.iter().filter(|_| in_place))
-        } else {
-            Default::default()
-        };
-        let of_defsyms = defsyms().filter(|_| !in_place);
-        let of_scripts = scripts()
-            .flat_map(|script| script.external.iter().chain(&script.needed))
-            .filter(|_| reading != Reading::InTurn);
-        let options = SelectOptions {
-            should_extract: settings.device.should_extract.clone(),
-            roots: settings
-                .host
-                .undefined
-                .iter()
-                .chain(of_defsyms)
-                .chain(of_scripts)
-                .cloned()
-                .chain(starts)
-                .collect(),
-            late_roots: late.cloned().collect(),
-            globs: globs(settings)?,
-            wrapped: settings.host.wrapped_symbols.clone(),
-            alternate_names: settings
-                .host
-                .alternate_names
-                .iter()
-                .chain(scripts().flat_map(|script| &script.provided))
-                .cloned()
-                .collect(),
-            reading,
-            loads,
-            shared,
-        };
+        let objects = inputs.objects.iter();
+        let lazy: Vec<bool> = objects.map(|object| object.lazy).collect();
+        let options = self.select_options(scanned)?;
         let origins: Vec<String> = inputs
             .objects
             .iter()
@@ -726,20 +662,4 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
         )
     };
     each.into_iter().map(hint).collect()
-}
-
-/// Returns the patterns of `--undefined-glob`. In ld.lld's syntax they may be quoted, and `^`
-/// negates.
-fn globs(settings: &LinkSettings) -> Result<Vec<glob::Pattern>> {
-    let pattern = |text: &String| {
-        let quoted = text
-            .strip_prefix('"')
-            .and_then(|text| text.strip_suffix('"'));
-        let mut plain = quoted.map_or_else(|| text.replace("[^", "[!"), glob::Pattern::escape);
-        while plain.contains("**") {
-            plain = plain.replace("**", "*");
-        }
-        glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
-    };
-    settings.host.undefined_globs.iter().map(pattern).collect()
 }
