@@ -9,12 +9,26 @@ use std::time::{Duration, Instant, SystemTime};
 /// clock was set, so that timestamps of files cannot be trusted.
 const TOLERANCE: Duration = Duration::from_millis(20);
 
+/// A moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) time_of_day: SystemTime,
+    pub(crate) monotonic: Instant,
+}
+
 pub(crate) trait Clock: Debug + Send + Sync {
     /// The time of day, which file timestamps use. It may be set at any moment, even backwards.
     fn now(&self) -> SystemTime;
     /// The monotonic time, for measuring durations.
     fn running(&self) -> Instant;
     fn sleep(&self, time: Duration);
+
+    fn moment(&self) -> Moment {
+        Moment {
+            time_of_day: self.now(),
+            monotonic: self.running(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,20 +48,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// Checks whether the time of day has been set since the moment `begun` (time of day) and `running`
-/// (monotonic clock).
+/// Checks whether the time of day has been set since `begun`.
 ///
 /// # Errors
 /// The clock has been set.
-pub(crate) fn check_not_set(
-    clock: &dyn Clock,
-    begun: SystemTime,
-    running: Instant,
-) -> Result<(), String> {
-    let passed = clock.running() - running;
+pub(crate) fn check_not_set(clock: &dyn Clock, begun: Moment) -> Result<(), String> {
+    let passed = clock.running() - begun.monotonic;
     // If the clock was set back to before `begun`, the difference is the time passed plus the
     // distance to `begun`.
-    let by_day = clock.now().duration_since(begun);
+    let by_day = clock.now().duration_since(begun.time_of_day);
     let difference = by_day.map_or_else(
         |before| before.duration() + passed,
         |by_day| by_day.abs_diff(passed),
@@ -115,28 +124,24 @@ mod tests {
     fn notices_a_clock_that_is_set_but_not_one_that_is_adjusted() {
         let hour = Duration::from_secs(3600);
         let clock = TestClock::stopped();
-        let (begun, running) = (clock.now(), clock.running());
-        assert_eq!(check_not_set(&clock, begun, running), Ok(()));
+        let begun = clock.moment();
+        assert_eq!(check_not_set(&clock, begun), Ok(()));
         clock.pass(hour);
-        assert_eq!(check_not_set(&clock, begun, running), Ok(()));
+        assert_eq!(check_not_set(&clock, begun), Ok(()));
         for (set, well) in [
             (hour + hour / 2000, true),
             (hour - hour / 2000, true),
             (hour + hour / 100, false),
             (hour / 2, false),
         ] {
-            clock.set(begun + set);
-            assert_eq!(
-                check_not_set(&clock, begun, running).is_ok(),
-                well,
-                "{set:?}"
-            );
+            clock.set(begun.time_of_day + set);
+            assert_eq!(check_not_set(&clock, begun).is_ok(), well, "{set:?}");
         }
         let clock = TestClock::stopped();
-        let (begun, running) = (clock.now(), clock.running());
-        clock.set(begun - Duration::from_millis(50));
+        let begun = clock.moment();
+        clock.set(begun.time_of_day - Duration::from_millis(50));
         assert!(
-            check_not_set(&clock, begun, running).is_err(),
+            check_not_set(&clock, begun).is_err(),
             "set back within the first moment"
         );
     }

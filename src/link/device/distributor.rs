@@ -16,7 +16,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -29,7 +28,7 @@ use crate::args::response::Style;
 use crate::args::settings::{LinkSettings, MemoryLimit, RunOptions};
 use crate::error;
 use crate::store::{BlobName, Cache, Caching, Key, Scope};
-use crate::sys::clock;
+use crate::sys::clock::{self, Clock, Moment, SystemClock};
 use crate::sys::jobs::{Demand, JobSlots, Refusal};
 use crate::sys::launcher::{Launched, Launcher, Ran, Request};
 use crate::sys::parent_death;
@@ -76,8 +75,8 @@ struct Units<'u> {
     places: &'u RunnerSlots<'u>,
     session: &'u Session,
     collector: &'u SharedReport,
-    /// The start time by both clocks, before any file was read.
-    begun: (SystemTime, Instant),
+    /// The start time, before any file was read.
+    begun: Moment,
     run: &'u RunOptions,
 }
 
@@ -155,10 +154,9 @@ fn compile_all(
     };
     let program = PathBuf::from(file.program()?);
     let caching = Caching::open(cache, &session.shell);
-    let begun = match caching.cache() {
-        Ok(cache) => (cache.clock().now(), cache.clock().running()),
-        Err(_) => (SystemTime::now(), Instant::now()),
-    };
+    let begun = caching
+        .cache()
+        .map_or_else(|_| SystemClock.moment(), |cache| cache.clock().moment());
     let keys = caching.cache().map_err(str::to_owned).and_then(|cache| {
         let tool = Tool::of(&program, cache)?;
         Ok(UnitKeys::new(tool, of_environment(), &file))
@@ -455,7 +453,7 @@ struct FinishedUnit {
     job: BackendJob,
     said: CapturedOutput,
     keys: UnitKeys,
-    begun: (SystemTime, Instant),
+    begun: Moment,
 }
 
 impl FinishedUnit {
@@ -477,8 +475,9 @@ impl FinishedUnit {
         {
             return Err("the compiler's messages name a temporary file".to_owned());
         }
-        self.keys.verify_unchanged(&self.job, self.begun.0)?;
-        clock::check_not_set(cache.clock(), self.begun.0, self.begun.1)?;
+        self.keys
+            .verify_unchanged(&self.job, self.begun.time_of_day)?;
+        clock::check_not_set(cache.clock(), self.begun)?;
         let output = self.job.output().ok_or("the job has no output")?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let object = cache

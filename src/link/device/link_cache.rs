@@ -31,7 +31,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 
@@ -43,6 +42,7 @@ use crate::args::gnu_ld;
 use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
 use crate::store::{BlobName, Cache, Digest, Event, Key, Scope};
+use crate::sys::clock::Moment;
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::threads::lock;
@@ -71,8 +71,8 @@ pub(super) struct DeviceCache<'a> {
     session: &'a Session,
     environment: Digest,
     verbose: bool,
-    /// The creation time by both clocks. No tool was started and no file was read before it.
-    begun: (SystemTime, Instant),
+    /// The creation time. No tool was started and no file was read before it.
+    begun: Moment,
     tools: Mutex<HashMap<PathBuf, SharedTool>>,
     linker_commands: Mutex<HashMap<Vec<OsString>, SharedLinkerCommand>>,
     /// A linker that was started early and is loading.
@@ -176,7 +176,7 @@ impl<'a> DeviceCache<'a> {
             session,
             environment: keys::of_environment(),
             verbose,
-            begun: (cache.clock().now(), cache.clock().running()),
+            begun: cache.clock().moment(),
             tools: Mutex::default(),
             linker_commands: Mutex::default(),
             preloaded: Mutex::default(),
@@ -346,6 +346,35 @@ impl<'a> DeviceCache<'a> {
         }
     }
 
+    /// Returns the linker's arguments for the device code `inputs`. It writes its dependency file to
+    /// `dependencies`.
+    fn args_for(
+        &self,
+        resolved: &ResolvedLink,
+        query: &LinkQuery<'_>,
+        inputs: &[OsString],
+        dependencies: &Path,
+    ) -> Vec<OsString> {
+        let dump = query
+            .args
+            .iter()
+            .skip_while(|arg| *arg != "-dumpdir")
+            .nth(1)
+            .cloned()
+            .unwrap_or_default();
+        let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
+        if resolved.linker_args.linker != Linker::Nvidia {
+            let mut option = OsString::from("--dependency-file=");
+            option.push(dependencies);
+            args.push(option);
+        }
+        if resolved.linker_args.linker == Linker::Lld && self.session.shell.is_terminal() {
+            // The linker's stderr is a pipe, so colours must be forced.
+            args.push("--color-diagnostics=always".into());
+        }
+        args
+    }
+
     /// Runs the linker directly. Returns its usage, and a closure that stores the image.
     pub(super) fn link(
         &self,
@@ -359,23 +388,7 @@ impl<'a> DeviceCache<'a> {
         }: LinkFiles<'_>,
         attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Keep)> {
-        let dump = query
-            .args
-            .iter()
-            .skip_while(|arg| *arg != "-dumpdir")
-            .nth(1)
-            .cloned()
-            .unwrap_or_default();
-        let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
-        if resolved.linker_args.linker != Linker::Nvidia {
-            let mut option = OsString::from("--dependency-file=");
-            option.push(&dependencies);
-            args.push(option);
-        }
-        if resolved.linker_args.linker == Linker::Lld && self.session.shell.is_terminal() {
-            // The linker's stderr is a pipe, so colours must be forced.
-            args.push("--color-diagnostics=always".into());
-        }
+        let mut args = self.args_for(&resolved, query, inputs, &dependencies);
         // NVIDIA's tools create temporary files in offld's directory, and their messages may name
         // them.
         let nvidia = resolved.linker_args.linker == Linker::Nvidia;
@@ -403,8 +416,7 @@ impl<'a> DeviceCache<'a> {
             args,
             ..query.cmd.clone()
         };
-        let (begun, begun_monotonic) = self.begun;
-        let about_to_read = nvidia::before(&resolved.linker_args, begun);
+        let about_to_read = nvidia::before(&resolved.linker_args, self.begun.time_of_day);
         let compare = if attempt.is_launched() {
             store::read_by_tools(&resolved.tools, &about_to_read)
         } else {
@@ -438,8 +450,7 @@ impl<'a> DeviceCache<'a> {
             dependencies,
             about_to_read,
             stderr: said.stderr,
-            begun,
-            begun_monotonic,
+            begun: self.begun,
         };
         let last = keys::history_key(query.program, &query.job.target.to_string());
         let entry = match not_kept {

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 
@@ -15,7 +14,7 @@ use crate::io::rope::Rope;
 use crate::link::device::{Linked, Tool};
 use crate::model::{Generation, OffloadKind};
 use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
-use crate::sys::clock;
+use crate::sys::clock::{self, Moment};
 use crate::sys::run::{CapturedOutput, Cmd};
 use crate::sys::session::Session;
 use crate::sys::toolchain;
@@ -97,8 +96,7 @@ struct FatbinaryCache<'c> {
     cache: &'c Arc<Cache>,
     tool: Tool,
     /// The time before the tool runs.
-    begun: SystemTime,
-    begun_monotonic: Instant,
+    begun: Moment,
     key: Key,
 }
 
@@ -111,7 +109,7 @@ impl<'c> FatbinaryCache<'c> {
         width: &str,
         images: &[(&Path, String)],
     ) -> Option<Self> {
-        let (begun, begun_monotonic) = (cache.clock().now(), cache.clock().running());
+        let begun = cache.clock().moment();
         let tool = Tool::of(program, cache).ok()?;
         let mut key = KeyBuilder::default();
         key.add("fatbinary 1")
@@ -125,7 +123,6 @@ impl<'c> FatbinaryCache<'c> {
             cache,
             tool,
             begun,
-            begun_monotonic,
             key: key.key(),
         })
     }
@@ -146,8 +143,8 @@ impl<'c> FatbinaryCache<'c> {
     /// to store are ignored: the tool runs again.
     fn put(self, output: &Path, captured: &CapturedOutput) {
         let unchanged = || {
-            self.tool.verify_unchanged(self.begun)?;
-            clock::check_not_set(self.cache.clock(), self.begun, self.begun_monotonic)
+            self.tool.verify_unchanged(self.begun.time_of_day)?;
+            clock::check_not_set(self.cache.clock(), self.begun)
         };
         if captured.stderr.is_empty()
             && !captured.printed

@@ -4,7 +4,6 @@
 //! in parallel with the host link.
 
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
 
 use super::linker_args::{self, Linker, LinkerArgs};
 use super::linker_reads;
@@ -14,7 +13,7 @@ use super::reads::Reads;
 use super::tool::Tool;
 use crate::build_log::Cost;
 use crate::store::{Cache, Key, Scope};
-use crate::sys::clock;
+use crate::sys::clock::{self, Moment};
 use crate::sys::launcher::Ran;
 use crate::sys::run;
 
@@ -34,8 +33,7 @@ pub(super) struct FinishedLink {
     /// `None` for linkers that write one. The error is the reason why the files are unknown.
     pub(super) about_to_read: Result<Option<Reads>, String>,
     pub(super) stderr: Vec<u8>,
-    pub(super) begun: SystemTime,
-    pub(super) begun_monotonic: Instant,
+    pub(super) begun: Moment,
 }
 
 /// A finished link that needs only the image's hard link from the temporary directory.
@@ -140,21 +138,18 @@ impl CacheEntry {
         } else {
             Vec::new()
         };
+        let begun = link.begun.time_of_day;
         let reads = match &link.about_to_read {
             Err(why) => return Err(why.clone()),
-            Ok(Some(before)) => nvidia::after(line, before, link.begun)?,
-            Ok(None) => linker_reads::gather(
-                line,
-                &prerequisites,
-                &link.temporary_files,
-                &folders,
-                link.begun,
-            )?,
+            Ok(Some(before)) => nvidia::after(line, before, begun)?,
+            Ok(None) => {
+                linker_reads::gather(line, &prerequisites, &link.temporary_files, &folders, begun)?
+            }
         };
         for tool in &link.tools {
-            tool.verify_unchanged(link.begun)?;
+            tool.verify_unchanged(begun)?;
         }
-        clock::check_not_set(cache.clock(), link.begun, link.begun_monotonic)?;
+        clock::check_not_set(cache.clock(), link.begun)?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let image = cache
             .put_blob(&link.image, Scope::Shared)

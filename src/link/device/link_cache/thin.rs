@@ -107,11 +107,12 @@ impl DeviceCache<'_> {
     pub(super) fn keep_units(&self, units: ThinCache, tools: &[Tool], query: &LinkQuery<'_>) {
         let step = query.cmd.step.clone();
         let why_not = |why: String| format!("{step}: ThinLTO units are not cached: {why}");
-        let (begun, running) = self.begun;
-        let ended = units.ended(tools, begun);
-        match ended
-            .and_then(|new| clock::check_not_set(self.cache.clock(), begun, running).map(|()| new))
-        {
+        let ended = units.ended(tools, self.begun.time_of_day);
+        let checked = ended.and_then(|new| {
+            clock::check_not_set(self.cache.clock(), self.begun)?;
+            Ok(new)
+        });
+        match checked {
             Err(why) => self.note(|| why_not(why.clone())),
             Ok(new) => {
                 let (found, compiled) = new.count();
