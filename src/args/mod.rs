@@ -9,7 +9,6 @@ pub mod link_exe;
 mod parse;
 pub mod response;
 pub mod settings;
-mod state;
 mod table;
 mod table_ld;
 mod target_arg;
@@ -23,7 +22,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 pub use link_exe::Dialect;
-use state::Walk;
+use settings::Walk;
 pub use table::{Dashes, Id, OptionRow, Route, Scope, Shape, own_rows};
 pub use table_ld::{host_rows, link_exe_rows};
 pub use target_arg::{TargetArg, is_llvm_arch};

@@ -1,8 +1,11 @@
 //! The settings of a link, as plain data: offld's options with checked values, and the inputs in
 //! command-line order with the linker state at each. [`LinkSettings::of_environment`] reads the
 //! environment variables that stand in for options. [`LinkSettings::new`] then applies the command
-//! line, so that options take precedence. No later stage decides between the two. Nothing is looked
-//! up on disk; `inputs` does that.
+//! line, so that options take precedence. No later stage decides between the two.
+//!
+//! Linker options such as `--whole-archive` change the treatment of later inputs. Each input gets a
+//! copy of the state at its position, so no later stage has to read these options
+//! (docs/spec/faults.md F4, F6, F18). Nothing is looked up on disk; `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -10,7 +13,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::link_exe::{exported, plain_and_i386};
-use super::state::{Walk, input};
 pub use super::values::{
     Checked, Defsym, Destination, Distribute, Jobs, LateImages, Launching, LtoPartitions,
     MemoryLimit, Named,
@@ -19,7 +21,7 @@ use super::values::{
     distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, pair,
     remote_jobs, sycl_release, text,
 };
-use super::{Arg, ArgumentList, Dialect, Id, Role, TargetArg};
+use super::{Arg, ArgKind, ArgumentList, Dialect, Id, Role, TargetArg};
 use crate::error::Error;
 use crate::target::Target;
 
@@ -600,4 +602,85 @@ fn checked<T: Copy>(
     parse: fn(&str, &OsStr) -> Result<T>,
 ) -> Option<Checked<T>> {
     Some(Checked::of_variable(parse(name, &env(name)?)))
+}
+
+/// Tracks the state from left to right along the arguments.
+pub(super) struct Walk {
+    /// The state after the last step.
+    pub state: InputState,
+    pushed: Vec<InputState>,
+    groups: usize,
+}
+
+impl Walk {
+    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole command
+    /// line at any position.
+    pub(super) fn new(args: &[Arg]) -> Walk {
+        let whole_archive = args
+            .iter()
+            .any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
+        Walk {
+            state: InputState {
+                whole_archive,
+                ..InputState::default()
+            },
+            pushed: Vec::new(),
+            groups: 0,
+        }
+    }
+
+    /// Applies one argument.
+    pub(super) fn step(&mut self, arg: &Arg) {
+        let state = &mut self.state;
+        match arg.id() {
+            Some(Id::WholeArchive) => state.whole_archive = true,
+            Some(Id::NoWholeArchive) => state.whole_archive = false,
+            Some(Id::StartLib) => state.lazy = true,
+            Some(Id::EndLib) => state.lazy = false,
+            Some(Id::Static | Id::Bstatic) => state.prefer_static = true,
+            Some(Id::Bdynamic) => state.prefer_static = false,
+            Some(Id::AsNeeded) => state.as_needed = true,
+            Some(Id::NoAsNeeded) => state.as_needed = false,
+            Some(Id::Format) => {
+                state.binary = arg.value.as_ref().is_some_and(|format| format == "binary")
+            }
+            Some(Id::StartGroup) => {
+                state.group = Some(self.groups);
+                self.groups += 1;
+            }
+            Some(Id::EndGroup) => state.group = None,
+            Some(Id::PushState) => self.pushed.push(*state),
+            // GNU ld and lld both save these three and nothing else. The linker reports a
+            // --pop-state without a --push-state.
+            Some(Id::PopState) => {
+                if let Some(saved) = self.pushed.pop() {
+                    state.whole_archive = saved.whole_archive;
+                    state.prefer_static = saved.prefer_static;
+                    state.as_needed = saved.as_needed;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the input that an argument adds to the link.
+fn input(arg: &Arg, state: InputState) -> Option<InputSpec> {
+    let value = arg.value.as_ref()?;
+    let (name, whole_archive) = match arg.kind {
+        ArgKind::Known(row) if row.id == Id::Library => {
+            (InputName::Library(value.clone()), state.whole_archive)
+        }
+        // `/wholearchive:lib` names the library and links all of it.
+        ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
+        _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
+    };
+    Some(InputSpec {
+        name,
+        state: InputState {
+            whole_archive,
+            ..state
+        },
+        token: arg.tokens.start,
+    })
 }

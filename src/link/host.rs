@@ -2,7 +2,6 @@
 //! and the OpenMP runtime if the command line lacks it. Also the facts about the host that the
 //! inputs contain: its triple, and whether another wrapper's object is among them.
 
-mod argument_versions;
 mod output;
 mod runtime;
 mod side_outputs;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::other_linkers::OptionStyle;
-use super::{DeviceContext, gpu_runtime, libraries, partitions, protected_symbols};
+use super::{DeviceContext, gpu_runtime, libraries, nvlink, partitions};
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
@@ -290,7 +290,7 @@ fn add_user_args(
 ) {
     let of_user = context.settings.device.linker_args(&job.target);
     if job.target.is_nvptx() {
-        let own = protected_symbols::nvlink_words(of_user, job, context);
+        let own = nvlink::words(of_user, job, context);
         add_linker_args(args, words, own.iter().map(OsString::as_os_str));
     } else {
         add_linker_args(args, words, of_user);

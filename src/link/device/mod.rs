@@ -20,7 +20,6 @@ mod object_calls;
 mod other_linkers;
 mod override_images;
 mod partitions;
-mod protected_symbols;
 mod remote_compiler;
 mod running;
 mod schedule;
@@ -37,8 +36,8 @@ pub(crate) use libraries::{
     HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds,
 };
 pub(crate) use link_cache::Tool;
+pub(crate) use nvlink::required_symbols;
 pub(crate) use override_images::read as override_images;
-pub(crate) use protected_symbols::required_symbols;
 
 use crate::args::response::Style;
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};

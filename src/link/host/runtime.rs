@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::argument_versions;
 use crate::args::Role;
 use crate::args::settings::{InputName, LinkSettings};
 use crate::formats::dynamic;
 use crate::formats::magic::Magic;
+use crate::formats::producer::llvm_release;
 use crate::io::bytes::Bytes;
 use crate::link::inputs::Inputs;
 use crate::link::inputs::search::{Naming, Search};
@@ -20,6 +20,7 @@ use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, llvm_major};
 use crate::registration::openmp;
 use crate::sys::toolchain::{self, Compiler};
+use crate::target::Target;
 
 /// The additions to a host link for the OpenMP runtime.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -96,8 +97,7 @@ pub(crate) fn openmp_runtime(
     let unfit = || {
         let library = library.as_ref()?;
         let others = || {
-            argument_versions::of_cpu_kernels(library, &ours)
-                .or_else(|| argument_versions::of_15(library, &ours, facts))
+            other_kernel_calls(library, &ours).or_else(|| short_kernel_calls(library, &ours, facts))
         };
         too_old(library, &ours, facts).or_else(others)
     };
@@ -282,10 +282,10 @@ fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
 }
 
 /// The libomptarget that a link finds.
-pub(super) struct Library {
-    pub(super) path: PathBuf,
+struct Library {
+    path: PathBuf,
     /// The LLVM release of the library.
-    pub(super) release: u32,
+    release: u32,
 }
 
 impl Library {
@@ -323,6 +323,66 @@ fn too_old(
             later.origin
         )
     })
+}
+
+/// The first LLVM release whose CPU kernels take one pointer to all their arguments.
+const ONE_POINTER: u32 = 23;
+
+/// Returns the warning if `runtime` does not call a kernel in one of `images` in the way that its
+/// compiler expects. Such a runtime refuses the kernel with a fatal error when the program runs
+/// (llvm/llvm-project#186261).
+fn other_kernel_calls(runtime: &Library, images: &[&DeviceImage<'_>]) -> Option<String> {
+    let release = runtime.release;
+    let is_other = |(_, producer): &(&DeviceImage<'_>, u32)| {
+        (*producer < ONE_POINTER) != (release < ONE_POINTER)
+    };
+    let cpu = images
+        .iter()
+        .filter(|image| Target::new(&image.triple, &image.arch).is_cpu());
+    let (image, producer) = cpu
+        .filter_map(|image| Some((*image, llvm_release(&image.bytes)?)))
+        .find(is_other)?;
+    Some(format!(
+        "{} is from LLVM {release} and cannot call CPU kernels that LLVM {producer} compiled in {}: the program will fail at its \
+         first kernel. Compile the object with the LLVM version of the runtime",
+        runtime.path.display(),
+        image.origin
+    ))
+}
+
+/// The LLVM release whose kernel calls are described by 64 bytes.
+const SHORT_CALLS: u32 = 15;
+
+/// Returns the warning if `runtime` reads more of a kernel call than the host code of one of
+/// `images` has written. LLVM 15 describes a call by a struct of 64 bytes. The runtimes of LLVM 16
+/// and later also read the flags behind it, whatever the struct's version is. These flags are then
+/// arbitrary stack contents, and programs crash.
+fn short_kernel_calls(
+    runtime: &Library,
+    images: &[&DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+) -> Option<String> {
+    if runtime.release <= SHORT_CALLS {
+        return None;
+    }
+    let calls = |image: &DeviceImage<'_>| {
+        let host = facts.get(image.input_object);
+        host.is_some_and(|host| {
+            host.undefined
+                .iter()
+                .any(|symbol| symbol.name.starts_with(b"__tgt_target_kernel"))
+        })
+    };
+    let image = images
+        .iter()
+        .find(|image| calls(image) && llvm_release(&image.bytes) == Some(SHORT_CALLS))?;
+    Some(format!(
+        "{} is from LLVM {} and reads more kernel arguments than LLVM 15 passes in {}: the program can crash when it starts a \
+         kernel. Compile the object with LLVM 16 or later, or link the libomptarget of LLVM 15",
+        runtime.path.display(),
+        runtime.release,
+        image.origin
+    ))
 }
 
 #[cfg(test)]

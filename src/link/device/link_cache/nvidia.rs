@@ -20,7 +20,7 @@ use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
 use super::linker_reads;
 use super::reads::{Collector, Reads};
 use crate::io::bytes::Bytes;
-use crate::link::device::protected_symbols::KEEP_ALL;
+use crate::link::device::nvlink::KEEP_ALL;
 use crate::sys::session::{self, Session};
 
 /// LLVM's wrapper of nvlink, and the first LLVM release with the behaviour described above.
