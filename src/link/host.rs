@@ -54,38 +54,20 @@ pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf>
 }
 
 /// Returns the host link with `additions` at the position of the objects of LLVM's wrapper, and
-/// `libraries` after the last input. Without both, the user's command line is unchanged.
+/// `libraries` after the last input. If `output` is given, it replaces the user's. Without all
+/// three, the user's command line is unchanged.
 pub(crate) fn command(
     ledger: &ArgumentList,
     linker: &Path,
+    output: Option<&Path>,
     additions: &[OsString],
     libraries: &[OsString],
 ) -> Cmd {
-    host_command(ledger, linker, ledger.host_line(additions, libraries))
-}
-
-/// Like [`command`], with the output `output`.
-pub(crate) fn command_to(
-    ledger: &ArgumentList,
-    linker: &Path,
-    output: &Path,
-    additions: &[OsString],
-    libraries: &[OsString],
-) -> Cmd {
-    host_command(
-        ledger,
-        linker,
-        ledger.host_line_to(Some(output.as_os_str()), additions, libraries),
-    )
-}
-
-fn host_command(ledger: &ArgumentList, linker: &Path, args: Vec<OsString>) -> Cmd {
-    let quoting = Style::of_linker(ledger.dialect());
     Cmd {
         step: "host link".to_owned(),
         program: linker.to_path_buf(),
-        args,
-        quoting,
+        args: ledger.host_line_to(output.map(Path::as_os_str), additions, libraries),
+        quoting: Style::of_linker(ledger.dialect()),
         inputs: Vec::new(),
         output: None,
     }
@@ -144,7 +126,7 @@ pub(crate) fn additions(
 
 /// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if
 /// the user's command line has it. That option would drop the entry tables, and the last one wins.
-pub(crate) fn endings(settings: &LinkSettings, runtime: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn endings(settings: &LinkSettings, runtime: &[OsString]) -> Vec<OsString> {
     let dropped = settings.host.gc_sections
         && settings
             .host
@@ -152,7 +134,8 @@ pub(crate) fn endings(settings: &LinkSettings, runtime: Vec<OsString>) -> Vec<Os
             .iter()
             .any(|keyword| keyword == "start-stop-gc");
     runtime
-        .into_iter()
+        .iter()
+        .cloned()
         .chain(
             KEEP_TABLES
                 .map(OsString::from)

@@ -241,7 +241,7 @@ impl<'a> Link<'a> {
         };
         let Images {
             linked,
-            host,
+            mut host,
             unfilled,
         } = match images {
             DeviceCode::Linked(images) => *images,
@@ -271,20 +271,17 @@ impl<'a> Link<'a> {
         if host.late && self.fill(unfilled, &host, &payloads)? {
             return Ok(());
         }
+        host.late = false;
 
         // Host objects that contain the images and register them when the program starts. After
         // this, LLVM is not needed.
-        let context = RegisterContext {
-            late: false,
-            ..self.registration(&host)
-        };
-        let objects = register::make(&payloads, &context, session)?;
+        let objects = register::make(&payloads, &self.registration(&host), session)?;
         self.background.llvm.dismiss();
         drop(registering);
 
         // The user's host link, with the registration objects added.
         self.background.use_spare_processors();
-        self.host_link(host, &objects, &register::tables(&payloads))
+        self.host_link(&host, &objects, &register::tables(&payloads))
     }
 
     /// Links the device code of the inputs. There are no images without device code, or if it is

@@ -19,7 +19,7 @@ use crate::edit::backpatch::fill;
 use crate::edit::files::replace_with_attributes;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
-use crate::link::host::{self, Place};
+use crate::link::host::Place;
 use crate::link::payload::{Group, Payload, PayloadImage};
 use crate::link::register;
 use crate::model::{ObjectFormat, OffloadKind};
@@ -212,10 +212,7 @@ impl Link<'_> {
         place
             .imitate(&program)
             .with_context(|| format!("cannot write `{}`", program.display()))?;
-        let additions = host::additions(self.settings, &self.linker, &host.triple, &objects);
-        let endings = host::endings(self.settings, host.runtime.clone());
-        let mut line = host::command_to(self.ledger, &self.linker, &program, &additions, &endings);
-        line.inputs.clone_from(&host.inputs);
+        let line = self.host_command(host, &objects, Some(&program));
         let linked = self
             .run_host_linker(&line, trace_line)
             .and_then(|()| self.after_link(&objects, &program));

@@ -24,7 +24,7 @@ use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use crate::registration::{self, sycl};
 use crate::sys::posix_shell;
-use crate::sys::run;
+use crate::sys::run::{self, Cmd};
 use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 use crate::target::Target;
@@ -315,7 +315,7 @@ impl Link<'_> {
     /// linker alone, as if this process had become the linker.
     pub(super) fn plain_link(&self, endings: &[OsString]) -> Result<()> {
         let (settings, session) = (self.settings, self.session);
-        let line = host::command(self.ledger, &self.linker, &[], endings);
+        let line = host::command(self.ledger, &self.linker, None, &[], endings);
         let preloaded = self.background.take_linker();
         let is_traced = matches!(settings.run.time_trace, Some(Destination::File(_)));
         let result = if preloaded.is_none() && !is_traced {
@@ -340,19 +340,32 @@ impl Link<'_> {
         self.remove_output_if_stopped(result)
     }
 
+    /// Returns the host link with the registration objects `objects`. If `output` is given, it
+    /// replaces the user's.
+    pub(super) fn host_command(
+        &self,
+        host: &HostLink,
+        objects: &[PathBuf],
+        output: Option<&Path>,
+    ) -> Cmd {
+        let additions = host::additions(self.settings, &self.linker, &host.triple, objects);
+        let endings = host::endings(self.settings, &host.runtime);
+        Cmd {
+            inputs: host.inputs.clone(),
+            ..host::command(self.ledger, &self.linker, output, &additions, &endings)
+        }
+    }
+
     /// Runs the host link with the registration objects `objects`, and for `-r` renames the entry
     /// tables `tables` in its output. A signal or a full disk leaves no partial output.
     pub(super) fn host_link(
         &self,
-        host: HostLink,
+        host: &HostLink,
         objects: &[PathBuf],
         tables: &[&str],
     ) -> Result<()> {
         let (settings, session, output) = (self.settings, self.session, self.output);
-        let additions = host::additions(settings, &self.linker, &host.triple, objects);
-        let endings = host::endings(settings, host.runtime);
-        let mut line = host::command(self.ledger, &self.linker, &additions, &endings);
-        line.inputs = host.inputs;
+        let line = self.host_command(host, objects, None);
         let preloaded = self.background.take_linker();
         let mut trace = session.trace.span(span::HOST, 0);
         trace.set_arg("linker", line.program.display().to_string());
