@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::other_linkers::OptionStyle;
-use super::{DeviceContext, gpu_runtime, libraries, nvlink, partitions};
+use super::{DeviceContext, gpu_runtime, libraries, nvlink};
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
@@ -85,7 +85,6 @@ pub(super) fn arguments(
     for value in settings.device.compiler_args(target) {
         args.arg(value);
     }
-    partitions::add(&mut args, job, context)?;
     cuda_path(&mut args, context, target);
     Ok(args.finish())
 }

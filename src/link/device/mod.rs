@@ -57,6 +57,7 @@ use costs::Costs;
 use inputs::Inputs;
 use link_cache::DeviceCache;
 use messages::ThinHint;
+use partitions::Partitions;
 use running::{Expected, Links};
 use schedule::RunnerSlots;
 
@@ -232,37 +233,26 @@ fn plan<'a>(
         &format!("{}.{}.{arch}", context.out_base, job.target.arch_name()),
         "img",
     )?;
-    let (program, args) = if by_nvlink {
-        nvlink::command(job, context, &words, &output)?
-    } else {
-        (
-            context.compiler.path.clone(),
-            clang::arguments(job, context, &words, &output)?,
-        )
+    let partitions = Partitions::of(job, context)?;
+    let command = |inputs: &[OsString], output: &Path| {
+        if by_nvlink {
+            return nvlink::command(job, context, inputs, output);
+        }
+        let mut args = clang::arguments(job, context, inputs, output)?;
+        args.extend(partitions.argument());
+        Ok((context.compiler.path.clone(), args))
     };
+    let (program, args) = command(&words, &output)?;
     // The cache supports links by a single program. A compiler that compiles before it links runs
     // two.
     let query = if clang::compiles_each(&job.target, context) || context.caching.cache().is_err() {
         Vec::new()
-    } else if by_nvlink {
-        nvlink::command(
-            job,
-            context,
-            &[link_cache::INPUT.into()],
-            Path::new(link_cache::OUTPUT),
-        )?
-        .1
     } else {
-        clang::arguments(
-            job,
-            context,
-            &[link_cache::INPUT.into()],
-            Path::new(link_cache::OUTPUT),
-        )?
+        command(&[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?.1
     };
     let step = format!("device link for {}", job.target);
-    if let Some(Err(why)) =
-        partitions::count(job, context)?.filter(|_| context.settings.run.verbose)
+    if let Partitions::Ignored(why) = &partitions
+        && context.settings.run.verbose
     {
         session.shell.note(&format!(
             "{step}: --wrapper-lto-partitions= is ignored: {why}"

@@ -7,11 +7,12 @@
 //! together, or count their registers together. So `auto` depends only on the bitcode, and the
 //! image is the same on every machine.
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 
 use super::DeviceContext;
-use super::clang::ArgList;
-use crate::args::settings::{Checked, LtoPartitions};
+use crate::args::settings::LtoPartitions;
 use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
 
@@ -24,39 +25,42 @@ const MAX_AUTO: usize = 8;
 /// that these targets do not support.
 const FIRST_RELEASE: u32 = 21;
 
-/// Returns the number of partitions for the link of `job`, or `None` if none was requested. The
-/// inner error is the reason why the requested number is ignored.
-///
-/// # Errors
-/// Fails if the environment variable has an invalid value.
-pub(super) fn count(
-    job: &DeviceJob<'_>,
-    context: &DeviceContext<'_>,
-) -> Result<Option<std::result::Result<u32, String>>> {
-    let wanted = context.settings.device.lto_partitions.as_ref();
-    let wanted = wanted.map(Checked::get).transpose()?;
-    Ok(wanted.map(|wanted| match obstacle(job, context) {
-        Some(why) => Err(why),
-        None => Ok(match wanted {
-            LtoPartitions::N(count) => count,
-            LtoPartitions::Auto => by_size(full_bitcode(job)),
-        }),
-    }))
+/// The partitions of one device link.
+pub(super) enum Partitions {
+    /// The compiler chooses their number.
+    Default,
+    Number(u32),
+    /// The user's number does not apply to the link, for this reason.
+    Ignored(String),
 }
 
-/// Adds the compiler argument that sets the number of partitions.
-///
-/// It must come after all others, because ld.lld uses the last value: clang sets a number for HIP,
-/// and `--device-linker=` may contain one.
-pub(super) fn add(
-    args: &mut ArgList,
-    job: &DeviceJob<'_>,
-    context: &DeviceContext<'_>,
-) -> Result<()> {
-    if let Some(Ok(count)) = count(job, context)? {
-        args.arg(format!("-Wl,--lto-partitions={count}"));
+impl Partitions {
+    /// Determines the partitions for the link of `job`.
+    ///
+    /// # Errors
+    /// Fails if the environment variable has an invalid value.
+    pub(super) fn of(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Result<Partitions> {
+        let Some(setting) = &context.settings.device.lto_partitions else {
+            return Ok(Partitions::Default);
+        };
+        let wanted = setting.get()?;
+        Ok(match (obstacle(job, context), wanted) {
+            (Some(why), _) => Partitions::Ignored(why),
+            (None, LtoPartitions::N(number)) => Partitions::Number(number),
+            (None, LtoPartitions::Auto) => Partitions::Number(by_size(full_bitcode(job))),
+        })
     }
-    Ok(())
+
+    /// Returns the compiler argument that sets the number of partitions.
+    ///
+    /// It must come after all others, because ld.lld uses the last value: clang sets a number for
+    /// HIP, and `--device-linker=` may contain one.
+    pub(super) fn argument(&self) -> Option<OsString> {
+        match self {
+            Partitions::Number(number) => Some(format!("-Wl,--lto-partitions={number}").into()),
+            Partitions::Default | Partitions::Ignored(_) => None,
+        }
+    }
 }
 
 fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> {
