@@ -13,11 +13,12 @@ use object::elf as abi;
 use super::sweep::Claim;
 use super::{FunctionCode, Label, Name, Names, Part, SHARING, units};
 use crate::error::Malformed;
+use crate::formats::c_string;
+use crate::formats::elf::file::SectionTable;
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
 };
 use crate::formats::offload_sections::{self, SectionContents};
-use crate::formats::{c_string, slice};
 
 /// The depths of claims inside of an ELF file.
 const SECTION: u32 = 2;
@@ -167,28 +168,14 @@ fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32,
 impl<'a> File<'a> {
     fn open(data: &'a [u8]) -> Result<File<'a>, Malformed> {
         let (class, header) = FileHeader::read(data)?;
+        let table = SectionTable::read_any_size(data, class, &header)?;
         let mut file = File {
             data,
             class,
             header,
-            sections: Vec::new(),
-            names_index: 0,
+            sections: table.headers,
+            names_index: table.names,
             names: &[],
-        };
-        if header.shoff == 0 {
-            return Ok(file);
-        }
-        let fault = "section header past the end";
-        let first = SectionHeader::at(class, data, header.shoff, fault)?;
-        let count = if header.shnum == 0 {
-            first.size
-        } else {
-            header.shnum.into()
-        };
-        file.sections = SectionHeader::table(class, data, header.shoff, count, fault)?;
-        file.names_index = match header.shstrndx {
-            abi::SHN_XINDEX => first.link as usize,
-            index => usize::from(index.0),
         };
         file.names = file.strings(file.names_index);
         let mut left = file.shared("section names overlap");
@@ -220,17 +207,7 @@ impl<'a> File<'a> {
 
     /// The bytes of a section; none where they are not all there.
     fn contents(&self, section: &SectionHeader) -> &'a [u8] {
-        if section.is_empty_in_file() {
-            return &[];
-        }
-        slice(
-            self.data,
-            section.offset,
-            section.size,
-            "section past the end",
-            section.offset,
-        )
-        .unwrap_or_default()
+        section.bytes(self.data, section.offset).unwrap_or_default()
     }
 
     /// Whether a section has no bytes in the file. NVIDIA's relocatable images give sections of

@@ -12,10 +12,12 @@ use object::read::elf::{self as read, CrelIterator, Rel, Rela, RelrIterator};
 
 use super::coff_file;
 use crate::error::Malformed;
+use crate::formats::c_string;
+use crate::formats::elf::file::SectionTable;
 use crate::formats::elf::raw::{
-    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol,
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, extended_indices,
+    section_of_symbol,
 };
-use crate::formats::{c_string, slice};
 
 /// What a section is known by in both files: its name, and which of the sections of this name it
 /// is.
@@ -315,43 +317,23 @@ fn crel(body: &[u8]) -> Result<Option<Vec<Relocation>>> {
 }
 
 fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec<Section<'d>>> {
-    const CUT: &str = "section headers past the end";
     if header.shoff == 0 {
         bail!("no section headers, which a merge needs to compare sections");
     }
-    if usize::from(header.shentsize) != SectionHeader::size(class) {
-        return Err(Malformed::new("section headers of an unknown size", 0).into());
-    }
-    let first = SectionHeader::at(class, data, header.shoff, CUT)?;
-    let count = if header.shnum == 0 {
-        first.size
-    } else {
-        header.shnum.into()
-    };
-    let headers = SectionHeader::table(class, data, header.shoff, count, CUT)?;
-    let names = if header.shstrndx == elf::SHN_XINDEX {
-        first.link as usize
-    } else {
-        usize::from(header.shstrndx.0)
-    };
-    let names = headers
-        .get(names)
-        .filter(|header| header.kind == elf::SHT_STRTAB);
-    let names = body(
-        data,
-        names.ok_or(Malformed::new("no section names", header.shoff))?,
-    )?;
+    let table = SectionTable::read(data, class, header)?;
+    let names = table.names_header()?;
+    let names = names.bytes(data, names.offset)?;
     let mut left = data.len().saturating_mul(4);
     let mut numbers: HashMap<&[u8], usize> = HashMap::new();
-    let mut found = Vec::with_capacity(headers.len());
-    for (index, header) in headers.iter().enumerate() {
+    let mut found = Vec::with_capacity(table.headers.len());
+    for (index, header) in table.headers.iter().enumerate() {
         let name = name(names, header.name, &mut left)?;
         let number = numbers.entry(name).or_insert(0);
         // The null section's size may be the number of sections.
         let body = if index == 0 {
             &[][..]
         } else {
-            body(data, header)?
+            header.bytes(data, header.offset)?
         };
         found.push(Section {
             key: Key {
@@ -364,19 +346,6 @@ fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec
         *number += 1;
     }
     Ok(found)
-}
-
-fn body<'d>(data: &'d [u8], header: &SectionHeader) -> Result<&'d [u8], Malformed> {
-    if header.is_empty_in_file() {
-        return Ok(&[]);
-    }
-    slice(
-        data,
-        header.offset,
-        header.size,
-        "section past the end",
-        header.offset,
-    )
 }
 
 /// The string at `offset` of a table. `left` is how many bytes all names of a file may still have:
@@ -406,12 +375,9 @@ fn symbols<'d>(
     let names = sections
         .get(own.header.link as usize)
         .map_or(&[][..], |section| section.body);
-    let is_extended = |section: &&Section<'_>| {
-        section.header.kind == elf::SHT_SYMTAB_SHNDX && section.header.link as usize == table
-    };
-    let extended = sections
-        .iter()
-        .find(is_extended)
+    let headers = sections.iter().map(|section| section.header);
+    let extended = extended_indices(headers, table)
+        .and_then(|index| sections.get(index))
         .map(|section| section.body);
     let mut found = Vec::new();
     for (number, record) in own.body.chunks_exact(RawSymbol::size(class)).enumerate() {

@@ -12,8 +12,8 @@ use super::strings::Strings;
 use super::{NewSection, section_name};
 use crate::error::Malformed;
 use crate::formats::compose::{Part, PartList};
-use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
+use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, string,
 };

@@ -1,6 +1,7 @@
 //! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of
 //! sections and their table are written after it, and the header says where they are now.
 
+use super::file::SectionTable;
 use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
 use crate::formats::compose::{Part, push_zeros};
@@ -27,13 +28,7 @@ pub(crate) fn section(
             head.shoff,
         ));
     }
-    let mut headers = SectionHeader::table(
-        class,
-        data,
-        head.shoff,
-        head.shnum.into(),
-        "section headers past the end",
-    )?;
+    let mut headers = SectionTable::read_any_size(data, class, &head)?.headers;
     let mut names = match headers.get(names_index) {
         Some(names) => slice(
             data,

@@ -11,7 +11,6 @@
 mod entry_tables;
 mod layout;
 mod names;
-pub(in crate::formats) mod read;
 mod relocations;
 mod symbols;
 
@@ -24,10 +23,10 @@ pub(in crate::formats) use layout::{Edited, file_align, renumber, tables};
 
 use crate::error::Malformed;
 use crate::formats::compose::{Part, join};
+use crate::formats::elf::file::{Object, Section};
 use crate::formats::elf::raw::Class;
 use names::Names;
 use object::elf;
-use read::{Object, Section};
 use std::borrow::Cow;
 
 /// A section, to decide by.

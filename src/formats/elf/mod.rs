@@ -18,6 +18,7 @@
 
 mod append;
 pub mod edit;
+pub(crate) mod file;
 pub mod interface;
 pub mod link_note;
 pub mod property;

@@ -350,6 +350,15 @@ impl SectionHeader {
         matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
     }
 
+    /// The section's bytes in the file `data`. `at` is the offset of the fault of a section past the
+    /// end.
+    pub(crate) fn bytes<'a>(&self, data: &'a [u8], at: u64) -> Result<&'a [u8], Malformed> {
+        if self.is_empty_in_file() {
+            return Ok(&[]);
+        }
+        slice(data, self.offset, self.size, "section past the end", at)
+    }
+
     /// Whether the section has no bytes in a file for `machine`. NVIDIA has section types of its
     /// own for uninitialized memory that is set aside at run time: global, local and shared memory
     /// (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
@@ -374,6 +383,17 @@ pub(crate) fn section_of_symbol(
         (short, _) if short.0 >= elf::SHN_LORESERVE => None,
         (short, _) => Some(short.0.into()),
     }
+}
+
+/// The index of the section with the section indices that symbols of the table with index `table`
+/// have no room for (`SHT_SYMTAB_SHNDX`).
+pub(crate) fn extended_indices(
+    headers: impl IntoIterator<Item = SectionHeader>,
+    table: usize,
+) -> Option<usize> {
+    headers
+        .into_iter()
+        .position(|header| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == table)
 }
 
 /// Puts a note at the end of `out`, padded to four bytes, as notes of either class are.

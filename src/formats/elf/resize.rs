@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use object::elf;
 
-use super::edit::read::Object;
+use super::file::Object;
 use crate::error::Malformed;
 use crate::formats::compose::Part;
 use crate::formats::{overlap, range};

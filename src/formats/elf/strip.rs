@@ -12,8 +12,8 @@ mod tests;
 
 use object::elf;
 
-use super::edit::read::{Object, Section};
 use super::edit::{Numbers, renumber};
+use super::file::{Object, Section};
 use super::raw::{Class, Record, SectionHeader, Symbol, section_of_symbol};
 use crate::error::Malformed;
 use crate::formats::compose::Part;

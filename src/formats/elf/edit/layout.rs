@@ -2,9 +2,9 @@
 //! alignment, then the section headers.
 
 use super::Numbers;
-use super::read::{Object, Section};
 use crate::error::Malformed;
 use crate::formats::compose::{Part, PartList};
+use crate::formats::elf::file::{Object, Section};
 use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
 use object::elf;
 use std::borrow::Cow;

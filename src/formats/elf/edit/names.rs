@@ -1,9 +1,9 @@
 //! New names of sections and symbols, which are appended to the string tables with the old names.
 
 use super::layout::Edited;
-use super::read::{Object, Section};
 use super::{Edit, Numbers, SectionView};
 use crate::error::Malformed;
+use crate::formats::elf::file::{Object, Section};
 use std::collections::{BTreeMap, HashMap};
 
 /// The prefixes of the names of relocation sections; the name of the section they are for follows.

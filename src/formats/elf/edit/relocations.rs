@@ -3,9 +3,9 @@
 
 use super::Numbers;
 use super::layout::Edited;
-use super::read::{Object, Section};
 use crate::error::Malformed;
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
+use crate::formats::elf::file::{Object, Section};
 use object::Endianness;
 use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
 use object::pod::{self, Pod};

@@ -3,10 +3,10 @@
 
 use super::layout::Edited;
 use super::names::Names;
-use super::read::{Object, Section};
 use super::{Edit, Numbers, SymbolView};
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol, string};
+use crate::formats::elf::file::{Object, Section};
+use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symbol, string};
 use object::elf;
 use std::borrow::Cow;
 
@@ -115,17 +115,8 @@ impl<'a> Table<'a> {
         if section.header.entsize != size as u64 || !section.body.len().is_multiple_of(size) {
             return Err(fault("symbols of an unknown size"));
         }
-        let of_ours = |header: &SectionHeader| {
-            header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index
-        };
-        let mut extended = object
-            .sections
-            .iter()
-            .enumerate()
-            .filter(|(_, section)| of_ours(&section.header));
-        let extended = extended
-            .next()
-            .map(|(index, section)| (index, section.body));
+        let extended = extended_indices(object.headers(), index)
+            .and_then(|index| Some((index, object.sections.get(index)?.body)));
         if extended.is_some_and(|(_, body)| body.len() / 4 != section.body.len() / size) {
             return Err(fault(
                 "the numbers of symbols and of their section indices differ",

@@ -8,8 +8,8 @@ use object::elf;
 use super::Part;
 use super::bytes::Bytes;
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::tables;
+use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol};
 use crate::formats::overlap;
 

@@ -9,8 +9,8 @@ use object::elf;
 use super::Part;
 use super::linked::{Linked, PAGE};
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::tables;
+use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 
 /// What a segment may be aligned to, at most: so much is written to the file.

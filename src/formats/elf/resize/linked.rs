@@ -16,7 +16,7 @@ use object::elf;
 use super::bytes::Bytes;
 use super::{NO_ROOM, NewSize, Part, Sizes};
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::Object;
+use crate::formats::elf::file::Object;
 use arrange::{Guests, Relocated, Wanted, arrange};
 use blocks::{Block, HeaderRegion, blocks, front};
 use changes::{Change, changes};

@@ -4,8 +4,8 @@
 use super::bytes::Bytes;
 use super::{Part, Sizes, symbols};
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{file_align, tables};
+use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
 use crate::formats::range;
 

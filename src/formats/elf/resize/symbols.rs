@@ -7,8 +7,8 @@ use object::elf;
 use super::Sizes;
 use super::bytes::Bytes;
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::{Object, Section};
-use crate::formats::elf::raw::{Record, Symbol, section_of_symbol};
+use crate::formats::elf::file::{Object, Section};
+use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symbol};
 
 /// What becomes of sections that keep their contents.
 #[derive(Debug, Default)]
@@ -54,10 +54,8 @@ fn correct_table(
 ) -> Result<(), Malformed> {
     let class = object.class;
     let size = Symbol::size(class);
-    let extended = object.sections.iter();
-    let extended = extended
-        .map(|section| (section.header, section.body))
-        .find(|(header, _)| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index);
+    let extended =
+        extended_indices(object.headers(), index).and_then(|index| object.sections.get(index));
     for (number, record) in table.body.chunks_exact(size).enumerate() {
         let Some(symbol) = Symbol::of(class, record) else {
             continue;
@@ -66,7 +64,7 @@ fn correct_table(
             class,
             number,
             symbol.shndx,
-            extended.map(|(_, indices)| indices),
+            extended.map(|section| section.body),
         ) else {
             continue;
         };
@@ -79,9 +77,9 @@ fn correct_table(
             corrected(object, sizes, renumbered, &symbol, section)
         };
         if new_number != section && symbol.shndx == elf::SHN_XINDEX {
-            let (header, _) = extended.ok_or(Malformed::new("a symbol without a section", at))?;
+            let indices = extended.ok_or(Malformed::new("a symbol without a section", at))?;
             bytes.set(
-                header.offset + number as u64 * 4,
+                indices.header.offset + number as u64 * 4,
                 &class.word_bytes(new_number),
             )?;
         }

@@ -8,8 +8,8 @@ use object::elf;
 
 use crate::error::Malformed;
 use crate::formats::compose::{Part, push_old, push_zeros};
-use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::tables;
+use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{FileHeader, ProgramHeader, Record, SectionHeader};
 use crate::formats::{overlap, range, slice};
 

@@ -4,7 +4,7 @@ use object::elf;
 
 use crate::error::Malformed;
 use crate::formats::elf::edit::file_align;
-use crate::formats::elf::edit::read::Object;
+use crate::formats::elf::file::Object;
 pub(super) use crate::formats::elf::raw::ProgramHeader;
 use crate::formats::elf::raw::{Record, SectionHeader};
 use crate::formats::{overlap, range};

@@ -1,9 +1,66 @@
-//! Reads the parts of an ELF object that editing needs, for any class and byte order.
+//! Reads the section table of an ELF file, and its sections with their names and bytes, for any
+//! class and byte order.
 
+use super::raw::{Class, FileHeader, Record, SectionHeader, string};
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader, string};
-use crate::formats::slice;
 use object::{Endianness, elf};
+
+/// The section table of an ELF file.
+#[derive(Debug, Default)]
+pub(crate) struct SectionTable {
+    /// The headers by index. Index 0 is the null section.
+    pub headers: Vec<SectionHeader>,
+    /// The index of the section with the section names. It may be past the last section.
+    pub names: usize,
+    /// The offset of the table.
+    offset: u64,
+}
+
+impl SectionTable {
+    /// Reads the section table of the ELF file `data`. A file without one has an empty table. The
+    /// entries must have the size of the file's class.
+    pub(crate) fn read(data: &[u8], class: Class, head: &FileHeader) -> Result<Self, Malformed> {
+        if head.shoff != 0 && usize::from(head.shentsize) != SectionHeader::size(class) {
+            return Err(Malformed::new("section headers of an unknown size", 0));
+        }
+        SectionTable::read_any_size(data, class, head)
+    }
+
+    /// Like `read`, but ignores the size of entries that the file header states.
+    pub(crate) fn read_any_size(
+        data: &[u8],
+        class: Class,
+        head: &FileHeader,
+    ) -> Result<Self, Malformed> {
+        const CUT: &str = "section headers past the end";
+        if head.shoff == 0 {
+            return Ok(SectionTable::default());
+        }
+        // The null section has the numbers that do not fit into the file header.
+        let null = SectionHeader::at(class, data, head.shoff, CUT)?;
+        let count = match head.shnum {
+            0 => null.size,
+            count => count.into(),
+        };
+        let names = match head.shstrndx {
+            elf::SHN_XINDEX => null.link as usize,
+            index => index.0.into(),
+        };
+        Ok(SectionTable {
+            headers: SectionHeader::table(class, data, head.shoff, count, CUT)?,
+            names,
+            offset: head.shoff,
+        })
+    }
+
+    /// The header of the section names.
+    pub(crate) fn names_header(&self) -> Result<&SectionHeader, Malformed> {
+        self.headers
+            .get(self.names)
+            .filter(|header| header.kind == elf::SHT_STRTAB)
+            .ok_or(Malformed::new("no section names", self.offset))
+    }
+}
 
 /// A section: its header, name and bytes.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +109,8 @@ impl<'a> Object<'a> {
     pub(crate) fn parse_any(data: &'a [u8]) -> Result<Self, Malformed> {
         let (class, head) = FileHeader::read(data)?;
         let at = head.shoff;
-        let headers = headers(data, class, &head)?;
+        let table = SectionTable::read(data, class, &head)?;
+        let headers = &table.headers;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
         if null.kind != elf::SHT_NULL {
             return Err(Malformed::new(
@@ -60,19 +118,7 @@ impl<'a> Object<'a> {
                 at,
             ));
         }
-        let names = match head.shstrndx {
-            elf::SHN_XINDEX => null.link as usize,
-            index => usize::from(index.0),
-        };
-        let strings = headers
-            .get(names)
-            .filter(|header| header.kind == elf::SHT_STRTAB);
-        let strings = body(
-            data,
-            strings.ok_or(Malformed::new("no section names", at))?,
-            at,
-            head.machine,
-        )?;
+        let strings = body(data, table.names_header()?, at, head.machine)?;
         let mut sections = Vec::with_capacity(headers.len());
         let mut symbols = None;
         for (index, header) in headers.iter().enumerate() {
@@ -103,7 +149,7 @@ impl<'a> Object<'a> {
             split_info,
             head,
             sections,
-            names,
+            names: table.names,
             symbols,
             size: data.len() as u64,
         })
@@ -127,22 +173,6 @@ impl<'a> Object<'a> {
         }
         Ok(())
     }
-}
-
-fn headers(data: &[u8], class: Class, head: &FileHeader) -> Result<Vec<SectionHeader>, Malformed> {
-    const CUT: &str = "section headers past the end";
-    if head.shoff == 0 {
-        return Err(Malformed::new("no sections", 0));
-    }
-    if usize::from(head.shentsize) != SectionHeader::size(class) {
-        return Err(Malformed::new("section headers of an unknown size", 0));
-    }
-    let first = SectionHeader::at(class, data, head.shoff, CUT)?;
-    let count = match head.shnum {
-        0 => first.size,
-        count => count.into(),
-    };
-    SectionHeader::table(class, data, head.shoff, count, CUT)
 }
 
 /// Checks the links of a section. Those of an unused section header have no meaning.
@@ -184,5 +214,5 @@ fn body<'a>(
     if header.is_empty_for(machine) {
         return Ok(&[]);
     }
-    slice(data, header.offset, header.size, "section past the end", at)
+    header.bytes(data, at)
 }
