@@ -5,38 +5,21 @@
 //! In linked files, which have segments, everything up to the end of the last segment keeps its
 //! offset.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use super::strings::Strings;
 use super::{NewSection, section_name};
 use crate::error::Malformed;
-use crate::formats::compose::{Part, PartList};
-use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
-use crate::formats::elf::file::Object;
+use crate::formats::compose::Part;
+use crate::formats::elf::edit::{
+    Changed, Contents, Edit, OutputFile, OutputSection, Policy, change, kept,
+};
+use crate::formats::elf::file::{Object, PatchedBytes};
 use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, string,
 };
 use crate::formats::slice;
 use object::elf;
-
-/// A section of the new file.
-struct OutputSection<'a> {
-    header: SectionHeader,
-    name: Cow<'a, [u8]>,
-    body: Body,
-    /// The offset in the old file. For new sections, larger than any other.
-    old_offset: u64,
-    /// Whether the section keeps its offset, because it is part of a segment.
-    fixed: bool,
-}
-
-enum Body {
-    /// This many bytes at the old offset in the old file.
-    Lent(u64),
-    Made(Vec<u8>),
-    New(usize),
-}
 
 /// Returns the object `data` without the sections for which `remove` is true, and with `new` as its
 /// last sections.
@@ -57,23 +40,21 @@ pub(super) fn rewrite(
         edited,
         ..
     } = change(object, &edit)?;
-    let from_file: u64 = object
-        .sections
-        .iter()
-        .map(|section| section.body.len() as u64)
-        .sum();
-    if from_file > data.len() as u64 {
-        // Bytes shared by several sections would be written once for each, so that a small file
-        // could need terabytes of output.
-        return Err(Malformed::new("sections overlap", 0));
+    let segments = segments(data, &object)?;
+    let mut sections = kept(&numbers, edited)?;
+    for section in &mut sections {
+        complete(&object, &segments, section);
     }
-    let mut sections = remaining(data, &object, &numbers, edited)?;
-    sections.extend(
-        new.iter()
-            .enumerate()
-            .map(|(index, section)| added(index, section)),
-    );
-    let names = numbers.of(object.names).unwrap_or_default() as usize;
+    let old_names = object.sections.iter().enumerate();
+    let mut section_names: Vec<Vec<u8>> = old_names
+        .filter(|(index, _)| numbers.of(*index).is_some())
+        .map(|(_, section)| section.name.to_vec())
+        .collect();
+    for (index, section) in new.iter().enumerate() {
+        sections.push(added(index, section));
+        section_names.push(section_name(section.id));
+    }
+    let names = numbers.of(object.names).unwrap_or_default();
     let symbols = object
         .symbols
         .and_then(|index| numbers.of(index))
@@ -86,54 +67,40 @@ pub(super) fn rewrite(
     rebuild_strings(
         object.class,
         &mut sections,
-        names,
+        &section_names,
+        names as usize,
         symbols,
         old_strings.map_or(&[], |section| section.body),
     )?;
-    lay_out(data, &object, sections, names)
+    if let Some(null) = sections.first_mut() {
+        null.header = SectionHeader::default();
+    }
+    let file = OutputFile {
+        bytes: PatchedBytes::new(data),
+        class: object.class,
+        head: file_header(&object),
+        sections,
+        names,
+        start: segments
+            .iter()
+            .map(|segment| segment.end)
+            .max()
+            .unwrap_or(FileHeader::size(object.class) as u64),
+    };
+    file.lay_out(Policy::Objcopy)
 }
 
-/// The remaining sections, in the order of their new numbers, starting with the null section.
-fn remaining<'a>(
-    data: &[u8],
-    object: &Object<'a>,
-    numbers: &Numbers,
-    edited: Vec<Edited<'a>>,
-) -> Result<Vec<OutputSection<'a>>, Malformed> {
-    let segments = segments(data, object)?;
-    let mut sections = Vec::with_capacity(edited.len());
-    for (index, Edited { mut header, body }) in edited.into_iter().enumerate() {
-        if numbers.of(index).is_none() {
-            continue;
-        }
-        renumber(&mut header, numbers)?;
-        let (old_offset, size) = (header.offset, body.len() as u64);
-        let body = match body {
-            Cow::Borrowed(_) => Body::Lent(size),
-            Cow::Owned(bytes) => Body::Made(bytes),
-        };
-        let end = old_offset.saturating_add(size.max(1));
-        let fixed = segments
-            .iter()
-            .any(|segment| segment.start <= old_offset && end <= segment.end)
-            || in_memory_only(object, &header);
-        if !header.is_empty_in_file() {
-            header.size = size;
-        }
-        align_table(object.class, &mut header);
-        let name = object
-            .sections
-            .get(index)
-            .map_or(&[][..], |section| section.name);
-        sections.push(OutputSection {
-            header,
-            name: Cow::Borrowed(name),
-            body,
-            old_offset,
-            fixed,
-        });
+/// Gives a section that stays its new size and alignment. It keeps its offset if it is part of a
+/// segment.
+fn complete(object: &Object<'_>, segments: &[Range<u64>], section: &mut OutputSection) {
+    let (start, size) = (section.header.offset, section.size());
+    let end = start.saturating_add(size.max(1));
+    let is_in = |segment: &Range<u64>| segment.start <= start && end <= segment.end;
+    section.fixed = segments.iter().any(is_in) || in_memory_only(object, &section.header);
+    if !section.header.is_empty_in_file() {
+        section.header.size = size;
     }
-    Ok(sections)
+    align_table(object.class, &mut section.header);
 }
 
 /// Whether the section belongs to a linked file and has no bytes in it, so that its offset does not
@@ -150,20 +117,21 @@ fn align_table(class: Class, header: &mut SectionHeader) {
     }
 }
 
-fn added(index: usize, section: &NewSection<'_>) -> OutputSection<'static> {
-    let header = SectionHeader {
-        kind: elf::SHT_PROGBITS,
-        // Linkers omit the section.
-        flags: elf::SHF_EXCLUDE,
-        size: section.size,
-        align: 1,
-        ..SectionHeader::default()
-    };
+fn added(index: usize, section: &NewSection<'_>) -> OutputSection {
     OutputSection {
-        header,
-        name: Cow::Owned(section_name(section.id)),
-        body: Body::New(index),
-        old_offset: u64::MAX,
+        header: SectionHeader {
+            kind: elf::SHT_PROGBITS,
+            // Linkers omit the section.
+            flags: elf::SHF_EXCLUDE,
+            offset: u64::MAX,
+            size: section.size,
+            align: 1,
+            ..SectionHeader::default()
+        },
+        contents: Contents::New {
+            index,
+            size: section.size,
+        },
         fixed: false,
     }
 }
@@ -194,7 +162,8 @@ fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malform
 /// Rebuilds the string tables and stores the new offsets in section headers and symbols.
 fn rebuild_strings(
     class: Class,
-    sections: &mut [OutputSection<'_>],
+    sections: &mut [OutputSection],
+    section_names: &[Vec<u8>],
     names: usize,
     symbols: Option<usize>,
     old_strings: &[u8],
@@ -213,16 +182,12 @@ fn rebuild_strings(
         ));
     }
     let symbol_names = symbol_names.filter(|index| rebuilt(*index));
-    let owned: Vec<Vec<u8>> = sections
-        .iter()
-        .map(|section| section.name.to_vec())
-        .collect();
     let mut all: Vec<Symbol> = match symbols
         .filter(|_| symbol_names.is_some())
         .and_then(|index| sections.get(index))
     {
         Some(OutputSection {
-            body: Body::Made(records),
+            contents: Contents::Made(records),
             ..
         }) => records
             .chunks_exact(Symbol::size(class))
@@ -237,11 +202,11 @@ fn rebuild_strings(
     let mut section_table = Strings::new(1);
     let mut symbol_table = Strings::new(1);
     let shared = symbol_names == Some(names);
-    let section_names = owned.iter().map(Vec::as_slice);
+    let all_sections = section_names.iter().map(Vec::as_slice);
     if shared {
-        section_table.add(section_names.chain(each_name.iter().copied()));
+        section_table.add(all_sections.chain(each_name.iter().copied()));
     } else {
-        section_table.add(section_names);
+        section_table.add(all_sections);
         symbol_table.add(each_name.iter().copied());
     }
     let symbol_strings = if shared {
@@ -254,13 +219,13 @@ fn rebuild_strings(
         symbol.name = symbol_strings.offset(name) as u32;
         symbol.append(class, &mut records);
     }
-    for (section, name) in sections.iter_mut().zip(&owned) {
+    for (section, name) in sections.iter_mut().zip(section_names) {
         section.header.name = section_table.offset(name) as u32;
     }
     let mut put = |index: usize, bytes: Vec<u8>| {
         if let Some(section) = sections.get_mut(index) {
             section.header.size = bytes.len() as u64;
-            section.body = Body::Made(bytes);
+            section.contents = Contents::Made(bytes);
         }
     };
     put(names, section_table.bytes(&[0]));
@@ -273,94 +238,8 @@ fn rebuild_strings(
     Ok(())
 }
 
-/// Assigns an offset to every section and lists the parts to write.
-fn lay_out(
-    data: &[u8],
-    object: &Object<'_>,
-    mut sections: Vec<OutputSection<'_>>,
-    names: usize,
-) -> Result<Vec<Part>, Malformed> {
-    let class = object.class;
-    let mut end = segments(data, object)?
-        .iter()
-        .map(|segment| segment.end)
-        .max()
-        .unwrap_or(FileHeader::size(class) as u64);
-    let linked = end;
-    let moving = sections
-        .iter()
-        .enumerate()
-        .skip(1)
-        .filter(|(_, section)| !section.fixed);
-    let mut order: Vec<(u64, usize)> = moving
-        .map(|(index, section)| (section.old_offset, index))
-        .collect();
-    order.sort_unstable();
-    let mut gaps = 0;
-    for (_, index) in &order {
-        let Some(OutputSection { header, .. }) = sections.get_mut(*index) else {
-            continue;
-        };
-        let fault = Malformed::new("a section's alignment is too large", header.offset);
-        let start = end
-            .checked_next_multiple_of(header.align.max(1))
-            .ok_or(fault)?;
-        gaps += start - end;
-        // Without a limit, a small file could need any number of zeros.
-        if gaps > (data.len() as u64).saturating_mul(2) + (64 << 20) {
-            return Err(fault);
-        }
-        header.offset = start;
-        end = if header.is_empty_in_file() {
-            start
-        } else {
-            start + header.size
-        };
-    }
-    let table_at = end.next_multiple_of(class.address_size() as u64);
-    if !class.is_64 && table_at > u64::from(u32::MAX) {
-        return Err(Malformed::new("too large for a 32-bit object", 0));
-    }
-    let headers: Vec<SectionHeader> = sections.iter().map(|section| section.header).collect();
-    let (head, table) = own_tables(object, headers, names, table_at);
-    let mut out = PartList::default();
-    out.bytes(head);
-    out.old(out.size..linked);
-    for (_, index) in order {
-        let Some(section) = sections.get_mut(index) else {
-            continue;
-        };
-        match &mut section.body {
-            Body::Lent(0) => continue,
-            Body::Lent(size) => {
-                out.pad_to(section.header.offset);
-                out.old(section.old_offset..section.old_offset + *size);
-            }
-            Body::Made(bytes) => {
-                out.pad_to(section.header.offset);
-                out.bytes(std::mem::take(bytes));
-            }
-            Body::New(new) => {
-                out.pad_to(section.header.offset);
-                out.contents(*new, section.header.size);
-            }
-        }
-    }
-    out.pad_to(table_at);
-    out.bytes(table);
-    Ok(out.parts)
-}
-
-/// The file header and the section headers, with the values of llvm-objcopy.
-fn own_tables(
-    object: &Object<'_>,
-    mut headers: Vec<SectionHeader>,
-    names: usize,
-    table_at: u64,
-) -> (Vec<u8>, Vec<u8>) {
-    if let Some(null) = headers.first_mut() {
-        *null = SectionHeader::default();
-    }
+/// The file header with the values of llvm-objcopy.
+fn file_header(object: &Object<'_>) -> FileHeader {
     let mut head = object.head;
     // The bytes after the ABI version are reserved.
     head.ident.padding = [0; 7];
@@ -369,5 +248,5 @@ fn own_tables(
         head.phentsize = 0;
     }
     head.ehsize = FileHeader::size(object.class) as u16;
-    tables(object.class, head, headers, names as u32, table_at)
+    head
 }

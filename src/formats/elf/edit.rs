@@ -19,12 +19,15 @@ pub(in crate::formats::elf) mod tests;
 
 pub(crate) use entry_tables::OLD_DUMMY;
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
-pub(in crate::formats) use layout::{Edited, file_align, renumber, tables};
+pub(in crate::formats) use layout::{
+    Contents, OutputFile, OutputSection, Policy, file_align, kept, renumber, tables,
+};
 
 use crate::error::Malformed;
 use crate::formats::compose::{Part, join};
-use crate::formats::elf::file::{Object, Section};
-use crate::formats::elf::raw::Class;
+use crate::formats::elf::file::{Object, PatchedBytes, Section};
+use crate::formats::elf::raw::{Class, FileHeader, Record};
+use layout::Edited;
 use names::Names;
 use object::elf;
 use std::borrow::Cow;
@@ -107,7 +110,21 @@ pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     }
     object.check_overlap()?;
     names.append_to(&mut edited)?;
-    layout::lay_out(&object, &numbers, edited)
+    let mut sections = kept(&numbers, edited)?;
+    for section in &mut sections {
+        if section.header.kind != elf::SHT_NOBITS {
+            section.header.size = section.size();
+        }
+    }
+    let file = OutputFile {
+        bytes: PatchedBytes::new(data),
+        class: object.class,
+        head: object.head,
+        sections,
+        names: numbers.of(object.names).unwrap_or(0),
+        start: FileHeader::size(object.class) as u64,
+    };
+    file.lay_out(Policy::HeadersLast)
 }
 
 /// An object with an edit made in its sections, which have no place in a new file yet.

@@ -1,9 +1,13 @@
 //! Reads the section table of an ELF file, and its sections with their names and bytes, for any
-//! class and byte order.
+//! class and byte order. `PatchedBytes` are its bytes with changes that need no new layout.
 
 use super::raw::{Class, FileHeader, Record, SectionHeader, string};
 use crate::error::Malformed;
+use crate::formats::compose::{Part, push_old};
+use crate::formats::slice;
 use object::{Endianness, elf};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The section table of an ELF file.
 #[derive(Debug, Default)]
@@ -215,4 +219,102 @@ fn body<'a>(
         return Ok(&[]);
     }
     header.bytes(data, at)
+}
+
+const PAST_THE_END: &str = "patched bytes are past the end";
+
+/// The bytes of a file with patches. Offsets are those in the old file.
+pub(in crate::formats) struct PatchedBytes<'a> {
+    old: &'a [u8],
+    /// The new bytes by their offsets. They do not overlap.
+    changed: BTreeMap<u64, Vec<u8>>,
+}
+
+impl<'a> PatchedBytes<'a> {
+    pub(crate) fn new(old: &'a [u8]) -> Self {
+        PatchedBytes {
+            old,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// The file without patches.
+    pub(crate) fn old(&self) -> &'a [u8] {
+        self.old
+    }
+
+    /// Writes `bytes` over those from `offset` on.
+    pub(crate) fn set(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Malformed> {
+        slice(self.old, offset, bytes.len() as u64, PAST_THE_END, offset)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        let mut merged = bytes.to_vec();
+        let mut start = offset;
+        for at in self.keys_within(offset..end) {
+            let Some(before) = self.changed.remove(&at) else {
+                continue;
+            };
+            // Earlier patches before and behind the new bytes stay.
+            if let Some(lead) = start.checked_sub(at) {
+                merged.splice(..0, before.iter().copied().take(lead as usize));
+                start = at;
+            }
+            let reaches = start + merged.len() as u64;
+            merged.extend(before.iter().skip(reaches.saturating_sub(at) as usize));
+        }
+        self.changed.insert(start, merged);
+        Ok(())
+    }
+
+    /// The bytes as they are now.
+    pub(crate) fn get(&self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
+        let mut all = slice(self.old, offset, size, "a range past the end", offset)?.to_vec();
+        for at in self.keys_within(offset..offset + size) {
+            let bytes = self.changed.get(&at).map_or(&[][..], Vec::as_slice);
+            let skipped = offset.saturating_sub(at) as usize;
+            let to = all.iter_mut().skip(at.saturating_sub(offset) as usize);
+            to.zip(bytes.iter().skip(skipped))
+                .for_each(|(to, byte)| *to = *byte);
+        }
+        Ok(all)
+    }
+
+    /// Whether a patch covers any of these bytes.
+    pub(crate) fn is_changed(&self, range: Range<u64>) -> bool {
+        !self.keys_within(range).is_empty()
+    }
+
+    /// The offsets of the patches that overlap `range`.
+    fn keys_within(&self, range: Range<u64>) -> Vec<u64> {
+        let before = self
+            .changed
+            .range(..range.start)
+            .next_back()
+            .filter(|(at, bytes)| *at + bytes.len() as u64 > range.start);
+        let mut keys: Vec<u64> = before.map(|(at, _)| *at).into_iter().collect();
+        if range.start < range.end {
+            keys.extend(self.changed.range(range).map(|(at, _)| *at));
+        }
+        keys
+    }
+
+    /// Appends this range of the file to `parts`.
+    pub(crate) fn emit(&self, range: Range<u64>, parts: &mut Vec<Part>) {
+        let mut at = range.start;
+        for start in self.keys_within(range.clone()) {
+            let bytes = self.changed.get(&start).map_or(&[][..], Vec::as_slice);
+            let end = (start + bytes.len() as u64).min(range.end);
+            push_old(parts, at..start);
+            let from = at.max(start);
+            let part = bytes
+                .iter()
+                .skip((from - start) as usize)
+                .take((end - from) as usize);
+            parts.push(Part::Bytes(part.copied().collect()));
+            at = end;
+        }
+        push_old(parts, at..range.end);
+    }
 }

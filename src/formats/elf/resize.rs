@@ -8,11 +8,9 @@
 //!   the file that are no longer needed are taken out of it; contents that do not fit where they
 //!   are move behind everything that is loaded.
 
-mod bytes;
 mod divide;
 mod front_page;
 mod linked;
-mod relocatable;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -21,11 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use object::elf;
 
-use super::file::Object;
+use super::edit::{Contents, OutputFile, OutputSection, Policy};
+use super::file::{Object, PatchedBytes, Section};
+use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
 use crate::formats::compose::Part;
 use crate::formats::{overlap, range};
-use bytes::Bytes;
 pub(crate) use divide::divide;
 pub(crate) use front_page::with_front_page;
 
@@ -81,16 +80,66 @@ pub(crate) fn plan(
 ) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
     let sizes = Sizes::of(&object, sizes)?;
-    let mut bytes = Bytes::new(data);
+    let mut bytes = PatchedBytes::new(data);
     for patch in patches {
         sizes.check_patch(&object, patch)?;
         bytes.set(patch.offset, &patch.bytes)?;
     }
     match object.head.kind {
         elf::ET_REL if !pointers.is_empty() => Err(Malformed::new(NO_POINTERS, 16)),
-        elf::ET_REL => relocatable::lay_out(&object, &sizes, bytes),
+        elf::ET_REL => lay_out_object(&object, &sizes, bytes),
         _ => linked::lay_out(&object, &sizes, bytes, pointers),
     }
+}
+
+/// The parts of a relocatable object whose sections have other sizes.
+fn lay_out_object(
+    object: &Object<'_>,
+    sizes: &Sizes,
+    mut bytes: PatchedBytes<'_>,
+) -> Result<Vec<Part>, Malformed> {
+    symbols::correct(object, sizes, &symbols::Renumbered::default(), &mut bytes)?;
+    check_apart(object)?;
+    let section = |(index, section): (usize, &Section<'_>)| OutputSection {
+        header: section.header,
+        contents: match sizes.by_index.get(&index) {
+            Some((place, size)) => Contents::New {
+                index: *place,
+                size: *size,
+            },
+            None => Contents::Old(section.body.len() as u64),
+        },
+        fixed: false,
+    };
+    let file = OutputFile {
+        bytes,
+        class: object.class,
+        head: object.head,
+        sections: object.sections.iter().enumerate().map(section).collect(),
+        names: object.names as u32,
+        start: FileHeader::size(object.class) as u64,
+    };
+    file.lay_out(Policy::HeadersInPlace)
+}
+
+/// Checks that the file header, the sections and the section headers of an object share no bytes.
+fn check_apart(object: &Object<'_>) -> Result<(), Malformed> {
+    let table = object.sections.len() * SectionHeader::size(object.class);
+    let mut ranges = vec![range(object.head.shoff, table as u64)?];
+    for section in object.sections.iter().skip(1) {
+        if !section.body.is_empty() {
+            ranges.push(range(section.header.offset, section.body.len() as u64)?);
+        }
+    }
+    ranges.sort_by_key(|range| range.start);
+    let mut end = FileHeader::size(object.class) as u64;
+    for range in ranges {
+        if range.start < end {
+            return Err(Malformed::new("sections overlap", range.start));
+        }
+        end = range.end;
+    }
+    Ok(())
 }
 
 /// The address that the contents of each section in `sizes` will have in the file that `plan` makes

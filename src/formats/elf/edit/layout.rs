@@ -1,10 +1,10 @@
-//! The layout of an edited object: the ELF header, the sections in their old order, each at its
-//! alignment, then the section headers.
+//! The layout of a rewritten file: the file header, the sections in their old order, and the
+//! section headers. `Policy` says how sections are aligned and where the section headers are.
 
 use super::Numbers;
 use crate::error::Malformed;
 use crate::formats::compose::{Part, PartList};
-use crate::formats::elf::file::{Object, Section};
+use crate::formats::elf::file::{PatchedBytes, Section};
 use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
 use object::elf;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// The largest alignment of a section in the file, whatever its alignment in memory.
 const MAX_FILE_ALIGN: u64 = 4096;
 
-/// A section of the new file.
+/// A section of the old file with its edits. It has no place in the new file yet.
 pub(in crate::formats) struct Edited<'a> {
     pub header: SectionHeader,
     pub body: Cow<'a, [u8]>,
@@ -27,56 +27,212 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// Lays out the remaining sections and renumbers them.
-pub(super) fn lay_out(
-    object: &Object<'_>,
+/// How a rewritten file is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::formats) enum Policy {
+    /// The section headers are last. Alignments are limited to a page.
+    HeadersLast,
+    /// The section headers keep their place in the order of the sections. Alignments are limited to
+    /// a page, and empty sections are not aligned.
+    HeadersInPlace,
+    /// The layout of llvm-objcopy: the section headers are last, and every section has its full
+    /// alignment.
+    Objcopy,
+}
+
+impl Policy {
+    fn align(self, section: &OutputSection) -> u64 {
+        match self {
+            Policy::Objcopy => section.header.align.max(1),
+            Policy::HeadersLast if section.header.kind == elf::SHT_NOBITS => 1,
+            Policy::HeadersInPlace if section.size() == 0 => 1,
+            _ => file_align(section.header.align),
+        }
+    }
+
+    fn table_align(self, class: Class) -> u64 {
+        match self {
+            Policy::HeadersLast => 8,
+            Policy::HeadersInPlace | Policy::Objcopy => class.address_size() as u64,
+        }
+    }
+}
+
+/// A section of the new file.
+pub(in crate::formats) struct OutputSection {
+    /// Its header. Until the layout, the offset is that in the old file; added sections have
+    /// `u64::MAX`.
+    pub header: SectionHeader,
+    pub contents: Contents,
+    /// Whether the section keeps its offset, because it is part of a segment.
+    pub fixed: bool,
+}
+
+/// The bytes of a section of the new file.
+pub(in crate::formats) enum Contents {
+    /// This many bytes at the section's offset in the old file.
+    Old(u64),
+    /// Other bytes.
+    Made(Vec<u8>),
+    /// Contents that the caller has.
+    New {
+        /// Their index in the caller's list.
+        index: usize,
+        /// In bytes.
+        size: u64,
+    },
+}
+
+impl OutputSection {
+    /// The size in the file.
+    pub(crate) fn size(&self) -> u64 {
+        match &self.contents {
+            Contents::Old(size) | Contents::New { size, .. } => *size,
+            Contents::Made(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether the section had bytes in the old file.
+    fn had_bytes(&self) -> bool {
+        match &self.contents {
+            Contents::New { .. } => self.header.size > 0,
+            _ => self.size() > 0,
+        }
+    }
+}
+
+impl From<Edited<'_>> for OutputSection {
+    fn from(edited: Edited<'_>) -> Self {
+        OutputSection {
+            header: edited.header,
+            contents: match edited.body {
+                Cow::Borrowed(body) => Contents::Old(body.len() as u64),
+                Cow::Owned(body) => Contents::Made(body),
+            },
+            fixed: false,
+        }
+    }
+}
+
+/// The sections that stay, by their new numbers. Their headers have the new numbers of sections.
+pub(in crate::formats) fn kept(
     numbers: &Numbers,
     edited: Vec<Edited<'_>>,
-) -> Result<Vec<Part>, Malformed> {
-    let mut kept: Vec<(usize, Edited<'_>)> = edited
-        .into_iter()
-        .enumerate()
-        .filter(|(index, _)| numbers.of(*index).is_some())
-        .collect();
-    for (_, section) in &mut kept {
-        renumber(&mut section.header, numbers)?;
-    }
-    kept.sort_by_key(|(index, section)| (section.header.offset, *index));
-    // The file header is added last: it has the offset of the section headers.
-    let mut out = PartList {
-        size: FileHeader::size(object.class) as u64,
-        ..PartList::default()
-    };
-    for (index, section) in &mut kept {
-        if *index == 0 {
-            continue;
+) -> Result<Vec<OutputSection>, Malformed> {
+    let mut sections = Vec::with_capacity(edited.len());
+    for (index, edited) in edited.into_iter().enumerate() {
+        if numbers.of(index).is_some() {
+            let mut section = OutputSection::from(edited);
+            renumber(&mut section.header, numbers)?;
+            sections.push(section);
         }
-        if section.header.kind == elf::SHT_NOBITS {
-            section.header.offset = out.size;
-            continue;
-        }
-        let start = out.size.next_multiple_of(file_align(section.header.align));
-        let (old, size) = (section.header.offset, section.body.len() as u64);
-        out.pad_to(start);
-        match std::mem::take(&mut section.body) {
-            Cow::Borrowed(_) => out.old(old..old + size),
-            Cow::Owned(body) => out.bytes(body),
-        }
-        section.header.offset = start;
-        section.header.size = size;
     }
-    kept.sort_by_key(|(index, _)| *index);
-    let table_at = out.size.next_multiple_of(8);
-    if !object.class.is_64 && table_at > u64::from(u32::MAX) {
-        return Err(Malformed::new("too large for a 32-bit object", 0));
+    Ok(sections)
+}
+
+/// A file to be laid out.
+pub(in crate::formats) struct OutputFile<'a> {
+    /// The old file.
+    pub bytes: PatchedBytes<'a>,
+    pub class: Class,
+    pub head: FileHeader,
+    /// The sections by their new numbers, starting with the null section.
+    pub sections: Vec<OutputSection>,
+    /// The number of the section with the section names.
+    pub names: u32,
+    /// The end of the bytes that stay where they are, in front of all sections that move: those of
+    /// the file header and of segments.
+    pub start: u64,
+}
+
+impl OutputFile<'_> {
+    /// The parts of the new file.
+    pub(crate) fn lay_out(mut self, policy: Policy) -> Result<Vec<Part>, Malformed> {
+        let head_size = FileHeader::size(self.class) as u64;
+        let table_size = (self.sections.len() * SectionHeader::size(self.class)) as u64;
+        // The file header is added last: it has the offset of the section headers.
+        let mut out = PartList {
+            size: head_size,
+            ..PartList::default()
+        };
+        out.old(head_size..self.start);
+        let (mut table_at, mut table_part) = (0, 0);
+        // Without a limit, a small file could need any number of zeros.
+        let mut gaps_left = (self.bytes.old().len() as u64).saturating_mul(2) + (64 << 20);
+        for index in self.order(policy) {
+            let Some(section) = self.sections.get_mut(index) else {
+                continue;
+            };
+            if index == 0 {
+                table_at = out.size.next_multiple_of(policy.table_align(self.class));
+                out.pad_to(table_at);
+                // Filled in when all offsets are known.
+                table_part = out.parts.len();
+                out.bytes(Vec::new());
+                out.size += table_size;
+                continue;
+            }
+            let old = section.header.offset;
+            let fault = Malformed::new("a section's alignment is too large", old);
+            let start = out
+                .size
+                .checked_next_multiple_of(policy.align(section))
+                .ok_or(fault)?;
+            if policy == Policy::Objcopy {
+                gaps_left = gaps_left.checked_sub(start - out.size).ok_or(fault)?;
+            }
+            out.pad_to(start);
+            section.header.offset = start;
+            match std::mem::replace(&mut section.contents, Contents::Old(0)) {
+                Contents::Old(size) => {
+                    self.bytes
+                        .emit(old..old.saturating_add(size), &mut out.parts);
+                    out.size += size;
+                }
+                Contents::Made(bytes) => out.bytes(bytes),
+                Contents::New { index, size } => {
+                    let fault = Malformed::new("new contents are too large", old);
+                    start.checked_add(size).ok_or(fault)?;
+                    section.header.size = size;
+                    out.contents(index, size);
+                }
+            }
+        }
+        let last = match policy {
+            Policy::HeadersInPlace => out.size,
+            Policy::HeadersLast | Policy::Objcopy => table_at,
+        };
+        if !self.class.is_64 && last > u64::from(u32::MAX) {
+            return Err(Malformed::new("too large for a 32-bit object", 0));
+        }
+        let headers = self.sections.iter().map(|section| section.header).collect();
+        let (head, table) = tables(self.class, self.head, headers, self.names, table_at);
+        if let Some(part) = out.parts.get_mut(table_part) {
+            *part = Part::Bytes(table);
+        }
+        out.parts.insert(0, Part::Bytes(head));
+        Ok(out.parts)
     }
-    let headers: Vec<SectionHeader> = kept.iter().map(|(_, section)| section.header).collect();
-    let names = numbers.of(object.names).unwrap_or(0);
-    let (head, table) = tables(object.class, object.head, headers, names, table_at);
-    out.pad_to(table_at);
-    out.bytes(table);
-    out.parts.insert(0, Part::Bytes(head));
-    Ok(out.parts)
+
+    /// The numbers of the sections that move, in the order of the file. 0 stands for the section
+    /// headers.
+    fn order(&self, policy: Policy) -> Vec<usize> {
+        let in_place = policy == Policy::HeadersInPlace;
+        let table = if in_place { self.head.shoff } else { u64::MAX };
+        let moving = self.sections.iter().enumerate().skip(1);
+        let moving = moving.filter(|(_, section)| !section.fixed);
+        // Where the section headers keep their place, empty sections are in front of other bytes at
+        // the same offset.
+        let mut order: Vec<(u64, bool, usize)> = moving
+            .map(|(index, section)| {
+                let is_behind = in_place && section.had_bytes();
+                (section.header.offset, is_behind, index)
+            })
+            .collect();
+        order.push((table, true, 0));
+        order.sort_unstable();
+        order.into_iter().map(|(.., index)| index).collect()
+    }
 }
 
 /// The alignment in a file of a section with this alignment.

@@ -6,10 +6,9 @@ use std::ops::Range;
 use object::elf;
 
 use super::Part;
-use super::bytes::Bytes;
 use crate::error::Malformed;
 use crate::formats::elf::edit::tables;
-use crate::formats::elf::file::Object;
+use crate::formats::elf::file::{Object, PatchedBytes};
 use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol};
 use crate::formats::overlap;
 
@@ -63,7 +62,7 @@ pub(crate) fn divide(
         })
         .collect();
     let names_index = number(object.names as u32);
-    let mut bytes = Bytes::new(data);
+    let mut bytes = PatchedBytes::new(data);
     symbols(&object, &pieces, &mut bytes)?;
     // What ends the file is written anew.
     let table = object.head.shoff
@@ -164,7 +163,11 @@ fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<P
 }
 
 /// Lets symbols say in which of the new sections they are.
-fn symbols(object: &Object<'_>, pieces: &[Piece], bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+fn symbols(
+    object: &Object<'_>,
+    pieces: &[Piece],
+    bytes: &mut PatchedBytes<'_>,
+) -> Result<(), Malformed> {
     let class = object.class;
     for table in object
         .sections

@@ -13,10 +13,9 @@ mod segments;
 
 use object::elf;
 
-use super::bytes::Bytes;
 use super::{NO_ROOM, NewSize, Part, Sizes};
 use crate::error::Malformed;
-use crate::formats::elf::file::Object;
+use crate::formats::elf::file::{Object, PatchedBytes};
 use arrange::{Guests, Relocated, Wanted, arrange};
 use blocks::{Block, HeaderRegion, blocks, front};
 use changes::{Change, changes};
@@ -28,7 +27,7 @@ pub(super) use segments::{Linked, PAGE};
 pub(super) fn lay_out(
     object: &Object<'_>,
     sizes: &Sizes,
-    mut bytes: Bytes<'_>,
+    mut bytes: PatchedBytes<'_>,
     pointers: &[u64],
 ) -> Result<Vec<Part>, Malformed> {
     let linked = Linked::read(object, bytes.old())?;

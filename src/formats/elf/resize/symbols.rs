@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use object::elf;
 
 use super::Sizes;
-use super::bytes::Bytes;
 use crate::error::Malformed;
-use crate::formats::elf::file::{Object, Section};
+use crate::formats::elf::file::{Object, PatchedBytes, Section};
 use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symbol};
 
 /// What becomes of sections that keep their contents.
@@ -32,7 +31,7 @@ pub(super) fn correct(
     object: &Object<'_>,
     sizes: &Sizes,
     renumbered: &Renumbered,
-    bytes: &mut Bytes<'_>,
+    bytes: &mut PatchedBytes<'_>,
 ) -> Result<(), Malformed> {
     for (index, table) in object.sections.iter().enumerate() {
         if matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
@@ -50,7 +49,7 @@ fn correct_table(
     table: &Section<'_>,
     sizes: &Sizes,
     renumbered: &Renumbered,
-    bytes: &mut Bytes<'_>,
+    bytes: &mut PatchedBytes<'_>,
 ) -> Result<(), Malformed> {
     let class = object.class;
     let size = Symbol::size(class);

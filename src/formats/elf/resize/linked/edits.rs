@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::error::Malformed;
+use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::resize::Part;
-use crate::formats::elf::resize::bytes::Bytes;
 
 /// A range of the old file, and what stands there in the new one.
 struct Edit {
@@ -96,7 +96,7 @@ impl Edits {
     }
 
     /// Reads what is moved, before its old place is written over.
-    pub(super) fn read_moved(&mut self, bytes: &Bytes<'_>) -> Result<(), Malformed> {
+    pub(super) fn read_moved(&mut self, bytes: &PatchedBytes<'_>) -> Result<(), Malformed> {
         for part in self.0.iter_mut().flat_map(|edit| &mut edit.parts) {
             if let Part::Old(range) = part {
                 *part = Part::Bytes(bytes.get(range.start, range.end - range.start)?);
@@ -106,7 +106,7 @@ impl Edits {
     }
 
     /// The parts of the new file, made of the old one's `size` bytes.
-    pub(super) fn apply(self, bytes: &Bytes<'_>, size: u64) -> Vec<Part> {
+    pub(super) fn apply(self, bytes: &PatchedBytes<'_>, size: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut at = 0;
         for edit in self.0 {

@@ -13,9 +13,9 @@ use super::pointers::Pointers;
 use super::segments::Linked;
 use crate::error::Malformed;
 use crate::formats::elf::edit::tables;
+use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::elf::resize::Part;
-use crate::formats::elf::resize::bytes::Bytes;
 use crate::formats::elf::resize::symbols::{self, Renumbered};
 
 /// What the table of sections is aligned to.
@@ -54,7 +54,7 @@ impl Layout {
         mut self,
         linked: &Linked<'_>,
         array: &Pointers,
-        mut bytes: Bytes<'_>,
+        mut bytes: PatchedBytes<'_>,
     ) -> Result<Vec<Part>, Malformed> {
         let object = linked.object;
         let mut headers = self.section_headers(linked);
@@ -176,7 +176,7 @@ impl Layout {
         linked: &Linked<'_>,
         table: Vec<u8>,
         at: u64,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut PatchedBytes<'_>,
     ) -> Result<(), Malformed> {
         let old = Self::old_table(linked);
         let size = table.len() as u64;
@@ -203,7 +203,7 @@ impl Layout {
         &self,
         linked: &Linked<'_>,
         segments: &[ProgramHeader],
-        bytes: &mut Bytes<'_>,
+        bytes: &mut PatchedBytes<'_>,
     ) -> Result<(), Malformed> {
         let class = linked.object.class;
         let start = linked.object.head.phoff;

@@ -11,8 +11,8 @@ use super::changes::{Change, is_moved_with_others};
 use super::headers::Layout;
 use super::segments::{Dynamic, Linked, has_bytes};
 use crate::error::Malformed;
+use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::SectionHeader;
-use crate::formats::elf::resize::bytes::Bytes;
 use crate::formats::elf::resize::{Part, Sizes};
 
 /// The name of the section of the array.
@@ -273,7 +273,7 @@ impl Pointers {
         linked: &Linked<'_>,
         layout: &Layout,
         pointers: &[u64],
-        bytes: &mut Bytes<'_>,
+        bytes: &mut PatchedBytes<'_>,
     ) -> Result<BTreeMap<usize, Vec<Part>>, Malformed> {
         let (object, mut contents) = (linked.object, BTreeMap::new());
         let class = object.class;
@@ -320,7 +320,7 @@ impl Pointers {
         linked: &Linked<'_>,
         layout: &Layout,
         count: u64,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut PatchedBytes<'_>,
     ) -> Result<(), Malformed> {
         let class = linked.object.class;
         let word = class.address_size() as u64;
