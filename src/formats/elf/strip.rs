@@ -1,23 +1,29 @@
-//! Takes debug information out of device images: AMD's, NVIDIA's and those for CPUs. What a runtime
-//! loads stays as it is, to the byte: segments, addresses, symbols, notes, and what NVIDIA's images
-//! say of their kernels. The result is a list of parts, most of them ranges of the old file.
+//! Removes debug information from device images: AMD's, NVIDIA's and those for CPUs. Everything that
+//! a runtime loads stays byte for byte: segments, addresses, symbols, notes, and NVIDIA's data about
+//! kernels. The result is a list of parts, most of them ranges of the old file.
 //!
-//! Debug sections go with their headers where no number changes by that which something else refers
-//! to. NVIDIA's images refer to sections and symbols by number from places that are documented
-//! nowhere, so there the headers stay and the sections become empty.
+//! The headers of debug sections are removed, too, if no section number changes that something
+//! refers to. NVIDIA's images refer to sections and symbols by number in undocumented places. There
+//! the headers stay and the sections become empty.
+//!
+//! The layout of `edit` does not fit: images have segments, and bytes that no header describes must
+//! stay.
 
-mod layout;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use object::elf;
 
-use super::edit::{Numbers, renumber};
+use super::edit::{Numbers, renumber, tables};
 use super::file::{Object, Section};
-use super::raw::{Class, Record, SectionHeader, Symbol, section_of_symbol};
+use super::raw::{
+    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
+};
 use crate::error::Malformed;
-use crate::formats::compose::Part;
-use layout::Layout;
+use crate::formats::compose::{Part, push_old, push_zeros};
+use crate::formats::{overlap, range, slice};
 
 /// The parts of the ELF file `data` without its debug sections and the relocations of these; one
 /// part, all of it, where it has none.
@@ -106,15 +112,15 @@ fn is_debug(section: &Section<'_>, nvidia: bool) -> bool {
     starts.into_iter().any(|start| name.starts_with(start)) || name == b".gdb_index"
 }
 
-/// The layout of the file without the sections that are `asked` for, and which of these go. None
-/// where none can.
+/// The layout of the file without the debug sections `asked`, and which of them are removed. `None`
+/// if none can be removed.
 fn without(
     data: &[u8],
     object: &Object<'_>,
     asked: Vec<bool>,
 ) -> Result<Option<(Layout, Vec<bool>)>, Malformed> {
     let mut gone = asked;
-    // A section that has to stay may keep another one that has bytes in common with it.
+    // A section that must stay can keep another one that shares bytes with it.
     for _ in 0..3 {
         if !gone.contains(&true) {
             return Ok(None);
@@ -131,8 +137,8 @@ fn without(
     Ok(None)
 }
 
-/// Whether the sections that are gone can leave without a change of any number that something other
-/// than the table of sections holds.
+/// Whether the sections can be removed without changing a section number outside of the section
+/// headers.
 fn keeps_numbers(object: &Object<'_>, gone: &[bool]) -> bool {
     let is_linked = matches!(object.head.kind, elf::ET_EXEC | elf::ET_DYN);
     let first = gone.iter().position(|gone| *gone).unwrap_or(gone.len());
@@ -166,8 +172,8 @@ fn refers_behind(class: Class, section: &Section<'_>, first: usize) -> bool {
     sections.into_iter().any(|number| number as usize >= first)
 }
 
-/// The headers of the sections that stay, and the new numbers. None where one of them needs one
-/// that is gone.
+/// The headers of the remaining sections, and the new numbers. `None` if one of them refers to a
+/// removed section.
 fn remove(headers: &[SectionHeader], gone: &[bool]) -> Option<(Vec<SectionHeader>, Numbers)> {
     let numbers = Numbers::without(gone);
     let mut kept = Vec::new();
@@ -179,10 +185,251 @@ fn remove(headers: &[SectionHeader], gone: &[bool]) -> Option<(Vec<SectionHeader
     Some((kept, numbers))
 }
 
-/// The headers, with those of the sections that are gone empty.
+/// The headers, with the removed sections empty.
 fn emptied(mut headers: Vec<SectionHeader>, gone: &[bool]) -> Vec<SectionHeader> {
     for (header, _) in headers.iter_mut().zip(gone).filter(|(_, gone)| **gone) {
         header.size = 0;
     }
     headers
+}
+
+/// The alignment of section headers, program headers and bytes that no header describes.
+const TABLE_ALIGN: u64 = 8;
+
+/// Bytes that stay, with their distances.
+#[derive(Debug, Clone)]
+struct Run {
+    old: Range<u64>,
+    /// New and old offset are the same modulo this, a power of two.
+    align: u64,
+    /// The new offset, at most the old one.
+    new: u64,
+}
+
+/// The offsets of the remaining bytes. Bytes in front of the first removed section keep their
+/// offset. The others move up, as far as their alignment permits.
+struct Layout {
+    /// In the order of the file; they do not overlap. The first one is everything in front of the
+    /// first removed section.
+    runs: Vec<Run>,
+    segments: Vec<ProgramHeader>,
+    /// The section headers in the old file.
+    table: Range<u64>,
+}
+
+impl Layout {
+    /// The layout of the file `data` without the sections that are `gone`, at least one.
+    fn of(data: &[u8], object: &Object<'_>, gone: &[bool]) -> Result<Layout, Malformed> {
+        let head = &object.head;
+        if head.phnum == elf::PN_XNUM {
+            return Err(Malformed::new("too many segments", 0));
+        }
+        let segments = ProgramHeader::table(
+            object.class,
+            data,
+            head.phoff,
+            head.phnum.into(),
+            "segments past the end",
+        )?;
+        let segments_size = (segments.len() * ProgramHeader::size(object.class)) as u64;
+        let table_size = (object.sections.len() * SectionHeader::size(object.class)) as u64;
+        let table = range(head.shoff, table_size)?;
+        let tables = [
+            range(0, FileHeader::size(object.class) as u64)?,
+            range(head.phoff, segments_size)?,
+            table.clone(),
+        ];
+        if tables
+            .iter()
+            .enumerate()
+            .any(|(at, one)| tables.iter().skip(at + 1).any(|other| overlap(one, other)))
+        {
+            return Err(Malformed::new(
+                "the headers of the file overlap",
+                head.shoff,
+            ));
+        }
+        let mut stay: Vec<(Range<u64>, u64)> = tables
+            .into_iter()
+            .map(|table| (table, TABLE_ALIGN))
+            .collect();
+        for segment in segments.iter().filter(|segment| segment.filesz > 0) {
+            stay.push((range(segment.offset, segment.filesz)?, segment.align));
+        }
+        let mut go = Vec::new();
+        for (section, gone) in object.sections.iter().zip(gone).skip(1) {
+            let header = section.header;
+            match gone {
+                _ if header.is_empty_for(object.head.machine) => {}
+                true => go.push(range(header.offset, header.size)?),
+                false => stay.push((range(header.offset, header.size)?, header.align)),
+            }
+        }
+        let first = go
+            .iter()
+            .map(|range| range.start)
+            .min()
+            .unwrap_or(data.len() as u64);
+        stay.push((0..first, 1));
+        stay.extend(unknown(data, &stay, &go)?);
+        Ok(Layout {
+            runs: runs(stay),
+            segments,
+            table,
+        })
+    }
+
+    /// For each section, whether it is `gone` but shares bytes that stay.
+    fn in_use(&self, object: &Object<'_>, gone: &[bool]) -> Vec<bool> {
+        let overlaps = |header: &SectionHeader| {
+            let next = self
+                .runs
+                .partition_point(|run| run.old.end <= header.offset);
+            self.runs
+                .get(next)
+                .is_some_and(|run| run.old.start < header.offset.saturating_add(header.size))
+        };
+        object
+            .sections
+            .iter()
+            .zip(gone)
+            .map(|(section, gone)| *gone && overlaps(&section.header))
+            .collect()
+    }
+
+    /// The new offset of the byte at `old`. For a removed byte, the end of the bytes in front of it.
+    fn moved(&self, old: u64) -> u64 {
+        let behind = self.runs.partition_point(|run| run.old.start <= old);
+        let run = behind.checked_sub(1).and_then(|at| self.runs.get(at));
+        run.map_or(old, |run| {
+            run.new
+                .saturating_add(old.min(run.old.end).saturating_sub(run.old.start))
+        })
+    }
+
+    /// The parts of the new file. `headers` still have their old offsets; `names` is the number of the
+    /// section names.
+    fn parts(self, object: &Object<'_>, mut headers: Vec<SectionHeader>, names: u32) -> Vec<Part> {
+        let class = object.class;
+        headers
+            .iter_mut()
+            .skip(1)
+            .for_each(|header| header.offset = self.moved(header.offset));
+        let mut head = object.head;
+        if head.phnum > 0 {
+            head.phoff = self.moved(head.phoff);
+        }
+        let mut segments = Vec::new();
+        for segment in &self.segments {
+            ProgramHeader {
+                offset: self.moved(segment.offset),
+                ..*segment
+            }
+            .append(class, &mut segments);
+        }
+        let (head, table) = tables(class, head, headers, names, self.moved(self.table.start));
+        let mut changes = [
+            (0, head),
+            (object.head.phoff, segments),
+            (self.table.start, table),
+        ];
+        changes.sort_by_key(|(at, _)| *at);
+        let (mut parts, mut end) = (Vec::new(), 0);
+        for run in &self.runs {
+            push_zeros(&mut parts, run.new.saturating_sub(end));
+            let mut at = run.old.start;
+            for (start, bytes) in changes
+                .iter()
+                .filter(|(start, bytes)| run.old.contains(start) && !bytes.is_empty())
+            {
+                push_old(&mut parts, at..*start);
+                parts.push(Part::Bytes(bytes.clone()));
+                at = start.saturating_add(bytes.len() as u64);
+            }
+            // The section headers may have become fewer. A run of only them ends with them.
+            let rest = if run.old == self.table {
+                at..at
+            } else {
+                at..run.old.end
+            };
+            end = run
+                .new
+                .saturating_add(rest.end.saturating_sub(run.old.start));
+            push_old(&mut parts, rest);
+        }
+        parts
+    }
+}
+
+/// The runs of these ranges, each with its alignment, at their new offsets.
+fn runs(mut ranges: Vec<(Range<u64>, u64)>) -> Vec<Run> {
+    ranges.retain(|(range, _)| range.start < range.end);
+    ranges.sort_by_key(|(range, _)| range.start);
+    let mut runs: Vec<Run> = Vec::new();
+    for (old, align) in ranges {
+        let align = if align.is_power_of_two() { align } else { 1 };
+        match runs.last_mut().filter(|last| old.start < last.old.end) {
+            Some(last) => {
+                last.old.end = last.old.end.max(old.end);
+                last.align = last.align.max(align);
+            }
+            None => runs.push(Run {
+                new: old.start,
+                old,
+                align,
+            }),
+        }
+    }
+    let mut end = 0u64;
+    for run in &mut runs {
+        // The same as the old offset modulo the alignment, so never above it.
+        run.new = end.saturating_add(run.old.start.wrapping_sub(end) & (run.align - 1));
+        end = run.new.saturating_add(run.old.end - run.old.start);
+    }
+    runs
+}
+
+/// The bytes other than zero that no header describes. They stay.
+fn unknown(
+    data: &[u8],
+    stay: &[(Range<u64>, u64)],
+    go: &[Range<u64>],
+) -> Result<Vec<(Range<u64>, u64)>, Malformed> {
+    let mut known: Vec<&Range<u64>> = stay
+        .iter()
+        .map(|(range, _)| range)
+        .chain(go)
+        .filter(|range| range.start < range.end)
+        .collect();
+    known.sort_by_key(|range| range.start);
+    let size = data.len() as u64;
+    let mut found = Vec::new();
+    let mut look = |from: u64, to: u64| -> Result<(), Malformed> {
+        let gap = slice(
+            data,
+            from,
+            to.saturating_sub(from),
+            "a segment past the end",
+            from,
+        )?;
+        let filled = |byte: &u8| *byte != 0;
+        if let (Some(first), Some(last)) =
+            (gap.iter().position(filled), gap.iter().rposition(filled))
+        {
+            found.push((from + first as u64..from + last as u64 + 1, TABLE_ALIGN));
+        }
+        Ok(())
+    };
+    let mut end = 0;
+    for range in known {
+        if range.start > end {
+            look(end, range.start)?;
+        }
+        end = end.max(range.end);
+    }
+    if end > size {
+        return Err(Malformed::new("a segment past the end", size));
+    }
+    look(end, size)?;
+    Ok(found)
 }
